@@ -1,7 +1,7 @@
 //! The server's side: a service with its keys, and an acceptor for each connection.
 //!
-//! Invariant: a token is accepted once, ever: every credential has a replay cache, and no
-//! option turns it off.
+//! Invariant: a token is accepted only once. Every credential has a replay cache, and no option
+//! disables it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,31 +16,31 @@ use crate::name::ServiceName;
 
 const ACTION: &str = "cannot accept the client's token";
 
-/// Most tokens that are taken for one context. Kerberos V needs one.
+/// The greatest number of tokens accepted for one context. Kerberos V needs one.
 const STEPS_MAX: u32 = 4;
 
-/// What a service is and where its things are. The default is what the system has
-/// configured: any key of the default keytab.
+/// The name of a service, its keytab and its replay cache. The default is the system's
+/// configuration: any key in the default keytab.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceOptions {
-    /// The service to be. `None` accepts tickets for every key in the keytab, as for a
-    /// server with several names; use that with a keytab of the server's own only.
+    /// The name of the service. `None` accepts tickets for every key in the keytab, as for a server
+    /// with several names. Use that only with a keytab of the server's own.
     pub name: Option<ServiceName>,
-    /// The keytab; `None` is the system's (`/etc/krb5.keytab`, which root alone can read).
-    /// It is read again for each token, so that keys can be changed under a running server.
+    /// The path of the keytab; `None` means the system's (`/etc/krb5.keytab`, which only root can
+    /// read). It is read again for each token, so keys can be changed under a running server.
     pub keytab: Option<PathBuf>,
-    /// The file of the replay cache; `None` is the system's. Only a server that shares
-    /// neither keys nor clock with others has reason to name one. Needs MIT krb5 1.18.
+    /// The path of the replay cache; `None` means the system's. Only a server that shares neither
+    /// keys nor clock with others has reason to set it. Needs MIT krb5 1.18.
     pub replay_cache: Option<PathBuf>,
 }
 
-/// A service with its keys. Many acceptors share one.
+/// A service with its keys. Many acceptors share it.
 pub struct Service {
     credential: CredentialHandle,
 }
 
 impl Service {
-    /// Finds the service's keys. Blocks: reads files, and may ask a name server about the
+    /// Finds the service's keys. Blocks: it reads files and may ask a name server about the
     /// service's host.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl fmt::Debug for Service {
     }
 }
 
-/// One client's way to being authenticated.
+/// The authentication of one client, on one connection.
 pub struct Acceptor {
     service: Arc<Service>,
     handle: ContextHandle,
@@ -74,29 +74,29 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Waits for a client's first token.
+    /// Creates an acceptor that waits for a client's first token.
     #[must_use]
     pub fn new(service: Arc<Service>) -> Self {
         let handle = ContextHandle::new(service.credential.library());
         Self { service, handle, bindings: None, steps: 0 }
     }
 
-    /// Binds the context to something both sides know of this connection alone (channel
-    /// bindings, RFC 2743 1.1.6). A client that binds to something else is refused; whether
-    /// it bound at all, [`Context::is_bound`] tells.
+    /// Binds the context to data that only the two sides of this connection know (channel bindings,
+    /// RFC 2743 1.1.6). A client that binds to other data is refused. [`Context::is_bound`] says if
+    /// the client bound at all.
     #[must_use]
     pub fn bound_to(self, connection: &[u8]) -> Self {
         Self { bindings: Some(connection.to_vec()), ..self }
     }
 
-    /// Takes a token of the client. Blocks: reads the keytab, locks and writes the replay
-    /// cache, and takes its turn at the [`Service`].
+    /// Processes a token of the client. Blocks: it reads the keytab, locks and writes the replay
+    /// cache, and waits for other steps on the same [`Service`].
     ///
     /// Kerberos V is done after one token.
     ///
     /// # Errors
-    /// The attempt is over, whatever it is; [`GssError::reason`] tells why, and
-    /// [`GssError::reply`] is what the client may be told.
+    /// Any error ends the attempt. [`GssError::reason`] says why, and [`GssError::reply`] is what
+    /// the client may be sent.
     pub fn step(mut self, token: &[u8]) -> Result<Step<Self>, GssError> {
         let due: &[Kind] = if self.steps == 0 { &[Kind::Request] } else { &[Kind::Reply] };
         frame::check(token, due).map_err(|reason| GssError::found(ACTION, reason))?;
@@ -118,7 +118,8 @@ impl Acceptor {
     }
 }
 
-/// The mechanism gives no code where it cannot decode what is in the frame.
+/// Replaces the reason of an error without code: the mechanism gives none if it cannot decode the
+/// contents of the frame.
 fn undecoded(error: GssError) -> GssError {
     if error.reason() == Reason::Other && error.minor() == 0 {
         error.with_reason(Reason::TokenDefective).without_details()

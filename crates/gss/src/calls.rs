@@ -1,9 +1,12 @@
-//! The C library behind safe functions: buffers, names and credentials, and the text of
-//! its failures.
+//! Safe functions for the C library: buffers, names, credentials, and the texts of errors.
 //!
-//! Invariant: what the library made is given back to it once, by `Drop`. What it reads lies
-//! in memory of its own for the call ([`Input`]), for some releases turn round in place what
-//! they unwrap. The text of a failure is fetched on the thread that saw it, before anything
+//! Invariants:
+//!
+//! - An object that the library created is released once, by `Drop`.
+//! - The bytes that the library reads are in separate memory for the call ([`Input`]), because some
+//!   releases reverse in place the bytes that they unwrap.
+//! - The text of an error is fetched on the thread of the failed call, before any other call on
+//!   that thread: the library keeps the text per thread.
 //! else is called there: the library keeps it by thread.
 #![allow(unsafe_code)]
 
@@ -23,15 +26,15 @@ use crate::name::ServiceName;
 use crate::raw::{self, BufferDescriptor, Handle, Oid};
 use crate::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
 
-/// Most bytes the library may hand out at once: a protected message and what protects it.
+/// The greatest number of bytes accepted from the library: a protected message and its protection.
 const OUTPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + TOKEN_BYTES_MAX;
-/// Numbers MIT's library makes up for codes that two mechanisms share, 0 among them, counting
+/// The numbers that MIT's library invents for codes that two mechanisms share, including 0, counted
 /// from the first. They mean nothing outside the process.
 const STAND_INS: std::ops::Range<u32> = 100_001..101_000;
-/// Most lines of text that are fetched for one status.
+/// The greatest number of lines of text fetched for one status.
 const STATUS_LINES_MAX: usize = 4;
 
-/// Bytes for the library, in memory that it may even write.
+/// Bytes for the library, in memory that it may write.
 struct Input {
     bytes: Vec<u8>,
     raw: BufferDescriptor,
@@ -42,7 +45,7 @@ impl Input {
         Self { bytes: bytes.to_vec(), raw: BufferDescriptor::EMPTY }
     }
 
-    /// What a call takes; good until `self` is moved or dropped.
+    /// Returns the descriptor for a call. It is valid until `self` is moved or dropped.
     fn descriptor(&mut self) -> *mut BufferDescriptor {
         self.raw =
             BufferDescriptor { length: self.bytes.len(), value: self.bytes.as_mut_ptr().cast() };
@@ -50,7 +53,7 @@ impl Input {
     }
 }
 
-/// Bytes from the library, given back when dropped.
+/// Bytes from the library, released on drop.
 struct Output<'l> {
     library: &'l Library,
     raw: BufferDescriptor,
@@ -61,8 +64,8 @@ impl<'l> Output<'l> {
         Self { library, raw: BufferDescriptor::EMPTY }
     }
 
-    /// A copy; `None` if there cannot be as many bytes as the library says, as in releases
-    /// where a forged token made it miscount (CVE-2024-37370).
+    /// Returns a copy, or `None` if the length that the library reports is impossible, as in
+    /// releases where a forged token made it miscount (CVE-2024-37370).
     fn copy(&self, bytes_max: usize) -> Option<Vec<u8>> {
         if self.raw.value.is_null() || self.raw.length == 0 {
             return Some(Vec::new());
@@ -70,8 +73,8 @@ impl<'l> Output<'l> {
         if self.raw.length > bytes_max {
             return None;
         }
-        // SAFETY: after a call the descriptor is empty or says where the library has put how
-        // many bytes, which are ours until they are released; the count is not absurd.
+        // SAFETY: after a call, the descriptor is empty or contains the address and number of
+        // bytes, which belong to the caller until they are released. The number is plausible.
         let bytes =
             unsafe { std::slice::from_raw_parts(self.raw.value.cast::<u8>(), self.raw.length) };
         Some(bytes.to_vec())
@@ -85,14 +88,14 @@ impl<'l> Output<'l> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         let mut minor = 0;
-        // SAFETY: the descriptor is empty or was filled by this library, and is released
-        // here alone.
+        // SAFETY: the descriptor is empty or was filled by this library, and only this call
+        // releases it.
         unsafe { (self.library.functions.gss_release_buffer)(&raw mut minor, &raw mut self.raw) };
     }
 }
 
 impl Library {
-    /// The error of a call that failed just now on this thread.
+    /// Returns the error of a call that has just failed on this thread.
     fn failure(&self, action: &'static str, major: u32, minor: u32) -> GssError {
         let said = match minor {
             0 => String::new(),
@@ -110,7 +113,7 @@ impl Library {
         while lines.len() < STATUS_LINES_MAX {
             let mut minor = 0;
             let mut line = Output::new(self);
-            // SAFETY: the pointers are to live locals, the mechanism to a static.
+            // SAFETY: the pointers refer to live local variables, the mechanism to a static.
             let major = unsafe {
                 (self.functions.gss_display_status)(
                     &raw mut minor,
@@ -134,18 +137,18 @@ impl Library {
     }
 }
 
-/// A name the library has read.
+/// A name in the library's internal form.
 pub(crate) struct Name {
     library: Arc<Library>,
     raw: Handle,
 }
 
-// SAFETY: the library ties nothing but texts of failures to threads, and a name is used by
-// one thread at a time, for it is not `Sync`.
+// SAFETY: the library ties only the texts of errors to threads. A name is used by one thread at a
+// time, because it is not `Sync`.
 unsafe impl Send for Name {}
 
 impl Name {
-    /// Reads a name of a form.
+    /// Converts text of the given form to a name.
     pub(crate) fn import(
         library: &Arc<Library>,
         text: &str,
@@ -154,8 +157,8 @@ impl Name {
         let mut name = Self::none(library);
         let mut text = Input::new(text.as_bytes());
         let mut minor = 0;
-        // SAFETY: the pointers are to live locals, the form to a static; the name is null
-        // and becomes the library's new one.
+        // SAFETY: the pointers refer to live local variables, the form to a static. The name is
+        // null, and the call replaces it by a new one.
         let major = unsafe {
             (library.functions.gss_import_name)(
                 &raw mut minor,
@@ -170,7 +173,7 @@ impl Name {
         Ok(name)
     }
 
-    /// Reads the name of a service.
+    /// Converts the name of a service.
     pub(crate) fn of_service(
         library: &Arc<Library>,
         service: &ServiceName,
@@ -179,12 +182,13 @@ impl Name {
         Self::import(library, service.text(), form)
     }
 
-    /// The empty place for a name.
+    /// Creates an empty name, for a call to fill.
     fn none(library: &Arc<Library>) -> Self {
         Self { library: Arc::clone(library), raw: ptr::null_mut() }
     }
 
-    /// The name as Kerberos writes it. Never lossy: two names must not become one.
+    /// Returns the name in Kerberos' notation. The conversion is never lossy: two names must not
+    /// become one.
     fn display(&self) -> Result<String, GssError> {
         const ACTION: &str = "cannot write the peer's name";
         if self.raw.is_null() {
@@ -192,8 +196,8 @@ impl Name {
         }
         let mut minor = 0;
         let mut text = Output::new(&self.library);
-        // SAFETY: the name is this library's; the other pointers are to live locals or null,
-        // which says that the form is not wanted.
+        // SAFETY: the name belongs to this library. The other pointers refer to live local
+        // variables, or are null to say that the form is not requested.
         let major = unsafe {
             (self.library.functions.gss_display_name)(
                 &raw mut minor,
@@ -208,7 +212,7 @@ impl Name {
         text.text().ok_or_else(|| GssError::found(ACTION, Reason::NameMalformed))
     }
 
-    /// The local user of the name.
+    /// Returns the local user for this name.
     pub(crate) fn local_name(&self) -> Result<String, GssError> {
         const ACTION: &str = "cannot find the local user of the principal";
         let mut minor = 0;
@@ -233,25 +237,25 @@ impl Drop for Name {
     fn drop(&mut self) {
         if !self.raw.is_null() {
             let mut minor = 0;
-            // SAFETY: the name is this library's and is released here alone.
+            // SAFETY: the name belongs to this library, and only this call releases it.
             unsafe { (self.library.functions.gss_release_name)(&raw mut minor, &raw mut self.raw) };
         }
     }
 }
 
-/// What a credential is for.
+/// The use of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
     Initiate,
     Accept,
 }
 
-/// Where keys and tickets are, in the library's words: kind and place.
+/// The locations of keys and tickets, in the library's notation: kind and location.
 #[derive(Default)]
 pub(crate) struct Places(Vec<(&'static CStr, CString)>);
 
 impl Places {
-    /// Adds a place. Whoever has a NUL in a path has no file.
+    /// Adds a location. Fails for a path with a NUL, because no file can have such a path.
     pub(crate) fn add(&mut self, kind: &'static CStr, place: Vec<u8>) -> Result<(), GssError> {
         let place = CString::new(place).map_err(|_| {
             GssError::found("cannot name the place of a credential", Reason::NameMalformed)
@@ -261,25 +265,25 @@ impl Places {
     }
 }
 
-/// A place in the library's writing: a type, a colon, and the file.
+/// Returns a location in the library's notation: type, colon, and path.
 pub(crate) fn place_of(kind: &str, file: &Path) -> Vec<u8> {
     [kind.as_bytes(), b":", file.as_os_str().as_bytes()].concat()
 }
 
-/// Keys or tickets, of Kerberos V alone.
+/// Keys or tickets of Kerberos V.
 pub(crate) struct CredentialHandle {
     library: Arc<Library>,
     raw: Handle,
 }
 
-// SAFETY: the library ties nothing but texts of failures to threads.
+// SAFETY: the library ties only the texts of errors to threads.
 unsafe impl Send for CredentialHandle {}
-// SAFETY: the mechanism locks a credential for each use of it (`krb5_gss_cred_id_rec.lock`),
-// and what is around it is not written between acquisition and release.
+// SAFETY: the mechanism locks a credential for each use (`krb5_gss_cred_id_rec.lock`), and the
+// surrounding structure is not written between acquisition and release.
 unsafe impl Sync for CredentialHandle {}
 
 impl CredentialHandle {
-    /// Acquires a credential; for nobody in particular without a name.
+    /// Acquires a credential, for any principal if `name` is `None`.
     pub(crate) fn acquire(
         library: &Arc<Library>,
         name: Option<&Name>,
@@ -299,9 +303,9 @@ impl CredentialHandle {
         let store = raw::Store { count: entries.len() as u32, entries: entries.as_ptr() };
         let mechanisms = raw::OidSet { count: 1, elements: &raw const raw::KERBEROS };
         let mut minor = 0;
-        // SAFETY: every pointer is to a live local or a static, and all that the store points
-        // at lives in `places`; null means: no name, no interest in what was acquired, and
-        // the default store. The handle is null and becomes the library's new one.
+        // SAFETY: every pointer refers to a live local variable or a static, and `places` keeps
+        // everything that the store points to. Null means no name, no interest in the acquired
+        // mechanisms, or the default store. The handle is null, and the call replaces it.
         let major = unsafe {
             (library.functions.gss_acquire_cred_from)(
                 &raw mut minor,
@@ -330,7 +334,7 @@ impl Drop for CredentialHandle {
     fn drop(&mut self) {
         if !self.raw.is_null() {
             let mut minor = 0;
-            // SAFETY: the credential is this library's and is released here alone.
+            // SAFETY: the credential belongs to this library, and only this call releases it.
             unsafe { (self.library.functions.gss_release_cred)(&raw mut minor, &raw mut self.raw) };
         }
     }

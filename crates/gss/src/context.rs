@@ -1,6 +1,6 @@
-//! An established context: who the peer is, and the protection of messages.
+//! An established context: the peer's identity, and the protection of messages.
 //!
-//! Invariant: the peer has proven who it is, and has had the same proof of us.
+//! Invariant: each side has proved its identity to the other.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,39 +11,39 @@ use crate::name::Principal;
 use crate::raw::{INDEFINITE, flag};
 use crate::{MESSAGE_BYTES_MAX, TOKEN_BYTES_MAX};
 
-/// What one token led to, for an acceptor or initiator `P`.
+/// The result of processing one token, for an acceptor or initiator `P`.
 #[derive(Debug)]
 pub enum Step<P> {
-    /// Send the token and bring the peer's answer to `party`.
+    /// Send the token to the peer, and pass the peer's reply to `party`.
     Continue {
-        /// Who goes on.
+        /// The acceptor or initiator that continues.
         party: P,
-        /// Bytes for the peer.
+        /// The bytes to send to the peer.
         token: Vec<u8>,
     },
-    /// Both sides are proven, once the peer has the token.
+    /// Both sides are authenticated, once the peer has received the token.
     Done {
-        /// What was established.
+        /// The established context.
         context: Context,
-        /// Bytes the peer still needs.
+        /// The bytes to send to the peer, if it needs any.
         token: Option<Vec<u8>>,
     },
 }
 
-/// Protection of a message: the draft's GSS services (6.1.9).
+/// The protection of a message: the GSS services of the draft (6.1.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protection {
-    /// DAFS_GSS_SVC_AUTH: none; messages stay as they are.
+    /// DAFS_GSS_SVC_AUTH: no protection; messages are sent unchanged.
     Authentication,
-    /// DAFS_GSS_SVC_INTEGRITY: nobody can change them.
+    /// DAFS_GSS_SVC_INTEGRITY: messages cannot be changed unnoticed.
     Integrity,
-    /// DAFS_GSS_SVC_PRIVACY: nobody else can read them either.
+    /// DAFS_GSS_SVC_PRIVACY: in addition, only the two sides can read messages.
     Privacy,
 }
 
 impl Protection {
-    /// What a context must have been made with. Messages that could come twice or in any
-    /// order unnoticed would not be protected.
+    /// Returns the flags that a context needs for this protection. Messages that could be repeated
+    /// or reordered unnoticed would not be protected.
     fn flags(self) -> u32 {
         match self {
             Self::Authentication => 0,
@@ -53,15 +53,15 @@ impl Protection {
     }
 }
 
-/// Which side of a context is the peer.
+/// The role of the peer in a context.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Initiator,
     Acceptor,
 }
 
-/// A context both sides have established. It lives as long as the session (draft
-/// 3.1.1.1.1) and is deleted when dropped.
+/// A context that both sides have established. It lives as long as the session (draft 3.1.1.1.1)
+/// and is deleted on drop.
 pub struct Context {
     handle: ContextHandle,
     peer: Principal,
@@ -70,7 +70,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Judges what was established with the peer on `side`.
+    /// Checks the established context with the peer on `side`.
     pub(crate) fn establish(
         handle: ContextHandle,
         turn: &Turn,
@@ -91,41 +91,42 @@ impl Context {
         Ok(Self { handle, peer, flags: turn.flags, lifetime })
     }
 
-    /// Who the peer is. For an acceptor the client; for an initiator the service.
+    /// Returns the peer's principal: for an acceptor the client, for an initiator the service.
     #[must_use]
     pub fn peer(&self) -> &Principal {
         &self.peer
     }
 
-    /// How long from its establishment on the context is good; an acceptor's includes the
-    /// difference of clocks that is allowed (five minutes unless `krb5.conf` says
-    /// otherwise). Whoever is served longer must authenticate anew.
+    /// Returns how long the context is valid from its establishment on. An acceptor's value
+    /// includes the allowed clock skew (five minutes unless `krb5.conf` says otherwise). After that
+    /// time, the client must authenticate again.
     #[must_use]
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
-    /// Whether both sides gave the same data to bind the context to. Only an acceptor learns
-    /// it, with MIT krb5 1.19 or later; with an earlier one it is never so, but whoever did
-    /// not bind to the same was refused.
+    /// True if both sides bound the context to the same data. Only an acceptor learns it, with MIT
+    /// krb5 1.19 or later. With an earlier version it is always false, but a client that bound to
+    /// other data was refused.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.flags & flag::BOUND != 0
     }
 
-    /// Whether messages can be protected so. `Authentication` always; a context of our own
-    /// client has all three.
+    /// True if the context supports this protection. `Authentication` is always supported. Contexts
+    /// with this crate's initiator support all three.
     #[must_use]
     pub fn offers(&self, protection: Protection) -> bool {
         let needed = protection.flags();
         self.flags & needed == needed
     }
 
-    /// Makes of a message of at most [`MESSAGE_BYTES_MAX`] bytes one that is protected;
-    /// with `Authentication` it is the message itself.
+    /// Protects a message of at most [`MESSAGE_BYTES_MAX`] bytes. With `Authentication`, returns
+    /// the message unchanged.
     ///
     /// # Errors
-    /// If the context does not offer it, is past its time, or the message is too long.
+    /// [`GssError`] if the context does not support the protection or has expired, or if the
+    /// message is too long.
     pub fn wrap(&mut self, protection: Protection, message: &[u8]) -> Result<Vec<u8>, GssError> {
         self.demand("cannot protect a message", protection, message, MESSAGE_BYTES_MAX)?;
         match protection {
@@ -135,11 +136,12 @@ impl Context {
         }
     }
 
-    /// The message in what the peer's [`wrap`](Self::wrap) made with the same protection.
+    /// Opens a message that the peer has protected by [`wrap`](Self::wrap) with the same
+    /// protection.
     ///
     /// # Errors
-    /// If it was altered, came before, came in another order, was protected less than
-    /// `protection` says, or is too long.
+    /// [`GssError`] if the message was altered, was received before, is out of order, is protected
+    /// less than `protection` says, or is too long.
     pub fn unwrap(&mut self, protection: Protection, token: &[u8]) -> Result<Vec<u8>, GssError> {
         const ACTION: &str = "cannot open a protected message";
         self.demand(ACTION, protection, token, MESSAGE_BYTES_MAX + TOKEN_BYTES_MAX)?;
@@ -153,20 +155,21 @@ impl Context {
         Ok(message)
     }
 
-    /// A signature (message integrity code) for a message that travels beside it.
+    /// Returns a signature (message integrity code) for a message that is sent separately.
     ///
     /// # Errors
-    /// As [`wrap`](Self::wrap).
+    /// The errors of [`wrap`](Self::wrap).
     pub fn get_mic(&mut self, message: &[u8]) -> Result<Vec<u8>, GssError> {
         let action = "cannot sign a message";
         self.demand(action, Protection::Integrity, message, MESSAGE_BYTES_MAX)?;
         self.handle.get_mic(message)
     }
 
-    /// Holds the peer's signature against a message.
+    /// Checks the peer's signature of a message.
     ///
     /// # Errors
-    /// If it is not the message's, came before or in another order.
+    /// [`GssError`] if the signature does not match the message, was received before or is out of
+    /// order.
     pub fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
         const ACTION: &str = "cannot verify a signature";
         self.demand(ACTION, Protection::Integrity, message, MESSAGE_BYTES_MAX)?;
@@ -200,7 +203,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Whether two sides with these flags are proven, and the initiator is somebody.
+/// Checks that both sides have proved their identity and that the initiator has a name.
 fn judge(flags: u32, initiator: &str, peer: Side) -> Result<(), Reason> {
     if flags & flag::MUTUAL == 0 {
         return Err(match peer {
@@ -208,7 +211,7 @@ fn judge(flags: u32, initiator: &str, peer: Side) -> Result<(), Reason> {
             Side::Acceptor => Reason::ServerUnproven,
         });
     }
-    // Anybody is this principal, in whatever realm (RFC 8062).
+    // Any client can get this principal, in any realm (RFC 8062).
     let is_anybody = initiator.starts_with("WELLKNOWN/ANONYMOUS@");
     if flags & flag::ANONYMOUS != 0 || is_anybody { Err(Reason::Anonymous) } else { Ok(()) }
 }

@@ -1,66 +1,66 @@
-//! What went wrong, as one of a few reasons a server or a person can act upon.
+//! Errors, each with one of a few reasons that a server or a person can act on.
 //!
-//! Invariant: a reason is told by number, never by text; the text is for people.
+//! Invariant: the reason is determined by error numbers, never by text. The text is for people.
 
 use std::fmt;
 
 use crate::name::NameError;
 
-/// Why a step, or the acquisition of a credential, failed.
+/// The reason why a step, or the acquisition of a credential, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The token or message has more bytes than are looked at.
+    /// The token or message exceeds the length limit.
     TokenTooLong,
-    /// The token is not whole, or no token that is due.
+    /// The token is incomplete, or it is not of the expected kind.
     TokenDefective,
-    /// The token is of a mechanism other than Kerberos V.
+    /// The token belongs to another mechanism than Kerberos V.
     MechanismUnknown,
-    /// The token was seen before.
+    /// The token was received before.
     Replayed,
-    /// A protected message came late, early or not at all.
+    /// A protected message was repeated, missing or out of order.
     OutOfOrder,
-    /// Ticket, credential or context is past its time.
+    /// The ticket, credential or context has expired.
     Expired,
     /// The ticket is not valid yet.
     NotYetValid,
-    /// The peer's clock differs too much.
+    /// The clocks of the two sides differ too much.
     ClockSkew,
-    /// The ticket is for another service than the one that was to accept it.
+    /// The ticket is for another service than this one.
     WrongService,
-    /// The keytab has no key of the version the ticket was made with.
+    /// The keytab has no key of the version with which the ticket was made.
     KeyMissing,
-    /// Something does not decrypt with the key at hand: it is forged or altered, or the
-    /// keytab holds another key.
+    /// Decryption with the available key fails: the data is forged or altered, or the keytab
+    /// contains another key.
     WrongKey,
-    /// A protected message was altered, or somebody else made it.
+    /// A protected message was altered or made by a third party.
     Altered,
-    /// The centre does not believe the client's key or password.
+    /// The key distribution center does not accept the client's key or password.
     ClientRefused,
-    /// The centre does not know the client.
+    /// The key distribution center does not know the client.
     ClientUnknown,
-    /// The centre does not know the service.
+    /// The key distribution center does not know the service.
     ServiceUnknown,
-    /// The centre knows both and does not want to.
+    /// The key distribution center knows both, but its policy refuses the request.
     PolicyRefused,
-    /// No ticket, or no keytab with a key of the service, or no permission to read it.
+    /// There is no ticket, or no keytab with a key of the service, or no permission to read it.
     CredentialMissing,
-    /// No key distribution centre answers, or none is known.
+    /// No key distribution center replies, or none is configured.
     CentreUnreachable,
     /// The replay cache cannot be used.
     ReplayCacheUnusable,
     /// The two sides are not bound to the same connection.
     BindingsDiffer,
-    /// The client did not ask the server to prove itself.
+    /// The client did not ask the server to authenticate.
     NotMutual,
-    /// The server did not prove itself.
+    /// The server did not prove its identity.
     ServerUnproven,
-    /// The client has no name.
+    /// The client is anonymous.
     Anonymous,
-    /// The name is none, or not in UTF-8.
+    /// The name is malformed or not in UTF-8.
     NameMalformed,
-    /// The context, or the message, was made without this protection.
+    /// The context, or the message, lacks the requested protection.
     NotProtected,
-    /// Something else: see the text.
+    /// Another reason, see the text.
     Other,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A failure, with what the library said of it.
+/// An error, with the text of the library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct GssError {
     action: &'static str,
@@ -122,19 +122,19 @@ pub struct GssError {
 }
 
 impl GssError {
-    /// A failure the library reported.
+    /// Creates an error that the library has reported.
     pub(crate) fn reported(action: &'static str, major: u32, minor: u32, details: String) -> Self {
         Self { action, reason: classify(major, minor), major, minor, details, reply: None }
     }
 
-    /// A failure found without the library. Its major status is the one a library would
-    /// have given.
+    /// Creates an error found without the library. Its major status is the one that the library
+    /// would have returned.
     pub(crate) fn found(action: &'static str, reason: Reason) -> Self {
         let major = routine_of(reason) << ROUTINE_SHIFT;
         Self { action, reason, major, minor: 0, details: String::new(), reply: None }
     }
 
-    /// A name that is none.
+    /// Creates the error of an invalid name.
     pub(crate) fn misnamed(action: &'static str, error: &NameError) -> Self {
         Self { details: error.to_string(), ..Self::found(action, Reason::NameMalformed) }
     }
@@ -143,7 +143,7 @@ impl GssError {
         Self { reason, ..self }
     }
 
-    /// Takes away what says nothing.
+    /// Removes the details if they say nothing useful.
     pub(crate) fn without_details(self) -> Self {
         Self { details: String::new(), ..self }
     }
@@ -152,25 +152,25 @@ impl GssError {
         Self { reply: (!reply.is_empty()).then_some(reply), ..self }
     }
 
-    /// What to tell apart.
+    /// Returns the reason, for programs.
     #[must_use]
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// The major status of RFC 2744, never 0.
+    /// Returns the major status of RFC 2744, never 0.
     #[must_use]
     pub fn major(&self) -> u32 {
         self.major
     }
 
-    /// The mechanism's own status; 0 if it has nothing to say.
+    /// Returns the mechanism's own status; 0 if it has none.
     #[must_use]
     pub fn minor(&self) -> u32 {
         self.minor
     }
 
-    /// A token that tells the peer of the failure, if there is one. It holds no secret.
+    /// Returns the token that tells the peer of the error, if there is one. It contains no secret.
     #[must_use]
     pub fn reply(&self) -> Option<&[u8]> {
         self.reply.as_deref()
@@ -184,36 +184,36 @@ impl fmt::Display for GssError {
     }
 }
 
-/// Where the routine error stands in a major status.
+/// The position of the routine error in a major status.
 const ROUTINE_SHIFT: u32 = 16;
-/// Supplementary bits of a major status that are failures of order.
+/// The supplementary bits of a major status for repeated or misplaced messages.
 const DUPLICATE: u32 = 1 << 1;
 const OLD: u32 = 1 << 2;
 const UNORDERED: u32 = 1 << 3;
 const GAP: u32 = 1 << 4;
-/// All of them.
+/// All supplementary bits for repeated or misplaced messages.
 pub(crate) const DISORDER: u32 = DUPLICATE | OLD | UNORDERED | GAP;
 
-/// Whether a major status is a failure: calling and routine errors are.
+/// True if a major status contains a calling or routine error.
 pub(crate) fn is_failure(major: u32) -> bool {
     major >> ROUTINE_SHIFT != 0
 }
 
-/// First code of the table `krb5` (`krb5_err.et`).
+/// The first code of the table `krb5` (`krb5_err.et`).
 const KERBEROS_CODES: u32 = 0x96c7_3a00;
-/// First code of the table `asn1`, and how many of them there are.
+/// The first code of the table `asn1`, and the number of its codes.
 const ASN1_CODES: u32 = 0x6eda_3600;
 const ASN1_COUNT: u32 = 16;
-/// `KRB5_NO_LOCALNAME` and `KRB5_LNAME_NOTRANS`: nobody here is that principal.
+/// `KRB5_NO_LOCALNAME` and `KRB5_LNAME_NOTRANS`: no local user corresponds to the principal.
 const NO_LOCAL_NAME: [u32; 2] = [KERBEROS_CODES + 157, KERBEROS_CODES + 176];
 
-/// Whether the failure is that a principal has no local name.
+/// True if the error is that a principal has no local user.
 pub(crate) fn is_without_local_name(error: &GssError) -> bool {
     const UNAVAILABLE: u32 = 16;
     NO_LOCAL_NAME.contains(&error.minor) || error.major >> ROUTINE_SHIFT == UNAVAILABLE
 }
 
-/// The mechanism knows best; where it is silent the major status tells.
+/// Determines the reason by the mechanism's code or, if that is unknown, by the major status.
 fn classify(major: u32, minor: u32) -> Reason {
     by_minor(minor).unwrap_or_else(|| by_major(major))
 }
@@ -258,7 +258,7 @@ fn by_major(major: u32) -> Reason {
     }
 }
 
-/// The routine error (RFC 2744 3.9.1) a reason of our own stands for.
+/// Returns the routine error (RFC 2744 3.9.1) that corresponds to a reason.
 fn routine_of(reason: Reason) -> u32 {
     const BAD_MECHANISM: u32 = 1;
     const BAD_NAME: u32 = 2;

@@ -1,14 +1,13 @@
-//! The frame of a context token (RFC 2743 3.1, RFC 4121 4.1): tag, length, mechanism,
-//! kind.
+//! The frame of a context token (RFC 2743 3.1, RFC 4121 4.1): tag, length, mechanism, kind.
 //!
-//! Invariant: what passes is a whole token of Kerberos V of a kind that is due, so that the
-//! C library never guesses at the mechanism of something else: a peer cannot bring up SPNEGO
-//! or IAKERB, which would have us talk to whom it likes.
+//! Invariant: only a complete Kerberos V token of an expected kind passes. So the C library never
+//! has to guess the mechanism of a token. A peer cannot invoke SPNEGO or IAKERB, which would make
+//! this side contact any host that the peer chooses.
 
 use crate::error::Reason;
 use crate::{KERBEROS_OID, TOKEN_BYTES_MAX};
 
-/// What a context token carries (RFC 4121 4.1).
+/// The contents of a context token (RFC 4121 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The client's request: KRB_AP_REQ.
@@ -29,7 +28,7 @@ impl Kind {
     }
 }
 
-/// Whether the library may see the token.
+/// Checks that the library may process the token.
 pub(crate) fn check(token: &[u8], due: &[Kind]) -> Result<(), Reason> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(Reason::TokenTooLong);
@@ -47,7 +46,7 @@ pub(crate) fn check(token: &[u8], due: &[Kind]) -> Result<(), Reason> {
     if is_due { Ok(()) } else { Err(Reason::TokenDefective) }
 }
 
-/// A length in DER and what is behind it.
+/// Parses a DER length. Returns it with the following bytes.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     let count = match first {
@@ -59,10 +58,10 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((bytes.iter().fold(0, |value, &byte| value << 8 | usize::from(byte)), rest))
 }
 
-/// An object identifier and what is behind it.
+/// Parses an object identifier. Returns it with the following bytes.
 fn mechanism(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&count, rest) = bytes.strip_prefix(&[0x06])?.split_first()?;
-    // An identifier of 128 bytes or more does not exist.
+    // No identifier has 128 bytes or more.
     if count < 0x80 { rest.split_at_checked(usize::from(count)) } else { None }
 }
 
@@ -70,7 +69,7 @@ fn mechanism(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// A token of a mechanism with this many bytes behind the kind.
+    /// Returns a token of a mechanism with `body` bytes after the kind.
     fn framed(oid: &[u8], kind: [u8; 2], body: usize) -> Vec<u8> {
         let mut inner = vec![0x06, oid.len() as u8];
         inner.extend_from_slice(oid);
@@ -102,7 +101,7 @@ mod tests {
 
     #[test]
     fn other_mechanisms_are_refused() {
-        // SPNEGO, IAKERB, and NTLM without a frame.
+        // Tokens of SPNEGO, IAKERB, and NTLM without a frame.
         let spnego = [0x2b, 0x06, 0x01, 0x05, 0x05, 0x02];
         let iakerb = [0x2b, 0x06, 0x01, 0x05, 0x02, 0x05];
         for oid in [&spnego, &iakerb] {

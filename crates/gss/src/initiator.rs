@@ -1,7 +1,7 @@
-//! The client's side: a user's or machine's tickets, and an initiator for each connection.
+//! The client's side: the tickets of a user or machine, and an initiator for each connection.
 //!
-//! Invariant: nothing is established with a server that has not proven itself, and no
-//! credential is ever delegated to it.
+//! Invariant: no context is established with a server that has not proved its identity, and no
+//! credential is ever delegated to a server.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,46 +19,46 @@ use crate::raw::{PRINCIPAL, flag};
 
 const ACTION: &str = "cannot authenticate to the server";
 
-/// Most tokens that are made for one context. Kerberos V needs one and reads one.
+/// The greatest number of tokens made for one context. Kerberos V makes one and reads one.
 const STEPS_MAX: u32 = 4;
 
-/// What is asked for. Replay and sequence are for messages that are protected later; the
-/// draft does without them, for it protects none (see `docs/decisions/0012-kerberos.md`).
+/// The requested services. Replay and sequence detection are for later protected messages. The
+/// draft works without them, because it protects no messages (see
+/// `docs/decisions/0012-kerberos.md`).
 const WANTED: u32 = flag::MUTUAL | flag::REPLAY | flag::SEQUENCE | flag::INTEGRITY | flag::PRIVACY;
 
-/// Where a client's tickets come from.
+/// The source of a client's tickets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// What `kinit` and login have left for this user (`KRB5CCNAME`).
+    /// The tickets that `kinit` or login have stored for this user (`KRB5CCNAME`).
     #[default]
     Default,
-    /// A cache in Kerberos' writing: `FILE:/path`, `KEYRING:...`, or the path of a file.
+    /// A cache in Kerberos' notation: `FILE:/path`, `KEYRING:...`, or the path of a file.
     Cache(OsString),
-    /// A client keytab, for machines and daemons: tickets are got with the key when they are
-    /// needed, and kept in the memory of the process, where all that name the same keytab
-    /// and principal share them.
+    /// A client keytab, for machines and daemons. Tickets are obtained with the key when they are
+    /// needed. They are kept in the process's memory and shared by all credentials with the same
+    /// keytab and principal.
     Keytab {
-        /// The file.
+        /// The path of the keytab.
         file: PathBuf,
-        /// Whose key to use; `None` is the first in the file.
+        /// The principal whose key is used; `None` means the first in the file.
         principal: Option<Principal>,
     },
 }
 
-/// A client's tickets. Many initiators share one.
+/// A client's tickets. Many initiators share them.
 pub struct Credential {
     handle: CredentialHandle,
 }
 
 impl Credential {
-    /// Finds the tickets, or gets them. Blocks: reads files, and with a keytab talks to a
-    /// key distribution centre.
+    /// Finds or obtains the tickets. Blocks: it reads files and, with a keytab, communicates with a
+    /// key distribution center.
     ///
     /// # Errors
-    /// [`Reason::CredentialMissing`] without a ticket; with a keytab also what the centre
-    /// says: [`Reason::ClientRefused`], [`Reason::ClientUnknown`],
-    /// [`Reason::CentreUnreachable`] and others. Whether tickets have expired turns out when
-    /// they are used.
+    /// [`Reason::CredentialMissing`] without a ticket. With a keytab also the errors of the center:
+    /// [`Reason::ClientRefused`], [`Reason::ClientUnknown`], [`Reason::CentreUnreachable`] and
+    /// others. An expired ticket is detected only when it is used.
     pub fn acquire(library: &Arc<Library>, source: &CredentialSource) -> Result<Self, GssError> {
         let mut places = Places::default();
         let mut name = None;
@@ -90,7 +90,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// One connection's way to being authenticated.
+/// The authentication of this side on one connection.
 pub struct Initiator {
     credential: Arc<Credential>,
     target: Name,
@@ -103,7 +103,7 @@ impl Initiator {
     /// Prepares to authenticate to a service.
     ///
     /// # Errors
-    /// [`Reason::NameMalformed`] if the library cannot read its name.
+    /// [`Reason::NameMalformed`] if the library cannot parse the service's name.
     pub fn new(credential: Arc<Credential>, target: &ServiceName) -> Result<Self, GssError> {
         let library = credential.handle.library();
         let target = Name::of_service(library, target)?;
@@ -111,19 +111,20 @@ impl Initiator {
         Ok(Self { credential, target, handle, bindings: None, steps: 0 })
     }
 
-    /// Binds the context to something both sides know of this connection alone. A server
-    /// that binds to something else refuses it; one that binds to nothing does not care.
+    /// Binds the context to data that only the two sides of this connection know. A server that
+    /// binds to other data refuses the context. A server that does not bind ignores the data.
     #[must_use]
     pub fn bound_to(self, connection: &[u8]) -> Self {
         Self { bindings: Some(connection.to_vec()), ..self }
     }
 
-    /// Makes the first token (`None`), or takes one of the server. Blocks: the first step
-    /// talks to a key distribution centre unless the service's ticket is cached already.
+    /// Makes the first token if `token` is `None`, or processes a token of the server. Blocks: the
+    /// first step communicates with a key distribution center unless the service's ticket is
+    /// cached.
     ///
     /// # Errors
-    /// The attempt is over, whatever it is; [`GssError::reason`] tells why. What a server's
-    /// refusal says is not signed and no proof of anything.
+    /// Any error ends the attempt. [`GssError::reason`] says why. A refusal by the server is not
+    /// signed and so proves nothing.
     pub fn step(mut self, token: Option<&[u8]>) -> Result<Step<Self>, GssError> {
         if token.is_none() != (self.steps == 0) || self.steps >= STEPS_MAX {
             return Err(GssError::found(ACTION, Reason::TokenDefective));

@@ -1,7 +1,7 @@
-//! The system's GSS-API library, found when it is first wanted.
+//! The system's GSS-API library, loaded at its first use.
 //!
-//! Invariant: once loaded it stays, for it leaves threads' data behind that it must free
-//! itself; a failure to load is not remembered, so that it may be installed meanwhile.
+//! Invariant: the library stays loaded, because it leaves per-thread data that only it can free. A
+//! failure to load is not remembered, so the library may be installed later.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,37 +10,37 @@ use crate::error::{self, GssError};
 use crate::name::Principal;
 use crate::raw::{Functions, PRINCIPAL};
 
-/// The library's name since 1.1 of MIT krb5, on every Linux distribution.
+/// The file name of the library since MIT krb5 1.1, on every Linux distribution.
 const FILE: &str = "libgssapi_krb5.so.2";
 
-/// The loaded library; shared by everything that was made with it.
+/// The loaded library, shared by all objects created with it.
 pub struct Library {
     pub(crate) functions: Functions,
 }
 
-/// Why the host has no Kerberos authentication. Nothing else depends on it.
+/// The reason why Kerberos authentication is not available. Nothing else depends on the library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GssUnavailable {
-    /// There is no library.
+    /// The library cannot be loaded.
     #[error(
         "Kerberos authentication needs {file}, which cannot be loaded: install the package \
          libgssapi-krb5-2 (Debian, Ubuntu), krb5-libs (Fedora, RHEL, Alpine) or krb5 (SUSE, Arch)"
     )]
     Missing {
-        /// The file looked for.
+        /// The file name of the library.
         file: &'static str,
-        /// What the loader said.
+        /// The error of the loader.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The library lacks what 1.11 of MIT krb5 (2012) brought.
+    /// The library lacks a function that MIT krb5 has since 1.11 (2012).
     #[error("{file} has no {function}: Kerberos authentication needs MIT krb5 1.11 or later")]
     TooOld {
-        /// The file.
+        /// The file name of the library.
         file: &'static str,
-        /// What is not there.
+        /// The name of the missing function.
         function: &'static str,
-        /// What the loader said.
+        /// The error of the loader.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// This build of the library never loads it.
@@ -52,10 +52,11 @@ pub enum GssUnavailable {
 }
 
 impl Library {
-    /// Loads the library, or hands out the one that is loaded. Reads files when it loads.
+    /// Loads the library, or returns the one already loaded. Loading reads files.
     ///
     /// # Errors
-    /// If the host has none, or one that is too old; the message says what to install.
+    /// [`GssUnavailable`] if the host has no library or one that is too old. The message says what
+    /// to install.
     pub fn load() -> Result<Arc<Self>, GssUnavailable> {
         static LOADED: OnceLock<Arc<Library>> = OnceLock::new();
         if let Some(library) = LOADED.get() {
@@ -65,12 +66,12 @@ impl Library {
         Ok(Arc::clone(LOADED.get_or_init(|| library)))
     }
 
-    /// The local user a principal is, by the rules of `krb5.conf` (`auth_to_local`); `None`
-    /// if it is nobody here. Without rules `alice` of the default realm is `alice`, and
-    /// so is `root` `root`: whether that is wanted the caller decides.
+    /// Returns the local user of a principal by the rules in `krb5.conf` (`auth_to_local`), or
+    /// `None` if there is none. Without rules, `alice` of the default realm is the user `alice`,
+    /// and likewise `root` is `root`. The caller must decide if that is acceptable.
     ///
     /// # Errors
-    /// If the text is no principal, or the rules cannot be read.
+    /// [`GssError`] if the text is no principal or the rules cannot be read.
     pub fn local_name(self: &Arc<Self>, who: &Principal) -> Result<Option<String>, GssError> {
         let name = Name::import(self, who.as_str(), &PRINCIPAL)?;
         match name.local_name() {

@@ -1,5 +1,4 @@
-//! Names: of the service a client wants or a server is, and of the client it turned out
-//! to be.
+//! The names of services and of authenticated clients.
 //!
 //! Invariant: a name is text without a NUL of at most [`NAME_BYTES_MAX`] bytes.
 
@@ -8,15 +7,15 @@ use std::str::FromStr;
 
 use crate::NAME_BYTES_MAX;
 
-/// The service that a draft-conforming server is: `dafs@host` (draft 6.2.2).
+/// The service name of a server that conforms to the draft: `dafs@host` (draft 6.2.2).
 const SERVICE: &str = "dafs";
 
-/// A service to be, or to speak with.
+/// The name of a service, to provide or to authenticate to.
 ///
-/// Read from text, `dafs@host` is a host-based service, whose realm the configuration of
-/// Kerberos tells, and which may make the library ask a name server for the host's canonical
-/// name (`dns_canonicalize_hostname` in `krb5.conf`); what has a slash, as
-/// `dafs/host@REALM`, is a principal and is taken as it stands.
+/// Text such as `dafs@host` is parsed as a host-based service. The configuration of Kerberos
+/// determines its realm, and the library may ask a name server for the canonical name of the host
+/// (`dns_canonicalize_hostname` in `krb5.conf`). Text with a slash, such as `dafs/host@REALM`, is a
+/// principal and is used unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceName {
     text: String,
@@ -24,10 +23,10 @@ pub struct ServiceName {
 }
 
 impl ServiceName {
-    /// `dafs@host`.
+    /// Returns the name `dafs@host`.
     ///
     /// # Errors
-    /// If the host's name is empty, too long or contains what no host's name does.
+    /// [`NameError`] if the name of the host is empty, too long or contains invalid characters.
     pub fn of_host(host: &str) -> Result<Self, NameError> {
         if host.contains('/') {
             return Err(NameError::Malformed(host.to_owned()));
@@ -68,23 +67,23 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A principal in Kerberos' writing: `alice@REALM`, with odd characters escaped by
+/// A principal in Kerberos' notation: `alice@REALM`, with special characters escaped by
 /// backslashes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal(String);
 
 impl Principal {
-    /// Takes text for a principal; whether it is one, the library says when it is used.
+    /// Wraps text as a principal. The library parses it only when it is used.
     ///
     /// # Errors
-    /// If it is empty, too long or contains a NUL.
+    /// [`NameError`] if the text is empty, too long or contains a NUL.
     pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
         let text = text.into();
         checked(&text)?;
         Ok(Self(text))
     }
 
-    /// The text.
+    /// Returns the principal as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -97,16 +96,16 @@ impl fmt::Display for Principal {
     }
 }
 
-/// Why a text is no name.
+/// The reason why text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It is neither of the forms.
+    /// The text has neither form of a service name.
     #[error("{0:?} names no service: expected service@host or service/host@REALM")]
     Malformed(String),
-    /// Nothing can have it as its name.
+    /// The text is empty, too long or contains a NUL.
     #[error("a name has between 1 and {NAME_BYTES_MAX} bytes and no NUL; this one has {length}")]
     Impossible {
-        /// Its bytes.
+        /// The length of the text in bytes.
         length: usize,
     },
 }

@@ -1,9 +1,8 @@
-//! The C library as it is: types, constants and functions of RFC 2744 and of MIT's
-//! extensions, found by name in the loaded library.
+//! Bindings of the C library: types, constants and functions of RFC 2744 and of MIT's extensions.
+//! The functions are looked up by name in the loaded library.
 //!
-//! Invariant: layouts and signatures are those of `gssapi/gssapi.h` and
-//! `gssapi/gssapi_ext.h` of MIT krb5 since 1.11, on systems where they are not packed
-//! (all but macOS).
+//! Invariant: layouts and signatures are those of `gssapi/gssapi.h` and `gssapi/gssapi_ext.h` of
+//! MIT krb5 since 1.11, on systems where the structures are not packed (all but macOS).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -19,8 +18,8 @@ pub(crate) struct Oid {
     pub(crate) elements: *const c_void,
 }
 
-// SAFETY: an `Oid` is made by `Oid::new` alone, of bytes that live for ever and that
-// nobody writes, the library included.
+// SAFETY: only `Oid::new` creates an `Oid`, from static bytes that no code, including the library,
+// ever writes.
 unsafe impl Sync for Oid {}
 
 impl Oid {
@@ -29,12 +28,12 @@ impl Oid {
     }
 }
 
-/// Kerberos V.
+/// The object identifier of Kerberos V.
 pub(crate) static KERBEROS: Oid = Oid::new(crate::KERBEROS_OID);
 /// `GSS_C_NT_HOSTBASED_SERVICE`: `service@host`.
 pub(crate) static HOST_BASED: Oid =
     Oid::new(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x01, 0x04]);
-/// `GSS_KRB5_NT_PRINCIPAL_NAME`: a principal in Kerberos' own writing.
+/// `GSS_KRB5_NT_PRINCIPAL_NAME`: a principal in Kerberos' own notation.
 pub(crate) static PRINCIPAL: Oid =
     Oid::new(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x01]);
 
@@ -80,7 +79,7 @@ pub(crate) struct Store {
     pub(crate) entries: *const StoreEntry,
 }
 
-/// `gss_name_t`, `gss_cred_id_t` and `gss_ctx_id_t`: known to the library alone.
+/// `gss_name_t`, `gss_cred_id_t` and `gss_ctx_id_t`, whose contents only the library knows.
 pub(crate) type Handle = *mut c_void;
 type Buffer = *mut BufferDescriptor;
 
@@ -95,19 +94,19 @@ pub(crate) const STATUS_MINOR: c_int = 2;
 /// `GSS_C_INDEFINITE`.
 pub(crate) const INDEFINITE: u32 = u32::MAX;
 
-/// Flags of a context (RFC 2744 5.19).
+/// The flags of a context (RFC 2744 5.19).
 pub(crate) mod flag {
-    /// Each side proves itself to the other.
+    /// Each side proves its identity to the other.
     pub(crate) const MUTUAL: u32 = 2;
-    /// Protected messages that come twice are noticed.
+    /// Repeated protected messages are detected.
     pub(crate) const REPLAY: u32 = 4;
-    /// Protected messages that come in another order are noticed.
+    /// Reordered protected messages are detected.
     pub(crate) const SEQUENCE: u32 = 8;
-    /// Messages can be hidden.
+    /// Messages can be encrypted.
     pub(crate) const PRIVACY: u32 = 16;
     /// Messages can be signed.
     pub(crate) const INTEGRITY: u32 = 32;
-    /// The initiator has no name.
+    /// The initiator is anonymous.
     pub(crate) const ANONYMOUS: u32 = 64;
     /// Both sides had the same channel bindings (MIT krb5 1.19).
     pub(crate) const BOUND: u32 = 2048;
@@ -115,7 +114,7 @@ pub(crate) mod flag {
 
 macro_rules! functions {
     ($($(#[$what:meta])* $name:ident($($argument:ty),* $(,)?);)*) => {
-        /// The functions used. Each returns the major status.
+        /// The functions of the library. Each returns the major status.
         pub(crate) struct Functions {
             $($(#[$what])* pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
         }
@@ -127,14 +126,14 @@ macro_rules! functions {
                 Err(GssUnavailable::NotBuilt)
             }
 
-            /// Loads a library and finds them all.
+            /// Loads a library and looks up all functions.
             #[cfg(feature = "library")]
             pub(crate) fn load(file: &'static str) -> Result<Self, GssUnavailable> {
-                // SAFETY: what runs as the library is loaded is the system's own Kerberos
-                // library, which the administrator trusts with the system's keys.
+                // SAFETY: loading runs only code of the system's Kerberos library, to which the
+                // administrator entrusts the system's keys.
                 let library = unsafe { libloading::Library::new(file) }
                     .map_err(|source| GssUnavailable::Missing { file, source: source.into() })?;
-                // It is never closed, so that pointers into it are good for ever.
+                // The library is never closed, so that pointers into it stay valid.
                 let library = ManuallyDrop::new(library);
                 $(
                     let function = stringify!($name);
@@ -155,7 +154,7 @@ functions! {
     gss_display_name(*mut u32, Handle, Buffer, *mut *const Oid);
     gss_localname(*mut u32, Handle, *const Oid, Buffer);
     gss_release_name(*mut u32, *mut Handle);
-    /// MIT's extension of 1.11: credentials from a named store, not from the environment.
+    /// MIT's extension of 1.11: acquires credentials from a given store, not from the environment.
     gss_acquire_cred_from(
         *mut u32, Handle, u32, *const OidSet, c_int, *const Store, *mut Handle,
         *mut *mut OidSet, *mut u32,

@@ -1,7 +1,7 @@
-//! A security context in the library, from its first token on.
+//! A security context of the library, from its first token on.
 //!
-//! Invariant: a context is used by one thread at a time (every use takes `&mut`), and is
-//! deleted by `Drop`, half-made or not. What it hands out is never longer than what can be.
+//! Invariant: one thread at a time uses a context, because every use takes `&mut`. `Drop` deletes
+//! it, even if it is incomplete. Its results are never longer than possible.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -12,32 +12,32 @@ use crate::error::{DISORDER, GssError, Reason, is_failure};
 use crate::library::Library;
 use crate::raw::{self, BufferDescriptor, ChannelBindings, Handle};
 
-/// Bit of a major status: the peer has to say more.
+/// The bit of a major status that asks for another token of the peer.
 const CONTINUE_NEEDED: u32 = 1;
 
-/// A context, established or not.
+/// A context, complete or not.
 pub(crate) struct ContextHandle {
     library: Arc<Library>,
     raw: Handle,
 }
 
-// SAFETY: the library ties nothing but texts of failures to threads, and a context is used by
-// one thread at a time, for it is not `Sync` and its uses take `&mut`.
+// SAFETY: the library ties only the texts of errors to threads. A context is used by one thread at
+// a time, because it is not `Sync` and its uses take `&mut`.
 unsafe impl Send for ContextHandle {}
 
-/// What a token led to.
+/// The result of processing a token.
 pub(crate) struct Turn {
-    /// Whether another token of the peer is wanted.
+    /// True if another token of the peer is needed.
     pub(crate) continues: bool,
-    /// Bytes for the peer; none if empty.
+    /// The bytes to send to the peer, possibly empty.
     pub(crate) token: Vec<u8>,
-    /// What the context does ([`raw::flag`]). Final if nothing more is wanted.
+    /// The services of the context ([`raw::flag`]). Final if no further token is needed.
     pub(crate) flags: u32,
-    /// Seconds it lives, or [`raw::INDEFINITE`].
+    /// The lifetime in seconds, or [`raw::INDEFINITE`].
     pub(crate) lifetime: u32,
 }
 
-/// What both sides must agree upon, in memory that a call can read.
+/// Channel bindings, in memory that a call can read.
 struct Bindings {
     data: Input,
     raw: ChannelBindings,
@@ -45,7 +45,7 @@ struct Bindings {
 
 impl Bindings {
     fn new(data: &[u8]) -> Self {
-        // Addresses are left unspecified: they do not survive translation on the way.
+        // Addresses are left unspecified, because address translation may change them on the way.
         let raw = ChannelBindings {
             initiator_type: 0,
             initiator: BufferDescriptor::EMPTY,
@@ -65,12 +65,12 @@ impl Bindings {
 }
 
 impl ContextHandle {
-    /// A context nobody has said anything about.
+    /// Creates a context without any token.
     pub(crate) fn new(library: &Arc<Library>) -> Self {
         Self { library: Arc::clone(library), raw: ptr::null_mut() }
     }
 
-    /// Takes a token of an initiator.
+    /// Processes a token of an initiator.
     pub(crate) fn accept(
         &mut self,
         credential: &CredentialHandle,
@@ -82,9 +82,9 @@ impl ContextHandle {
         let mut bindings = bindings.map(Bindings::new);
         let mut output = Output::new(&self.library);
         let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
-        // SAFETY: the context is null or this library's, the credential is this library's;
-        // the other pointers are to live locals, or null, which says that the peer's name
-        // (asked for later), the mechanism and delegated credentials are not wanted.
+        // SAFETY: the context is null or belongs to this library, and the credential belongs to
+        // this library. The other pointers refer to live local variables, or are null because the
+        // peer's name (requested later), the mechanism and delegated credentials are not needed.
         let major = unsafe {
             (self.library.functions.gss_accept_sec_context)(
                 &raw mut minor,
@@ -103,7 +103,7 @@ impl ContextHandle {
         turn(&self.library, action, (major, minor), &output, (flags, lifetime))
     }
 
-    /// Makes a token for an acceptor, after one of its if there was one.
+    /// Makes a token for an acceptor, in response to one of its tokens if there is one.
     pub(crate) fn initiate(
         &mut self,
         credential: &CredentialHandle,
@@ -117,9 +117,9 @@ impl ContextHandle {
         let mut bindings = bindings.map(Bindings::new);
         let mut output = Output::new(&self.library);
         let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
-        // SAFETY: the context is null or this library's, credential and target are this
-        // library's, the mechanism is a static; the other pointers are to live locals, or
-        // null: no token yet, no bindings, no interest in the mechanism.
+        // SAFETY: the context is null or belongs to this library. Credential and target belong to
+        // this library, and the mechanism is a static. The other pointers refer to live local
+        // variables, or are null: no token yet, no bindings, no interest in the mechanism.
         let major = unsafe {
             (self.library.functions.gss_init_sec_context)(
                 &raw mut minor,
@@ -140,12 +140,12 @@ impl ContextHandle {
         turn(&self.library, action, (major, minor), &output, (flags, lifetime))
     }
 
-    /// The names of both sides: initiator and acceptor.
+    /// Returns the names of both sides: initiator and acceptor.
     pub(crate) fn parties(&self, action: &'static str) -> Result<(String, String), GssError> {
         let (mut initiator, mut acceptor) = (Name::none(&self.library), Name::none(&self.library));
         let mut minor = 0;
-        // SAFETY: the context is this library's; the names are null and become new ones; the
-        // rest is not wanted.
+        // SAFETY: the context belongs to this library. The names are null, and the call replaces
+        // them by new ones. The other results are not requested.
         let major = unsafe {
             (self.library.functions.gss_inquire_context)(
                 &raw mut minor,
@@ -165,13 +165,14 @@ impl ContextHandle {
         Ok((initiator.display()?, acceptor.display()?))
     }
 
-    /// Signs a message and hides it if asked to.
+    /// Signs a message, and encrypts it if `hide` is true.
     pub(crate) fn wrap(&mut self, hide: bool, message: &[u8]) -> Result<Vec<u8>, GssError> {
         const ACTION: &str = "cannot protect a message";
         let mut message = Input::new(message);
         let mut output = Output::new(&self.library);
         let (mut minor, mut hidden) = (0, 0);
-        // SAFETY: the context is this library's; the other pointers are to live locals.
+        // SAFETY: the context belongs to this library. The other pointers refer to live local
+        // variables.
         let major = unsafe {
             (self.library.functions.gss_wrap)(
                 &raw mut minor,
@@ -192,15 +193,16 @@ impl ContextHandle {
         output.copy(OUTPUT_BYTES_MAX).ok_or_else(|| GssError::found(ACTION, Reason::Other))
     }
 
-    /// Opens what the peer's `wrap` made: the message, and whether it was hidden.
+    /// Opens a message that the peer has wrapped. Returns the message, and true if it was
+    /// encrypted.
     pub(crate) fn unwrap(&mut self, token: &[u8]) -> Result<(Vec<u8>, bool), GssError> {
         const ACTION: &str = "cannot open a protected message";
         let bytes_max = token.len();
         let mut token = Input::new(token);
         let mut output = Output::new(&self.library);
         let (mut minor, mut hidden) = (0, 0);
-        // SAFETY: the context is this library's; the other pointers are to live locals or
-        // null, which says that the quality of protection is not wanted.
+        // SAFETY: the context belongs to this library. The other pointers refer to live local
+        // variables, or are null because the quality of protection is not requested.
         let major = unsafe {
             (self.library.functions.gss_unwrap)(
                 &raw mut minor,
@@ -219,13 +221,14 @@ impl ContextHandle {
         Ok((message, hidden != 0))
     }
 
-    /// A signature for a message.
+    /// Returns a signature for a message.
     pub(crate) fn get_mic(&mut self, message: &[u8]) -> Result<Vec<u8>, GssError> {
         const ACTION: &str = "cannot sign a message";
         let mut message = Input::new(message);
         let mut output = Output::new(&self.library);
         let mut minor = 0;
-        // SAFETY: the context is this library's; the other pointers are to live locals.
+        // SAFETY: the context belongs to this library. The other pointers refer to live local
+        // variables.
         let major = unsafe {
             (self.library.functions.gss_get_mic)(
                 &raw mut minor,
@@ -241,12 +244,12 @@ impl ContextHandle {
         output.copy(OUTPUT_BYTES_MAX).ok_or_else(|| GssError::found(ACTION, Reason::Other))
     }
 
-    /// Holds the peer's signature against a message.
+    /// Checks the peer's signature of a message.
     pub(crate) fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
         let (mut message, mut mic) = (Input::new(message), Input::new(mic));
         let mut minor = 0;
-        // SAFETY: the context is this library's; the other pointers are to live locals or
-        // null, which says that the quality of protection is not wanted.
+        // SAFETY: the context belongs to this library. The other pointers refer to live local
+        // variables, or are null because the quality of protection is not requested.
         let major = unsafe {
             (self.library.functions.gss_verify_mic)(
                 &raw mut minor,
@@ -256,7 +259,7 @@ impl ContextHandle {
                 ptr::null_mut(),
             )
         };
-        // Also what came twice or out of order is not what the peer says now.
+        // A message that is a duplicate or out of order is refused, too.
         if major == 0 {
             return Ok(());
         }
@@ -264,7 +267,8 @@ impl ContextHandle {
     }
 }
 
-/// Within a context both sides have the key, so what does not fit it was altered.
+/// Replaces the reason of an error within a context: both sides have the key, so a message that
+/// does not match it was altered.
 fn of_message(error: GssError) -> GssError {
     match error.reason() {
         Reason::WrongKey => error.with_reason(Reason::Altered),
@@ -272,8 +276,8 @@ fn of_message(error: GssError) -> GssError {
     }
 }
 
-/// Judges one turn. The mechanism says "continue" with a code of its own where it means that
-/// a token was none; that is a failure here.
+/// Checks the result of one step. The mechanism returns "continue" with a code of its own for
+/// something that is no token; here that is an error.
 fn turn(
     library: &Library,
     action: &'static str,
@@ -295,8 +299,8 @@ impl Drop for ContextHandle {
     fn drop(&mut self) {
         if !self.raw.is_null() {
             let mut minor = 0;
-            // SAFETY: the context is this library's and is deleted here alone; null says
-            // that the peer is not to be told (RFC 2744 5.9).
+            // SAFETY: the context belongs to this library, and only this call deletes it. Null says
+            // that no token for the peer is requested (RFC 2744 5.9).
             unsafe {
                 (self.library.functions.gss_delete_sec_context)(
                     &raw mut minor,
