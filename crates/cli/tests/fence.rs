@@ -212,7 +212,7 @@ fn a_server_without_a_journal_says_once_that_its_fences_end_with_it() {
         place.fence_ok(&server, "clear", &[]);
     }
     let log = server.end(Signal::TERM);
-    assert_eq!(log.matches("fences end with this server").count(), 1, "{log}");
+    assert_eq!(log.matches("fencing lists will be lost").count(), 1, "{log}");
 }
 
 // ---- the agent --------------------------------------------------------------------------

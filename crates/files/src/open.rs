@@ -88,7 +88,7 @@ impl Files<'_> {
             Ok(opened) => opened,
             Err(fault) => {
                 if found.is_reclaim {
-                    tracing::info!(%fault, "an open is not taken back");
+                    tracing::info!(%fault, "an open could not be reclaimed");
                 }
                 self.cache.close(cached);
                 return Err(fault.into());

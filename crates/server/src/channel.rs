@@ -121,7 +121,7 @@ impl Channels {
             if let Some(channel) = self.get(endpoint) {
                 tracing::warn!(
                     from = %channel.peer,
-                    "others wait for a transfer that does not end: the connection is broken"
+                    "a transfer has delayed other requests too long; its connection is broken"
                 );
                 self.give_up(endpoint);
             }

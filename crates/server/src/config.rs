@@ -146,10 +146,10 @@ pub enum ServerError {
         asked: usize,
     },
     /// A limit of the filer is impossible.
-    #[error("the server's limits make no sense")]
+    #[error("the server's limits are invalid")]
     Config(#[from] dafs_filer::ConfigError),
     /// A limit of sessions is impossible.
-    #[error("the server's limits make no sense")]
+    #[error("the server's limits are invalid")]
     SessionConfig(#[from] dafs_sessions::ConfigError),
     /// The password file could not be read.
     #[error(transparent)]
@@ -164,7 +164,7 @@ pub enum ServerError {
     #[error("{0}")]
     Access(String),
     /// The journal could not be opened, or its records could not be recovered.
-    #[error("cannot recover what was under way when the last server ended")]
+    #[error("cannot recover the requests that were in flight when the last server ended")]
     Journal {
         /// The journal's error.
         source: LedgerError,

@@ -180,14 +180,16 @@ fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerErr
     {
         let there: Vec<_> = names.iter().map(|name| shown(name.as_bytes())).collect();
         let (name, there) = (&rules.name, there.join(", "));
-        let text = format!("rules for an export {name:?}, which is not served; there are: {there}");
+        let text = format!(
+            "rules for an export {name:?}, which is not exported; the exports are: {there}"
+        );
         return Err(ServerError::Access(text));
     }
     let partial = access.exports.iter().flat_map(|rules| {
         std::iter::once(&rules.terms).chain(rules.clients.iter().map(|(_, terms)| terms))
     });
     if store.on_terms(&[]).is_none() && partial.into_iter().any(|terms| terms.read_only.is_some()) {
-        let text = "a store in memory is read and written; leave read-only away".to_owned();
+        let text = "a store in memory cannot be read-only; remove read-only".to_owned();
         return Err(ServerError::Access(text));
     }
     Ok(())

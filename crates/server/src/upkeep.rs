@@ -221,7 +221,7 @@ impl Reactor<'_> {
         let actions = self.shared.sessions.on_tick(&mut self.shared.filer, self.shared.life.now());
         self.shared.channels.know_all(&self.shared.sessions);
         for (id, reason) in actions.close {
-            tracing::info!(?reason, "closing a channel");
+            tracing::info!(?reason, "a connection is closed");
             self.give_up_channel(id);
         }
         for closed in actions.released {
@@ -350,7 +350,10 @@ impl Reactor<'_> {
         for endpoint in
             self.shared.waiting.changes_of_fences().overdue(&self.shared.filer, &under_way, now)
         {
-            tracing::warn!(?endpoint, "fenced out with a transfer that does not end: parted");
+            tracing::warn!(
+                ?endpoint,
+                "a fenced client does not finish its transfers; its connection is broken"
+            );
             self.give_up(endpoint);
         }
     }

@@ -84,7 +84,7 @@ pub enum StoreError {
     #[error("busy, try later")]
     Busy,
     /// The search for the object could not read all directories. Try again later.
-    #[error("not all directories could be looked through for it, try later")]
+    #[error("the search for it could not read all directories, try later")]
     Unseen,
     /// Descriptors or memory are used up.
     #[error("server out of resources")]

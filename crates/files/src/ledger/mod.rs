@@ -127,13 +127,13 @@ fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// The journal failed.
-    #[error("the journal failed, so nothing more can be promised: {0}")]
+    #[error("the journal failed, so the server cannot keep its promises: {0}")]
     Journal(String),
     /// A change of an operation could not be made durable.
-    #[error("the exported file system failed to sync, so nothing more can be promised: {0}")]
+    #[error("syncing the exported file system failed, so the server cannot keep its promises: {0}")]
     Store(StoreError),
     /// The recorded fencing lists could not be restored, so fenced clients would have access.
-    #[error("its fencing lists cannot be taken over: {0}")]
+    #[error("the fencing lists in the journal cannot be restored: {0}")]
     Fences(FenceRestoreError),
 }
 

@@ -48,7 +48,7 @@ impl Files<'_> {
             after = ledger.append(&StateRecord::ClientGone(name));
         }
         if has_grace_ended {
-            tracing::info!("clients have taken back what they held; new state is granted");
+            tracing::info!("all clients have reclaimed their state; the grace period has ended");
             ledger.grace_ended = ledger.last();
         }
         after

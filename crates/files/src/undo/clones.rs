@@ -112,19 +112,19 @@ impl Undo {
         match failure {
             None => {
                 if went.insert(file.file_system(), true).is_none() {
-                    tracing::info!(%place, "undo data shares blocks with files here");
+                    tracing::info!(%place, "undo data shares blocks on this file system");
                 }
             }
             Some(failure) => {
                 let cause: &dyn std::error::Error = failure;
                 if !failure.is_for_good() {
-                    tracing::warn!(%place, cause, "undo data of this lock is copied");
+                    tracing::warn!(%place, cause, "undo data is copied, not shared, for this lock");
                 } else if went.insert(file.file_system(), false) != Some(false) {
                     tracing::info!(
                         %place, cause,
-                        "undo data of files of this file system is copied; with the state \
-                         directory on the same file system, and one that has reflinks, it would \
-                         share their blocks"
+                        "undo data of files of this file system is copied; to share blocks \
+                         instead, put the state directory on the same file system, if that \
+                         supports reflinks"
                     );
                 }
             }

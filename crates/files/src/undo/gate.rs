@@ -241,7 +241,7 @@ impl Files<'_> {
             UndoTaskDone::Cloned { id, result } => self.on_undo_cloned(id, result),
             UndoTaskDone::Removed { id, result } => {
                 if let Err(error) = result {
-                    tracing::warn!(?id, %error, "undo data of no lock stays until the next start");
+                    tracing::warn!(?id, %error, "unused undo data stays until the next start");
                 }
             }
         }
@@ -263,7 +263,7 @@ impl Files<'_> {
         kept.blob = match result {
             Ok(log) => Blob::Open(log),
             Err(error) => {
-                tracing::error!(?id, %error, "undo data cannot be kept; changes are refused");
+                tracing::error!(?id, %error, "undo data cannot be written; changes are refused");
                 Blob::Failed
             }
         };
@@ -280,7 +280,7 @@ impl Files<'_> {
                 }
             }
             Err(error) => {
-                tracing::error!(?id, %error, "undo data cannot be kept; changes are refused");
+                tracing::error!(?id, %error, "undo data cannot be written; changes are refused");
                 kept.blob = Blob::Failed;
             }
         }

@@ -50,7 +50,7 @@ impl Entrance {
     fn lets_in(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) -> bool {
         let &Coming { pending, peer, private_data } = coming;
         let Ok((_, data)) = ConnectData::decode(private_data) else {
-            tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
+            tracing::debug!(peer = %peer.address, "connection request without DAFS connect data");
             return false;
         };
         let facts = PeerFacts::of(peer);
@@ -62,7 +62,7 @@ impl Entrance {
             return false;
         }
         if let Some(certificate) = &peer.certificate {
-            tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
+            tracing::debug!(peer = %peer.address, %certificate, "connection over TLS");
         }
         let identity = match peer.process.as_ref().map(credentials_of) {
             Some(Ok(who)) => PeerIdentity::Local(who),
@@ -101,7 +101,7 @@ impl Entrance {
         let Some(endpoint) = channels.endpoint_of(id) else { return };
         let holder = channels.holder_of(endpoint);
         if self.may_tell(holder, now) {
-            let text = "too many connections have not logged in: one gives way";
+            let text = "too many connections have not logged in; one of them is closed";
             tracing::warn!(from = %holder, "{text}");
         }
         channels.give_up(endpoint);

@@ -151,11 +151,11 @@ pub(crate) struct Verdict {
 /// The reason why a client is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("connect rule {number} ({rule}) keeps them out")]
+    #[error("connect rule {number} ({rule}) refuses the client")]
     Rule { number: usize, rule: String },
-    #[error("none of the {count} connect rules lets them in")]
+    #[error("none of the {count} connect rules admits the client")]
     NoRule { count: usize },
-    #[error("no export's rules let them see it")]
+    #[error("the rules of no export let the client see it")]
     NoExport,
 }
 
@@ -353,7 +353,7 @@ impl fmt::Display for PeerFacts {
         match self.address {
             Some(address) => write!(out, "{address}"),
             None if self.is_local => out.write_str("this host"),
-            None => out.write_str("an unknown place"),
+            None => out.write_str("an unknown address"),
         }
     }
 }
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(rules.may_come(&remote("10.1.2.3")), Ok(()));
         let refusal = rules.may_come(&remote("10.1.2.4")).unwrap_err();
         let text = refusal.to_string();
-        assert_eq!(text, "connect rule 2 (deny from 10.0.0.0/8) keeps them out");
+        assert_eq!(text, "connect rule 2 (deny from 10.0.0.0/8) refuses the client");
         // The peer must authenticate before the rules can decide.
         let far = remote("192.0.2.1");
         assert_eq!(rules.may_come(&far), Ok(()));

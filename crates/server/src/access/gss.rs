@@ -58,13 +58,13 @@ impl Default for KerberosConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum KerberosError {
     /// The Kerberos library is not installed on this host.
-    #[error("the configuration wants Kerberos, and this host has none")]
+    #[error("Kerberos is configured, but this host has no Kerberos library")]
     Library {
         /// The missing library, and the package that contains it.
         source: GssUnavailable,
     },
     /// Other users can read or change the service's keys.
-    #[error("the keytab {} is not used", path.display())]
+    #[error("the keytab {} is not safe to use", path.display())]
     Exposed {
         /// The keytab file.
         path: PathBuf,
@@ -114,17 +114,17 @@ pub(crate) enum TokenOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unmapped {
     #[error(
-        "no rule says which user that is; add it to the users of [kerberos], or to \
+        "no rule maps the principal to a user; add it to the users of [kerberos], or to \
          auth_to_local in krb5.conf"
     )]
     NoRule,
-    #[error("that is user {0}, whom neither the password file nor this host knows")]
+    #[error("it maps to user {0}, who is neither in the password file nor known to this host")]
     NoUser(String),
-    #[error("that is user {0}, who is user 0; `allow-root` of [kerberos] would let them in")]
+    #[error("it maps to {0}, who is user 0; set `allow-root` of [kerberos] to admit user 0")]
     Superuser(String),
     #[error("the rules of krb5.conf cannot be read: {0}")]
     Rules(GssError),
-    #[error("the token is not bound to its session, which `require-binding` demands")]
+    #[error("the token is not bound to its session, which `require-binding` requires")]
     Unbound,
 }
 
@@ -178,7 +178,9 @@ impl Kerberos {
         let text = std::str::from_utf8(name).ok()?;
         let parsed: Result<Principal, NameError> = Principal::new(text);
         let found = self.user(&parsed.ok()?);
-        found.inspect_err(|why| tracing::warn!(principal = text, %why, "not registered")).ok()
+        found
+            .inspect_err(|why| tracing::warn!(principal = text, %why, "credentials not registered"))
+            .ok()
     }
 
     fn judge(&self, context: &Context) -> Result<Credentials, Unmapped> {

@@ -182,7 +182,7 @@ impl Logins {
         };
         let holder = channels.holder_of(refused);
         if self.failures.may_tell(Line::Login, holder, now) {
-            tracing::warn!(from = %holder, "too many logins wait: one is refused");
+            tracing::warn!(from = %holder, "too many logins are waiting; one is refused");
         }
         Some(refused)
     }
@@ -243,7 +243,7 @@ impl Logins {
     /// Forgets old failures, and logs the numbers of suppressed lines.
     pub fn tick(&mut self, now: Moment) {
         for (holder, count) in self.failures.tick(now) {
-            tracing::warn!(from = %holder, count, "refused besides what is told above");
+            tracing::warn!(from = %holder, count, "more refusals than were logged");
         }
     }
 

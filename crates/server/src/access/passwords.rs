@@ -45,7 +45,7 @@ pub enum PasswordError {
         source: io::Error,
     },
     /// Other users can read or change the file.
-    #[error("the password file {path} is not used")]
+    #[error("the password file {path} is not safe to use")]
     Exposed {
         /// The password file.
         path: PathBuf,
@@ -295,7 +295,7 @@ fn parse(line: &str) -> Result<User, &'static str> {
         groups.push(group.parse().map_err(|_| "a group is not a number")?);
     }
     let credentials = Credentials::new(uid, gid, groups)
-        .map_err(|_| "4294967295 (-1) is no user and no group")?;
+        .map_err(|_| "4294967295 (-1) is not a valid user or group")?;
     let hash = field("hash is missing")?.to_string();
     PasswordHash::new(&hash).map_err(|_| "hash is malformed")?;
     Ok(User { name, credentials, hash })

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 /// The error for the text of a rule that is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no {what}: write {forms}")]
+#[error("{text:?} is not a valid {what}; write {forms}")]
 pub struct RuleError {
     text: String,
     what: &'static str,

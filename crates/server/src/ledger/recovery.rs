@@ -72,7 +72,7 @@ pub(crate) fn open(
     drop(recovered);
     if past.strange > 0 {
         return Err(recovery_failed(LedgerError::Journal(format!(
-            "{} of its records were written by a newer version of this server; use that one",
+            "{} records were written by a newer version of this server; use that version",
             past.strange
         ))));
     }

@@ -318,7 +318,7 @@ impl Meter {
         if turned_away > self.turned_away {
             let count = turned_away - self.turned_away;
             tracing::warn!(
-                "no more file descriptors: {count} connections turned away; raise LimitNOFILE \
+                "{count} connections were refused for lack of file descriptors; raise LimitNOFILE \
                  or ulimit -n"
             );
             self.turned_away = turned_away;

@@ -111,7 +111,11 @@ impl Job {
             Ok(done) => done,
             Err(panic) => {
                 let reason = text_of(&*panic);
-                tracing::error!(job = name, reason, "a job panicked: what asked for it fails");
+                tracing::error!(
+                    job = name,
+                    reason,
+                    "a job panicked; the request that needs it fails"
+                );
                 failed
             }
         }
@@ -126,11 +130,11 @@ impl Job {
             Job::Size(_) => "changing a file's size",
             Job::Clear(_) => "clearing memory",
             Job::Ledger(_) => "writing the journal",
-            Job::Undo(_) => "keeping undo data",
+            Job::Undo(_) => "writing undo data",
             Job::Login { .. } => "checking a password",
             Job::Token { .. } => "checking a token",
             Job::Lookup(_) => "looking up a user",
-            Job::Sum(_) => "summing what was fetched",
+            Job::Sum(_) => "computing checksums",
             Job::CloseRemoved(_) => "closing removed files",
             Job::Search(_) => "searching for a file",
         }
@@ -164,7 +168,7 @@ impl Job {
 /// The message of a panic.
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
-    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not say why")
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 /// The number of logins checked at the same time. Each takes a core, and 19 MiB with a password.

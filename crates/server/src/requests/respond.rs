@@ -148,10 +148,10 @@ impl Reactor<'_> {
             if answer.kept().is_some() {
                 self.conclude_undelivered(answer, told, response);
             }
-            return Err(Unsent::without_header("an answer without a channel"));
+            return Err(Unsent::without_header("a reply without a channel"));
         };
         let Some(order) = channel.order else {
-            return Err(Unsent::without_header("an answer before a request"));
+            return Err(Unsent::without_header("a reply before a request"));
         };
         let limit = channel.response_bytes_max.min(message.len());
         let has_checksums = channel.checksums;

@@ -49,13 +49,13 @@ impl Reactor<'_> {
         let Some(channel) = self.shared.channels.get(endpoint) else { return };
         let (id, checksums) = (channel.id, channel.checksums);
         let Some(order) = channel.order else {
-            tracing::debug!(?endpoint, "first message is no DAFS request");
+            tracing::debug!(?endpoint, "the first message is not a DAFS request");
             return self.give_up(endpoint);
         };
         let header = match RequestHeader::decode(order, message) {
             Ok(header) => header,
             Err(error) => {
-                tracing::debug!(?endpoint, %error, "message without a readable header");
+                tracing::debug!(?endpoint, %error, "a message without a valid header");
                 return self.give_up(endpoint);
             }
         };
@@ -83,7 +83,7 @@ impl Reactor<'_> {
                 return self.fail(answer, status);
             }
             Err(Refusal::Break(reason)) => {
-                tracing::warn!(?endpoint, ?reason, "client broke the credit rules");
+                tracing::warn!(?endpoint, ?reason, "a client broke the credit rules");
                 self.know(endpoint);
                 return self.give_up(endpoint);
             }

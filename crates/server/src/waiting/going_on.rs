@@ -210,7 +210,11 @@ impl Reactor<'_> {
             }
             DelegationAction::Resume { waiter } => self.go_on_with(waiter, None),
             DelegationAction::Revoked { client, handle } => {
-                tracing::warn!(?client, ?handle, "a delegation was not returned in time: revoked");
+                tracing::warn!(
+                    ?client,
+                    ?handle,
+                    "a delegation was not returned in time and is revoked"
+                );
             }
         }
     }

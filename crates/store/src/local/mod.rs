@@ -166,7 +166,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The key that signs handles could not be read or created.
-    #[error("cannot keep the key of file handles in {path}")]
+    #[error("cannot read or create the key of file handles in {path}")]
     State {
         /// The state directory.
         path: PathBuf,
@@ -447,13 +447,16 @@ impl<T> OpenFiles<T> {
 /// Checks the names of exports.
 fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
     if exports.is_empty() || exports.len() > EXPORT_COUNT_MAX {
-        let text = format!("{} exports; 1 to {EXPORT_COUNT_MAX} are possible", exports.len());
+        let text = format!(
+            "{} exports are configured; 1 to {EXPORT_COUNT_MAX} are possible",
+            exports.len()
+        );
         return Err(StartError::Config(text));
     }
     for (index, export) in exports.iter().enumerate() {
         let name = &export.name;
         let what = if crate::name::check(name.as_bytes()).is_err() {
-            "is no file name"
+            "is not a file name"
         } else if exports[..index].iter().any(|other| other.name == *name) {
             "is used twice"
         } else {
@@ -461,7 +464,7 @@ fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
         };
         let path = export.path.display();
         return Err(StartError::Config(format!(
-            "{path}: the name {name:?} {what}; choose one by NAME={path}"
+            "{path}: the name {name:?} {what}; choose another one with NAME={path}"
         )));
     }
     Ok(())
@@ -492,14 +495,14 @@ fn check_medium(medium: Medium, path: &Path) -> std::io::Result<()> {
     match medium {
         Medium::Local => Ok(()),
         Medium::Pseudo => Err(std::io::Error::other(
-            "it shows the kernel, not files; choose a directory on a disk or in memory",
+            "it shows the kernel's state, not files; choose a directory on a disk or in memory",
         )),
         Medium::Foreign => {
             let path = path.display();
             tracing::warn!(
                 %path,
-                "another host or a process answers for this directory's file system: while it does \
-                 not, nobody is served"
+                "this directory's file system depends on another host or a process; while that \
+                 does not answer, no client is served"
             );
             Ok(())
         }

@@ -269,11 +269,11 @@ impl LocalStore {
             Some((mount, medium)) if self.beneath.is_news(mount) => {
                 let path = String::from_utf8_lossy(&path).escape_debug().to_string();
                 let why = match medium {
-                    Medium::Local => "the export does not say cross-mounts",
-                    Medium::Pseudo => "it shows the kernel, not files",
-                    Medium::Foreign => "another host or a process answers for it",
+                    Medium::Local => "the export does not have cross-mounts",
+                    Medium::Pseudo => "it shows the kernel's state, not files",
+                    Medium::Foreign => "it depends on another host or a process",
                 };
-                tracing::warn!(path, why, "clients do not get into what is mounted there");
+                tracing::warn!(path, why, "clients cannot enter this mount");
                 Err(StoreError::CrossDevice)
             }
             Some(_) | None => Err(StoreError::CrossDevice),

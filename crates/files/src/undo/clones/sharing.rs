@@ -132,7 +132,7 @@ impl Files<'_> {
                     (Stage::Shared(cloned), false)
                 }
                 Err(error) => {
-                    tracing::warn!(?id, %error, "what was cloned cannot be written down");
+                    tracing::warn!(?id, %error, "a clone cannot be recorded in the undo data");
                     self.copy_from_now_on(id);
                     (Stage::Over, false)
                 }

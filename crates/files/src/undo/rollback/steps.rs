@@ -63,8 +63,8 @@ impl Files<'_> {
                     let (id, again) = (rollback.id, RETRY_PERIOD);
                     tracing::error!(
                         ?id, %error,
-                        "what was changed under a lock cannot be taken back; the range stays \
-                         locked, and it is tried again in {again:?}"
+                        "changes under a lock cannot be rolled back; the range stays \
+                         locked, and the rollback is tried again in {again:?}"
                     );
                     self.release_rolled_back(rollback);
                     rollback.stage = Stage::Again(self.now.after(again));
@@ -215,7 +215,7 @@ impl Files<'_> {
                 rollback.stage = Stage::Next;
             }
             Err(error) => {
-                tracing::error!(?id, %error, "undo data cannot be read; it is tried again");
+                tracing::error!(?id, %error, "undo data cannot be read; the rollback is repeated");
                 rollback.stage = Stage::Again(self.now.after(RETRY_PERIOD));
                 let file = rollback.file.take();
                 if let Some(file) = file {
@@ -343,7 +343,7 @@ impl Files<'_> {
     fn finish_rollback(&mut self, rollback: &mut Rollback) -> Turn {
         self.release_rolled_back(rollback);
         rollback.stage = Stage::Over;
-        tracing::info!(id = ?rollback.id, "what was changed under a lock is taken back");
+        tracing::info!(id = ?rollback.id, "changes under a lock were rolled back");
         self.filer.rollback_done(rollback.id, self.now);
         let after = self.act_on_locks();
         self.notices.push_back(Notice::RolledBack { id: rollback.id, after });

@@ -124,7 +124,7 @@ impl Reactor<'_> {
             Request::DelegPurge(_) => {
                 let by = self.party_of(to)?.client;
                 let ended = self.shared.filer.purge_delegations(by, self.shared.life.now())?;
-                tracing::debug!(ended, "delegations of an earlier life are given up");
+                tracing::debug!(ended, "delegations of an earlier incarnation are dropped");
                 self.answer(to, &Response::DelegPurge(Empty))
             }
             Request::HandOver(r) => {

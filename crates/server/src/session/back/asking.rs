@@ -186,7 +186,10 @@ impl Reactor<'_> {
     /// Handles a message on a bound channel. Anything but a valid reply breaks the connection.
     pub(crate) fn on_back_message(&mut self, endpoint: EndpointId, message: &[u8]) {
         if self.take_back_answer(endpoint, message).is_none() {
-            tracing::warn!(?endpoint, "no answer to what was asked on the back-control channel");
+            tracing::warn!(
+                ?endpoint,
+                "invalid message on the back-control channel; the connection is broken"
+            );
             self.give_up(endpoint);
         }
     }

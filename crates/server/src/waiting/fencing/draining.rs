@@ -142,7 +142,9 @@ impl Fencing {
             return requests.store_fence(ledger, id, record);
         }
         if !std::mem::replace(&mut self.has_warned, true) {
-            tracing::warn!("fences end with this server: it has no journal to keep them in");
+            tracing::warn!(
+                "fencing lists will be lost when this server ends, because it has no journal"
+            );
         }
         filer.fence_stored(id, true);
     }
