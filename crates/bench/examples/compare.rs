@@ -56,7 +56,7 @@ fn main() -> Result<ExitCode> {
         }
     }
     if ratios.is_empty() {
-        bail!("no figure is in the reports of both");
+        bail!("the two reports have no figure in common");
     }
     Ok(if print(ratios) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

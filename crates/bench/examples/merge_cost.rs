@@ -23,9 +23,11 @@ use dafs_dat::Address;
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
     let (Some(program), Some(directory)) = (words.next(), words.next()) else {
-        bail!("usage: merge_cost DAFS DIRECTORY [options]; see the example's head");
+        bail!(
+            "usage: merge_cost DAFS DIRECTORY [options]; the options are listed at the top of the source file"
+        );
     };
-    let place = tempfile::tempdir_in(directory).context("making a directory to measure in")?;
+    let place = tempfile::tempdir_in(directory).context("making a temporary directory")?;
     let export = place.path().join("export");
     std::fs::create_dir(&export)?;
     let mut settings = MergeSettings::full(export.clone());
@@ -46,7 +48,7 @@ fn main() -> Result<()> {
             "--no-nfs" => settings.with_nfs = false,
             "--json" => json = Some(value()?.into()),
             "--plots" => plots = Some(value()?.into()),
-            other => bail!("{other} is no option"),
+            other => bail!("unknown option {other}"),
         }
     }
     let served = Served::start(Path::new(&program), place.path(), &export)?;

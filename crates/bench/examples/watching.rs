@@ -182,7 +182,7 @@ fn pin_to(which: Processor) -> Result<()> {
         Processor::Last => USABLE.last(),
     };
     let mut set = CpuSet::new();
-    set.set(*chosen.context("the processors of this thread are not known")?);
+    set.set(*chosen.context("the processors available to this thread are unknown")?);
     Ok(sched_setaffinity(None, &set)?)
 }
 

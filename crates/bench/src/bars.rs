@@ -38,7 +38,7 @@ pub struct Bar {
 /// If there is no row, or the file cannot be written.
 pub fn bars(plot: &Bars<'_>, path: &Path) -> Result<()> {
     if plot.rows.is_empty() {
-        return Err(anyhow!("nothing was measured that {} could show", path.display()));
+        return Err(anyhow!("no measurements for {}", path.display()));
     }
     draw(plot, path)
         .map_err(|error| anyhow!("{error}"))

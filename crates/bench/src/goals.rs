@@ -55,12 +55,12 @@ pub fn goals(report: &Report) -> Vec<Goal> {
             40.0,
         ));
         goals.push(Goal::most(
-            format!("{name}: part of a core with {count} idle sessions"),
+            format!("{name}: part of a core used with {count} idle sessions"),
             idle.core_fraction,
             0.01,
         ));
         goals.push(Goal::most(
-            format!("{name}: KiB resident for each session"),
+            format!("{name}: KiB resident per session"),
             idle.session_bytes() as f64 / 1024.0,
             256.0,
         ));
@@ -104,7 +104,7 @@ fn shm(figures: &Figures<'_>) -> Vec<Goal> {
         goals.push(Goal::most(what, ours, 2.0));
         let sleeper = |block| figures.find("memcpy", Kind::Read, depth, true, block);
         if let (32, Some(bare)) = (depth, growth(sleeper(PAGE), sleeper(MEBI))) {
-            let what = "shm x32, sleeping: that against a bare sleeper's";
+            let what = "shm x32, sleeping: time against a bare sleeper";
             goals.push(Goal::most(what, ours / bare, 1.0));
         }
     }
@@ -122,7 +122,7 @@ fn tcp(figures: &Figures<'_>) -> Vec<Goal> {
     }
     if let Some(many) = read(32, false, PAGE) {
         let thousands = 1e3 / many.wall_us;
-        goals.push(Goal::least("tcp 4 KiB x32: thousand operations a second", thousands, 300.0));
+        goals.push(Goal::least("tcp 4 KiB x32: thousand operations per second", thousands, 300.0));
     }
     let bare = figures.find("tcp bare", Kind::Read, 32, true, PAGE);
     if let (Some(many), Some(bare)) = (read(32, false, PAGE), bare) {

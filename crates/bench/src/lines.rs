@@ -49,7 +49,7 @@ impl Lines<'_> {
     /// If there is no point, or the file cannot be written.
     pub fn draw(&self, path: &Path) -> Result<()> {
         if self.points().next().is_none() {
-            return Err(anyhow!("nothing was measured that {} could show", path.display()));
+            return Err(anyhow!("no measurements for {}", path.display()));
         }
         self.draw_to(path)
             .map_err(|error| anyhow!("{error}"))

@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn this_process_has_used_some_time() {
         // The kernel counts in hundredths of a second, and a fast machine may have used none yet.
-        while process_cpu(std::process::id()).expect("this process has a stat").is_zero() {
+        while process_cpu(std::process::id()).expect("this process has statistics").is_zero() {
             std::hint::spin_loop();
         }
     }

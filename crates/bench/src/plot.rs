@@ -32,14 +32,14 @@ pub fn plot(figures: &[Figure], directory: &Path) -> Result<Vec<PathBuf>> {
         Plot {
             file: "figure-6-client-cpu-synchronous.svg",
             title: "Client CPU, one read at a time",
-            axis: "microseconds for each read",
+            axis: "microseconds per read",
             depth: 1,
             value: |figure| figure.client_cpu_us,
         },
         Plot {
             file: "figure-7-client-cpu-in-flight.svg",
             title: "Client CPU, 32 reads in flight",
-            axis: "microseconds for each read",
+            axis: "microseconds per read",
             depth: DEPTH_MAX,
             value: |figure| figure.client_cpu_us,
         },

@@ -185,7 +185,7 @@ fn print_goals(out: &mut dyn Write, goals: &[Goal]) -> Result<()> {
     if goals.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nAgainst what we promise ourselves:")?;
+    writeln!(out, "\nPerformance goals:")?;
     for goal in goals {
         let least = if goal.is_least { "at least" } else { "at most" };
         let verdict = if goal.is_met() { "met" } else { "MISSED" };

@@ -160,7 +160,7 @@ fn the_page_is_live_alone_readable_and_outlives_its_server() {
     server.kill();
     let state = "document.querySelector('#state').dataset.state";
     await_that("the page notices", || browser.evaluate(state) == "away");
-    assert_eq!(text(&mut browser, "#state"), "server away, trying again");
+    assert_eq!(text(&mut browser, "#state"), "server unreachable, trying again");
     leave_picture(&mut browser, "page-away.png");
     let server = Server::start(place.path(), &http, &[]);
     await_that("the page is back", || browser.evaluate(state) == "live");

@@ -63,7 +63,7 @@ impl fmt::Display for Holder {
         match self {
             Self::User(uid) => write!(out, "uid {uid} of this host"),
             Self::Address(address) => write!(out, "{address}"),
-            Self::Elsewhere => out.write_str("an unknown place"),
+            Self::Elsewhere => out.write_str("an unknown address"),
         }
     }
 }

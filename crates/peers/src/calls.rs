@@ -79,7 +79,7 @@ impl Mount {
         // SAFETY: the function takes no arguments, and returns a new context or null.
         let context = unsafe { (library.nfs_init_context)() };
         if context.is_null() {
-            return Err(failure("making a context", libc::ENOMEM, "there is no memory".into()));
+            return Err(failure("making a context", libc::ENOMEM, "out of memory".into()));
         }
         let (files, ended) = (Vec::new(), Arc::default());
         let mount = Self { library, context, files, ended, next: 0, under_way: 0 };
@@ -162,7 +162,7 @@ impl Mount {
             | Request::RemoveDirectory(path)
             | Request::Stat(path) => (text(path)?, None),
             Request::Rename(from, to) => (text(from)?, Some(text(to)?)),
-            other => unreachable!("{other:?} is about an open file"),
+            other => unreachable!("{other:?} uses an open file"),
         };
         let path = first.as_ptr();
         match request {
@@ -204,7 +204,7 @@ impl Mount {
                     unsafe { (library.nfs_rename_async)(context, path, to, called, pending) }
                 })
             }
-            _ => self.send("asking for attributes", Kind::Stat, |library, context, pending| {
+            _ => self.send("reading attributes", Kind::Stat, |library, context, pending| {
                 // SAFETY: `send` passes a valid context and request; the path ends with a NUL and
                 // is copied.
                 unsafe { (library.nfs_stat64_async)(context, path, called, pending) }
@@ -334,7 +334,7 @@ impl Mount {
                 return Ok(completion);
             }
             if self.under_way == 0 {
-                let said = "nothing was asked for".to_owned();
+                let said = "no request is in flight".to_owned();
                 return Err(failure("waiting", libc::EINVAL, said));
             }
             self.serve(None)?;
@@ -428,7 +428,7 @@ unsafe extern "C" fn called(
             Kind::Open => "opening",
             Kind::Read(_) | Kind::ReadTo(_) => "reading",
             Kind::Write(_) | Kind::WriteFrom(_) => "writing",
-            Kind::Stat => "asking for attributes",
+            Kind::Stat => "reading attributes",
         };
         // SAFETY: the context is the one that calls back.
         Err(failure(what, status.saturating_abs(), unsafe { said(&library, context) }))
@@ -489,7 +489,7 @@ unsafe fn said(library: &Library, context: Context) -> String {
     unsafe {
         let text = (library.nfs_get_error)(context);
         if text.is_null() {
-            return "libnfs does not say why".to_owned();
+            return "libnfs gives no reason".to_owned();
         }
         CStr::from_ptr(text).to_string_lossy().into_owned()
     }

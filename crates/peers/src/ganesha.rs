@@ -49,7 +49,7 @@ impl Ganesha {
         Self::find()?;
         let export = export
             .canonicalize()
-            .map_err(PeerError::host(format!("looking for {}", export.display())))?;
+            .map_err(PeerError::host(format!("resolving {}", export.display())))?;
         check(&export)?;
         let directory = tempfile::Builder::new()
             .prefix("dafs-ganesha-")
@@ -86,11 +86,11 @@ impl Ganesha {
         for (program, remedy) in PROGRAMS {
             let is_there = PLACES.iter().any(|place| Path::new(place).join(program).exists());
             if !is_there {
-                return missing(format!("there is no {program}"), remedy);
+                return missing(format!("{program} is missing"), remedy);
             }
         }
         if !rustix::process::geteuid().is_root() {
-            let what = "its VFS needs root, which opens files by handle".to_owned();
+            let what = "its VFS module opens files by handle, which needs root".to_owned();
             return missing(what, "run as root");
         }
         Library::load().map(drop)
@@ -252,7 +252,7 @@ fn check(export: &Path) -> Result<(), PeerError> {
         None => refuse("its path is not UTF-8"),
         Some(path) if path.contains(['"', '\n']) => refuse("its path has a quote or a newline"),
         Some(path) if path == "/run" || path.starts_with("/run/") => {
-            refuse("it is under /run, which the server has for itself")
+            refuse("it is under /run, which is private to the server")
         }
         Some(_) => Ok(()),
     }

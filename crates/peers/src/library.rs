@@ -86,7 +86,7 @@ macro_rules! functions {
                     // SAFETY: the signature is the library's (this module's invariant).
                     let $name = *unsafe { library.get(stringify!($name)) }.map_err(|error| {
                         PeerError::Missing {
-                            what: format!("{file} is no libnfs 4.0 ({error})"),
+                            what: format!("{file} is not libnfs 4.0 ({error})"),
                             remedy: "install the package libnfs13",
                         }
                     })?;

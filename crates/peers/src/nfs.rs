@@ -209,7 +209,7 @@ impl Nfs {
     pub fn open(&mut self, path: &str, flags: i32, mode: u32) -> Result<FileId, PeerError> {
         match self.call(Request::Open { path, flags, mode })? {
             Answer::Opened(file) => Ok(file),
-            other => unreachable!("an open is answered by a file, not by {other:?}"),
+            other => unreachable!("an open returned {other:?}"),
         }
     }
 
@@ -294,7 +294,7 @@ impl Nfs {
     pub fn stat(&mut self, path: &str) -> Result<Attributes, PeerError> {
         match self.call(Request::Stat(path))? {
             Answer::Attributes(attributes) => Ok(attributes),
-            other => unreachable!("a stat is answered by attributes, not by {other:?}"),
+            other => unreachable!("a stat returned {other:?}"),
         }
     }
 
@@ -317,6 +317,6 @@ impl Nfs {
 fn moved(answer: Answer) -> (usize, Vec<u8>) {
     match answer {
         Answer::Moved { count, buffer } => (count, buffer),
-        other => unreachable!("a read or write is answered by a count, not by {other:?}"),
+        other => unreachable!("a read or write returned {other:?}"),
     }
 }

@@ -70,16 +70,16 @@ pub struct ChannelDescription {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelRefusal {
     /// [`crate::SessionConfig::channels_max`] channels are open.
-    #[error("too many channels")]
+    #[error("too many open channels")]
     Channels,
     /// [`crate::SessionConfig::unauthenticated_max`] channels have not authenticated yet.
-    #[error("too many channels that have not authenticated")]
+    #[error("too many channels have not authenticated yet")]
     Unauthenticated,
     /// The holder has its fair share of channels: three times what is free.
-    #[error("too many channels of this address or user")]
+    #[error("this address or user has too many channels")]
     Share,
     /// The configuration permits no channels of this kind.
-    #[error("channel kind not served")]
+    #[error("this server does not support channels of this kind")]
     Kind,
 }
 

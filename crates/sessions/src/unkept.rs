@@ -9,9 +9,9 @@ pub enum ConfigError {
     #[error("{0} is zero or too large")]
     OutOfRange(&'static str),
     /// The budget does not have one credit for every channel.
-    #[error("credits.budget is below channels_max")]
+    #[error("credits.budget is less than channels_max; every channel needs a credit")]
     BudgetTooSmall,
     /// A default is outside its own limits.
-    #[error("{0} lies outside its bounds")]
+    #[error("{0} is outside its limits")]
     DefaultOutsideBounds(&'static str),
 }

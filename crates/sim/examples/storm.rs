@@ -70,7 +70,7 @@ fn work(wanted: &Wanted, next: &AtomicU64, failures: &AtomicU64, sum: &Mutex<Sto
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Wanted, String> {
     let mut wanted = Wanted { first: 0, last: 1_000, jobs: 1, prints: false };
-    let number = |text: &str| text.parse().map_err(|_| format!("{text} is no number"));
+    let number = |text: &str| text.parse().map_err(|_| format!("{text} is not a number"));
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
@@ -83,7 +83,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Wanted, String> 
                 wanted.first = number(&value)?;
                 (wanted.last, wanted.prints) = (wanted.first + 1, true);
             }
-            other => return Err(format!("{other} is no option")),
+            other => return Err(format!("unknown option {other}")),
         }
     }
     Ok(wanted)

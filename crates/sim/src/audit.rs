@@ -20,7 +20,7 @@ impl Simulation {
 
     /// Steps until no operation is in flight.
     pub(crate) fn finish_all(&mut self) -> Result<(), String> {
-        self.step_until("operations under way", |simulation| {
+        self.step_until("operations in flight", |simulation| {
             simulation.asked.is_empty() && simulation.limbo.is_empty()
         })
     }
@@ -41,7 +41,7 @@ impl Simulation {
             self.step()?;
         }
         Err(format!(
-            "waited in vain for an end of {what}: {:?}; {} in limbo; {:?}; {:?}; {} jobs",
+            "timeout waiting for the end of {what}: {:?}; {} in limbo; {:?}; {:?}; {} jobs",
             self.asked,
             self.limbo.len(),
             self.network.connections(),
@@ -59,9 +59,11 @@ impl Simulation {
         for directory in 0..DIRECTORIES as u8 {
             self.ask(NameOperation::List { directory }.into(), None)?;
         }
-        let names = self.judge.names().ok_or("all directories were read; names are open")?;
+        let names =
+            self.judge.names().ok_or("all directories were read, but the names are undecided")?;
         for (name, file) in names {
-            let file = file.ok_or_else(|| format!("{name:?} was listed, its file is unknown"))?;
+            let file =
+                file.ok_or_else(|| format!("{name:?} was listed but its file is unknown"))?;
             self.ask(NameOperation::Links { file }.into(), None)?;
             self.audit_file(name)?;
         }
@@ -75,12 +77,12 @@ impl Simulation {
         let opened = self.newest_open().filter(|opened| Some(*opened) != before);
         let (open, file) = opened.ok_or_else(|| format!("{name:?} was not opened"))?;
         self.ask(Operation::Data(file, DataOperation::Size), Some(open))?;
-        let size = self.judge.size_of(file).ok_or("the size was asked for and is open")?;
+        let size = self.judge.size_of(file).ok_or("the size was read but is undecided")?;
         let (offset, length, way) = (0, size as u32 + 1, Way::Direct);
         let read = DataOperation::Read { offset, length, way };
         self.ask(Operation::Data(file, read), Some(open))?;
         if !self.judge.is_certain(file) {
-            return Err(format!("{name:?} was read whole; its content is open"));
+            return Err(format!("{name:?} was read completely, but its content is undecided"));
         }
         self.ask(Operation::Close(file), Some(open))
     }
@@ -95,7 +97,7 @@ impl Simulation {
         let number = self.begin(0, operation, open);
         self.finish_all()?;
         if self.lost() > lost {
-            return Err(format!("{number:?} is lost after all trouble"));
+            return Err(format!("{number:?} is lost after all faults have ended"));
         }
         Ok(())
     }
@@ -111,7 +113,7 @@ impl Simulation {
             }
         }
         self.step_until("leaving", |simulation| simulation.actors.iter().all(Actor::is_away))?;
-        self.step_until("what departed clients had", |simulation| {
+        self.step_until("the state of disconnected clients", |simulation| {
             let Some(stats) = simulation.life.stats() else { return false };
             let (filer, sessions) = (stats.filer, stats.sessions);
             let of_clients = [sessions.channels, sessions.sessions, filer.clients, filer.opens];

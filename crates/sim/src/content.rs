@@ -175,13 +175,13 @@ impl Content {
         let Some(change) = self.change.take() else {
             return match size == self.base.len() {
                 true => Ok(()),
-                false => Err(format!("{size} bytes where there are {}", self.base.len())),
+                false => Err(format!("the size is {size} bytes instead of {}", self.base.len())),
             };
         };
         let (least, most) = (change.before.min(change.after), change.before.max(change.after));
         let is_between = change.may_stop && (least..=most).contains(&size);
         if size != change.before && size != change.after && !is_between {
-            return Err(format!("{size} bytes after {change:?}"));
+            return Err(format!("the size is {size} bytes after {change:?}"));
         }
         self.set_size(size);
         Ok(())
@@ -208,12 +208,15 @@ impl Content {
         let reached = offset + seen.bytes.len();
         let is_whole = reached >= size.min(offset + seen.wanted as usize);
         if seen.bytes.len() > seen.wanted as usize || (reached > size && !seen.bytes.is_empty()) {
-            return Err(format!("{} bytes at {offset} of {size}", seen.bytes.len()));
+            return Err(format!(
+                "a read of {} bytes at {offset} exceeds the size {size}",
+                seen.bytes.len()
+            ));
         }
         if seen.is_end && reached < size || !is_whole && seen.bytes.is_empty() {
             let (count, wanted) = (seen.bytes.len(), seen.wanted);
             return Err(format!(
-                "the end at {offset}+{count} of {size} bytes, {wanted} were wanted"
+                "a read of {wanted} bytes ended at {offset}+{count} of {size} bytes"
             ));
         }
         self.check(seen)?;

@@ -211,15 +211,15 @@ impl Judge {
                     self.records.end(number, *offset);
                     Ok(())
                 }
-                _ => Err("a record must be appended".into()),
+                _ => Err("an append of a record failed".into()),
             },
             Operation::Records { length } => match answer {
                 Answer::Bytes(bytes, _) => self.records.see(bytes, *length, begun.reached),
-                _ => Err("records must be readable".into()),
+                _ => Err("a read of records failed".into()),
             },
             Operation::Close(_) => match answer {
                 Answer::Done => Ok(()),
-                _ => Err("what is open can be closed".into()),
+                _ => Err("a close failed".into()),
             },
         };
         judged.map_err(|what| format!("{}: {what}", brief(&begun.operation, Some(answer))))
@@ -254,7 +254,7 @@ impl Judge {
                 content.end_write(now, number, data.len());
                 match expected == Some(*offset) {
                     true => Ok(()),
-                    false => Err(format!("must be at {expected:?}")),
+                    false => Err(format!("the offset must be {expected:?}")),
                 }
             }
             (DataOperation::SetSize { .. }, Answer::Done) => {
@@ -270,7 +270,7 @@ impl Judge {
                 content.end_other();
                 judged
             }
-            _ => Err("no answer to this operation on an open file".into()),
+            _ => Err("an impossible reply to an operation on an open file".into()),
         }
     }
 }

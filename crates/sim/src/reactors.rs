@@ -47,7 +47,7 @@ fn interface(config: InterfaceConfig) -> Result<ServingInterface, String> {
     let mut interface = interface.map_err(|error| format!("an interface: {error}"))?;
     if owner > 0 {
         let listener = interface.listen(&address(owner));
-        listener.map_err(|error| format!("a port of its own: {error}"))?;
+        listener.map_err(|error| format!("listening: {error}"))?;
     }
     Ok(interface)
 }

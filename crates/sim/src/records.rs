@@ -67,7 +67,7 @@ impl Records {
     pub(crate) fn see(&self, bytes: &[u8], wanted: u32, reached: u64) -> Result<(), String> {
         let least = reached.min(u64::from(wanted));
         if (bytes.len() as u64) < least {
-            return Err(format!("{} bytes of records where {least} must be", bytes.len()));
+            return Err(format!("{} bytes of records instead of at least {least}", bytes.len()));
         }
         let mut at = 0;
         let mut found = BTreeMap::new();
@@ -88,7 +88,7 @@ impl Records {
                 return Err(format!("the record of {number:?} at {at} is damaged"));
             }
             if found.insert(number, at).is_some() {
-                return Err(format!("{number:?} is there twice"));
+                return Err(format!("{number:?} occurs twice"));
             }
             at += here;
         }

@@ -317,7 +317,7 @@ fn encoded<'b>(
     buffer: &'b mut [u8; ATTRIBUTE_BYTES_MAX],
 ) -> Result<FileAttributeBlock<'b>, Raw> {
     FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, buffer)
-        .map_err(|_| Raw::Nonsense("attributes do not fit".into()))
+        .map_err(|_| Raw::Nonsense("attributes are too large".into()))
 }
 
 fn broken(error: &ClientError) -> Raw {
@@ -356,7 +356,7 @@ pub(crate) fn understand(reply: &Reply) -> Raw {
             match (attributes.link_count, attributes.size) {
                 (Some(count), None) => Raw::Links(count),
                 (None, Some(size)) => Raw::Size(size),
-                _ => Raw::Nonsense("GETATTR gave other attributes than were asked for".into()),
+                _ => Raw::Nonsense("GETATTR returned other attributes than requested".into()),
             }
         }
         (Status::Ok, _) => Raw::Done,
@@ -379,7 +379,7 @@ fn read_names(reply: &Reply, directory: u8) -> Raw {
         let handle = entry.attributes.file().file_handle;
         match (Name::parse(directory, entry.name), handle) {
             (Some(name), Some(handle)) => names.push((name, handle)),
-            _ => return Raw::Nonsense(format!("an entry nobody made: {}", entry.name)),
+            _ => return Raw::Nonsense(format!("an unexpected entry: {}", entry.name)),
         }
     }
     names.sort_unstable_by_key(|(name, _)| *name);

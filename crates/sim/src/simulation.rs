@@ -175,7 +175,7 @@ impl Simulation {
     pub(crate) fn step(&mut self) -> Result<(), String> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            return Err(format!("nothing ends: {:?} are under way", self.asked));
+            return Err(format!("no progress: {:?} are in flight", self.asked));
         }
         let connects = self.actors.iter().any(Actor::is_connecting);
         if !self.is_calm {
@@ -216,7 +216,7 @@ impl Simulation {
     fn step_server(&mut self) -> Result<(), String> {
         self.life.step();
         if self.life.has_overslept() {
-            return Err("a reactor slept in spite of what was left to it".into());
+            return Err("a reactor slept although it had work".into());
         }
         self.settle()
     }
@@ -228,10 +228,10 @@ impl Simulation {
         let stepped = actor.step();
         self.sessions += u64::from(was_connecting && actor.is_here());
         if let Some(trouble) = stepped.trouble {
-            return Err(format!("client {index} cannot make a session: {trouble}"));
+            return Err(format!("client {index} cannot connect: {trouble}"));
         }
         if stepped.is_cut {
-            self.note(format!("client {index}: its session is gone"));
+            self.note(format!("client {index}: the session is gone"));
         }
         for (number, raw) in stepped.ended {
             self.end(index, number, raw, newest)?;
@@ -257,7 +257,7 @@ impl Simulation {
                 let connections = self.network.connections();
                 if !connections.is_empty() {
                     let hit = connections[self.random.below(connections.len())];
-                    self.note(format!("trouble: the connection of node {} is cut", hit.initiator));
+                    self.note(format!("fault: the connection of node {} is cut", hit.initiator));
                     self.network.break_connection(hit.id);
                 }
             }
@@ -359,7 +359,7 @@ impl Simulation {
         let outcome = self.understand(index, raw)?;
         self.ended += 1;
         let Some((_, operation)) = self.asked.remove(&number) else {
-            return Err(format!("{number:?} ends, and was not under way"));
+            return Err(format!("{number:?} ended but was not in flight"));
         };
         let line = match &outcome {
             Outcome::Known(answer) => brief(&operation, Some(answer)),
@@ -370,11 +370,11 @@ impl Simulation {
             bytes.hash(&mut self.trace);
         }
         if outcome == Outcome::Damaged && !self.plan.checksums {
-            return Err(format!("{operation:?}: damage was seen where nothing checks"));
+            return Err(format!("{operation:?}: damage was detected without checksums"));
         }
         if outcome == Outcome::Lost {
             if self.plan.is_faultless() {
-                return Err(format!("{number:?} is lost where nothing goes wrong"));
+                return Err(format!("{number:?} is lost in a run without faults"));
             }
             self.lost += 1;
             let node = self.actors[index].node;

@@ -21,9 +21,10 @@ pub fn status(url: &str) -> Result<Value> {
     let host = host.split('/').next().unwrap_or(host);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let asked = runtime.block_on(async { tokio::time::timeout(PATIENCE, ask(host)).await });
-    let bytes = asked.context("no answer in time").flatten();
+    let bytes = asked.context("no reply before the timeout").flatten();
     let bytes = bytes.with_context(|| format!("asking http://{host}/"))?;
-    serde_json::from_slice(&bytes).with_context(|| format!("http://{host}/ told no JSON"))
+    serde_json::from_slice(&bytes)
+        .with_context(|| format!("the reply of http://{host}/ is not JSON"))
 }
 
 async fn ask(host: &str) -> Result<Bytes> {
@@ -39,7 +40,7 @@ async fn ask(host: &str) -> Result<Bytes> {
         .body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request).await?;
     if !answer.status().is_success() {
-        bail!("answered with {}", answer.status());
+        bail!("the reply has status {}", answer.status());
     }
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
     driver.abort();

@@ -35,7 +35,7 @@ pub struct Page {
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The address cannot be bound.
-    #[error("nothing can be served at http://{address}/; choose another --http ADDRESS")]
+    #[error("cannot listen at http://{address}/; choose another --http ADDRESS")]
     Address {
         /// The address that was requested.
         address: SocketAddr,
@@ -43,7 +43,7 @@ pub enum PageError {
         source: std::io::Error,
     },
     /// The thread cannot be started.
-    #[error("nothing can be served by HTTP: starting its thread failed")]
+    #[error("cannot start the thread that serves HTTP")]
     Thread(#[from] std::io::Error),
 }
 
@@ -72,8 +72,10 @@ impl Page {
             let served = AssertUnwindSafe(|| runtime.block_on(accept_all(listener, watched)));
             match catch_unwind(served) {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "the page is served no longer"),
-                Err(_) => tracing::error!("the page's thread panicked: it is served no longer"),
+                Ok(Err(error)) => tracing::error!(%error, "the web page is not served any more"),
+                Err(_) => tracing::error!(
+                    "the thread of the web page panicked: the page is not served any more"
+                ),
             }
         })?;
         Ok(Self { address })
@@ -161,7 +163,10 @@ impl Watched {
                 Some(_) => plain(StatusCode::OK, "ok\n"),
                 None => away(),
             },
-            _ => plain(StatusCode::NOT_FOUND, "there is /, /metrics, /api/status and /healthz\n"),
+            _ => plain(
+                StatusCode::NOT_FOUND,
+                "not found; try /, /metrics, /api/status or /healthz\n",
+            ),
         }
     }
 
@@ -199,7 +204,10 @@ fn is_this_machine(host: &str, names: &[String]) -> bool {
 }
 
 fn away() -> Answer {
-    plain(StatusCode::SERVICE_UNAVAILABLE, "the server does not answer: it is ending, or stuck\n")
+    plain(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the server does not respond: it is shutting down or stuck\n",
+    )
 }
 
 fn plain(status: StatusCode, text: &str) -> Answer {

@@ -28,12 +28,12 @@ pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus:
     locks(&mut families, found);
     if let Some(spans) = spans {
         families
-            .counter("dafs_trace_spans_exported_total", "Spans the collector has taken.")
+            .counter("dafs_trace_spans_exported_total", "Spans accepted by the collector.")
             .add(&[], spans.exported() as f64);
         families
             .counter(
                 "dafs_trace_spans_dropped_total",
-                "Spans that were lost: the queue was full, or the collector did not take them.",
+                "Spans lost because the queue was full or the collector did not accept them.",
             )
             .add(&[], spans.dropped() as f64);
     }
@@ -45,45 +45,48 @@ pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus:
 fn server(families: &mut Families, found: &Inspection) {
     let stats = &found.stats;
     let info = [("version", env!("CARGO_PKG_VERSION"))];
-    families.gauge("dafs_build_info", "1, with the server's version.").add(&info, 1.0);
+    families
+        .gauge("dafs_build_info", "Always 1; the label is the server's version.")
+        .add(&info, 1.0);
     let mut gauge = |name, help, value: f64| {
         families.gauge(name, help).add(&[], value);
     };
     gauge("dafs_uptime_seconds", "Seconds since the server's start.", found.uptime.as_secs_f64());
     let in_grace = f64::from(u8::from(found.is_in_grace));
-    gauge("dafs_in_grace", "1 while clients take back what they held before a restart.", in_grace);
+    gauge("dafs_in_grace", "1 during the grace period after a restart, else 0.", in_grace);
     gauge("dafs_opens", "Opens of all clients.", f64::from(stats.filer.opens));
-    gauge("dafs_open_files", "Files that are open.", stats.open_files as f64);
+    gauge("dafs_open_files", "Files with at least one open.", stats.open_files as f64);
     let reactors = stats.reactors as f64;
     gauge("dafs_reactors", "Threads that serve connections.", reactors);
     let parked = stats.parked_requests as f64;
-    gauge("dafs_requests_parked", "Requests that wait for disks, transfers or locks.", parked);
+    gauge("dafs_requests_parked", "Requests waiting for disks, transfers or locks.", parked);
     let journaled = stats.journaled_requests as f64;
-    gauge("dafs_requests_journaled", "Requests on their way through the journal.", journaled);
+    gauge("dafs_requests_journaled", "Requests waiting for the journal.", journaled);
     let batched = stats.batched_requests as f64;
-    gauge("dafs_requests_batched", "Requests of batches that were not reported.", batched);
+    gauge(
+        "dafs_requests_batched",
+        "Batch requests whose completion was not reported yet.",
+        batched,
+    );
     let regions = stats.regions as f64;
     gauge("dafs_regions", "Memory regions registered with transports.", regions);
     gauge(
         "dafs_regions_lent",
-        "Ranges of memory that transports read from now.",
+        "Memory ranges that transports are reading now.",
         stats.loans as f64,
     );
-    gauge("dafs_undo_files", "Files of which undo data is kept.", stats.undone_files as f64);
+    gauge("dafs_undo_files", "Files with undo data.", stats.undone_files as f64);
     let held = stats.held_requests as f64;
-    gauge("dafs_requests_held", "Requests that wait for delegations.", held);
+    gauge("dafs_requests_held", "Requests waiting for delegations to be returned.", held);
     families
-        .counter(
-            "dafs_reactor_messages_total",
-            "Requests and notices that one reactor has handed to another.",
-        )
+        .counter("dafs_reactor_messages_total", "Requests and notices passed between reactors.")
         .add(&[], stats.reactor_messages as f64);
 }
 
 fn requests(families: &mut Families, found: &Inspection) {
     let all =
         || found.procedures.iter().map(|numbers| (document::name(numbers.procedure), numbers));
-    let mut family = families.counter("dafs_requests_total", "Requests answered.");
+    let mut family = families.counter("dafs_requests_total", "Replies sent.");
     for (procedure, numbers) in all() {
         let failed: u64 = numbers.failures.iter().map(|(_, count)| count).sum();
         let succeeded = numbers.requests.saturating_sub(failed);
@@ -94,12 +97,12 @@ fn requests(families: &mut Families, found: &Inspection) {
         }
     }
     let mut family =
-        families.counter("dafs_request_bytes_total", "Bytes of files that requests have moved.");
+        families.counter("dafs_request_bytes_total", "File data moved by requests, in bytes.");
     for (procedure, numbers) in all().filter(|(_, numbers)| numbers.bytes > 0) {
         family.add(&[("procedure", procedure)], numbers.bytes as f64);
     }
     let mut family = families
-        .histogram("dafs_request_duration_seconds", "Time from a request's arrival to its answer.");
+        .histogram("dafs_request_duration_seconds", "Time from a request's arrival to its reply.");
     for (procedure, numbers) in all() {
         family.add_times(&[("procedure", procedure)], &numbers.times);
     }
@@ -108,13 +111,15 @@ fn requests(families: &mut Families, found: &Inspection) {
 fn sessions(families: &mut Families, found: &Inspection) {
     let counters = &found.stats.sessions;
     let clients = found.stats.filer.clients;
-    families.gauge("dafs_sessions", "Sessions.").add(&[], found.sessions.len() as f64);
-    families.gauge("dafs_clients", "Clients that are known.").add(&[], f64::from(clients));
+    families
+        .gauge("dafs_sessions", "Authenticated sessions.")
+        .add(&[], found.sessions.len() as f64);
+    families.gauge("dafs_clients", "Known clients.").add(&[], f64::from(clients));
     let mut limited: BTreeMap<&str, usize> = LIMITS.iter().map(|limit| (*limit, 0)).collect();
     for session in &found.sessions {
         *limited.entry(document::limit(session.view.credits.limited_by)).or_default() += 1;
     }
-    let help = "Sessions by what keeps them from more credits.";
+    let help = "Sessions by the limit on their credits.";
     let mut family = families.gauge("dafs_sessions_limited", help);
     for (limit, count) in limited {
         family.add(&[("by", limit)], count as f64);
@@ -122,11 +127,11 @@ fn sessions(families: &mut Families, found: &Inspection) {
     let outstanding: u64 =
         found.sessions.iter().map(|s| u64::from(s.view.credits.outstanding)).sum();
     let (budget, given) = (f64::from(found.credits.0), f64::from(found.credits.1));
-    families.gauge("dafs_credits_budget", "Credits there are for all sessions.").add(&[], budget);
-    families.gauge("dafs_credits_given", "Credits that sessions have.").add(&[], given);
     families
-        .gauge("dafs_credits_used", "Requests in the server's hands.")
-        .add(&[], outstanding as f64);
+        .gauge("dafs_credits_budget", "Credits available to all sessions together.")
+        .add(&[], budget);
+    families.gauge("dafs_credits_given", "Credits granted to sessions.").add(&[], given);
+    families.gauge("dafs_credits_used", "Requests in flight.").add(&[], outstanding as f64);
     let refused = counters.channels_refused + counters.connects_refused;
     families
         .counter("dafs_connections_refused_total", "Connections and sessions refused.")
@@ -138,7 +143,7 @@ fn sessions(families: &mut Families, found: &Inspection) {
     families
         .counter(
             "dafs_connections_broken_total",
-            "Connections broken since their clients broke the rules of credits.",
+            "Connections broken because the client violated the credit rules.",
         )
         .add(&[], breaks as f64);
 }
@@ -146,16 +151,15 @@ fn sessions(families: &mut Families, found: &Inspection) {
 fn transports(families: &mut Families, found: &Inspection) {
     let names: Vec<String> = found.transports.iter().map(|t| t.transport.to_string()).collect();
     let all = || names.iter().map(String::as_str).zip(&found.transports);
-    let mut family = families.gauge("dafs_connections", "Connections.");
+    let mut family = families.gauge("dafs_connections", "Open connections.");
     for (name, numbers) in all() {
         family.add(&[("transport", name)], numbers.connections as f64);
     }
-    let mut family = families.counter("dafs_transport_requests_total", "Requests answered.");
+    let mut family = families.counter("dafs_transport_requests_total", "Replies sent.");
     for (name, numbers) in all() {
         family.add(&[("transport", name)], numbers.traffic.requests as f64);
     }
-    let mut family =
-        families.counter("dafs_transport_bytes_total", "Bytes of files that were moved.");
+    let mut family = families.counter("dafs_transport_bytes_total", "File data moved, in bytes.");
     for (name, numbers) in all() {
         let traffic = numbers.traffic;
         family.add(&[("transport", name), ("direction", "read")], traffic.read_bytes as f64);
@@ -166,21 +170,21 @@ fn transports(families: &mut Families, found: &Inspection) {
 fn cache(families: &mut Families, found: &Inspection) {
     let cache = &found.stats.cache;
     for (name, help, value) in [
-        ("dafs_cache_size_bytes", "Bytes of the data cache.", found.cache_bytes),
-        ("dafs_cache_used_bytes", "Bytes of it in use.", cache.used_bytes),
-        ("dafs_cache_dirty_bytes", "Bytes of it not yet handed to files.", cache.dirty_bytes),
-        ("dafs_cache_files", "Files it knows.", cache.file_count),
+        ("dafs_cache_size_bytes", "Size of the data cache in bytes.", found.cache_bytes),
+        ("dafs_cache_used_bytes", "Cache bytes in use.", cache.used_bytes),
+        ("dafs_cache_dirty_bytes", "Cache bytes not yet written to files.", cache.dirty_bytes),
+        ("dafs_cache_files", "Files in the cache.", cache.file_count),
     ] {
         families.gauge(name, help).add(&[], value as f64);
     }
     for (name, help, value) in [
-        ("dafs_cache_hits_total", "Reads answered from the data cache.", cache.hit_count),
+        ("dafs_cache_hits_total", "Reads served from the data cache.", cache.hit_count),
         ("dafs_cache_misses_total", "Reads whose first block was missing.", cache.miss_count),
-        ("dafs_cache_hit_bytes_total", "Bytes of hits.", cache.hit_bytes),
+        ("dafs_cache_hit_bytes_total", "Bytes served from the cache.", cache.hit_bytes),
         ("dafs_cache_fill_bytes_total", "Bytes read from files.", cache.fill_bytes),
-        ("dafs_cache_write_bytes_total", "Bytes taken in by writes.", cache.write_bytes),
+        ("dafs_cache_write_bytes_total", "Bytes written into the cache.", cache.write_bytes),
         ("dafs_cache_flush_bytes_total", "Bytes written to files.", cache.flush_bytes),
-        ("dafs_cache_evictions_total", "Blocks given up for others.", cache.evicted_block_count),
+        ("dafs_cache_evictions_total", "Blocks evicted from the cache.", cache.evicted_block_count),
         ("dafs_cache_lost_bytes_total", "Bytes lost to write errors.", cache.lost_bytes),
     ] {
         families.counter(name, help).add(&[], value as f64);
@@ -190,22 +194,22 @@ fn cache(families: &mut Families, found: &Inspection) {
 fn locks(families: &mut Families, found: &Inspection) {
     let (locks, fences) = (&found.lock_counters, &found.fence_counters);
     for (name, help, value) in [
-        ("dafs_locks", "Locks, broken ones among them.", locks.locks),
-        ("dafs_lock_waiters", "Requests that wait for locks.", locks.waiters),
-        ("dafs_lock_rollbacks", "Rollbacks under way.", locks.rollbacks_running),
+        ("dafs_locks", "Locks, including broken ones.", locks.locks),
+        ("dafs_lock_waiters", "Requests waiting for locks.", locks.waiters),
+        ("dafs_lock_rollbacks", "Rollbacks running now.", locks.rollbacks_running),
         ("dafs_fences", "Files and file systems with a fence.", fences.objects),
-        ("dafs_fence_changes", "Changes of fences under way.", fences.changing),
+        ("dafs_fence_changes", "Fence changes in progress.", fences.changing),
     ] {
         families.gauge(name, help).add(&[], f64::from(value));
     }
     for (name, help, value) in [
         ("dafs_locks_granted_total", "Locks granted.", locks.granted),
         ("dafs_locks_denied_total", "Locks denied.", locks.denied),
-        ("dafs_lock_deadlocks_total", "Locks refused as deadlocks.", locks.deadlocks),
+        ("dafs_lock_deadlocks_total", "Locks refused because of a deadlock.", locks.deadlocks),
         ("dafs_locks_broken_total", "Locks that broke.", locks.broken),
         ("dafs_locks_repaired_total", "Broken locks that were repaired.", locks.repaired),
-        ("dafs_fence_changes_total", "Changes of fences completed.", fences.completed),
-        ("dafs_fenced_out_total", "Operations fenced out.", fences.fenced_out),
+        ("dafs_fence_changes_total", "Fence changes completed.", fences.completed),
+        ("dafs_fenced_out_total", "Operations refused by a fence.", fences.fenced_out),
     ] {
         families.counter(name, help).add(&[], value as f64);
     }

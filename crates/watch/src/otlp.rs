@@ -40,10 +40,10 @@ pub struct TracesOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
     /// The collector's URL is invalid.
-    #[error("traces cannot be sent")]
+    #[error("traces cannot be exported; check the collector's URL")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
     /// The thread cannot be started.
-    #[error("traces cannot be sent: starting their thread failed")]
+    #[error("traces cannot be exported: cannot start the thread")]
     Thread(#[from] std::io::Error),
 }
 
@@ -100,7 +100,7 @@ impl Traces {
                 runtime.block_on(send_all(&exporter, &followed, &own));
             });
             if catch_unwind(sent).is_err() {
-                tracing::error!("the thread that sends spans panicked: no more are sent");
+                tracing::error!("the thread that sends spans panicked: no more spans are sent");
             }
         })?;
         Ok(Self { thread, numbers })
@@ -150,7 +150,7 @@ async fn send_all(exporter: &SpanExporter, followed: &Followed, numbers: &SpanNu
             Err(error) => {
                 numbers.refused.fetch_add(count, Ordering::Relaxed);
                 if !std::mem::replace(&mut is_told, true) {
-                    let text = "the collector takes no spans; they are dropped until it does";
+                    let text = "the collector accepts no spans; they are dropped until it does";
                     tracing::warn!(%error, "{text}");
                 }
             }

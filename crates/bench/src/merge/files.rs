@@ -27,7 +27,7 @@ impl Inputs {
         record_bytes: usize,
         total_bytes: u64,
     ) -> Result<Self> {
-        ensure!(record_bytes >= KEY_BYTES, "a record has at least {KEY_BYTES} bytes");
+        ensure!(record_bytes >= KEY_BYTES, "a record must have at least {KEY_BYTES} bytes");
         let count = total_bytes / (order * record_bytes) as u64;
         let mut inputs = Self {
             directory: directory.to_owned(),
@@ -69,7 +69,11 @@ impl Inputs {
     pub fn check(&self) -> Result<()> {
         let mut file = File::open(self.output()).context("opening the output")?;
         let size = file.metadata()?.len();
-        ensure!(size == self.total_bytes, "{size} bytes came of {}", self.total_bytes);
+        ensure!(
+            size == self.total_bytes,
+            "the output has {size} bytes instead of {}",
+            self.total_bytes
+        );
         let (mut record, mut last) = (vec![0; self.record_bytes], [0; KEY_BYTES]);
         let mut counts = vec![0; self.names.len()];
         let mut reader = std::io::BufReader::with_capacity(1 << 20, &mut file);
@@ -79,11 +83,11 @@ impl Inputs {
             ensure!(*key >= last[..], "the output is not sorted");
             last.copy_from_slice(key);
             let whose = rest.first().copied().unwrap_or(0);
-            ensure!(rest.iter().all(|byte| *byte == whose), "a record is not as it was");
-            *counts.get_mut(usize::from(whose)).context("a record of no file")? += 1;
+            ensure!(rest.iter().all(|byte| *byte == whose), "a record was changed");
+            *counts.get_mut(usize::from(whose)).context("a record belongs to no input file")? += 1;
         }
         let is_even = self.record_bytes == KEY_BYTES || counts.iter().all(|n| *n == counts[0]);
-        ensure!(is_even, "of some file there are more records than of another");
+        ensure!(is_even, "the output has different numbers of records of the input files");
         Ok(())
     }
 }

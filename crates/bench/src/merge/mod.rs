@@ -161,7 +161,7 @@ impl MergeReport {
         for size in &sizes {
             write!(out, " {size:>9}")?;
         }
-        writeln!(out, "   bytes of a record")?;
+        writeln!(out, "   bytes per record")?;
         let mut rows: Vec<(&str, usize)> = Vec::new();
         for point in &self.points {
             let row = (point.peer.as_str(), point.order);
@@ -304,7 +304,7 @@ fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<
         }
     };
     if settings.rounds == 0 {
-        bail!("at least one round makes a median");
+        bail!("at least one round is needed for a median");
     }
     Ok(peers.iter().zip(speeds).map(point).collect())
 }

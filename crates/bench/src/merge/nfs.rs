@@ -90,7 +90,7 @@ impl Engine for NfsEngine {
     }
 
     fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>> {
-        let what = format!("making a file without a name in {}", directory.display());
+        let what = format!("making an unnamed file in {}", directory.display());
         Err(Error::engine(what, std::io::Error::from(std::io::ErrorKind::Unsupported)))
     }
 
@@ -134,7 +134,7 @@ impl BlockFile for NfsFile {
 
     fn size(&self) -> Result<u64> {
         let found = self.engine.0.borrow_mut().nfs.stat(&self.name);
-        let failed = |error| Error::engine(format!("asking for the size of {}", self.name), error);
+        let failed = |error| Error::engine(format!("reading the size of {}", self.name), error);
         Ok(found.map_err(failed)?.size)
     }
 
@@ -146,7 +146,7 @@ impl BlockFile for NfsFile {
 impl NfsChannel {
     fn submit(&mut self, request: Request<'_>, block: Block, length: usize) -> Result<()> {
         let ticket = self.file.engine.0.borrow_mut().submit(request);
-        let failed = |error| Error::engine(format!("asking for {}", self.file.name), error);
+        let failed = |error| Error::engine(format!("requesting {}", self.file.name), error);
         self.queue.push_back((ticket.map_err(failed)?, block, length));
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Channel for NfsChannel {
         let answer = self.file.engine.0.borrow_mut().wait(ticket);
         let failed = |error| Error::engine(format!("moving blocks of {}", self.file.name), error);
         let Answer::Moved { count: length, .. } = answer.map_err(failed)? else {
-            unreachable!("a transfer is answered by a count");
+            unreachable!("a transfer returns a count");
         };
         Ok(Some(Moved { block, length }))
     }

@@ -21,7 +21,7 @@ pub fn plot_merge(report: &MergeReport, directory: &Path) -> Result<Vec<PathBuf>
         let series = report.series(order).into_iter();
         let plot = Lines {
             title: &format!("Merge of {order} files"),
-            across: "records of a megabyte",
+            across: "records per megabyte",
             written: number,
             up: "MB/s merged",
             is_logarithmic: false,

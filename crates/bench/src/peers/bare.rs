@@ -104,7 +104,7 @@ impl Bare {
         while !pieces.is_empty() {
             let mut control = RecvAncillaryBuffer::default();
             let got = recvmsg(&self.stream, pieces, &mut control, RecvFlags::WAITALL)?;
-            anyhow::ensure!(got.bytes > 0, "the process that answers over bare sockets ended");
+            anyhow::ensure!(got.bytes > 0, "the child process for bare sockets ended");
             IoSliceMut::advance_slices(&mut pieces, got.bytes);
         }
         Ok(self.blocks.iter().step_by(block).take(DEPTH_MAX).map(|&byte| u64::from(byte)).sum())

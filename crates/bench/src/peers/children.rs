@@ -40,7 +40,7 @@ pub fn serve(work: &str) -> Result<()> {
             drop(busy);
             return Ok(());
         }
-        other => bail!("a peer cannot do {other:?}; it knows echo, stream, blocks and busy"),
+        other => bail!("unknown work {other:?} for a peer; use echo, stream, blocks or busy"),
     };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -90,7 +90,7 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("starting {} as {work}", program.display()))?;
-        let stdout = child.stdout.take().context("a child without standard output")?;
+        let stdout = child.stdout.take().context("the child has no standard output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
         let process = Self { child, line: line.trim().to_owned() };
@@ -115,7 +115,7 @@ impl Drop for Process {
 }
 
 /// A process that keeps a core busy until it is dropped.
-pub struct Busy(#[expect(dead_code, reason = "its life is what counts")] Process);
+pub struct Busy(#[expect(dead_code, reason = "the process ends when this is dropped")] Process);
 
 impl Busy {
     /// Starts the process. `program` is this program, which implements `bench-peer`.

@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for Label {
         }
         let Written { peer, kind, depth, sleeps } = Written::deserialize(from)?;
         let known = PEERS.into_iter().find(|known| *known == peer);
-        let unknown = || serde::de::Error::custom(format!("nobody is measured as {peer:?}"));
+        let unknown = || serde::de::Error::custom(format!("unknown peer {peer:?}"));
         Ok(Self { peer: known.ok_or_else(unknown)?, kind, depth, sleeps })
     }
 }

@@ -34,7 +34,7 @@ impl Export {
         let ganesha = match Ganesha::start(directory) {
             Ok(server) => server,
             Err(error) if error.is_missing() => {
-                writeln!(out, "without nfs-ganesha and libnfs: {error}")?;
+                writeln!(out, "nfs-ganesha is left out: {error}")?;
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -106,9 +106,9 @@ impl OverNfs {
     ) -> Result<()> {
         let completion = self.export.nfs.borrow_mut().wait()?;
         let Answer::Moved { count, buffer } = completion.result? else {
-            bail!("NFS has answered a read by something else");
+            bail!("the NFS server sent an unexpected reply to a read");
         };
-        anyhow::ensure!(count == block, "NFS has read {count} of {block} bytes");
+        anyhow::ensure!(count == block, "the NFS server returned {count} of {block} bytes");
         if let (Some(times), Some(begin)) = (times, self.under_way.remove(&completion.ticket)) {
             times.saturating_record(nanos(begin.elapsed()));
         }

@@ -176,7 +176,7 @@ impl Lane {
         let (kind, target) = match step {
             Step::Read(target) => {
                 if bytes != self.content(target) {
-                    bail!("file {} does not hold what was written to it", target.name());
+                    bail!("file {} does not contain what was written to it", target.name());
                 }
                 self.work.read += 1;
                 self.work.bytes += target.size as u64;

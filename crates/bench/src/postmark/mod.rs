@@ -123,13 +123,15 @@ pub fn run(workload: &Workload, store: &mut dyn Store) -> Result<Outcome> {
 fn check(workload: &Workload) -> Result<()> {
     let Workload { files, directories, size_min, size_max, in_flight, .. } = *workload;
     if in_flight == 0 || directories == 0 {
-        bail!("there must be a directory, and something in flight");
+        bail!("at least one directory and one step in flight are needed");
     }
     if files < 2 * in_flight {
-        bail!("{files} files are too few for {in_flight} in flight; it takes two for each");
+        bail!("{files} files are too few for {in_flight} steps in flight; each needs two");
     }
     if size_min > size_max || size_max > SIZE_MAX {
-        bail!("sizes go from {size_min} to {size_max}; they must rise, to {SIZE_MAX} at most");
+        bail!(
+            "invalid sizes from {size_min} to {size_max}: the maximum must not be below the minimum, nor above {SIZE_MAX}"
+        );
     }
     Ok(())
 }

@@ -117,7 +117,7 @@ impl Store for Mounted {
         while !under_way.is_empty() {
             let completion = self.nfs.wait()?;
             let Some((index, step, state)) = under_way.remove(&completion.ticket) else {
-                bail!("NFS has answered what nobody asked");
+                bail!("the NFS server sent an unexpected reply");
             };
             let answer = completion.result.with_context(|| format!("{step:?}"))?;
             let lane = &mut lanes[index];

@@ -63,7 +63,8 @@ impl Served {
         let chain = chain.open(target.name(), &OpenOptions::read());
         let done = chain.read_into(0, slice).close().run_async().await;
         let done = done.with_context(|| format!("reading file {}", target.name()))?;
-        let moved = done.iter().find_map(Outcome::transferred).context("nothing was read")?;
+        let moved =
+            done.iter().find_map(Outcome::transferred).context("the chain has no read result")?;
         Ok(moved.length as usize)
     }
 
@@ -81,8 +82,9 @@ impl Served {
         };
         let chain = if self.stable { chain.commit() } else { chain };
         let done = chain.close().run_async().await;
-        let done = done.with_context(|| format!("making file {}", target.name()))?;
-        let moved = done.iter().find_map(Outcome::transferred).context("nothing was written")?;
+        let done = done.with_context(|| format!("creating file {}", target.name()))?;
+        let moved =
+            done.iter().find_map(Outcome::transferred).context("the chain has no write result")?;
         if moved.length as usize != bytes.len() {
             bail!("the server wrote {} of {} bytes", moved.length, bytes.len());
         }
@@ -136,7 +138,7 @@ pub(crate) fn all<F: Future<Output = Result<()>>>(
     while left > 0 {
         std::mem::swap(&mut now, &mut *ready.lock().unwrap_or_else(PoisonError::into_inner));
         if now.is_empty() && !turn() {
-            bail!("requests were lost; this is a fault of the client library");
+            bail!("requests were lost; this is a bug in the client library");
         }
         for index in now.drain(..) {
             let Some(future) = &mut running[index] else { continue };

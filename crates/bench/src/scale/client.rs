@@ -79,7 +79,7 @@ impl ScaleClient {
     /// # Errors
     /// If an operation fails or reads unexpected data.
     pub fn run(&mut self, server: usize, work: Work, span: Duration) -> Result<Tally> {
-        let link = self.links.get_mut(server).context("there is no such server")?;
+        let link = self.links.get_mut(server).context("no server with this number")?;
         let (start, cpu) = (Instant::now(), own_cpu());
         let operations = match work.files() {
             Files::One | Files::Many => link.read(work, start + span)?,
@@ -158,7 +158,7 @@ impl Link {
                 if done.result?.length as usize != bytes
                     || u64::from_le_bytes(first) != expected[slot]
                 {
-                    bail!("a block is not what the file has there; this is a fault of DAFS");
+                    bail!("a block has wrong contents; this is a bug in DAFS");
                 }
                 free.push(slot);
                 operations += 1;
@@ -195,7 +195,7 @@ impl Link {
         let options =
             OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
         let chain = self.session.chain().at(directory).open(name, &options).close();
-        chain.run_async().await.with_context(|| format!("making file {name}"))?;
+        chain.run_async().await.with_context(|| format!("creating file {name}"))?;
         Ok(())
     }
 }

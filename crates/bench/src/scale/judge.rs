@@ -175,7 +175,7 @@ impl Report {
             _ => ("other programs".to_owned(), other_cores, self.others_cores_max()),
         };
         format!(
-            "{who} took {took:.2} of {} cores, more than {most:.2}: what was measured is how the \
+            "{who} took {took:.2} of {} cores, more than {most:.2}: this measures only how the \
              machine was shared",
             self.cores
         )

@@ -47,7 +47,9 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
         });
     }
     let across = match axis {
-        Axis::Reactors => "reactors; of the clients the number that got most".to_owned(),
+        Axis::Reactors => {
+            "reactors (for each, the number of clients with the most operations)".to_owned()
+        }
         Axis::Clients => {
             let reactors = report.points.first().map_or(0, |point| point.reactors);
             format!("clients; reactors: {reactors}")
@@ -58,7 +60,7 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
         title: &title,
         across: &across,
         written: whole,
-        up: "thousands of operations a second",
+        up: "thousand operations per second",
         is_logarithmic: false,
         lines,
     };

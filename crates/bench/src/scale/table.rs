@@ -25,7 +25,7 @@ impl Report {
         writeln!(out, "{}; dafs {}", self.machine, self.version)?;
         writeln!(
             out,
-            "Server and clients had {} cores. Nothing is concluded where the clients took more \
+            "Server and clients had {} cores. No conclusion is drawn where clients took more \
              than {:.2} of them, or other programs more than {:.2}.",
             self.cores,
             self.clients_cores_max(),
@@ -41,7 +41,7 @@ impl Report {
         }
         writeln!(
             out,
-            "\n{}: {} under way for each client; processor time in microseconds for each operation",
+            "\n{}: {} in flight per client; processor time in microseconds per operation",
             work.name(),
             work.depth()
         )?;
@@ -104,7 +104,7 @@ impl Report {
             match verdict {
                 Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio, messages } => writeln!(
                     out,
-                    "{what}: {speedup:.2} x, {part_of_linear:.2} of linear; for each operation \
+                    "{what}: {speedup:.2} x, {part_of_linear:.2} of linear; per operation \
                      server CPU {server_cpu_ratio:.2} x and {messages:.2} messages"
                 )?,
                 Verdict::Refused { no_conclusion } => {
@@ -115,7 +115,7 @@ impl Report {
         if self.axis() == Axis::Clients {
             writeln!(
                 out,
-                "One number of reactors was measured: nothing follows for what more of them bring."
+                "Only one number of reactors was measured: no conclusion about more reactors."
             )?;
         }
         Ok(())

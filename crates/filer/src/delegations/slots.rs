@@ -102,11 +102,11 @@ impl Slots {
 
     /// Returns the delegation in a slot; the slot must be in use.
     pub fn get(&self, index: u32) -> &Delegation {
-        self.slots[index as usize].delegation.as_ref().expect("a number in use has a delegation")
+        self.slots[index as usize].delegation.as_ref().expect("a slot in use has a delegation")
     }
 
     pub fn get_mut(&mut self, index: u32) -> &mut Delegation {
-        self.slots[index as usize].delegation.as_mut().expect("a number in use has a delegation")
+        self.slots[index as usize].delegation.as_mut().expect("a slot in use has a delegation")
     }
 
     /// Returns the state id of the delegation in a slot.

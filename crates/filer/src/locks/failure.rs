@@ -169,7 +169,7 @@ impl LockTable {
     pub fn may_connect(&self, client: &LockClient<'_>) -> Result<(), ForeignLocks> {
         let former = self.registry.former(client);
         let is_foreign = |id: &ClientId| {
-            let record = self.registry.client(*id).expect("a former life is known");
+            let record = self.registry.client(*id).expect("a former incarnation is known");
             *record.principal != *client.principal
         };
         if former.iter().any(is_foreign) { Err(ForeignLocks) } else { Ok(()) }
@@ -351,7 +351,7 @@ impl LockTable {
         let hold = self.holds[number];
         let Hold { file, owner, state, range, mode, attributes, .. } = hold;
         let Phase::RollingBack { then, .. } = hold.phase else {
-            unreachable!("a rollback under way has a lock that is rolled back")
+            unreachable!("a running rollback has a lock that is rolled back")
         };
         let drop_undo = LockAction::DropUndo { file, range };
         let keep_undo = LockAction::KeepUndo { file, range };

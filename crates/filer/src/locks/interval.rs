@@ -101,7 +101,7 @@ impl IntervalTree {
     }
 
     fn remove_below(&mut self, at: u32, key: (u64, HoldKey)) -> u32 {
-        assert_ne!(at, NONE, "a range that is removed is there");
+        assert_ne!(at, NONE, "a range that is removed is in the tree");
         let (left, right) = (self.nodes[at as usize].left, self.nodes[at as usize].right);
         match key.cmp(&self.key(at)) {
             std::cmp::Ordering::Equal => {

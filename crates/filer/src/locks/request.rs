@@ -211,27 +211,29 @@ pub enum LockTestAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// The length is 0 or the range ends beyond the largest offset.
-    #[error("the lock range is empty or leaves the file offsets there are")]
+    #[error("the lock range is empty or ends beyond the largest file offset")]
     Range,
     /// The parts of the request contradict each other, or the waiter's id is in use.
     #[error("the lock request contradicts itself")]
     Contradiction,
     /// A lock of this owner in the range has an option that the request lacks.
-    #[error("an own lock in the range has an option that the request lacks; unlock it first")]
+    #[error(
+        "the owner has a lock in the range with an option that the request lacks; unlock it first"
+    )]
     OptionsDiffer,
     /// The range is only part of a whole-file auto-recovery lock, and this server keeps undo data
     /// for whole files only.
-    #[error("an auto-recovery lock can only be unlocked or rolled back as a whole here")]
+    #[error("this server can unlock or roll back an auto-recovery lock only as a whole")]
     SubRange,
     /// The server does not support an option, or not for this range or mode.
-    #[error("a lock option is not served here")]
+    #[error("this server does not support a lock option of the request")]
     NotSupported,
     /// A limit is reached.
     #[error("a limit on locks or waiters is reached")]
     Resource,
     /// Nothing matches: REPAIR of a range in which nothing is broken, or of an exclusive lock by a
     /// shared one; ABORT of a range without an auto-recovery lock of the owner.
-    #[error("nothing in the range to repair or roll back")]
+    #[error("there is nothing in the range to repair or roll back")]
     NothingThere,
     /// A RECLAIM of a lock that was not kept for the owner.
     #[error("the lock was lost and cannot be reclaimed")]

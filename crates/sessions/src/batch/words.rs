@@ -72,21 +72,21 @@ pub enum SubmitError {
     #[error("unknown session")]
     UnknownSession,
     /// An asynchronous batch came from a session without a back-control channel.
-    #[error("no back-control channel to report completions over")]
+    #[error("the session has no back-control channel for the completions")]
     NoBackChannel,
     /// The batch is malformed and can never be executed.
-    #[error("batch cannot be carried out")]
+    #[error("the batch is invalid")]
     Invalid(#[from] InvalidBatch),
     /// The batch is larger than a session may have pending, even on an idle server.
-    #[error("batch larger than a session may have in hand")]
+    #[error("the batch is larger than a session may have pending")]
     TooLarge,
     /// There is no room now. The session has asynchronous requests pending, so a completion will
     /// tell it when to continue (draft 4.2.3). That completion is reported without delay.
-    #[error("no room until a completion was reported")]
+    #[error("no room for the batch until a completion is reported")]
     WhoaCowboy,
     /// There is no room now, and no completion of the session will follow. A client that waited for
     /// one would wait forever.
-    #[error("no room now")]
+    #[error("no room for the batch now")]
     Delay,
 }
 
@@ -94,19 +94,19 @@ pub enum SubmitError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBatch {
     /// The chunks and the buffers of a request have different total lengths.
-    #[error("chunks and buffers of a request differ in length")]
+    #[error("the chunks and buffers of a request differ in length")]
     TotalsDiffer,
     /// Two pending requests would have the same id.
-    #[error("request named like another one")]
+    #[error("the request has the same id as another one")]
     DuplicateRequest,
     /// A chunk ends beyond [`dafs_types::limits::FILE_OFFSET_MAX`].
-    #[error("file range beyond the largest offset")]
+    #[error("a file range ends beyond the largest offset")]
     OffsetTooLarge,
     /// A buffer ends beyond 64 bits.
-    #[error("buffer beyond the last address")]
+    #[error("a buffer ends beyond the last address")]
     AddressTooLarge,
     /// A request is longer than a completion can count.
-    #[error("request longer than 32 bits count")]
+    #[error("the request is longer than 32 bits can count")]
     RequestTooLarge,
 }
 
@@ -133,7 +133,7 @@ impl SubmitError {
 
 /// The error that no such request is pending (BATCH_REQUEST_NOT_FOUND).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no such request in hand")]
+#[error("no such request is pending")]
 pub struct RequestNotFound;
 
 /// The present load of the device.

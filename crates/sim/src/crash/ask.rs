@@ -550,7 +550,7 @@ pub(super) fn understand(
         return Ok((header, Reply::Done));
     }
     let (_, response) = decode_response(ByteOrder::NATIVE, procedure, message)
-        .map_err(|error| format!("an answer to {procedure:?} cannot be read: {error}"))?;
+        .map_err(|error| format!("the reply to {procedure:?} cannot be decoded: {error}"))?;
     let reply = match response {
         Response::Open(opened) => Reply::File(opened.file, opened.state),
         Response::Create(made) => Reply::File(made.file, StateId::ANONYMOUS),
@@ -574,7 +574,7 @@ pub(super) fn understand(
                 let entry = entry.map_err(|error| error.to_string())?;
                 let name = Name::parse(directory, entry.name);
                 let handle = entry.attributes.file().file_handle;
-                names.push(name.zip(handle).ok_or("an entry nobody made")?);
+                names.push(name.zip(handle).ok_or("an unexpected entry")?);
             }
             names.sort_unstable_by_key(|(name, _)| *name);
             Reply::Names(names)

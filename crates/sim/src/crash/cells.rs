@@ -233,7 +233,7 @@ impl Cells {
         });
         if let Some((other, later)) = later {
             return Err(format!(
-                "cell {cell} of {file:?} shows write {id}, which {other} has replaced: {:?}, \
+                "cell {cell} of {file:?} shows write {id}, which write {other} has replaced: {:?}, \
                  then {later:?}",
                 self.writes.get(&id)
             ));
@@ -250,8 +250,8 @@ impl Cells {
         });
         if let Some(seen) = back {
             return Err(format!(
-                "cell {cell} of {file:?} shows write {id} ({:?}), whose time was over when \
-                 {seen:?} was found",
+                "cell {cell} of {file:?} shows write {id} ({:?}), which must have been replaced \
+                 when {seen:?} was read",
                 self.writes.get(&id)
             ));
         }
@@ -272,7 +272,7 @@ impl Cells {
         }
         match self.writes.get(&id) {
             Some(write) if write.undone.is_some_and(|undone| undone < begin) => Err(format!(
-                "cell {cell} of {file:?} shows write {id}, which was to be taken back: {write:?}"
+                "cell {cell} of {file:?} shows write {id}, which was rolled back: {write:?}"
             )),
             Some(write) if write.run.contains(file, cell) && !write.is_refused => {
                 Ok(if write.is_unsure { None } else { write.end })

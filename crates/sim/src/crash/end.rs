@@ -41,7 +41,7 @@ impl World {
     fn lift_fences(&mut self) -> Result<(), String> {
         // Its pending repeats are not needed any more, except its last fences.
         self.members[0].again.clear();
-        self.until("fences on their way", |world| world.members[0].flights.is_empty())?;
+        self.until("fence requests in flight", |world| world.members[0].flights.is_empty())?;
         for file in [File::Data, File::Log] {
             self.ask_to_end(0, Ask::Fence { file, members: Vec::new() })?;
         }
@@ -66,14 +66,14 @@ impl World {
                 return Ok(());
             }
         }
-        Err(format!("{ask:?} is never answered"))
+        Err(format!("{ask:?} never gets a reply"))
     }
 
     fn finish_all(&mut self) -> Result<(), String> {
         for member in &mut self.members {
             member.again.clear();
         }
-        self.until("operations under way", |world| {
+        self.until("operations in flight", |world| {
             world.members.iter().all(|member| member.flights.is_empty())
         })
     }
@@ -123,7 +123,7 @@ impl World {
         self.until("leaving", |world| {
             world.members.iter().all(|member| member.phase == Phase::Gone && member.line.is_free())
         })?;
-        self.until("what was held for members", |world| {
+        self.until("the release of members' state", |world| {
             let Some(stats) = world.life.stats() else { return false };
             let (filer, sessions) = (stats.filer, stats.sessions);
             let of_members = [sessions.channels, sessions.sessions, filer.opens, filer.files];

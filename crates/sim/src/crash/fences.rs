@@ -61,7 +61,7 @@ impl Fences {
         match self.was_in(file, member, begin) {
             Some(is_in) if is_in != was_let_in => Err(format!(
                 "member {member} was {} {file:?}: {:?}",
-                if was_let_in { "let into" } else { "kept out of" },
+                if was_let_in { "admitted to" } else { "refused by" },
                 self.fences.get(&file)
             )),
             _ => Ok(()),

@@ -159,7 +159,9 @@ impl Holdings {
         let others = self.all.iter().filter(|holding| holding.member != member);
         let mut certain = others.filter(|other| other.is_certain(life_of(other.member), era));
         if let Some(other) = certain.find(|other| stand_against(held, &other.held)) {
-            return Err(format!("member {member} was granted {held:?} against {other:?}"));
+            return Err(format!(
+                "member {member} was granted {held:?}, which conflicts with {other:?}"
+            ));
         }
         let Held::Lock(lock) = held else { return Ok(()) };
         match self.remnants.iter().find(|remnant| against(lock, &remnant.lock)) {
@@ -189,16 +191,16 @@ impl Holdings {
                 && other.is_certain(life_of(other.member), era)
         });
         if let Some(other) = in_way {
-            return Err(format!("member {member} got through {wanted:?} against {other:?}"));
+            return Err(format!(
+                "member {member} executed {wanted:?}, which conflicts with {other:?}"
+            ));
         }
         let in_way = self
             .remnants
             .iter()
             .find(|remnant| remnant.since < begin && against(&wanted, &remnant.lock));
         match in_way {
-            Some(remnant) => {
-                Err(format!("member {member} got through {wanted:?} over {remnant:?}"))
-            }
+            Some(remnant) => Err(format!("member {member} executed {wanted:?} over {remnant:?}")),
             None => Ok(()),
         }
     }

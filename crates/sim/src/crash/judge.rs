@@ -125,7 +125,7 @@ impl Judge {
             }
             _ => Ok(()),
         };
-        judged.map_err(|what| format!("{:?} was not carried out: {what}", begun.ask))
+        judged.map_err(|what| format!("{:?} was reported as not executed: {what}", begun.ask))
     }
 
     /// Settles an operation: it cannot be executed any more, and it will never be known whether it
@@ -225,7 +225,7 @@ impl Judge {
             (Ask::Append { id }, Reply::Offset(offset)) => self.log.end(*id, *offset, now),
             (Ask::Write { id, run, stability, .. }, Reply::Written(length, verifier)) => {
                 if *length as usize != usize::from(run.count) * CELL_BYTES {
-                    return Err(format!("{length} bytes were written"));
+                    return Err(format!("{length} bytes were written instead of all"));
                 }
                 let is_stable = *stability != Stability::Unstable;
                 self.cells.end(*id, Some(*verifier), is_stable, now);

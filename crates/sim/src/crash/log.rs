@@ -60,7 +60,7 @@ impl Log {
         }
         let place = offset / RECORD_BYTES as u64;
         if record.stays.is_some_and(|stays| stays != place) {
-            return Err(format!("record {id} is said to be at {place}: {record:?}"));
+            return Err(format!("the reply says that record {id} is at {place}: {record:?}"));
         }
         (record.place, record.answered) = (Some(place), Some(now));
         let taken = self
@@ -79,7 +79,7 @@ impl Log {
         record.absent = Some(now);
         match record.stays {
             Some(_) => {
-                Err(format!("record {id} was there after the fence, and is not: {record:?}"))
+                Err(format!("record {id} was seen after the fence but is missing: {record:?}"))
             }
             None => Ok(()),
         }
@@ -116,7 +116,7 @@ impl Log {
         now: Tick,
     ) -> Result<(), String> {
         if !bytes.len().is_multiple_of(RECORD_BYTES) {
-            return Err(format!("a record in part: {} bytes from {from} on", bytes.len()));
+            return Err(format!("a partial record: {} bytes from {from} on", bytes.len()));
         }
         let mut found = BTreeMap::new();
         for (index, bytes) in bytes.chunks(RECORD_BYTES).enumerate() {
@@ -124,7 +124,7 @@ impl Log {
             let place = from + index as u64;
             if id == 0 {
                 if self.crashes == 0 {
-                    return Err(format!("zeros at {place}, and nothing was undone"));
+                    return Err(format!("zeros at {place}, but no append was rolled back"));
                 }
                 continue;
             }
@@ -143,7 +143,7 @@ impl Log {
             })
         });
         if let Some((id, record)) = missing {
-            return Err(format!("record {id} is not there: {record:?}"));
+            return Err(format!("record {id} is missing: {record:?}"));
         }
         if reached < last {
             self.ends.push(End { begin, end: now, place: reached });
@@ -159,7 +159,7 @@ impl Log {
             return Err(format!("record {id} is at {place}: {record:?}"));
         }
         if record.absent.is_some_and(|absent| absent < begin) {
-            return Err(format!("record {id} is at {place}, and was not carried out: {record:?}"));
+            return Err(format!("record {id} is at {place}, but was not executed: {record:?}"));
         }
         if let Some(shut_out) = record.shut_out
             && shut_out < begin
@@ -169,7 +169,7 @@ impl Log {
                 .iter()
                 .find(|end| end.begin > shut_out && end.end < begin && end.place <= place);
             if let Some(end) = passed {
-                return Err(format!("record {id} came to {place} after {end:?}: {record:?}"));
+                return Err(format!("record {id} appeared at {place} after {end:?}: {record:?}"));
             }
             record.stays = Some(place);
         }

@@ -59,10 +59,13 @@ impl World {
         let (stream, sequence) = (header.stream.0, header.sequence.0);
         let flight = member.flights.remove(&stream).filter(|f| f.sequence == sequence);
         let Some(flight) = flight else {
-            return Err(format!("member {index} has not asked {stream}.{sequence}"));
+            return Err(format!("member {index} has sent no request {stream}.{sequence}"));
         };
         if !(1..=CREDITS_MAX).contains(&header.target_credits) {
-            return Err(format!("{} credits for member {index}", header.target_credits));
+            return Err(format!(
+                "invalid credit target {} for member {index}",
+                header.target_credits
+            ));
         }
         member.credits = (member.credits - 1).max(header.target_credits);
         let directory = match &flight.ask {
@@ -178,7 +181,7 @@ impl World {
             Reply::Status(Status::NoXidMatch) => true,
             Reply::Status(Status::UnknownSession) if flight.epoch < self.epoch => true,
             Reply::Status(status @ (Status::UnknownSession | Status::BadSession)) => {
-                return Err(format!("nothing is known of {flight:?}: {status:?}"));
+                return Err(format!("the outcome of {flight:?} is unknown: {status:?}"));
             }
             _ => false,
         };
@@ -375,7 +378,7 @@ impl World {
             // The member is fenced out, or has a lock whose grant it never learned of.
             let is_excused = matches!(status, Status::Access | Status::LockRange);
             if holding.has_right && era.may_reclaim && !is_excused {
-                return Err(format!("member {index} cannot take back {holding:?}: {status:?}"));
+                return Err(format!("member {index} cannot reclaim {holding:?}: {status:?}"));
             }
             self.judge_loss(number);
             self.holdings.remove(number);
@@ -409,7 +412,7 @@ impl World {
             // An earlier rollback is still running.
             Reply::Status(Status::Locked | Status::Delay) => {}
             other if is_present => {
-                return Err(format!("member {index} cannot take back under {number}: {other:?}"));
+                return Err(format!("member {index} cannot roll back under {number}: {other:?}"));
             }
             _ => {}
         }

@@ -169,7 +169,7 @@ impl World {
         }
         self.life.step();
         if self.life.has_overslept() {
-            return Err("a reactor slept in spite of what was left to it".into());
+            return Err("a reactor slept although it had work".into());
         }
         if self.turns.is_multiple_of(16) {
             self.check_server()?;
@@ -200,7 +200,7 @@ impl World {
             return Err(format!("{} credits of {}", sessions.credits, self.plan.credits_budget));
         }
         if sessions.breaks_credits + sessions.breaks_stream > 0 {
-            return Err(format!("a member that keeps its credits is said not to: {sessions:?}"));
+            return Err(format!("a member was reported to withhold credits: {sessions:?}"));
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl World {
                 let connections = self.network.connections();
                 let mine: Vec<_> = connections.iter().filter(|c| c.initiator == node).collect();
                 if let Some(connection) = mine.last() {
-                    self.note(|| format!("trouble: the connection of member {index} is cut"));
+                    self.note(|| format!("fault: the connection of member {index} is cut"));
                     self.network.break_connection(connection.id);
                     self.report.cuts += 1;
                 }
@@ -550,7 +550,7 @@ impl World {
         }
         let phases: Vec<_> = self.members.iter().map(|m| (m.phase, &m.flights)).collect();
         Err(format!(
-            "waited in vain for {what}: {:?}; {phases:?}; {:?}; {} jobs",
+            "timeout waiting for {what}: {:?}; {phases:?}; {:?}; {} jobs",
             self.life.stats(),
             self.network.connections(),
             self.life.jobs_under_way()

@@ -192,7 +192,7 @@ impl Tree {
     }
 
     fn known(&mut self, number: Number) -> &mut Inode {
-        self.inodes.get_mut(&number).expect("a change names what is there")
+        self.inodes.get_mut(&number).expect("a change names an existing object")
     }
 }
 

@@ -1,8 +1,8 @@
-// The page of a DAFS server: asks for the state once a second, and shows what has changed since.
+// The page of a DAFS server: fetches the state once a second, and shows the rates since the last one.
 //
-// It asks anew each time, rather than keeping one answer open: a server that has restarted, a
-// laptop that has slept and a proxy in between are then all the same, and no connection is held
-// while nothing is said.
+// It sends a new request each time instead of keeping one reply open. So a restarted server, a
+// laptop that was asleep and a proxy in between need no special care, and no idle connection is
+// kept.
 "use strict";
 
 const PAUSE_MS = 1000;
@@ -41,7 +41,7 @@ function span(number) {
   return `${Math.floor(number)} s`;
 }
 
-// The time that so large a part of requests kept to, out of counts by bucket.
+// Returns the quantile of the latencies, from the counts of histogram buckets.
 function quantile(part, buckets, bounds) {
   const all = buckets.reduce((sum, bucket) => sum + bucket, 0);
   if (all === 0) return null;
@@ -61,7 +61,7 @@ function quantile(part, buckets, bounds) {
 const sum = (rows, key) => rows.reduce((all, row) => all + row[key], 0);
 const by = (rows, key) => new Map(rows.map((row) => [row[key], row]));
 
-// What has happened between two answers, by the second.
+// Returns the rates per second between two replies.
 function between(old, now) {
   const time = Math.max(now.uptime_seconds - old.uptime_seconds, 0.001);
   const rate = (row, other, key) => Math.max(row[key] - (other ? other[key] : 0), 0) / time;
@@ -91,7 +91,7 @@ function between(old, now) {
   return rates;
 }
 
-// ---- what is shown ---------------------------------------------------------------------
+// ---- display --------------------------------------------------------------------------
 
 function element(name, attributes, ...children) {
   const made = document.createElement(name);
@@ -177,7 +177,7 @@ function showTiles(now, rates) {
   const share = rates.hit_share;
   tile("cache", "Cache hits", share === null ? "–" : `${short.format(share * 100)} %`,
     [`${bytes(now.cache.used_bytes)} of ${bytes(now.cache.bytes)} used, ` +
-      `${bytes(now.cache.dirty_bytes)} to be written`], [["one", keep("hits", share)]]);
+      `${bytes(now.cache.dirty_bytes)} dirty`], [["one", keep("hits", share)]]);
   tile("session-count", "Sessions", count.format(now.counts.sessions),
     [`${count.format(now.counts.throttled)} throttled`], null);
   tile("credits", "Credits", count.format(now.credits.given),
@@ -204,7 +204,7 @@ function showProcedures(now, rates) {
   });
   rows.sort((left, right) => right.rate - left.rate);
   table("procedures", [["procedure"], ["per second", true], ["bytes", true], ["p50", true],
-    ["p99", true], ["in all", true], ["failed"]], rows, "nothing was asked for yet", 0);
+    ["p99", true], ["total", true], ["failed"]], rows, "no requests yet", 0);
 }
 
 function showSessions(now, rates) {
@@ -219,8 +219,8 @@ function showSessions(now, rates) {
       row.transport + (row.address ? ` ${row.address}` : "")] };
   });
   table("sessions", [["client"], ["limited by"], ["requests/s", true], ["read", true],
-    ["written", true], ["credits", true], ["under way", true], ["opens", true], ["who"], ["by"]],
-  rows, "nobody is connected", now.counts.sessions);
+    ["written", true], ["credits", true], ["in flight", true], ["opens", true], ["who"], ["by"]],
+  rows, "no sessions", now.counts.sessions);
 }
 
 function showRest(now, rates) {
@@ -239,15 +239,15 @@ function showRest(now, rates) {
     element("span", { class: "badge" }, `waits for client ${row.waits_for.join(", ")}`)] }));
   table("locks", [["file"], ["kind"], ["bytes"], ["client"], ["owner"], ["state"]],
     locks.concat(waiters), "no locks", now.counts.locks + now.counts.waiters);
-  table("fences", [["around"], ["lets in"], ["change"]], now.fences.map((row) => ({ cells: [
+  table("fences", [["object"], ["admits"], ["change"]], now.fences.map((row) => ({ cells: [
     row.file_system ? `file system ${row.handle}` : row.file || row.handle,
-    row.let_in.join(", ") || "everybody",
+    row.let_in.join(", ") || "all sessions",
     row.waits_for === null ? "" : `waits for ${row.waits_for} operations`] })),
   "no fences", now.counts.fences);
 }
 
 function show(now) {
-  // A server that has restarted counts from nothing.
+  // The counters of a restarted server start from zero.
   if (before && before.uptime_seconds > now.uptime_seconds) before = null;
   const rates = between(before || now, now);
   showTiles(now, rates);
@@ -257,7 +257,7 @@ function show(now) {
   before = now;
 }
 
-// ---- asking ----------------------------------------------------------------------------
+// ---- fetching --------------------------------------------------------------------------
 
 function say(state, text) {
   const place = document.getElementById("state");
@@ -275,10 +275,10 @@ async function ask() {
     show(now);
     answers += 1;
     document.body.dataset.answers = answers;
-    const grace = now.in_grace ? "; clients are taking back what they held" : "";
+    const grace = now.in_grace ? "; grace period: clients are reclaiming state" : "";
     say("live", `up ${span(now.uptime_seconds)}${grace}`);
   } catch (error) {
-    say("away", "server away, trying again");
+    say("away", "server unreachable, trying again");
   }
   setTimeout(ask, document.hidden ? 5 * PAUSE_MS : PAUSE_MS);
 }

@@ -14,7 +14,7 @@ use super::{Order, Rates, Top};
 /// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, top: &Top) {
     let Some(rates) = &top.rates else {
-        let text = top.trouble.as_deref().unwrap_or("asking the server…");
+        let text = top.trouble.as_deref().unwrap_or("connecting to the server…");
         frame.render_widget(Paragraph::new(text), frame.area());
         return;
     };
@@ -40,7 +40,7 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
     let hits = rates.hits.map_or_else(|| "-".into(), |hits| format!("{:.1} %", hits * 100.0));
     let uptime = now["uptime_seconds"].as_f64().unwrap_or(0.0);
     let grace =
-        if now["in_grace"] == true { "; clients are taking back what they held" } else { "" };
+        if now["in_grace"] == true { "; grace period: clients are reclaiming state" } else { "" };
     let reactors = match number(&now["reactors"], "count") {
         // The server does not report the number, or it has only one reactor.
         0 => String::new(),
@@ -57,7 +57,7 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
             bytes(rates.written)
         )),
         Line::from(format!(
-            "cache    {hits:>9} hits  {} of {} used, {} to be written",
+            "cache    {hits:>9} hits  {} of {} used, {} dirty",
             bytes(number(cache, "used_bytes") as f64),
             bytes(number(cache, "bytes") as f64),
             bytes(number(cache, "dirty_bytes") as f64)
@@ -92,7 +92,7 @@ fn draw_procedures(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Orde
         ])
     });
     let widths = [20, 11, 13, 10, 10, 14, 9].map(Constraint::Length);
-    let head = ["procedure", "requests/s", "bytes", "p50", "p99", "in all", "failed"];
+    let head = ["procedure", "requests/s", "bytes", "p50", "p99", "total", "failed"];
     frame.render_widget(Table::new(rows, widths).header(header(head)), area);
 }
 
@@ -139,7 +139,7 @@ fn footer(top: &Top) -> Line<'static> {
         return Line::default();
     }
     if let Some(trouble) = &top.trouble {
-        let text = format!("server away, trying again: {trouble}");
+        let text = format!("server unreachable, trying again: {trouble}");
         return Line::from(Span::styled(text, Style::new().fg(Color::Red)));
     }
     let order = match top.order {
@@ -306,7 +306,7 @@ mod tests {
         top.take(Ok(document(10.0, 1000)));
         top.take(Err(anyhow::anyhow!("nobody there")));
         let text = shown(&top);
-        assert!(text.contains("server away, trying again: nobody there"), "{text}");
+        assert!(text.contains("server unreachable, trying again: nobody there"), "{text}");
         assert!(text.contains("READ_DIRECT"), "{text}");
     }
 }
