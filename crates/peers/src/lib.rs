@@ -12,7 +12,13 @@
 //! let mut nfs = server.mount()?;
 //! let file = nfs.open("/file", flag::READ_WRITE | flag::CREATE, 0o644)?;
 //! nfs.pwrite(file, 0, b"so much".to_vec())?;
-//! Several requests can be in flight; each completion carries its ticket.
+//! // Several requests can be in flight; each completion carries its ticket.
+//! let ticket = nfs.submit(Request::Read { file, offset: 0, buffer: vec![0; 7] })?;
+//! let completion = nfs.wait()?;
+//! assert_eq!(completion.ticket, ticket);
+//! # Ok(())
+//! # }
+//! ```
 
 mod calls;
 mod ganesha;
