@@ -1,27 +1,27 @@
-//! A limit of memory, and what of it is left.
+//! A limit of memory, and the part that is still available.
 //!
-//! Invariant: the limit is that of the whole process, as the kernel counts what is resident.
+//! Invariant: the limit applies to the whole process, as the kernel counts resident memory.
 
 use crate::error::{Error, Result};
 
-/// How much memory may be used.
+/// The amount of memory that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     bytes: usize,
 }
 
 impl Budget {
-    /// So many bytes for blocks and records, whatever else there is.
+    /// Allows `bytes` bytes for blocks and records, whatever the process uses otherwise.
     #[must_use]
     pub fn of(bytes: usize) -> Self {
         Self { bytes }
     }
 
-    /// What is left of a limit for the process: less what is resident now, and a margin
-    /// ([`MARGIN_BYTES`]) for code that was not run yet and small allocations.
+    /// Returns what is left of a limit for the process, after the memory that is resident now and a
+    /// margin ([`MARGIN_BYTES`]) for code that has not run yet and small allocations.
     ///
     /// # Errors
-    /// [`Error::Memory`] if less than a mebibyte is left.
+    /// [`Error::Memory`] if less than 1 MiB is left.
     pub fn of_process(limit: usize) -> Result<Self> {
         let used = resident_bytes() + MARGIN_BYTES;
         match limit.checked_sub(used).filter(|left| *left >= BYTES_MIN) {
@@ -34,20 +34,20 @@ impl Budget {
         }
     }
 
-    /// Bytes.
+    /// Returns the allowed number of bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Bytes of this process that are resident now; 0 if the system does not tell.
+/// Returns the number of resident bytes of this process; 0 if the system does not report it.
 #[must_use]
 pub fn resident_bytes() -> usize {
     status("VmRSS:")
 }
 
-/// The most bytes of this process that were resident at once; 0 if the system does not tell.
+/// Returns the peak number of resident bytes of this process; 0 if the system does not report it.
 #[must_use]
 pub fn peak_resident_bytes() -> usize {
     status("VmHWM:")
@@ -60,6 +60,6 @@ fn status(name: &str) -> usize {
     number.unwrap_or(0) * 1024
 }
 
-/// What is left aside for code that was not run yet, and what is too small to be counted.
+/// The bytes reserved for code that has not run yet and for small allocations.
 pub const MARGIN_BYTES: usize = 6 << 20;
 const BYTES_MIN: usize = 1 << 20;

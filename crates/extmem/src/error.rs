@@ -1,67 +1,67 @@
-//! What can go wrong with streams.
+//! The errors of operations on streams.
 //!
-//! Invariant: an error names the file it is about; what an engine says of it is its source.
+//! Invariant: an error names the file it concerns, and has the engine's error as its source.
 
-/// Result of an operation on streams.
+/// The result of an operation on streams.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on streams failed.
+/// The reason why an operation on streams failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An engine could not do what it was asked for.
+    /// An engine failed to execute an operation.
     #[error("{what}")]
     Engine {
-        /// What was tried, with the file.
+        /// The operation and the file.
         what: String,
-        /// What the file system or the server said.
+        /// The error of the file system or the server.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A file became shorter while it was read.
+    /// A file was truncated while it was read.
     #[error("{file} ends at {end} bytes, and had more when it was opened; somebody has cut it")]
     Cut {
-        /// Which file.
+        /// The name of the file.
         file: String,
-        /// Where it ends now.
+        /// The present size of the file in bytes.
         end: u64,
     },
-    /// A file of records with a fixed size ends within one.
+    /// A file of fixed-size records ends within a record.
     #[error(
         "{file} has {size} bytes, which is no whole number of records of {record_bytes}; \
          check the record size"
     )]
     Ragged {
-        /// Which file.
+        /// The name of the file.
         file: String,
-        /// Its bytes.
+        /// The size of the file in bytes.
         size: u64,
-        /// Bytes of a record.
+        /// The size of a record in bytes.
         record_bytes: usize,
     },
-    /// What is to be merged is not sorted.
+    /// A stream to be merged is not sorted.
     #[error("{file} is not sorted: record {record} belongs before the one in front of it; sort it")]
     OutOfOrder {
-        /// Which file.
+        /// The name of the file.
         file: String,
-        /// Which record, counted from 1.
+        /// The number of the record, counted from 1.
         record: u64,
     },
-    /// The limit of memory is too low for what is to be done.
+    /// The limit of memory is too low for the operation.
     #[error("{what} needs {needed} bytes of memory, and {limit} are left of the limit; raise it")]
     Memory {
-        /// What needs it.
+        /// The part of the operation that needs the memory.
         what: &'static str,
-        /// Bytes that are needed at least.
+        /// The least number of bytes needed.
         needed: u64,
-        /// Bytes there are.
+        /// The available number of bytes.
         limit: u64,
     },
-    /// Somebody asked for the end ([`crate::Watch`]).
+    /// The caller asked to stop ([`crate::Watch`]).
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// A failure of an engine.
+    /// Creates an error of an engine.
     pub fn engine(
         what: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

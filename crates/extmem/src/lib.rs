@@ -1,20 +1,20 @@
-//! External memory: streams of records that are larger than memory, merged and sorted, over a
-//! block transfer engine that can be exchanged (after TPIE, whose engine for DAFS Duke University
-//! has shown).
+//! External memory algorithms: merges and sorts streams of records that are larger than memory,
+//! through an exchangeable block transfer engine. (The model is TPIE, for which Duke University has
+//! demonstrated a DAFS engine.)
 //!
-//! An [`Engine`] opens files and makes them; a [`Channel`] moves the blocks of one stream, each
-//! submitted and waited for. How many are under way is the stream's [`Flow`]: with one it is
-//! synchronous, with two it is double buffered, by the same code. Engines are there for servers
-//! of DAFS ([`DafsEngine`]), local files ([`LocalEngine`]) and memory ([`MemoryEngine`]).
+//! An [`Engine`] opens and creates files. A [`Channel`] moves the blocks of one stream: each is
+//! submitted and waited for. The stream's [`Flow`] determines how many are in flight: one is
+//! synchronous, two is double buffering, with the same code. There are engines for DAFS servers
+//! ([`DafsEngine`]), local files ([`LocalEngine`]) and memory ([`MemoryEngine`]).
 //!
 //! A [`Stream`] is a file or a range of one. Records have a fixed size ([`RecordLayout`]) or are
-//! lines ([`LineOrder`]). [`merge`] makes one sorted stream of many, [`sort`] a sorted file of
-//! any, both within a limit of memory ([`Budget`]). [`TypedReader`] and [`TypedWriter`] give
-//! programs their own types.
+//! lines ([`LineOrder`]). [`merge`] combines many sorted streams into one, and [`sort`] turns any
+//! streams into a sorted file, both within a limit of memory ([`Budget`]). Programs read and write
+//! their own types with [`TypedReader`] and [`TypedWriter`].
 //!
-//! Invariant: a block that was submitted belongs to its channel until it was waited for, and the
-//! types say so; a record is copied once, from the block it was read into to the one it is
-//! written from.
+//! Invariant: a submitted block belongs to its channel until it was waited for, which the types
+//! enforce. A record is copied once, from the block it was read into to the block it is written
+//! from.
 #![forbid(unsafe_code)]
 
 mod budget;

@@ -1,7 +1,7 @@
-//! Merging sorted streams, in as many passes as the limit of memory asks for.
+//! Merges sorted streams, in as many passes as the limit of memory requires.
 //!
-//! Invariant: streams are merged with their neighbours only, so that equal records stay in the
-//! order of their streams; blocks of all streams of a pass and of what is written fit the limit.
+//! Invariant: a pass merges only neighbouring streams, so equal records stay in the order of their
+//! streams. The blocks of all streams of a pass and of its output fit the limit.
 
 use std::rc::Rc;
 
@@ -14,45 +14,45 @@ use crate::stream::{Flow, Stream, Watch};
 use crate::tree::LoserTree;
 use crate::writer::Writer;
 
-/// What streams consist of.
+/// The format of streams.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// Records of a fixed size.
+    /// The streams consist of records of a fixed size.
     Records(RecordLayout),
-    /// Lines of text.
+    /// The streams consist of lines of text.
     Lines(Rc<LineOrder>),
 }
 
-/// How streams are merged.
+/// The options of a merge.
 #[derive(Clone)]
 pub struct MergeOptions {
-    /// How blocks are moved. They become smaller where the limit asks for it.
+    /// The size and number of blocks. Blocks shrink if the limit requires it.
     pub flow: Flow,
-    /// The limit.
+    /// The limit of memory.
     pub budget: Budget,
-    /// Of records with one key only the first is kept.
+    /// True to keep only the first of the records with the same key.
     pub is_unique: bool,
-    /// Looks after it.
+    /// Reports progress, and may stop the merge.
     pub watch: Watch,
 }
 
-/// What a merge has done.
+/// The results of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// Records that were written.
+    /// The number of records written.
     pub records: u64,
-    /// Bytes that were written.
+    /// The number of bytes written.
     pub bytes: u64,
-    /// Passes over the records, or parts of them.
+    /// The number of passes over all or some of the records.
     pub passes: u32,
-    /// The most streams that were merged at once.
+    /// The greatest number of streams merged at once.
     pub order: usize,
 }
 
-/// Merges sorted streams into a file. Files that passes between need come from `temporary`.
+/// Merges sorted streams into a file. `temporary` creates the files for intermediate passes.
 ///
 /// # Errors
-/// What engines say; [`Error::OutOfOrder`] where a stream is seen not to be sorted;
+/// The errors of the engines; [`Error::OutOfOrder`] if a stream is found not to be sorted;
 /// [`Error::Memory`] if not even two streams fit the limit.
 pub fn merge(
     streams: &[Stream],
@@ -76,8 +76,8 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Merges neighbours until no more streams are left than can be merged at once. What need not
-/// be merged for that stays where it is.
+/// Merges neighbours until the remaining streams can be merged at once. Streams that need no
+/// intermediate merge stay where they are.
 fn pass(
     streams: &[Stream],
     format: &Format,
@@ -100,7 +100,7 @@ fn pass(
     Ok(made.chain(left.iter().cloned()).collect())
 }
 
-/// Merges streams that can be merged at once; how many records that were.
+/// Merges streams that can be merged at once. Returns the number of records.
 fn merge_at_once(
     streams: &[Stream],
     format: &Format,
@@ -123,7 +123,7 @@ fn merge_at_once(
     }
 }
 
-/// Writes all records of a tree.
+/// Writes all records of a tree. Returns their number.
 fn drain<S: Source>(mut tree: LoserTree<S>, writer: &mut Writer, is_unique: bool) -> Result<u64> {
     let (mut count, mut last) = (0, None);
     while let Some(source) = tree.first() {
@@ -139,9 +139,9 @@ fn drain<S: Source>(mut tree: LoserTree<S>, writer: &mut Writer, is_unique: bool
     Ok(count)
 }
 
-/// How streams are merged within the limit.
+/// The number of streams and the block size that fit the limit.
 struct Plan {
-    /// Streams at once.
+    /// The number of streams merged at once.
     order: usize,
     flow: Flow,
 }
@@ -151,7 +151,7 @@ impl Plan {
         let mut flow = options.flow.checked();
         let (least, windows) = match format {
             Format::Records(layout) => (layout.record_bytes().max(BLOCK_BYTES_MIN), 0),
-            // Lines are read out of their blocks into a window that has room for one and the rest
+            // Lines are copied from their blocks to a window with room for one block and the rest
             // of another.
             Format::Lines(_) => (BLOCK_BYTES_MIN, 2),
         };
@@ -178,5 +178,5 @@ impl Plan {
     }
 }
 
-/// Blocks do not become smaller than this to let more streams be merged at once.
+/// The smallest block size to which blocks shrink so that more streams can be merged at once.
 const BLOCK_BYTES_MIN: usize = 64 << 10;

@@ -1,6 +1,7 @@
-//! Streams of records, one record at a time: what is merged.
+//! Sorted streams as sources of a merge, one record at a time.
 //!
-//! Invariant: between two steps a source shows one whole record, wherever the blocks part it.
+//! Invariant: between two steps, a source is at one whole record, even if a block boundary splits
+//! it.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -12,37 +13,37 @@ use crate::order::{LineOrder, Order, RecordLayout};
 use crate::stream::{BlockReader, Flow, Stream, Watch};
 use crate::writer::Writer;
 
-/// A sorted stream, at one of its records.
+/// A sorted stream, positioned at one of its records.
 pub trait Source {
-    /// Goes on to the next record, the first at the beginning. False at the end.
+    /// Moves to the next record, at first to the first one. Returns false at the end.
     ///
     /// # Errors
-    /// What the engine says; a file that is no stream of such records.
+    /// The error of the engine; an error if the file does not consist of such records.
     fn advance(&mut self) -> Result<bool>;
 
-    /// The beginning of the record's place in the order.
+    /// Returns the prefix of the present record's sort key, as an integer that sorts like the key.
     fn prefix(&self) -> u64;
 
-    /// The order of two records whose prefixes are equal.
+    /// Compares the present record with that of another source. Their prefixes must be equal.
     fn compare(&self, other: &Self) -> Ordering;
 
-    /// Appends the record to a stream.
+    /// Appends the present record to a stream.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     fn put(&self, writer: &mut Writer) -> Result<()>;
 
-    /// Whether the record has the key of `last`.
+    /// True if the present record has the key stored in `last`.
     fn repeats(&self, last: &[u8]) -> bool;
 
-    /// Keeps what [`Source::repeats`] needs of the record.
+    /// Stores in `last` what [`Source::repeats`] needs of the present record.
     fn remember(&self, last: &mut Vec<u8>);
 
-    /// The stream's name.
+    /// Returns the name of the stream's file.
     fn name(&self) -> &str;
 }
 
-/// Records of a fixed size, where they were read to.
+/// A source of records of a fixed size, in the blocks they were read to.
 pub struct RecordSource {
     blocks: BlockReader,
     memory: Option<Memory>,
@@ -53,10 +54,10 @@ pub struct RecordSource {
 }
 
 impl RecordSource {
-    /// The records of a stream.
+    /// Creates the source of a stream's records.
     ///
     /// # Errors
-    /// [`Error::Ragged`] if it is no whole number of records; what the engine says.
+    /// [`Error::Ragged`] if the stream is not a whole number of records; the error of the engine.
     pub fn new(stream: &Stream, layout: RecordLayout, flow: Flow, watch: &Watch) -> Result<Self> {
         let record_bytes = layout.record_bytes();
         check_whole(stream, layout)?;
@@ -72,16 +73,16 @@ impl RecordSource {
         }
     }
 
-    /// The key's bytes from `skip` on, into a piece.
+    /// Copies the key's bytes from `skip` on into `piece`.
     fn key_piece(&self, skip: usize, piece: &mut [u8]) {
         let (memory, at) = self.place();
         memory.read(at + self.layout.key_range().start + skip, piece);
     }
 
-    /// The record where it lies: a memory, and the record's offset in it.
+    /// Returns the memory that contains the present record, and its offset there.
     ///
     /// # Panics
-    /// In front of the first record.
+    /// Panics before the first [`Source::advance`].
     #[must_use]
     pub fn record(&self) -> (&Memory, usize) {
         self.place()
@@ -160,7 +161,7 @@ impl Source for RecordSource {
     }
 }
 
-/// Whether a stream has a whole number of records.
+/// Checks that a stream consists of whole records.
 pub(crate) fn check_whole(stream: &Stream, layout: RecordLayout) -> Result<()> {
     let (size, record_bytes) = (stream.len(), layout.record_bytes());
     if size.is_multiple_of(record_bytes as u64) {
@@ -169,13 +170,13 @@ pub(crate) fn check_whole(stream: &Stream, layout: RecordLayout) -> Result<()> {
     Err(Error::Ragged { file: stream.name().to_owned(), size, record_bytes })
 }
 
-/// A flow whose blocks are whole records.
+/// Returns a flow whose blocks are whole records.
 pub(crate) fn whole_records(flow: Flow, record_bytes: usize) -> Flow {
     let count = (flow.block_bytes / record_bytes).max(1);
     Flow { block_bytes: count * record_bytes, ..flow }
 }
 
-/// Lines of text. The last one need not end.
+/// A source of lines of text. The last line need not have a terminator.
 pub struct LineSource {
     lines: Lines,
     order: Rc<LineOrder>,
@@ -183,16 +184,16 @@ pub struct LineSource {
 }
 
 impl LineSource {
-    /// The lines of a stream.
+    /// Creates the source of a stream's lines.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn new(stream: &Stream, order: Rc<LineOrder>, flow: Flow, watch: &Watch) -> Result<Self> {
         let lines = Lines::new(stream, order.terminator, flow, watch)?;
         Ok(Self { lines, order, prefix: 0 })
     }
 
-    /// The line, without what ends it.
+    /// Returns the present line, without its terminator.
     #[must_use]
     pub fn line(&self) -> &[u8] {
         self.lines.line()
@@ -235,15 +236,15 @@ impl Source for LineSource {
     }
 }
 
-/// The lines of a stream, in no order.
+/// A reader of the lines of a stream, without any order.
 pub(crate) struct Lines {
     blocks: BlockReader,
     terminator: u8,
-    /// Bytes that were read and not gone past; more behind them is room.
+    /// The bytes read and not passed yet, followed by unused room.
     window: Vec<u8>,
     filled: usize,
     line: std::ops::Range<usize>,
-    /// Where the next line begins.
+    /// The position of the next line in `window`.
     next: usize,
     is_end: bool,
 }
@@ -255,12 +256,12 @@ impl Lines {
         Ok(Self { blocks, terminator, window, filled: 0, line, next: 0, is_end: false })
     }
 
-    /// The line, without what ends it.
+    /// Returns the present line, without its terminator.
     pub fn line(&self) -> &[u8] {
         &self.window[self.line.clone()]
     }
 
-    /// Goes on to the next line. False if there is none.
+    /// Moves to the next line. Returns false if there is none.
     pub fn advance(&mut self) -> Result<bool> {
         let mut searched = self.next;
         loop {
@@ -280,7 +281,7 @@ impl Lines {
         }
     }
 
-    /// Reads a block more, behind what is left, which moves to the front.
+    /// Moves the remaining bytes to the front and reads another block after them.
     fn fill(&mut self) -> Result<bool> {
         let Some((memory, length)) = self.blocks.next_block()? else { return Ok(false) };
         self.window.copy_within(self.next..self.filled, 0);
@@ -295,5 +296,5 @@ impl Lines {
     }
 }
 
-/// Bytes of two keys that are compared in one step.
+/// The number of bytes of two keys that are compared in one step.
 const PIECE_BYTES: usize = 64;

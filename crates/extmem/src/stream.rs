@@ -1,7 +1,7 @@
-//! Streams: files, or ranges of them, read from front to back in blocks.
+//! Streams: files or ranges of files, read from front to back in blocks.
 //!
-//! Invariant: blocks come in the order of the file and without a gap, and exactly the bytes of
-//! the stream's range.
+//! Invariant: the blocks come in the order of the file, without gaps, and contain exactly the bytes
+//! of the stream's range.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,31 +13,31 @@ use dafs_memory::Memory;
 use crate::engine::{Block, BlockFile, Channel};
 use crate::error::{Error, Result};
 
-/// How the blocks of a stream are moved.
+/// The size and number of a stream's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Bytes of a block. Streams of records take whole records.
+    /// The size of a block in bytes. Streams of records round it to whole records.
     pub block_bytes: usize,
-    /// Blocks of a stream: the one in use, and those under way. 1 is synchronous, 2 double
-    /// buffered.
+    /// The number of blocks of a stream: the one in use and those in flight. 1 is synchronous, 2 is
+    /// double buffering.
     pub depth: usize,
 }
 
 impl Flow {
-    /// The same with at least a block of a byte.
+    /// Raises both values to at least 1.
     pub(crate) fn checked(self) -> Self {
         Self { block_bytes: self.block_bytes.max(1), depth: self.depth.max(1) }
     }
 }
 
 impl Default for Flow {
-    /// Double buffered, in blocks of 1 MiB.
+    /// Double buffering in blocks of 1 MiB.
     fn default() -> Self {
         Self { block_bytes: 1 << 20, depth: 2 }
     }
 }
 
-/// Looks after long work: hears of its progress, and may end it. Cheap to clone.
+/// Observes long operations: gets their progress and may stop them. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Watch {
     stop: Option<Arc<AtomicBool>>,
@@ -45,22 +45,22 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Work ends with [`Error::Interrupted`] soon after `stop` is true.
+    /// Creates a watch that ends operations with [`Error::Interrupted`] soon after `stop` is true.
     #[must_use]
     pub fn stopped_by(stop: Arc<AtomicBool>) -> Self {
         Self { stop: Some(stop), told: None }
     }
 
-    /// The same, and `told` hears how many bytes more were read.
+    /// Adds a function that is called with the number of bytes read since its last call.
     #[must_use]
     pub fn telling(self, told: impl Fn(u64) + 'static) -> Self {
         Self { told: Some(Rc::new(told)), ..self }
     }
 
-    /// Whether the work is to go on.
+    /// Checks that the operation is to continue.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// [`Error::Interrupted`] if it is to stop.
     pub fn check(&self) -> Result<()> {
         match &self.stop {
             Some(stop) if stop.load(Ordering::Relaxed) => Err(Error::Interrupted),
@@ -84,50 +84,50 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// All that a file has now.
+    /// Creates a stream of all present bytes of a file.
     ///
     /// # Errors
-    /// If the engine does not say how much that is.
+    /// The error of the engine if it cannot determine the size.
     pub fn whole(file: Rc<dyn BlockFile>) -> Result<Self> {
         let range = 0..file.size()?;
         Ok(Self { file, range })
     }
 
-    /// A range of a file's bytes, which must be there.
+    /// Creates a stream of a range of a file. The file must have these bytes.
     #[must_use]
     pub fn new(file: Rc<dyn BlockFile>, range: Range<u64>) -> Self {
         Self { file, range }
     }
 
-    /// A range of this stream's bytes as a stream; what lies beyond its end is left out.
+    /// Returns a range of this stream as a stream. Bytes beyond its end are left out.
     #[must_use]
     pub fn sub(&self, range: Range<u64>) -> Self {
         let at = |offset: u64| self.range.start.saturating_add(offset).min(self.range.end);
         Self { file: self.file.clone(), range: at(range.start)..at(range.end) }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.range.end.saturating_sub(self.range.start)
     }
 
-    /// Whether it has none.
+    /// True if the stream has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The file's name.
+    /// Returns the name of the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.file.name()
     }
 
-    /// Reads it, ahead of its user if the flow says so.
+    /// Begins to read the stream, with read-ahead according to the flow.
     ///
     /// # Errors
-    /// If there is no memory, or nothing can be submitted.
+    /// The error of the engine if there is no memory or a read cannot be submitted.
     pub fn blocks(&self, flow: Flow, watch: &Watch) -> Result<BlockReader> {
         let flow = flow.checked();
         let mut reader = BlockReader {
@@ -149,9 +149,9 @@ impl Stream {
 pub struct BlockReader {
     file: Rc<dyn BlockFile>,
     channel: Box<dyn Channel>,
-    /// Up to where was asked for.
+    /// The file offset up to which reads were submitted.
     asked: u64,
-    /// Up to where was given out.
+    /// The file offset up to which blocks were returned.
     given: u64,
     end: u64,
     flow: Flow,
@@ -160,7 +160,7 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// Asks for blocks until so many are under way.
+    /// Submits reads until `count` are in flight.
     fn submit(&mut self, count: usize) -> Result<()> {
         while self.channel.under_way() < count && self.asked < self.end {
             let length = self.length_at(self.asked);
@@ -178,12 +178,11 @@ impl BlockReader {
         (self.end - offset).min(self.flow.block_bytes as u64) as usize
     }
 
-    /// The next block's memory, and how many bytes it has; `None` at the stream's end. The one
-    /// before is used again.
+    /// Returns the memory of the next block and the number of its bytes, or `None` at the end of
+    /// the stream. The memory of the previous block is reused.
     ///
     /// # Errors
-    /// What the engine says; [`Error::Cut`] if the file has become shorter;
-    /// [`Error::Interrupted`].
+    /// The error of the engine; [`Error::Cut`] if the file was truncated; [`Error::Interrupted`].
     pub fn next_block(&mut self) -> Result<Option<(&Memory, usize)>> {
         self.submit(self.flow.depth)?;
         if self.given == self.end {
@@ -200,7 +199,7 @@ impl BlockReader {
         Ok(Some((block.memory(), moved.length)))
     }
 
-    /// The file's name.
+    /// Returns the name of the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.file.name()

@@ -1,23 +1,23 @@
-//! A loser tree: which of many sorted sources has the record that comes first.
+//! A loser tree, which finds the first record among many sorted sources.
 //!
-//! Each inner node keeps the source that lost there, so that the path of the winner's successor
-//! needs one comparison for each level.
+//! Each inner node stores the source that lost there. So finding the next winner takes one
+//! comparison per level.
 //!
-//! Invariant: the winner's record comes first; of equal records that of the source with the
-//! lesser index does, so that a merge is stable.
+//! Invariant: the winner's record comes first. Of equal records, that of the source with the
+//! smaller index comes first, so a merge is stable.
 
 use crate::error::{Error, Result};
 use crate::source::Source;
 
-/// Sources, and who of them is first.
+/// A set of sources and the tournament between them.
 pub struct LoserTree<S> {
     sources: Vec<S>,
-    /// What is compared first. Sources that have ended come behind all others.
+    /// The values compared first. Sources that have ended sort after all others.
     heads: Vec<Head>,
-    /// The losers of nodes 1 and up; leaf `index` is below node `(count + index) / 2`.
+    /// The losers of the nodes from 1 on. The parent of leaf `index` is `(count + index) / 2`.
     losers: Vec<usize>,
     winner: usize,
-    /// Records that were taken of each, to name the one that is out of order.
+    /// The number of records taken from each source, to name one that is out of order.
     taken: Vec<u64>,
 }
 
@@ -28,10 +28,10 @@ struct Head {
 }
 
 impl<S: Source> LoserTree<S> {
-    /// Takes each source to its first record.
+    /// Moves each source to its first record and builds the tree.
     ///
     /// # Errors
-    /// What a source says.
+    /// The error of a source.
     pub fn new(sources: Vec<S>) -> Result<Self> {
         let count = sources.len();
         let mut tree = Self {
@@ -51,7 +51,7 @@ impl<S: Source> LoserTree<S> {
         Ok(tree)
     }
 
-    /// Plays all matches.
+    /// Plays all matches of the tournament.
     fn play(&mut self) {
         let count = self.sources.len();
         let mut winners = vec![0; 2 * count];
@@ -79,7 +79,7 @@ impl<S: Source> LoserTree<S> {
         self.sources[left].compare(&self.sources[right]).then(left.cmp(&right)).is_lt()
     }
 
-    /// The source whose record comes first; `None` if all have ended.
+    /// Returns the source whose record comes first, or `None` if all have ended.
     #[must_use]
     #[inline]
     pub fn first(&self) -> Option<&S> {
@@ -87,11 +87,11 @@ impl<S: Source> LoserTree<S> {
         if is_ended { None } else { Some(&self.sources[self.winner]) }
     }
 
-    /// Goes on behind the record that came first.
+    /// Moves past the first record.
     ///
     /// # Errors
-    /// What the source says; [`Error::OutOfOrder`] if its next record belongs before this one, as
-    /// far as their prefixes tell.
+    /// The error of the source; [`Error::OutOfOrder`] if the prefixes show that its next record
+    /// belongs before this one.
     #[inline]
     pub fn advance(&mut self) -> Result<()> {
         let index = self.winner;

@@ -1,6 +1,6 @@
 //! Streams of a program's own types.
 //!
-//! Invariant: a record is the bytes of a value, one behind the other, with nothing between.
+//! Invariant: a record consists of the bytes of a value. Records follow one another without gaps.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::source::whole_records;
 use crate::stream::{BlockReader, Flow, Stream, Watch};
 use crate::writer::Writer;
 
-/// Reads values.
+/// Reads the values of a stream.
 pub struct TypedReader<T> {
     blocks: BlockReader,
     memory: Option<Memory>,
@@ -24,10 +24,10 @@ pub struct TypedReader<T> {
 }
 
 impl<T: FromBytes + IntoBytes> TypedReader<T> {
-    /// The values of a stream.
+    /// Creates a reader of a stream's values.
     ///
     /// # Errors
-    /// [`Error::Ragged`] if it is no whole number of values; what the engine says.
+    /// [`Error::Ragged`] if the stream is not a whole number of values; the error of the engine.
     pub fn new(stream: &Stream, flow: Flow, watch: &Watch) -> Result<Self> {
         let (size, record_bytes) = (stream.len(), size_of::<T>().max(1));
         if !size.is_multiple_of(record_bytes as u64) {
@@ -37,10 +37,10 @@ impl<T: FromBytes + IntoBytes> TypedReader<T> {
         Ok(Self { blocks, memory: None, at: 0, end: 0, _values: PhantomData })
     }
 
-    /// The next value; `None` at the end.
+    /// Returns the next value, or `None` at the end.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn next_value(&mut self) -> Result<Option<T>> {
         if self.at == self.end {
             let Some((memory, length)) = self.blocks.next_block()? else { return Ok(None) };
@@ -63,14 +63,14 @@ impl<T: FromBytes + IntoBytes> Iterator for TypedReader<T> {
     }
 }
 
-/// Writes values.
+/// Writes values to a file.
 pub struct TypedWriter<T> {
     writer: Writer,
     _values: PhantomData<T>,
 }
 
 impl<T: IntoBytes + Immutable> TypedWriter<T> {
-    /// Writes a file from its beginning.
+    /// Creates a writer that starts at the beginning of a file.
     #[must_use]
     pub fn new(file: Rc<dyn BlockFile>, flow: Flow) -> Self {
         Self { writer: Writer::new(file, 0, flow), _values: PhantomData }
@@ -79,15 +79,15 @@ impl<T: IntoBytes + Immutable> TypedWriter<T> {
     /// Appends a value.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine, for this or an earlier value.
     pub fn put(&mut self, value: &T) -> Result<()> {
         self.writer.put(value.as_bytes())
     }
 
-    /// Sends what is left and waits for all of it; how many values there are.
+    /// Writes the rest and waits until all is written. Returns the number of values.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn finish(self) -> Result<u64> {
         Ok(self.writer.finish()? / size_of::<T>().max(1) as u64)
     }

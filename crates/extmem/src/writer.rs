@@ -1,6 +1,6 @@
-//! Writes a file from an offset on, in blocks, behind its user.
+//! Writes a file from an offset on, in blocks, in the background.
 //!
-//! Invariant: what was put comes to lie in the file without a gap, in the order it was put in.
+//! Invariant: the bytes are written to the file in the order in which they were put, without gaps.
 
 use std::rc::Rc;
 
@@ -10,27 +10,27 @@ use crate::engine::{Block, BlockFile, Channel};
 use crate::error::Result;
 use crate::stream::Flow;
 
-/// Writes a stream. [`Writer::finish`] must be called: what was not sent stays unwritten.
+/// Writes a stream. Call [`Writer::finish`], or the last bytes are not written.
 pub struct Writer {
     channel: Box<dyn Channel>,
     /// The block that is being filled.
     block: Option<Block>,
     filled: usize,
-    /// Where that block is to lie.
+    /// The file offset of that block.
     offset: u64,
     flow: Flow,
     spare: Vec<Block>,
 }
 
 impl Writer {
-    /// Writes a file from an offset on.
+    /// Creates a writer that starts at `offset` of a file.
     #[must_use]
     pub fn new(file: Rc<dyn BlockFile>, offset: u64, flow: Flow) -> Self {
         let (channel, flow) = (file.channel(), flow.checked());
         Self { channel, block: None, filled: 0, offset, flow, spare: Vec::new() }
     }
 
-    /// Where the next byte comes to lie.
+    /// Returns the file offset of the next byte.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.offset + self.filled as u64
@@ -39,7 +39,7 @@ impl Writer {
     /// Appends bytes.
     ///
     /// # Errors
-    /// What the engine says, of these or of earlier ones.
+    /// The error of the engine, for these or for earlier bytes.
     pub fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (memory, at, room) = self.room()?;
@@ -51,13 +51,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends `length` bytes at `offset` of a memory.
+    /// Appends the `length` bytes at `offset` of a memory.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// The error of the engine, for these or for earlier bytes.
     ///
     /// # Panics
-    /// If they are not inside.
+    /// Panics if the range is not within the memory.
     #[inline]
     pub fn put_from(&mut self, from: &Memory, mut offset: usize, mut length: usize) -> Result<()> {
         while length > 0 {
@@ -70,7 +70,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The block that is being filled, where, and how much more it takes.
+    /// Returns the block that is being filled, the position in it, and the room left.
     #[inline]
     fn room(&mut self) -> Result<(&Memory, usize, usize)> {
         if self.block.is_none() {
@@ -109,19 +109,19 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends what is left and waits for all of it. The position behind the last byte.
+    /// Writes the rest and waits until all is written. Returns the file offset after the last byte.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// The error of the engine, for any of the bytes.
     pub fn finish(mut self) -> Result<u64> {
         self.flush()?;
         Ok(self.offset)
     }
 
-    /// Sends what is there and waits for all of it; the writer can go on.
+    /// Writes the bytes put so far and waits until they are written. The writer can still be used.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// The error of the engine, for any of the bytes.
     pub fn flush(&mut self) -> Result<()> {
         if self.filled > 0 {
             self.send()?;

@@ -1,9 +1,9 @@
-//! Files of a server: several blocks under way at once, in one thread, each moved straight into
-//! or out of registered memory.
+//! Files of a DAFS server: one thread keeps several blocks in flight, each moved directly into or
+//! out of registered memory.
 //!
-//! Invariant: transfers end in any order and are given back in the order of their submission;
-//! what a server has moved less of than it was asked for is asked for again. What was written
-//! and is lost by a restart of the server is told before the file gets its name.
+//! Invariant: transfers complete in any order and are returned in the order of their submission. If
+//! a server has moved less than requested, the rest is requested again. Written data that is lost
+//! by a restart of the server is reported before the file gets its name.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +21,7 @@ use super::{Block, BlockFile, Channel, Engine, Moved, Output};
 use crate::error::{Error, Result};
 use crate::stream::Watch;
 
-/// A server, by a session with it. Cheap to clone.
+/// The engine for files of a server, accessed through a session. Cheap to clone.
 #[derive(Clone)]
 pub struct DafsEngine {
     session: Session,
@@ -45,7 +45,7 @@ struct DafsChannel {
     file: Rc<DafsFile>,
     group: Group,
     queue: VecDeque<UnderWay>,
-    /// The number of the first in the queue; they are counted on.
+    /// The number of the first transfer in the queue. The others have the following numbers.
     first: u64,
 }
 
@@ -59,7 +59,7 @@ struct UnderWay {
 }
 
 impl DafsEngine {
-    /// The server of a session. Waiting for it ends when the watch says so.
+    /// Creates the engine for the server of a session. `watch` can end waits for the server.
     #[must_use]
     pub fn new(session: Session, watch: Watch) -> Self {
         Self { session, watch }
@@ -69,7 +69,7 @@ impl DafsEngine {
         Rc::new(DafsFile { name: name.to_owned(), file, watch: self.watch.clone() })
     }
 
-    /// The path a file is to have: what a symbolic link leads to is replaced, not the link.
+    /// Returns the path and mode of the file to replace. For a symbolic link, that is its target.
     fn target(&self, path: &OsStr) -> std::result::Result<(OsString, Option<u32>), ClientError> {
         let mut path = path.to_owned();
         for _ in 0..LINKS_MAX {
@@ -107,7 +107,7 @@ fn not_a_file(kind: ObjectType) -> dafs_client::Status {
     }
 }
 
-/// A name in the directory that a path is in.
+/// Returns the path of `name` in the directory that contains `path`.
 fn beside(path: &OsStr, name: &[u8]) -> OsString {
     let (directory, _) = split_last(path);
     OsString::from_vec([directory.as_bytes(), name].join(&b'/'))
@@ -133,10 +133,10 @@ impl Engine for DafsEngine {
     fn create(&self, path: &OsStr) -> Result<Box<dyn Output>> {
         let failed = |error| Error::engine(format!("making {}", shown_path(path)), error);
         let (target, mode) = self.target(path).map_err(failed)?;
-        // Random: clients of any machines make files in one directory.
+        // A random name, because clients on other machines may create files in this directory.
         let number = RandomState::new().build_hasher().finish();
         let part = beside(&target, format!(".dafs-part-{number:016x}").as_bytes());
-        // One that is replaced hands its mode on, whatever is taken away from that of a new one.
+        // The new file gets the mode of the file that it replaces; until then it is private.
         let made = mode.map_or(0o666, |_| 0o600);
         let options = OpenOptions { create_new: true, mode: made, ..OpenOptions::write() };
         let file = self.session.open(&part, &options).map_err(failed)?;
@@ -144,7 +144,7 @@ impl Engine for DafsEngine {
             let wanted = SetAttributes { mode, ..SetAttributes::default() };
             let set = self.session.set_attributes_by_handle(file.handle(), &wanted, &part);
             if set.is_err() {
-                // What the failure is tells more than why the file would not go.
+                // The first error is more useful than one of this removal.
                 let _ = self.session.remove(&part);
             }
             set.map_err(failed)?;
@@ -158,7 +158,7 @@ impl Output for DafsOutput {
     fn file(&self) -> Rc<dyn BlockFile> {
         match &self.file {
             Some(file) => file.clone(),
-            // Taken by `publish` alone, which consumes the output.
+            // Only `publish` takes it, and that consumes the output.
             None => unreachable!("the file is there until it is published"),
         }
     }
@@ -171,7 +171,7 @@ impl Output for DafsOutput {
             if is_durable {
                 file.file.commit().map_err(|error| failed("syncing", error))?;
             }
-            // Streams end before their file is published, so that nobody else has it.
+            // Streams are dropped before their file is published, so there is no other owner.
             if let Ok(file) = Rc::try_unwrap(file) {
                 file.file.close().map_err(|error| failed("closing", error))?;
             }
@@ -187,7 +187,7 @@ impl Output for DafsOutput {
 
 impl DafsOutput {
     fn remove(&self) {
-        // What has failed before tells more than why this would.
+        // An earlier error is more useful than one of this removal.
         let _ = self.session.remove(&self.part);
     }
 }
@@ -227,7 +227,7 @@ impl DafsChannel {
         self.submit(self.queue.len() - 1)
     }
 
-    /// Asks for what has not been moved of a transfer.
+    /// Requests the part of a transfer that has not been moved.
     fn submit(&self, index: usize) -> Result<()> {
         let way = &self.queue[index];
         let submitted = || {
@@ -252,8 +252,8 @@ impl DafsChannel {
         Error::engine(format!("{doing} {}", self.file.name), error)
     }
 
-    /// Waits until something has ended, with an eye on whoever wants an end, and on the time that
-    /// a server may be silent.
+    /// Waits until a transfer has completed. Checks from time to time if the watch asks to stop or
+    /// the server has been silent for too long.
     fn turn(&self) -> Result<Completion> {
         let client = self.file.file.session().client();
         let begun = Instant::now();
@@ -334,5 +334,5 @@ impl Drop for DafsChannel {
 }
 
 const LINKS_MAX: usize = 40;
-/// How often whoever waits looks whether it should.
+/// The interval at which a wait checks if it should end.
 const TICK: Duration = Duration::from_millis(200);

@@ -1,8 +1,8 @@
-//! Local files, by `pread` and `pwrite`. The kernel reads ahead what it is told of, and writes
-//! behind: a thread of ours beside it would make another copy of its work.
+//! Local files, read by `pread` and written by `pwrite`. The kernel reads ahead if advised to, and
+//! writes in the background. A thread of this crate would only duplicate that work.
 //!
-//! Invariant: a read is done when it is waited for, so that the kernel has had the time since it
-//! was submitted to fetch it; a write is done when it is submitted.
+//! Invariant: a read is executed when it is waited for, so the kernel has had the time since its
+//! submission to fetch the data. A write is executed when it is submitted.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use tempfile::{Builder, TempPath};
 use super::{Block, BlockFile, Channel, Engine, Moved, Output};
 use crate::error::{Error, Result};
 
-/// The local file system.
+/// The engine for files of the local file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalEngine;
 
@@ -43,7 +43,7 @@ struct LocalChannel {
 
 struct Submitted {
     moved: Moved,
-    /// Where a read that is not done yet is to be.
+    /// The file offset of a submitted read that is not executed yet.
     offset: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Engine for LocalEngine {
         if !is_file {
             return Err(failed(io::Error::other("it is no file that can be read in any order")));
         }
-        // Advice: without it all is as right, and slower.
+        // This is only advice: without it the result is the same, but slower.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         Ok(Rc::new(LocalFile { name: shown_path(path).into_owned(), file }))
     }
@@ -70,7 +70,7 @@ impl Engine for LocalEngine {
 
     fn create(&self, path: &OsStr) -> Result<Box<dyn Output>> {
         let failed = |error| Error::engine(format!("making {}", shown_path(path)), error);
-        // What a link leads to is replaced, not the link.
+        // If the path is a symbolic link, its target is replaced, not the link.
         let target = Path::new(path).canonicalize().unwrap_or_else(|_| PathBuf::from(path));
         let before = target.metadata().ok();
         if before.as_ref().is_some_and(|before| !before.is_file()) {
@@ -88,7 +88,7 @@ impl Engine for LocalEngine {
             Builder::new().prefix(".dafs-part-").permissions(permissions).tempfile_in(directory);
         let (file, part) = part.map_err(failed)?.into_parts();
         if let Some(mode) = before {
-            // One that is replaced hands its mode on, whatever the umask takes away from a new one.
+            // The new file gets the mode of the file that it replaces, regardless of the umask.
             file.set_permissions(PermissionsExt::from_mode(mode)).map_err(failed)?;
         }
         let file = Rc::new(LocalFile { name: shown_path(path).into_owned(), file });
@@ -147,7 +147,7 @@ impl Channel for LocalChannel {
     fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
         if !self.queue.is_empty() {
             let length = std::num::NonZeroU64::new(length as u64);
-            // Advice, as above.
+            // Advice, as in `open`.
             let _ = fadvise(&self.file.file, offset, length, Advice::WillNeed);
         }
         self.queue.push_back(Submitted { moved: Moved { block, length }, offset: Some(offset) });

@@ -1,6 +1,6 @@
-//! Files in this process's memory: for tests, and for streams that fit.
+//! Files in this process's memory, for tests and for streams that fit.
 //!
-//! Invariant: transfers are over when they were submitted.
+//! Invariant: a transfer is complete when it has been submitted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +14,7 @@ use dafs_memory::{Memory, Pages};
 use super::{Block, BlockFile, Channel, Engine, Moved, Output};
 use crate::error::{Error, Result};
 
-/// Files by name. Cheap to clone.
+/// The engine for files in memory, by name. Cheap to clone; clones share the files.
 #[derive(Clone, Default)]
 pub struct MemoryEngine(Rc<RefCell<BTreeMap<String, Rc<MemoryFile>>>>);
 
@@ -34,19 +34,19 @@ struct MemoryChannel {
 }
 
 impl MemoryEngine {
-    /// Without files.
+    /// Creates an engine without files.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes a file of these bytes, in place of one of the same name.
+    /// Creates a file with these bytes, or replaces the file of the same name.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let file = MemoryFile { name: name.to_owned(), bytes: RefCell::new(bytes) };
         self.0.borrow_mut().insert(name.to_owned(), Rc::new(file));
     }
 
-    /// The bytes of a file; `None` if it is not there.
+    /// Returns the bytes of a file, or `None` if it does not exist.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.0.borrow().get(name)?.bytes.borrow().clone())

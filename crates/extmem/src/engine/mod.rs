@@ -1,6 +1,6 @@
-//! Block transfer engines: what moves the blocks of streams, and where files are made.
+//! Block transfer engines, which create files and move the blocks of streams.
 //!
-//! Invariant: a channel gives blocks back in the order they were submitted in, each once.
+//! Invariant: a channel returns blocks in the order in which they were submitted, each once.
 
 mod dafs;
 mod local;
@@ -18,97 +18,98 @@ pub use dafs::DafsEngine;
 pub use local::LocalEngine;
 pub use memory::MemoryEngine;
 
-/// A place where files are: a server, the local file system, memory.
+/// A place where files are: a server, the local file system, or memory.
 pub trait Engine {
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// If it is not there or may not be read.
+    /// [`Error::Engine`](crate::Error::Engine) if the file does not exist or cannot be read.
     fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>>;
 
-    /// Makes a file without a name in a directory. It is gone with its last user, however that
-    /// ends.
+    /// Creates an unnamed file in a directory. It disappears with its last user, even after a
+    /// crash.
     ///
     /// # Errors
-    /// If the directory takes none.
+    /// [`Error::Engine`](crate::Error::Engine) if the file cannot be created.
     fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>>;
 
-    /// Makes a file that appears under its name when it is whole ([`Output::publish`]).
+    /// Creates a file that appears under its name only when it is complete ([`Output::publish`]).
     ///
     /// # Errors
-    /// If its directory takes none.
+    /// [`Error::Engine`](crate::Error::Engine) if the file cannot be created in the directory.
     fn create(&self, path: &OsStr) -> Result<Box<dyn Output>>;
 }
 
-/// A file that is being made. Dropped before [`Output::publish`] it leaves nothing behind.
+/// A file under construction. If it is dropped before [`Output::publish`], nothing of it remains.
 pub trait Output {
-    /// To be written to.
+    /// Returns the file to write to.
     fn file(&self) -> Rc<dyn BlockFile>;
 
-    /// Gives the file its name, in place of what has it. With `is_durable`, what was written is
-    /// on stable storage first.
+    /// Gives the file its name and replaces an existing file. If `is_durable`, all data is on
+    /// stable storage first.
     ///
     /// # Errors
-    /// If what was written is lost, or the name is refused. Nothing has changed then.
+    /// [`Error::Engine`](crate::Error::Engine) if written data is lost or the name is refused. Then
+    /// nothing has changed.
     fn publish(self: Box<Self>, is_durable: bool) -> Result<()>;
 }
 
-/// An open file that is moved in blocks.
+/// An open file that is transferred in blocks.
 pub trait BlockFile {
-    /// Its path, for messages.
+    /// Returns the path of the file, for messages.
     fn name(&self) -> &str;
 
-    /// Bytes it has now.
+    /// Returns the present size in bytes.
     ///
     /// # Errors
-    /// If the engine does not say.
+    /// [`Error::Engine`](crate::Error::Engine) if the engine cannot determine it.
     fn size(&self) -> Result<u64>;
 
-    /// Transfers of their own, for one stream.
+    /// Creates a channel for the transfers of one stream.
     fn channel(self: Rc<Self>) -> Box<dyn Channel>;
 }
 
-/// Transfers of one stream, asynchronous: submitted, and waited for in that order.
+/// The asynchronous transfers of one stream: submitted, and waited for in the same order.
 pub trait Channel {
-    /// Memory for blocks that this engine moves best.
+    /// Allocates a block of `length` bytes in the memory best suited for this engine.
     ///
     /// # Errors
-    /// If there is none.
+    /// [`Error::Engine`](crate::Error::Engine) if there is no memory.
     fn allocate(&mut self, length: usize) -> Result<Block>;
 
-    /// Submits a read of `length` bytes at `offset` of the file, to the block's beginning. Only at
-    /// the end of the file fewer are moved.
+    /// Submits a read of `length` bytes at `offset` of the file, to the start of the block. Fewer
+    /// bytes are moved only at the end of the file.
     ///
     /// # Errors
-    /// If it cannot be submitted.
+    /// [`Error::Engine`](crate::Error::Engine) if the read cannot be submitted.
     fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()>;
 
-    /// Submits a write of the block's first `length` bytes at `offset` of the file.
+    /// Submits a write of the first `length` bytes of the block to `offset` of the file.
     ///
     /// # Errors
-    /// If it cannot be submitted.
+    /// [`Error::Engine`](crate::Error::Engine) if the write cannot be submitted.
     fn submit_write(&mut self, block: Block, offset: u64, length: usize) -> Result<()>;
 
-    /// Waits for the transfer that was submitted longest ago; `None` if there is none.
+    /// Waits for the transfer that was submitted first. Returns `None` if there is none.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The error of that transfer.
     fn wait(&mut self) -> Result<Option<Moved>>;
 
-    /// Transfers that were not waited for yet.
+    /// Returns the number of transfers that were submitted and not waited for.
     fn under_way(&self) -> usize;
 }
 
-/// The end of a transfer: its block comes back.
+/// A completed transfer, which returns its block.
 #[derive(Debug)]
 pub struct Moved {
-    /// The block.
+    /// The block that was submitted.
     pub block: Block,
-    /// Bytes that were moved.
+    /// The number of bytes moved.
     pub length: usize,
 }
 
-/// Memory of one block.
+/// The memory of one block.
 #[derive(Debug)]
 pub struct Block {
     memory: Memory,
@@ -116,25 +117,25 @@ pub struct Block {
 }
 
 impl Block {
-    /// Of plain memory.
+    /// Creates a block of ordinary memory.
     #[must_use]
     pub fn new(memory: Memory) -> Self {
         Self { memory, buffer: None }
     }
 
-    /// Of memory that servers know.
+    /// Creates a block of memory that is registered for servers.
     #[must_use]
     pub fn registered(buffer: Buffer) -> Self {
         Self { memory: buffer.memory().clone(), buffer: Some(buffer) }
     }
 
-    /// Its bytes.
+    /// Returns the memory of the block.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// As servers know it.
+    /// Returns the registered buffer, if the block has one.
     #[must_use]
     pub fn buffer(&self) -> Option<&Buffer> {
         self.buffer.as_ref()

@@ -1,29 +1,29 @@
-//! Lines of text, compared byte by byte as `sort` does with `LC_ALL=C`, whole or by keys.
+//! Orders lines of text byte by byte, as `sort` does with `LC_ALL=C`, by whole lines or by keys.
 //!
-//! Invariant: what is asked for in the words of `sort` has its meaning there; what of it is not
-//! supported is refused.
+//! Invariant: an option in the notation of `sort` has the same meaning as there. Options that are
+//! not supported are refused.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
 
 use super::{Order, SpecificationError, leading, number, turned};
 
-/// How lines are ordered.
+/// The order of lines of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineOrder {
     keys: Vec<TextKey>,
-    /// What parts the fields of a line; without it they begin where a blank follows none.
+    /// The byte that separates fields. Without it, a field begins at a blank after a nonblank.
     pub separator: Option<u8>,
     /// The byte that ends a line.
     pub terminator: u8,
     is_reverse: bool,
-    /// Lines whose keys are equal keep the order they came in; otherwise they are ordered as a
-    /// whole.
+    /// True to keep lines with equal keys in their order of arrival. Otherwise such lines are
+    /// ordered by the whole line.
     pub is_stable: bool,
 }
 
-/// A part of lines by which they are ordered: `FIELD[.BYTE][bnr][,FIELD[.BYTE][bnr]]`, counted
-/// from 1, as `sort -k` has it.
+/// A part of a line by which lines are ordered: `FIELD[.BYTE][bnr][,FIELD[.BYTE][bnr]]`, counted
+/// from 1, as in `sort -k`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextKey {
     start: Position,
@@ -31,18 +31,19 @@ pub struct TextKey {
     options: Options,
 }
 
-/// A place in a line.
+/// A position in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
-    /// Fields in front of it.
+    /// The number of fields before it.
     field: usize,
-    /// Bytes of its field in front of it; for an end those up to it, and 0 for the whole field.
+    /// The number of bytes of its field before it. For an end, the number of bytes up to and
+    /// including it, and 0 for the whole field.
     byte: usize,
-    /// Whether blanks at the field's beginning are skipped.
+    /// True to skip blanks at the start of the field.
     skips_blanks: bool,
 }
 
-/// How a key is compared.
+/// The options of comparing a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Options {
     is_number: bool,
@@ -50,12 +51,12 @@ struct Options {
 }
 
 impl LineOrder {
-    /// By these keys, the first of which counts most; without any, whole lines. `options` are
-    /// letters of `sort`: b (skip blanks in front), n (numbers), r (the other way round). They
-    /// hold for keys that have none of their own.
+    /// Creates an order by these keys, the most significant first, or by whole lines if there are
+    /// none. `options` are letters of `sort`: b (skip leading blanks), n (numbers), r (reverse).
+    /// They apply to keys without options of their own.
     ///
     /// # Errors
-    /// For letters that are not known.
+    /// [`SpecificationError`] for unknown letters.
     pub fn new(keys: &[TextKey], options: &str) -> Result<Self, SpecificationError> {
         let (given, skips_blanks) = read_options(options, options)?;
         let mut keys = keys.to_vec();
@@ -97,7 +98,7 @@ impl Order for LineOrder {
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         let by_keys = self.compare_keys(left, right);
-        // Without keys the whole line is the key.
+        // Without keys, the whole line is the key.
         if by_keys.is_ne() || (self.is_stable && !self.keys.is_empty()) {
             return by_keys;
         }
@@ -117,7 +118,7 @@ impl TextKey {
             && !self.end.as_ref().is_some_and(skips)
     }
 
-    /// The key of a line.
+    /// Returns the key of a line.
     fn of<'l>(&self, line: &'l [u8], separator: Option<u8>) -> &'l [u8] {
         let start = self.start.of_start(line, separator);
         let end = self.end.map_or(line.len(), |end| end.of_end(line, separator));
@@ -145,7 +146,7 @@ impl Position {
         let mut at = 0;
         for left in (0..self.field + usize::from(is_whole)).rev() {
             at = field_end(line, at, separator);
-            // Behind a separator unless the field in front of it is the last of the key.
+            // Skip the separator, unless the field before it is the last one of the key.
             if separator.is_some() && at < line.len() && (left > 0 || !is_whole) {
                 at += 1;
             }
@@ -160,7 +161,7 @@ impl Position {
     }
 }
 
-/// Where a field ends that begins at `at`, blanks in front of it included.
+/// Returns the end of the field that begins at `at`, including its leading blanks.
 fn field_end(line: &[u8], at: usize, separator: Option<u8>) -> usize {
     let from = if separator.is_some() { at } else { blanks_end(line, at) };
     let ends = |byte: &u8| separator.map_or_else(|| is_blank(*byte), |end| *byte == end);
@@ -171,7 +172,7 @@ fn blanks_end(line: &[u8], at: usize) -> usize {
     line[at..].iter().position(|byte| !is_blank(*byte)).map_or(line.len(), |count| at + count)
 }
 
-/// Whether a byte parts fields. Lines that do not end with a newline may have some.
+/// True if a byte separates fields. Lines with another terminator may contain newlines.
 pub fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n')
 }

@@ -1,7 +1,7 @@
-//! Orders of records: what their keys are, and which comes first.
+//! Orders of records: how keys are extracted and compared.
 //!
-//! Invariant: an order is total on records, and a prefix never contradicts it: of two records with
-//! different prefixes, the one with the lesser comes first.
+//! Invariant: an order is total, and a prefix never contradicts it: of two records with different
+//! prefixes, the one with the smaller prefix comes first.
 
 mod line;
 mod number;
@@ -12,20 +12,19 @@ use std::cmp::Ordering;
 pub use line::{LineOrder, TextKey};
 pub use record::{KeyKind, RecordKey, RecordLayout};
 
-/// Which of two records comes first.
+/// An order of records.
 pub trait Order {
-    /// The beginning of a record's place in the order.
+    /// Returns the prefix of a record's sort key, as an integer that sorts like the key.
     fn prefix(&self, record: &[u8]) -> u64;
 
-    /// The order of two records.
+    /// Compares two records.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
-    /// Whether two records have the same key, so that one of them is enough where keys are to be
-    /// unique.
+    /// True if two records have the same key. If keys are to be unique, only one of them is kept.
     fn is_same(&self, left: &[u8], right: &[u8]) -> bool;
 }
 
-/// A specification of a key that is not understood.
+/// The error of a key specification that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no key: {what}")]
 pub struct SpecificationError {
@@ -33,7 +32,7 @@ pub struct SpecificationError {
     pub(crate) what: String,
 }
 
-/// The first eight bytes as a number that is ordered as they are.
+/// Returns the first eight bytes as an integer that sorts like the bytes.
 fn leading(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let count = bytes.len().min(8);
@@ -41,7 +40,7 @@ fn leading(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// The other way round, where it is wanted.
+/// Reverses an ordering if `is_reverse`.
 fn turned(ordering: Ordering, is_reverse: bool) -> Ordering {
     if is_reverse { ordering.reverse() } else { ordering }
 }

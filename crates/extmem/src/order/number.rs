@@ -1,19 +1,19 @@
-//! Numbers as text, of any length, as `sort -n` reads them: blanks, a minus sign perhaps, digits,
-//! a point and digits. What is none counts as zero.
+//! Numbers as text of any length, as `sort -n` reads them: blanks, an optional minus sign, digits,
+//! a decimal point and digits. Text that is not a number counts as zero.
 //!
-//! Invariant: numbers are compared digit by digit; none is too long, and none is rounded.
+//! Invariant: numbers are compared digit by digit. There is no limit of length and no rounding.
 
 use std::cmp::Ordering;
 
 use super::line::is_blank;
 
-/// A number at the beginning of a text.
+/// The number at the start of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number<'t> {
     is_negative: bool,
-    /// Without zeros in front.
+    /// The digits before the decimal point, without leading zeros.
     whole: &'t [u8],
-    /// Without zeros at the end.
+    /// The digits after the decimal point, without trailing zeros.
     fraction: &'t [u8],
 }
 
@@ -44,7 +44,7 @@ fn digits(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The order of two texts as numbers.
+/// Compares two texts as numbers.
 pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
     let (left, right) = (Number::read(left), Number::read(right));
     match (left.is_negative, right.is_negative) {
@@ -55,8 +55,8 @@ pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
     }
 }
 
-/// A number that does not contradict [`compare`]: how many digits there are in front of the point,
-/// and the first twelve of all.
+/// Returns an integer that does not contradict [`compare`]. It contains the number of digits before
+/// the decimal point and the first twelve digits.
 pub fn prefix(text: &[u8]) -> u64 {
     let number = Number::read(text);
     let mut size = (number.whole.len() as u64).min(WHOLE_DIGITS_MAX);
@@ -71,7 +71,7 @@ pub fn prefix(text: &[u8]) -> u64 {
 
 const MIDDLE: u64 = 1 << 63;
 const PREFIX_DIGITS: usize = 12;
-/// Numbers of so many digits in front of the point, and more, all have one prefix.
+/// Numbers with at least this many digits before the decimal point share one prefix.
 const WHOLE_DIGITS_MAX: u64 = (1 << 15) - 1;
 
 #[cfg(test)]

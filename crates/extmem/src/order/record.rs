@@ -1,7 +1,6 @@
-//! Records of a fixed size, with a key at a fixed place in them.
+//! Records of a fixed size, with a key at a fixed position.
 //!
-//! Invariant: the key lies within the record; records with equal keys keep the order they came
-//! in.
+//! Invariant: the key lies within the record. Records with equal keys keep the order of arrival.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -9,7 +8,7 @@ use std::str::FromStr;
 
 use super::{Order, SpecificationError, leading, turned};
 
-/// What a record of a fixed size looks like.
+/// The layout of records of a fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLayout {
     record_bytes: usize,
@@ -19,37 +18,37 @@ pub struct RecordLayout {
 /// The key of a record: `OFFSET:LENGTH[:u|i|b|f][:le|be][:r]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordKey {
-    /// Bytes in front of it.
+    /// The number of bytes before the key.
     pub offset: usize,
-    /// Its bytes.
+    /// The number of bytes of the key.
     pub length: usize,
-    /// What they say.
+    /// The type of the key.
     pub kind: KeyKind,
-    /// Whether the byte that counts least comes first.
+    /// True if the least significant byte comes first.
     pub is_little_endian: bool,
-    /// Whether the greatest comes first.
+    /// True if the greatest key comes first.
     pub is_reverse: bool,
 }
 
-/// What the bytes of a key say.
+/// The type of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// An unsigned number, of up to 8 bytes.
+    /// An unsigned integer of up to 8 bytes.
     Unsigned,
-    /// A number in two's complement, of up to 8 bytes.
+    /// A two's complement integer of up to 8 bytes.
     Signed,
-    /// Bytes, the first of which counts most.
+    /// A string of bytes, compared from the first byte on.
     Bytes,
-    /// A number in floating point, of 4 or 8 bytes, in the total order of IEEE 754: -0 before 0,
-    /// and what is no number outside all numbers.
+    /// A floating-point number of 4 or 8 bytes, in the total order of IEEE 754: -0 before 0, and
+    /// NaNs before or after all numbers, by their sign.
     Float,
 }
 
 impl RecordLayout {
-    /// Records of so many bytes with this key.
+    /// Creates the layout of records of `record_bytes` bytes with this key.
     ///
     /// # Errors
-    /// If the key reaches beyond the record, or has a length its kind does not come in.
+    /// [`SpecificationError`] if the key exceeds the record, or its type does not allow its length.
     pub fn new(record_bytes: usize, key: RecordKey) -> Result<Self, SpecificationError> {
         let wrong = |what: String| SpecificationError { text: key.to_string(), what };
         let end = key.offset.checked_add(key.length);
@@ -67,25 +66,25 @@ impl RecordLayout {
         Ok(Self { record_bytes, key })
     }
 
-    /// Bytes of a record.
+    /// Returns the size of a record in bytes.
     #[must_use]
     pub fn record_bytes(&self) -> usize {
         self.record_bytes
     }
 
-    /// Where the key lies in a record.
+    /// Returns the range of the key within a record.
     #[must_use]
     pub fn key_range(&self) -> Range<usize> {
         self.key.offset..self.key.offset + self.key.length
     }
 
-    /// Whether the prefix is all of the key.
+    /// True if the prefix contains the whole key.
     #[must_use]
     pub fn is_in_prefix(&self) -> bool {
         self.key.length <= 8
     }
 
-    /// The place in the order by a key's first bytes, eight or all.
+    /// Returns the prefix of a key, made from its first eight bytes or from all of them.
     #[must_use]
     #[inline]
     pub fn prefix_of_key(&self, key: &[u8]) -> u64 {
@@ -105,7 +104,7 @@ impl RecordLayout {
         if self.key.is_reverse { !value } else { value }
     }
 
-    /// The order of two keys, whole.
+    /// Compares two whole keys.
     #[must_use]
     pub fn compare_keys(&self, left: &[u8], right: &[u8]) -> Ordering {
         match self.key.kind {
@@ -116,13 +115,13 @@ impl RecordLayout {
         }
     }
 
-    /// The order of two pieces from the same place in two keys whose bytes in front are equal.
+    /// Compares two pieces at the same position of two keys whose preceding bytes are equal.
     #[must_use]
     pub(crate) fn compare_pieces(&self, left: &[u8], right: &[u8]) -> Ordering {
         turned(left.cmp(right), self.key.is_reverse)
     }
 
-    /// The key's first bytes as they are, as a number of at most 8.
+    /// Returns the first bytes of a key, at most 8, as an integer.
     #[inline]
     fn number(&self, key: &[u8]) -> u64 {
         let count = self.key.length;

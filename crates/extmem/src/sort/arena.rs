@@ -1,41 +1,41 @@
-//! Records in memory, to be sorted: their bytes from the front, what is known of each from the
-//! back, in one piece of memory.
+//! Records in memory that are to be sorted. One piece of memory holds the bytes of the records,
+//! from the front, and an entry for each record, from the back.
 //!
-//! Invariant: the two never meet, so that records and what is known of them fit the arena
-//! together, whatever their sizes are.
+//! Invariant: the two parts never overlap, so records and entries together fit the arena, whatever
+//! the sizes of the records.
 
 use std::cmp::Ordering;
 
 use zerocopy::IntoBytes;
 
-/// Records and their places in the order.
+/// A set of records with the prefixes of their sort keys.
 pub struct Arena {
     words: Vec<u64>,
-    /// Bytes of records.
+    /// The number of bytes of records.
     filled: usize,
     count: usize,
 }
 
-/// The order of two records.
+/// A function that compares two records.
 pub type Compare<'c> = dyn Fn(&[u8], &[u8]) -> Ordering + 'c;
 
-/// A record's prefix, and where it lies: its offset above, its length below.
+/// The prefix of a record's key, and the record's offset (upper half) and length (lower half).
 type Entry = [u64; 2];
 
 impl Arena {
-    /// Room for so many bytes, at most 4 GiB. The system gives pages when they are used.
+    /// Creates an arena of `bytes` bytes, at most 4 GiB. The system allocates pages at first use.
     pub fn new(bytes: usize) -> Self {
         let words = bytes.min(BYTES_MAX) / 8;
-        // The system has zeros without touching them.
+        // The system provides zeroed memory without touching it.
         Self { words: vec![0; words], filled: 0, count: 0 }
     }
 
-    /// Bytes there is room for in all.
+    /// Returns the size of the arena in bytes.
     pub fn bytes(&self) -> usize {
         self.words.len() * 8
     }
 
-    /// How many records of a size fit besides those there are.
+    /// Returns how many more records of `record_bytes` bytes fit.
     pub fn room(&self, record_bytes: usize) -> usize {
         let taken = self.filled.next_multiple_of(8) + self.count * ENTRY_BYTES;
         (self.bytes() - taken) / (record_bytes + ENTRY_BYTES)
@@ -49,24 +49,24 @@ impl Arena {
         (self.filled, self.count) = (0, 0);
     }
 
-    /// Room for the bytes of records of one size that [`Arena::note`] then names one by one.
+    /// Returns room for the bytes of records, which [`Arena::note`] then adds one by one.
     pub fn extend(&mut self, length: usize) -> &mut [u8] {
         let start = self.filled;
         self.filled += length;
         &mut self.words.as_mut_bytes()[start..start + length]
     }
 
-    /// The bytes of a range that was filled.
+    /// Returns the bytes of a filled range.
     pub fn bytes_at(&self, start: usize, length: usize) -> &[u8] {
         &self.words.as_bytes()[start..start + length]
     }
 
-    /// Where the next bytes come to lie.
+    /// Returns the offset of the next bytes.
     pub fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Takes note of a record.
+    /// Adds a record, whose bytes are in place.
     pub fn note(&mut self, prefix: u64, start: usize, length: usize) {
         self.count += 1;
         let place = self.words.len() - 2 * self.count;
@@ -74,12 +74,12 @@ impl Arena {
         self.words[place + 1] = (start as u64) << 32 | length as u64;
     }
 
-    /// Sorts what there is. `compare` is asked where prefixes are equal; without it they are all
-    /// there is to compare. What is equal stays in the order it came in.
+    /// Sorts the records. Calls `compare` for records with equal prefixes; without it, the prefixes
+    /// decide alone. Equal records stay in the order of arrival.
     pub fn sort(&mut self, compare: Option<&Compare<'_>>) {
         let (bytes, entries) = self.split();
         match compare {
-            // Offsets grow with the order of coming.
+            // Offsets grow in the order of arrival, so comparing whole entries is stable.
             None => entries.sort_unstable(),
             Some(compare) => entries.sort_unstable_by(|left, right| {
                 let by_prefix = left[0].cmp(&right[0]);
@@ -90,7 +90,7 @@ impl Arena {
         }
     }
 
-    /// The records, in the order they are in now.
+    /// Returns the records in their present order.
     pub fn records(&self) -> impl Iterator<Item = &[u8]> {
         let place = self.words.len() - 2 * self.count;
         let (bytes, entries) = (self.words[..place].as_bytes(), &self.words[place..]);
@@ -110,5 +110,5 @@ fn record<'o>(bytes: &'o [u8], entry: &Entry) -> &'o [u8] {
 }
 
 const ENTRY_BYTES: usize = size_of::<Entry>();
-/// Offsets have 32 bits.
+/// The greatest size of an arena: offsets have 32 bits.
 const BYTES_MAX: usize = 1 << 32;

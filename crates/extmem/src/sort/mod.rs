@@ -1,6 +1,6 @@
-//! Sorting what is larger than memory: sorted runs as large as memory, which are merged.
+//! Sorts streams larger than memory: makes sorted runs as large as memory and merges them.
 //!
-//! Invariant: records with equal places in the order leave in the order they came in.
+//! Invariant: records that compare as equal keep the order of arrival.
 
 mod arena;
 mod run;
@@ -14,24 +14,24 @@ use crate::stream::Stream;
 
 use run::Former;
 
-/// What a sort has done.
+/// The results of a sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sorted {
-    /// Records that were written.
+    /// The number of records written.
     pub records: u64,
-    /// Bytes that were written.
+    /// The number of bytes written.
     pub bytes: u64,
-    /// Sorted runs that there were.
+    /// The number of sorted runs.
     pub runs: usize,
-    /// What merging them took; nothing if there was one run.
+    /// The results of merging the runs; zeros if there was only one.
     pub merged: Merged,
 }
 
-/// Sorts streams, one behind the other, into a file. Runs go to files from `temporary`, unless
-/// everything fits in memory at once.
+/// Sorts the concatenation of streams into a file. Runs go to files created by `temporary`, unless
+/// all records fit in memory at once.
 ///
 /// # Errors
-/// What engines say; [`crate::Error::Memory`] if a record does not fit the limit.
+/// The errors of the engines; [`crate::Error::Memory`] if a record does not fit the limit.
 pub fn sort(
     streams: &[Stream],
     format: &Format,

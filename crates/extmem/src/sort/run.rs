@@ -1,6 +1,6 @@
-//! Sorted runs: as many records as fit in memory, sorted there and written.
+//! Makes sorted runs: fills the memory with records, sorts them and writes them.
 //!
-//! Invariant: runs lie one behind the other in one file, in the order of their records' coming.
+//! Invariant: the runs are consecutive in one file, in the order in which their records arrived.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::writer::Writer;
 
 use super::arena::{Arena, Compare};
 
-/// Forms runs.
+/// Makes the runs of a sort.
 pub struct Former<'f> {
     format: &'f Format,
     options: &'f MergeOptions,
@@ -22,16 +22,16 @@ pub struct Former<'f> {
     arena: Arena,
 }
 
-/// What was formed.
+/// The runs that were made.
 pub struct Formed {
     pub runs: Vec<Stream>,
-    /// There was one run at most, which was written to the output.
+    /// True if there was at most one run, which was written directly to the output.
     pub is_whole: bool,
     pub records: u64,
     pub bytes: u64,
 }
 
-/// Where runs go.
+/// The destination of runs.
 struct Sink<'s> {
     temporary: &'s dyn Fn() -> Result<Rc<dyn BlockFile>>,
     flow: Flow,
@@ -51,7 +51,7 @@ impl<'f> Former<'f> {
             Format::Lines(_) => 2,
         };
         let blocks = 2 * flow.depth + windows;
-        // Most of the memory is for what is sorted.
+        // Most of the memory is for the records.
         while flow.block_bytes * blocks > limit / 4 && flow.block_bytes / 2 >= BLOCK_BYTES_MIN {
             flow.block_bytes /= 2;
         }
@@ -66,7 +66,7 @@ impl<'f> Former<'f> {
         Ok(Self { format, options, flow, arena: Arena::new(left) })
     }
 
-    /// Forms the runs of streams. If there is but one, it is written to the output.
+    /// Makes the runs of streams. A single run is written to the output.
     pub fn form(
         mut self,
         streams: &[Stream],
@@ -147,7 +147,7 @@ impl<'f> Former<'f> {
         Ok(())
     }
 
-    /// Writes what there is, so that a record of this size fits.
+    /// Writes the present run if a record of this size does not fit.
     fn make_room(&mut self, record_bytes: usize, sink: &mut Sink<'_>) -> Result<()> {
         if self.arena.is_empty() {
             let (needed, limit) = (record_bytes as u64, self.arena.bytes() as u64);
@@ -172,7 +172,7 @@ impl<'f> Former<'f> {
         Ok(())
     }
 
-    /// Sorts what there is, and writes it; how many records that were.
+    /// Sorts and writes the present records. Returns their number.
     fn write(&mut self, writer: &mut Writer) -> Result<u64> {
         let is_unique = self.options.is_unique;
         let watch = &self.options.watch;
@@ -213,5 +213,5 @@ fn write_all(
     Ok(count)
 }
 
-/// Blocks do not become smaller than this to leave more memory for records.
+/// The smallest block size to which blocks shrink to leave more memory for records.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
