@@ -1,9 +1,9 @@
-//! How tables write what is in files.
+//! The notation for file contents in the tables.
 //!
-//! `abc` is three bytes, `x*70000` is 70,000 times x, `+` stands between parts, `~` is a zero,
-//! and `-` alone is nothing.
+//! `abc` is three bytes, `x*70000` is 70,000 times x, `+` separates parts, `~` is a zero byte, and
+//! `-` alone means no bytes.
 
-/// The bytes that a text stands for.
+/// Converts a text to the bytes that it denotes.
 pub fn from_text(text: &str) -> Option<Vec<u8>> {
     let mut data = Vec::new();
     if text == "-" {
@@ -22,7 +22,7 @@ pub fn from_text(text: &str) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// The text that stands for bytes: runs of eight and more are counted.
+/// Converts bytes to a text. Runs of eight and more equal bytes are abbreviated.
 pub fn to_text(data: &[u8]) -> String {
     if data.is_empty() {
         return "-".into();

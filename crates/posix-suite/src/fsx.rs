@@ -1,7 +1,7 @@
-//! Random calls on one file, in the manner of fsx.
+//! Makes random calls on one file, like fsx.
 //!
-//! Invariant: what the file must hold is in memory (`Fsx::model`), and changes with each call;
-//! every byte that is read, by whatever way, is compared with it.
+//! Invariant: the expected contents are in memory (`Fsx::model`) and change with each call. Every
+//! byte that is read in any way is compared with them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use crate::names;
 use crate::random::Random;
 use crate::raw::{self, Errno, Map};
 
-/// What is done, and how often.
+/// The calls and their relative frequencies.
 const CALLS: &[(Call, usize)] = &[
     (Call::Read, 16),
     (Call::Write, 16),
@@ -49,36 +49,36 @@ enum Call {
     Compare,
 }
 
-/// One call, for the log.
+/// A log entry for one call.
 #[derive(Clone, Copy, Debug)]
 struct Done {
     number: u64,
     call: Call,
     offset: usize,
     length: usize,
-    /// Where a copy came from; which descriptor; the length before.
+    /// The source offset of a copy, the descriptor, or the previous length.
     other: usize,
 }
 
-/// How long it runs.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Calls at most.
+    /// The maximum number of calls.
     pub calls: u64,
-    /// Until when.
+    /// The maximum duration.
     pub time: Option<Duration>,
-    /// The longest the file gets, in bytes.
+    /// The maximum length of the file in bytes.
     pub length_max: usize,
 }
 
-/// A run.
+/// A run with its model of the file.
 #[derive(Debug)]
 pub struct Fsx {
     path: String,
     random: Random,
     limits: Limits,
     model: Vec<u8>,
-    /// Two opens of the file: what is done by one is seen by the other.
+    /// Two opens of the file. Changes through one are visible through the other.
     files: [OwnedFd; 2],
     log: VecDeque<Done>,
     number: u64,
@@ -87,7 +87,7 @@ pub struct Fsx {
 }
 
 impl Fsx {
-    /// A file that is new, or emptied.
+    /// Creates or truncates the file.
     pub fn new(path: &str, seed: u64, limits: Limits) -> Result<Self> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
         let open = |flags| {
@@ -107,7 +107,8 @@ impl Fsx {
         })
     }
 
-    /// Runs to the end; says what was done, or fails with the difference and what led to it.
+    /// Runs until a limit is reached. Returns a summary, or an error with the difference and the
+    /// calls before it.
     pub fn run(&mut self) -> Result<String> {
         let begun = Instant::now();
         let is_over = |limit: Option<Duration>| limit.is_some_and(|limit| begun.elapsed() > limit);
@@ -160,7 +161,7 @@ impl Fsx {
         }
     }
 
-    /// An offset and a length within `end` bytes, now and then at the edges of pages.
+    /// Returns a random offset and length within `end` bytes, sometimes at page boundaries.
     fn range(&mut self, end: usize) -> (usize, usize) {
         let mut offset = self.random.below(end.max(1));
         if self.random.below(4) == 0 {
@@ -183,7 +184,7 @@ impl Fsx {
         self.log(call, offset, length, which);
         let mut into = vec![0xee; length];
         if call == Call::Read {
-            // Behind the end there is nothing.
+            // There must be no bytes after the end.
             let mut more = vec![0xee; length + 100];
             let count = self.read_all(which, &mut more, offset)?;
             let expected = (self.model.len() - offset).min(more.len());
@@ -286,7 +287,7 @@ impl Fsx {
         Ok(())
     }
 
-    /// Bytes that tell by which call they were written.
+    /// Returns bytes that identify the call that wrote them.
     fn data(&self, offset: usize, length: usize) -> Vec<u8> {
         let call = (self.number as u8).wrapping_mul(37);
         (offset..offset + length).map(|at| (call ^ (at as u8) ^ (at >> 8) as u8) | 1).collect()
@@ -401,7 +402,7 @@ impl Fsx {
         self.differs(format!("the file is {} bytes long, not {}", found.st_size, self.model.len()))
     }
 
-    /// Compares what was read.
+    /// Compares bytes that were read with the model.
     fn judge(&self, offset: usize, got: &[u8]) -> Result<()> {
         let expected = &self.model[offset..offset + got.len()];
         if got == expected {
@@ -433,7 +434,7 @@ impl Fsx {
         bail!("{how}\n{}", self.history(None))
     }
 
-    /// A call that a file system need not have.
+    /// Notes that a file system does not support an optional call.
     fn cannot(&mut self, call: Call, errno: Errno) -> Result<()> {
         self.log.pop_back();
         if errno != libc::EOPNOTSUPP && errno != libc::ENODEV && errno != libc::EXDEV {
@@ -450,7 +451,8 @@ impl Fsx {
         self.log.push_back(Done { number: self.number, call, offset, length, other });
     }
 
-    /// What may have led to a difference at a byte: all that has changed it, and the last calls.
+    /// Describes what may have caused a difference at a byte: all changes to it, and the last
+    /// calls.
     fn history(&self, byte: Option<usize>) -> String {
         let mut text = String::from("what led there (call, offset, length, other):\n");
         let recent = self.log.len().saturating_sub(20);
@@ -474,11 +476,11 @@ impl Fsx {
     }
 }
 
-/// Edges that matter.
+/// The page size, at whose multiples errors are likely.
 const PAGE: usize = 4096;
-/// Most bytes of one call.
+/// The maximum number of bytes per call.
 const TRANSFER_MAX: usize = 150_000;
-/// Calls that are remembered.
+/// The maximum number of calls in the log.
 const LOG_MAX: usize = 20_000;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! What POSIX asks of a file system, as a table of cases; and random testers.
+//! Checks a file system against POSIX, with a table of cases and with random tests.
 //!
-//! Programs that know nothing of DAFS and work on any directory:
+//! The programs know nothing of DAFS and work in any directory:
 //!
-//! - `posix-suite DIR`: the cases of `src/tables`, in the manner of pjdfstest ([`suite`]).
-//! - `posix-fsx FILE`: random calls on one file, against a model in memory ([`fsx`]).
+//! - `posix-suite DIR`: the cases of `src/tables`, in the style of pjdfstest ([`suite`]).
+//! - `posix-fsx FILE`: random calls on one file, compared with a model in memory ([`fsx`]).
 //! - `posix-stress DIR`: random calls on trees, by many processes: each on a tree of its own,
-//!   against a model ([`stress`]), and all on one ([`shared`]); [`many`] starts them.
+//!   compared with a model ([`stress`]), and all on one tree ([`shared`]). [`many`] starts them.
 //!
-//! Invariant: every call that is judged goes through [`raw`], and so through the C library.
+//! Invariant: every call under test goes through [`raw`], and so through the C library.
 
 mod bytes;
 pub mod fsx;

@@ -1,7 +1,7 @@
-//! Random calls by many processes: started, waited for, and judged.
+//! Starts many processes that make random calls, waits for them, and checks the results.
 //!
-//! Invariant: each process is a new run of the very program, so that what it has in memory is its
-//! own; a program that leads has [`CHILD`] as its first argument handed to [`child`].
+//! Invariant: each process is a new run of the same program, so that it shares no memory with the
+//! others. The program must pass its arguments after [`CHILD`] to [`child`].
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,22 +12,22 @@ use anyhow::{Context, Result, ensure};
 use crate::shared::{self, Racer};
 use crate::stress::{Limits, Stress};
 
-/// The first argument of a program that is one of many.
+/// The first argument of a child process.
 pub const CHILD: &str = "--one-of-many";
 
-/// What is to be done.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Processes with trees of their own; as many share one.
+    /// The number of processes with trees of their own. As many share one tree.
     pub processes: usize,
-    /// How long each goes on.
+    /// The limits of each process.
     pub limits: Limits,
-    /// The same seed makes the same calls, on the trees that are not shared.
+    /// The seed. The same seed makes the same calls on the trees that are not shared.
     pub seed: u64,
 }
 
-/// Starts all processes in a directory, waits for them, and looks at what they leave, which is
-/// removed. Says what was done, or fails with the differences.
+/// Starts all processes in a directory, waits for them, checks the trees that they leave, and
+/// removes them. Returns a summary, or an error with the differences.
 pub fn lead(program: &Path, directory: &str, plan: &Plan) -> Result<String> {
     let top = format!("{directory}/stress-{}", std::process::id());
     let shared_tree = format!("{top}/shared");
@@ -64,7 +64,7 @@ fn start(program: &Path, plan: &Plan, work: [&str; 2], index: usize) -> Result<C
     command.spawn().context("starting a process")
 }
 
-/// One of many: what it does stands behind [`CHILD`]. Says how many calls it has made.
+/// Runs a child process with the arguments after [`CHILD`]. Returns its number of calls.
 pub fn child(arguments: &[String]) -> Result<String> {
     let [what, directory, numbers @ ..] = arguments else { anyhow::bail!("too few arguments") };
     let numbers: Vec<u64> = numbers.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
@@ -80,7 +80,7 @@ pub fn child(arguments: &[String]) -> Result<String> {
     Ok(calls.to_string())
 }
 
-/// Everything that was made can be removed, and nothing is left.
+/// Removes everything that was made, and fails if anything is left.
 fn remove(top: &Path) -> Result<()> {
     std::fs::remove_dir_all(top).context("DIFFERENCE: removing what was made")?;
     ensure!(!top.exists(), "DIFFERENCE: {} is still there", top.display());

@@ -1,4 +1,4 @@
-//! Names of numbers: errors, flags of `open`.
+//! Names of error numbers and of `open` flags.
 
 use crate::raw::Errno;
 
@@ -20,18 +20,18 @@ table! { OPEN_FLAGS: i32;
     O_SYNC O_DSYNC O_PATH O_TMPFILE O_NOATIME O_CLOEXEC O_DIRECT
 }
 
-/// The name of an error, as in `<errno.h>`.
+/// Returns the name of an error, as in `<errno.h>`.
 pub fn of_error(errno: Errno) -> String {
     let known = ERRORS.iter().find(|(_, number)| *number == errno);
     known.map_or_else(|| format!("errno {errno}"), |(name, _)| (*name).into())
 }
 
-/// Whether an error has this name.
+/// True if an error has this name.
 pub fn is_error(name: &str) -> bool {
     ERRORS.iter().any(|(known, _)| *known == name)
 }
 
-/// Flags of `open`, with commas between them.
+/// Parses `open` flags separated by commas.
 pub fn open_flags(text: &str) -> Option<i32> {
     let number = |name: &str| OPEN_FLAGS.iter().find(|(known, _)| *known == name).map(|f| f.1);
     text.split(',').try_fold(0, |flags, name| Some(flags | number(name)?))

@@ -1,7 +1,7 @@
-//! The calls that a table may make, carried out in this process.
+//! Executes the calls of a table in this process.
 //!
-//! Invariant: a call makes the one call of the C library that it is named after (`make` and
-//! those that count or compare aside), and brings its error unchanged.
+//! Invariant: each call makes exactly the C library call with the same name, and returns its error
+//! unchanged. Exceptions are `make` and the calls that count or compare.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -12,12 +12,12 @@ use crate::names;
 use crate::raw::{self, Directory, Errno, Map, Stat};
 use crate::{bytes, perform_files, perform_names};
 
-/// Why a call brought nothing.
+/// The reason why a call has no result.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The call says so.
+    /// The call failed with this error number.
     Errno(Errno),
-    /// The table is wrong.
+    /// The table contains an invalid call.
     Misuse(String),
 }
 
@@ -27,10 +27,10 @@ impl From<Errno> for Failure {
     }
 }
 
-/// What a call brings, as text.
+/// The result of a call as text.
 pub type Brought = Result<String, Failure>;
 
-/// What one process has open.
+/// The open files of one process.
 #[derive(Debug, Default)]
 pub struct Performer {
     pub(crate) files: BTreeMap<String, OwnedFd>,
@@ -51,7 +51,7 @@ impl Drop for Performer {
     }
 }
 
-/// Every call: its name, and how many arguments it has at least and at most.
+/// All calls, each with its name and its minimum and maximum number of arguments.
 const CALLS: &[(&str, usize, usize)] = &[
     ("make", 2, 3),
     ("create", 2, 2),
@@ -141,7 +141,7 @@ const CALLS: &[(&str, usize, usize)] = &[
     ("reap", 1, 1),
 ];
 
-/// Refuses a call that there is not, or one with too few or too many arguments.
+/// Fails if the call does not exist or has the wrong number of arguments.
 pub fn check(words: &[String]) -> Result<()> {
     let Some(name) = words.first() else { bail!("no call") };
     let Some((_, least, most)) = CALLS.iter().find(|(known, _, _)| known == name) else {
@@ -153,7 +153,7 @@ pub fn check(words: &[String]) -> Result<()> {
 }
 
 impl Performer {
-    /// Carries a call out.
+    /// Executes a call.
     pub fn perform(&mut self, words: &[&str]) -> Brought {
         let brought = perform_names::perform(self, words)
             .or_else(|| perform_files::perform(self, words))
@@ -171,12 +171,12 @@ impl Performer {
     }
 }
 
-/// The table is wrong.
+/// Returns the failure for an invalid table.
 pub(crate) fn misuse(text: impl Into<String>) -> Failure {
     Failure::Misuse(text.into())
 }
 
-/// A number, as decimal, octal (0755), or with a size (4k, 3M, 5G), or negative.
+/// Parses a number: decimal, octal (0755), negative, or with a unit (4k, 3M, 5G).
 pub(crate) fn number(text: &str) -> Result<i64, Failure> {
     let wrong = || misuse(format!("{text} is no number"));
     let (digits, unit) = match text.as_bytes().last() {
@@ -191,18 +191,16 @@ pub(crate) fn number(text: &str) -> Result<i64, Failure> {
     value.map_err(|_| wrong())?.checked_mul(unit).ok_or_else(wrong)
 }
 
-/// A number that may be -1 for "as it is".
+/// Parses an id. The value -1 means "unchanged".
 pub(crate) fn id(text: &str) -> Result<u32, Failure> {
     let value = number(text)?;
     u32::try_from(value & 0xffff_ffff).map_err(|_| misuse("no user or group"))
 }
 
-/// A mode.
 pub(crate) fn mode(text: &str) -> Result<u32, Failure> {
     u32::try_from(number(text)?).map_err(|_| misuse("no mode"))
 }
 
-/// How many bytes.
 pub(crate) fn size(text: &str) -> Result<usize, Failure> {
     usize::try_from(number(text)?).map_err(|_| misuse("no size"))
 }
@@ -211,13 +209,13 @@ pub(crate) fn flags(text: &str) -> Result<i32, Failure> {
     names::open_flags(text).ok_or_else(|| misuse(format!("{text}: no flags")))
 }
 
-/// Nothing but success.
+/// Converts success without a value.
 pub(crate) fn nothing(outcome: raw::Outcome<()>) -> Brought {
     outcome?;
     Ok("ok".into())
 }
 
-/// What was read, as tables write it.
+/// Converts bytes to the notation of the tables.
 pub(crate) fn shown(data: &[u8]) -> String {
     bytes::to_text(data)
 }

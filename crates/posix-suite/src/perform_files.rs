@@ -1,4 +1,4 @@
-//! Calls about open files and what is in them.
+//! Calls on open files and their contents.
 
 use crate::bytes;
 use crate::perform::{
@@ -6,7 +6,7 @@ use crate::perform::{
 };
 use crate::raw::{self, Map};
 
-/// `None` if it is no call of these.
+/// Executes a call of this module. Returns `None` for other calls.
 pub(crate) fn perform(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     data(by, words).or_else(|| locks(by, words)).or_else(|| maps(by, words))
 }
@@ -54,7 +54,7 @@ fn open(path: &str, how: &str, bits: &str) -> Brought {
     nothing(raw::close(raw::open(path, flags(how)?, mode(bits)?)?))
 }
 
-/// The name of a slot, behind its colon.
+/// Parses the name of a slot after its colon.
 fn slot(text: &str) -> Result<String, Failure> {
     let name = text.strip_prefix(':').ok_or_else(|| misuse(format!("{text}: no :SLOT")))?;
     Ok(name.into())
@@ -88,7 +88,7 @@ fn read(by: &mut Performer, file: &str, count: &str, offset: Option<&str>) -> Br
     let mut into = vec![0; size(count)?];
     let file = by.file(file)?;
     let mut length = 0;
-    // A read may be short; the table is told what all of them bring.
+    // A read may be short, so repeat it and return the total.
     while length < into.len() {
         let room = &mut into[length..];
         let count = match offset {
@@ -198,7 +198,7 @@ fn locks(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     })
 }
 
-/// Brings what is in the way, for who asks: kind, start, length.
+/// Requests or tests a lock. A test returns the conflicting lock: type, start, length.
 fn lock(
     by: &mut Performer,
     command: i32,

@@ -1,4 +1,4 @@
-//! Calls about extended attributes, what is in directories, and programs.
+//! Calls for extended attributes, directory listings and programs.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use crate::bytes;
 use crate::perform::{Brought, Failure, Performer, misuse, nothing, number, shown, size};
 use crate::raw::{self, Directory};
 
-/// `None` if it is no call of these.
+/// Executes a call of this module. Returns `None` for other calls.
 pub(crate) fn perform(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     xattrs(by, words).or_else(|| directories(by, words)).or_else(|| programs(by, words))
 }
@@ -40,7 +40,7 @@ fn xattrs(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     })
 }
 
-/// Room for any attribute.
+/// A buffer size that is sufficient for any attribute.
 const ROOM: usize = 65_536;
 
 fn byte_words(text: &str) -> Result<Vec<u8>, Failure> {
@@ -55,7 +55,7 @@ fn read_xattr(value: raw::Outcome<Vec<u8>>) -> Brought {
     Ok(shown(&value?))
 }
 
-/// The names that users give, sorted.
+/// Returns the names of `user.*` attributes, sorted.
 fn listxattr(path: &str, room: usize) -> Brought {
     let names = raw::listxattr(path, room)?;
     let names = names.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -104,7 +104,7 @@ fn is_dots(name: &str) -> bool {
     name == "." || name == ".."
 }
 
-/// All names, `.` and `..` aside, each of which must come once.
+/// Returns all names except `.` and `..`. Fails if a name appears twice.
 fn entries(path: &str) -> Result<BTreeSet<String>, Failure> {
     let mut directory = Directory::open(path)?;
     let mut names = BTreeSet::new();
@@ -127,7 +127,7 @@ fn each(path: &str, prefix: &str, count: &str, call: impl Fn(&str) -> raw::Outco
     Ok("ok".into())
 }
 
-/// So many directories, one in the other.
+/// Makes `count` nested directories.
 fn nest(path: &str, count: &str) -> Brought {
     let mut at = path.to_string();
     for _ in 0..number(count)? {
@@ -137,7 +137,7 @@ fn nest(path: &str, count: &str) -> Brought {
     Ok("ok".into())
 }
 
-/// The next name and its kind; `end`.
+/// Returns the next name and its type, or `end`.
 fn readdir(by: &mut Performer, slot: &str) -> Brought {
     loop {
         match by.directory(slot)?.next_entry()? {
@@ -148,7 +148,7 @@ fn readdir(by: &mut Performer, slot: &str) -> Brought {
     }
 }
 
-/// How many names are left, each of which must come once.
+/// Returns the number of remaining names. Fails if a name appears twice.
 fn rest(by: &mut Performer, slot: &str) -> Brought {
     let mut names = BTreeSet::new();
     while let Some((name, _)) = by.directory(slot)?.next_entry()? {
@@ -190,12 +190,12 @@ fn programs(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     })
 }
 
-/// A path that is not looked for in `PATH`.
+/// Returns a path that is not searched for in `PATH`.
 fn here(path: &str) -> String {
     if path.contains('/') { path.into() } else { format!("./{path}") }
 }
 
-/// Runs a program to its end; brings its exit code.
+/// Runs a program to its end and returns its exit code.
 fn run(path: &str, argument: Option<&str>) -> Brought {
     let mut command = Command::new(here(path));
     let ended = command.args(argument).stdin(Stdio::null()).stdout(Stdio::null()).status();

@@ -1,4 +1,4 @@
-//! Calls about names and attributes.
+//! Calls on names and attributes.
 
 use crate::bytes;
 use crate::perform::{
@@ -6,7 +6,7 @@ use crate::perform::{
 };
 use crate::raw::{self, Stat};
 
-/// `None` if it is no call of these.
+/// Executes a call of this module. Returns `None` for other calls.
 pub(crate) fn perform(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     names(by, words).or_else(|| attributes(by, words))
 }
@@ -86,7 +86,7 @@ fn attributes(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     })
 }
 
-/// Makes an object of any kind, with the mode whatever the mask is.
+/// Makes an object of any type with exactly this mode, regardless of the umask.
 fn make(by: &mut Performer, kind: &str, path: &str, bits: Option<&str>) -> Brought {
     let usual = if kind == "dir" { 0o755 } else { 0o644 };
     let bits = bits.map_or(Ok(usual), mode)?;
@@ -114,7 +114,7 @@ fn create(path: &str, bits: &str) -> Brought {
     nothing(raw::close(raw::open(path, wanted, mode(bits)?)?))
 }
 
-/// Makes a file with this in it.
+/// Creates a file with this content.
 fn put(path: &str, text: &str) -> Brought {
     let file = raw::open(path, flags("O_CREAT,O_TRUNC,O_WRONLY")?, 0o644)?;
     let data = bytes::from_text(text).ok_or_else(|| misuse(format!("{text}: no bytes")))?;
@@ -219,7 +219,7 @@ fn field_of(stat: &Stat, field: &str) -> Brought {
         "mtime" => time(stat.st_mtime, stat.st_mtime_nsec),
         "major" => libc::major(stat.st_rdev).to_string(),
         "minor" => libc::minor(stat.st_rdev).to_string(),
-        // Whether there are blocks at all: how many is the file system's business.
+        // Only report whether any blocks are allocated; the number depends on the file system.
         "blocks" => if stat.st_blocks == 0 { "none" } else { "some" }.into(),
         _ => return Err(misuse(format!("{field}: no field of stat"))),
     })
@@ -241,7 +241,7 @@ fn access_mode(text: &str) -> Result<i32, Failure> {
     })
 }
 
-/// Remembers the times of an object, once the clock of the file system has gone on.
+/// Stores the times of an object, after the clock of the file system has advanced.
 fn mark(by: &mut Performer, path: &str) -> Brought {
     let found = raw::lstat(path)?;
     let latest = ["atime", "mtime", "ctime"].iter().map(|field| time_of(&found, field)).max();
@@ -250,7 +250,7 @@ fn mark(by: &mut Performer, path: &str) -> Brought {
         raw::close(raw::open(clock, flags("O_CREAT,O_WRONLY,O_EXCL")?, 0o600)?)?;
         let now = raw::lstat(clock)?;
         raw::unlink(clock)?;
-        // Times in the future are somebody's words, not the clock's.
+        // A time in the future was set explicitly and is not the current clock.
         let is_set = found.st_mtime > now.st_ctime + 60 || found.st_atime > now.st_ctime + 60;
         if Some(time_of(&now, "ctime")) > latest || is_set {
             break;

@@ -1,19 +1,18 @@
-//! The C library's calls, one safe function each.
+//! Safe wrappers for calls of the C library.
 //!
-//! Invariant: a program that stands between this one and the kernel (a library that is loaded
-//! before the C library) sees each of these calls under the name that C programs use. That is why
-//! they are not made by a crate that has system calls of its own. All `unsafe` of this crate is
-//! here.
+//! Invariant: a preloaded library sees each of these calls under the name that C programs use.
+//! Therefore they are not made through a crate that makes system calls itself. All `unsafe` code of
+//! this crate is in this module.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// An error's number.
+/// An error number of the C library.
 pub type Errno = i32;
-/// What a call brings.
+/// The result of a call.
 pub type Outcome<T> = Result<T, Errno>;
 
-/// The number that the last call of this thread has left.
+/// Returns the `errno` of this thread's last call.
 pub fn errno() -> Errno {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
@@ -30,57 +29,58 @@ fn counted(result: libc::ssize_t) -> Outcome<usize> {
     usize::try_from(result).map_err(|_| errno())
 }
 
-/// Calls that take paths and numbers only.
+/// Defines calls that take only paths and numbers.
 macro_rules! plain {
     ($($(#[$doc:meta])* $name:ident($($path:ident),*; $($number:ident: $kind:ty),*);)*) => {$(
         $(#[$doc])*
         pub fn $name($($path: &str,)* $($number: $kind),*) -> Outcome<()> {
             $(let $path = text($path)?;)*
-            // SAFETY: the strings end with a zero and live through the call; the rest are numbers.
+            // SAFETY: the strings end with a zero and live through the call; the other arguments
+            // are numbers.
             done(unsafe { libc::$name($($path.as_ptr(),)* $($number),*) })
         }
     )*};
 }
 
 plain! {
-    /// Changes the mode of what a path leads to.
+    /// Changes the mode of the object at a path.
     chmod(path; mode: u32);
-    /// Changes whom something belongs to.
+    /// Changes the owner and group of the object at a path.
     chown(path; uid: u32, gid: u32);
-    /// The same of a symbolic link.
+    /// Changes the owner and group without following a symbolic link.
     lchown(path; uid: u32, gid: u32);
     /// Makes a directory.
     mkdir(path; mode: u32);
-    /// Makes a pipe with a name.
+    /// Makes a named pipe.
     mkfifo(path; mode: u32);
-    /// Makes an object of any kind.
+    /// Makes an object of any type.
     mknod(path; mode: u32, device: u64);
-    /// Makes another name.
+    /// Makes a hard link.
     link(from, to;);
     /// Makes a symbolic link.
     symlink(target, path;);
-    /// Moves a name.
+    /// Renames an object.
     rename(from, to;);
-    /// Removes a directory.
+    /// Removes an empty directory.
     rmdir(path;);
     /// Removes a name.
     unlink(path;);
-    /// Gives a file another length.
+    /// Sets the length of a file.
     truncate(path; length: i64);
-    /// Whether something may be used.
+    /// Checks whether an object may be accessed.
     access(path; mode: i32);
-    /// Goes to a directory.
+    /// Changes the working directory.
     chdir(path;);
     /// Removes an extended attribute.
     removexattr(path, name;);
 }
 
-/// Calls of an open file that take numbers only.
+/// Defines calls on an open file that take only numbers.
 macro_rules! of_descriptor {
     ($($(#[$doc:meta])* $name:ident($($number:ident: $kind:ty),*);)*) => {$(
         $(#[$doc])*
         pub fn $name(file: &impl AsRawFd $(, $number: $kind)*) -> Outcome<()> {
-            // SAFETY: numbers only; the descriptor is open as long as it is borrowed.
+            // SAFETY: all arguments are numbers, and the descriptor is open while it is borrowed.
             done(unsafe { libc::$name(file.as_raw_fd() $(, $number)*) })
         }
     )*};
@@ -89,61 +89,61 @@ macro_rules! of_descriptor {
 of_descriptor! {
     /// Changes the mode of an open file.
     fchmod(mode: u32);
-    /// Changes whom an open file belongs to.
+    /// Changes the owner and group of an open file.
     fchown(uid: u32, gid: u32);
-    /// Gives an open file another length.
+    /// Sets the length of an open file.
     ftruncate(length: i64);
-    /// Gives an open file room, or takes some.
+    /// Allocates or deallocates space of an open file.
     fallocate(mode: i32, offset: i64, length: i64);
-    /// Makes a file durable.
+    /// Flushes a file to stable storage.
     fsync();
-    /// Makes the data of a file durable.
+    /// Flushes the data of a file to stable storage.
     fdatasync();
-    /// Takes or leaves a lock of the whole file.
+    /// Takes or releases a lock on the whole file.
     flock(operation: i32);
-    /// Goes to an open directory.
+    /// Changes the working directory to an open directory.
     fchdir();
 }
 
-/// Sets the mask of modes; brings the last one.
+/// Sets the umask and returns the previous one.
 pub fn umask(mask: u32) -> u32 {
-    // SAFETY: a number only.
+    // SAFETY: the argument is a number.
     unsafe { libc::umask(mask) }
 }
 
-/// Opens what a path leads to.
+/// Opens the object at a path.
 pub fn open(path: &str, flags: i32, mode: u32) -> Outcome<OwnedFd> {
     let path = text(path)?;
     // SAFETY: the string ends with a zero and lives through the call.
     owned(unsafe { libc::open(path.as_ptr(), flags, mode) })
 }
 
-/// Opens what a path from a directory leads to.
+/// Opens the object at a path relative to a directory.
 pub fn openat(from: &impl AsRawFd, path: &str, flags: i32, mode: u32) -> Outcome<OwnedFd> {
     let path = text(path)?;
-    // SAFETY: as in `open`.
+    // SAFETY: the string ends with a zero and lives through the call.
     owned(unsafe { libc::openat(from.as_raw_fd(), path.as_ptr(), flags, mode) })
 }
 
 fn owned(descriptor: RawFd) -> Outcome<OwnedFd> {
     done(descriptor)?;
-    // SAFETY: the call has just made it, so that nobody else has it.
+    // SAFETY: the descriptor was just created, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Another descriptor of the same open file.
+/// Duplicates a descriptor.
 pub fn dup(file: &impl AsRawFd) -> Outcome<OwnedFd> {
-    // SAFETY: a number only.
+    // SAFETY: the argument is a number.
     owned(unsafe { libc::dup(file.as_raw_fd()) })
 }
 
-/// Closes a descriptor and tells what that brings.
+/// Closes a descriptor and returns the error, if any.
 pub fn close(file: OwnedFd) -> Outcome<()> {
     // SAFETY: the descriptor is owned and given up here.
     done(unsafe { libc::close(std::os::fd::IntoRawFd::into_raw_fd(file)) })
 }
 
-/// `linkat` from the working directory.
+/// Makes a hard link with `linkat` from the working directory.
 pub fn linkat(from: &str, to: &str, flags: i32) -> Outcome<()> {
     let (from, to) = (text(from)?, text(to)?);
     let here = libc::AT_FDCWD;
@@ -151,28 +151,28 @@ pub fn linkat(from: &str, to: &str, flags: i32) -> Outcome<()> {
     done(unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), flags) })
 }
 
-/// `unlinkat` from the working directory.
+/// Removes a name with `unlinkat` from the working directory.
 pub fn unlinkat(path: &str, flags: i32) -> Outcome<()> {
     let path = text(path)?;
     // SAFETY: the string ends with a zero and lives through the call.
     done(unsafe { libc::unlinkat(libc::AT_FDCWD, path.as_ptr(), flags) })
 }
 
-/// `fchmodat` from the working directory.
+/// Changes a mode with `fchmodat` from the working directory.
 pub fn fchmodat(path: &str, mode: u32, flags: i32) -> Outcome<()> {
     let path = text(path)?;
     // SAFETY: the string ends with a zero and lives through the call.
     done(unsafe { libc::fchmodat(libc::AT_FDCWD, path.as_ptr(), mode, flags) })
 }
 
-/// `faccessat` from the working directory.
+/// Checks access with `faccessat` from the working directory.
 pub fn faccessat(path: &str, mode: i32, flags: i32) -> Outcome<()> {
     let path = text(path)?;
     // SAFETY: the string ends with a zero and lives through the call.
     done(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, flags) })
 }
 
-/// Moves a name, with flags.
+/// Renames an object with flags.
 pub fn renameat2(from: &str, to: &str, flags: u32) -> Outcome<()> {
     let (from, to) = (text(from)?, text(to)?);
     let here = libc::AT_FDCWD;
@@ -180,7 +180,7 @@ pub fn renameat2(from: &str, to: &str, flags: u32) -> Outcome<()> {
     done(unsafe { libc::renameat2(here, from.as_ptr(), here, to.as_ptr(), flags) })
 }
 
-/// What a symbolic link says.
+/// Returns the text of a symbolic link.
 pub fn readlink(path: &str, room: usize) -> Outcome<Vec<u8>> {
     let path = text(path)?;
     let mut into = vec![0u8; room];
@@ -190,66 +190,66 @@ pub fn readlink(path: &str, room: usize) -> Outcome<Vec<u8>> {
     Ok(into)
 }
 
-/// What is known of an object.
+/// The attributes of an object.
 pub type Stat = libc::stat;
 
 fn stat_by(call: impl FnOnce(*mut Stat) -> libc::c_int) -> Outcome<Stat> {
     let mut into = std::mem::MaybeUninit::<Stat>::zeroed();
     done(call(into.as_mut_ptr()))?;
-    // SAFETY: zeros are a valid `stat`, and the call has filled it in.
+    // SAFETY: all-zero bytes are a valid `stat`, and the call has filled it in.
     Ok(unsafe { into.assume_init() })
 }
 
-/// Of what a path leads to.
+/// Returns the attributes of the object at a path.
 pub fn stat(path: &str) -> Outcome<Stat> {
     let path = text(path)?;
     // SAFETY: the string and the structure live through the call.
     stat_by(|into| unsafe { libc::stat(path.as_ptr(), into) })
 }
 
-/// Of a symbolic link itself.
+/// Returns the attributes without following a symbolic link.
 pub fn lstat(path: &str) -> Outcome<Stat> {
     let path = text(path)?;
     // SAFETY: the string and the structure live through the call.
     stat_by(|into| unsafe { libc::lstat(path.as_ptr(), into) })
 }
 
-/// Of an open file.
+/// Returns the attributes of an open file.
 pub fn fstat(file: &impl AsRawFd) -> Outcome<Stat> {
     // SAFETY: the structure lives through the call.
     stat_by(|into| unsafe { libc::fstat(file.as_raw_fd(), into) })
 }
 
-/// What is known of a file system.
+/// Returns the attributes of a file system.
 pub fn statvfs(path: &str) -> Outcome<libc::statvfs> {
     let path = text(path)?;
     let mut into = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: the string and the structure live through the call.
     done(unsafe { libc::statvfs(path.as_ptr(), into.as_mut_ptr()) })?;
-    // SAFETY: zeros are a valid `statvfs`, and the call has filled it in.
+    // SAFETY: all-zero bytes are a valid `statvfs`, and the call has filled it in.
     Ok(unsafe { into.assume_init() })
 }
 
-/// Sets times (of access, of modification) of what a path leads to.
+/// Sets the access and modification times of the object at a path.
 pub fn utimensat(path: &str, times: [libc::timespec; 2], flags: i32) -> Outcome<()> {
     let path = text(path)?;
     // SAFETY: the string and the two times live through the call.
     done(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags) })
 }
 
-/// Sets times of an open file.
+/// Sets the access and modification times of an open file.
 pub fn futimens(file: &impl AsRawFd, times: [libc::timespec; 2]) -> Outcome<()> {
     // SAFETY: the two times live through the call.
     done(unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) })
 }
 
-/// Reads where the file stands.
+/// Reads at the file's current offset.
 pub fn read(file: &impl AsRawFd, into: &mut [u8]) -> Outcome<usize> {
     // SAFETY: the slice has room for its length.
     counted(unsafe { libc::read(file.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) })
 }
 
-/// Writes where the file stands.
+/// Writes at the file's current offset.
 pub fn write(file: &impl AsRawFd, data: &[u8]) -> Outcome<usize> {
     // SAFETY: the slice has bytes for its length.
     counted(unsafe { libc::write(file.as_raw_fd(), data.as_ptr().cast(), data.len()) })
@@ -269,14 +269,14 @@ pub fn pwrite(file: &impl AsRawFd, data: &[u8], offset: i64) -> Outcome<usize> {
     counted(unsafe { libc::pwrite(file.as_raw_fd(), start, length, offset) })
 }
 
-/// Moves where the file stands.
+/// Moves the file's current offset.
 pub fn lseek(file: &impl AsRawFd, offset: i64, from: i32) -> Outcome<i64> {
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers.
     let at = unsafe { libc::lseek(file.as_raw_fd(), offset, from) };
     if at < 0 { Err(errno()) } else { Ok(at) }
 }
 
-/// Copies from one open file to another, at the offsets given, which are moved.
+/// Copies between open files at the given offsets, which are advanced.
 pub fn copy_file_range(
     (from, from_offset): (&impl AsRawFd, &mut i64),
     (to, to_offset): (&impl AsRawFd, &mut i64),
@@ -287,15 +287,15 @@ pub fn copy_file_range(
     counted(unsafe { libc::copy_file_range(from, from_offset, to, to_offset, length, 0) })
 }
 
-/// A lock of a range: set, asked for, or waited for (`F_SETLK`, `F_GETLK`, `F_OFD_SETLK` ...).
+/// Sets, tests or waits for a lock of a range (`F_SETLK`, `F_GETLK`, `F_OFD_SETLK` ...).
 pub fn lock(file: &impl AsRawFd, command: i32, lock: &mut libc::flock) -> Outcome<()> {
     // SAFETY: the structure lives through the call, and these commands take a pointer to one.
     done(unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) })
 }
 
-/// `fcntl` with a number.
+/// Calls `fcntl` with a number.
 pub fn fcntl(file: &impl AsRawFd, command: i32, argument: i32) -> Outcome<i32> {
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers.
     let brought = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
     done(brought).map(|()| brought)
 }
@@ -316,8 +316,8 @@ pub fn fsetxattr(file: &impl AsRawFd, name: &str, value: &[u8], flags: i32) -> O
     done(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), start, length, flags) })
 }
 
-/// An extended attribute, if it is no longer than `room`; with no room, so many zeros as it is
-/// long.
+/// Returns an extended attribute that is not longer than `room`. If `room` is 0, returns as many
+/// zeros as the attribute has bytes.
 pub fn getxattr(path: &str, name: &str, room: usize) -> Outcome<Vec<u8>> {
     let (path, name) = (text(path)?, text(name)?);
     filled(room, |start, room| {
@@ -326,7 +326,7 @@ pub fn getxattr(path: &str, name: &str, room: usize) -> Outcome<Vec<u8>> {
     })
 }
 
-/// The same of an open file.
+/// Returns an extended attribute of an open file, like [`getxattr`].
 pub fn fgetxattr(file: &impl AsRawFd, name: &str, room: usize) -> Outcome<Vec<u8>> {
     let name = text(name)?;
     filled(room, |start, room| {
@@ -335,7 +335,7 @@ pub fn fgetxattr(file: &impl AsRawFd, name: &str, room: usize) -> Outcome<Vec<u8
     })
 }
 
-/// The names of extended attributes, each with a zero behind it.
+/// Returns the names of extended attributes, each followed by a zero.
 pub fn listxattr(path: &str, room: usize) -> Outcome<Vec<u8>> {
     let path = text(path)?;
     filled(room, |start, room| {
@@ -351,9 +351,9 @@ fn filled(room: usize, call: impl FnOnce(*mut u8, usize) -> libc::ssize_t) -> Ou
     Ok(into)
 }
 
-/// Becomes somebody else for good.
+/// Changes the user of this process permanently.
 pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Outcome<()> {
-    // SAFETY: the slice has so many groups; the rest are numbers.
+    // SAFETY: the slice has this many groups; the other arguments are numbers.
     unsafe {
         done(libc::setgroups(groups.len(), groups.as_ptr()))?;
         done(libc::setresgid(gid, gid, gid))?;
@@ -361,18 +361,18 @@ pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Outcome<()> {
     }
 }
 
-/// Who runs this.
+/// Returns the effective user id.
 pub fn effective_user() -> u32 {
-    // SAFETY: takes nothing.
+    // SAFETY: the call takes no arguments.
     unsafe { libc::geteuid() }
 }
 
-/// A directory that is being read.
+/// A directory stream.
 #[derive(Debug)]
 pub struct Directory(std::ptr::NonNull<libc::DIR>);
 
 impl Directory {
-    /// Opens a directory.
+    /// Opens a directory for reading its entries.
     pub fn open(path: &str) -> Outcome<Self> {
         let path = text(path)?;
         // SAFETY: the string lives through the call.
@@ -380,10 +380,10 @@ impl Directory {
         std::ptr::NonNull::new(opened).map(Self).ok_or_else(errno)
     }
 
-    /// The next name with its kind (`DT_DIR` ...); `None` at the end.
+    /// Returns the next name with its type (`DT_DIR` ...); `None` at the end.
     pub fn next_entry(&mut self) -> Outcome<Option<(String, u8)>> {
-        // SAFETY: the stream is open, and nobody else has it; the entry is read before the next
-        // call; `errno` of this thread may be written.
+        // SAFETY: the stream is open and owned; the entry is read before the next call; this
+        // thread's `errno` may be written.
         unsafe {
             *libc::__errno_location() = 0;
             let entry = libc::readdir(self.0.as_ptr());
@@ -395,19 +395,19 @@ impl Directory {
         }
     }
 
-    /// Where it stands.
+    /// Returns the current position.
     pub fn tell(&mut self) -> i64 {
         // SAFETY: the stream is open.
         unsafe { telldir(self.0.as_ptr()) }
     }
 
-    /// Goes back to where it stood.
+    /// Moves to a position that `tell` returned.
     pub fn seek(&mut self, position: i64) {
         // SAFETY: the stream is open.
         unsafe { seekdir(self.0.as_ptr(), position) }
     }
 
-    /// Begins again.
+    /// Returns to the beginning.
     pub fn rewind(&mut self) {
         // SAFETY: the stream is open.
         unsafe { libc::rewinddir(self.0.as_ptr()) }
@@ -416,20 +416,20 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // SAFETY: the stream is open, and this is its end.
+        // SAFETY: the stream is open and not used afterwards.
         unsafe { libc::closedir(self.0.as_ptr()) };
     }
 }
 
-// The `libc` crate does not have these for every system.
+// The `libc` crate does not define these for every system.
 unsafe extern "C" {
     fn telldir(stream: *mut libc::DIR) -> libc::c_long;
     fn seekdir(stream: *mut libc::DIR, position: libc::c_long);
 }
 
-/// A part of a file in memory.
+/// A mapping of part of a file.
 ///
-/// What is mapped may change under it at any time, so that bytes are copied, never borrowed.
+/// The mapped memory may change at any time, so bytes are copied and never borrowed.
 #[derive(Debug)]
 pub struct Map {
     start: *mut u8,
@@ -437,7 +437,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Maps a file from `offset`, which is a multiple of a page.
+    /// Maps a file from `offset`, which must be a multiple of the page size.
     pub fn new(
         file: &impl AsRawFd,
         (offset, length): (i64, usize),
@@ -445,7 +445,7 @@ impl Map {
         flags: i32,
     ) -> Outcome<Self> {
         let nowhere = std::ptr::null_mut();
-        // SAFETY: the kernel chooses the place, so that nothing else is mapped over.
+        // SAFETY: the kernel chooses the address, so no other mapping is replaced.
         let start =
             unsafe { libc::mmap(nowhere, length, protection, flags, file.as_raw_fd(), offset) };
         if start == libc::MAP_FAILED {
@@ -454,35 +454,35 @@ impl Map {
         Ok(Self { start: start.cast(), length })
     }
 
-    /// Copies bytes out of the map; the file must be that long.
+    /// Copies bytes out of the mapping. The file must be long enough.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.length, "behind the map");
-        // SAFETY: within the map; others may write it meanwhile, as they may any file that is
-        // read.
+        // SAFETY: the range is within the mapping. Other processes may write it meanwhile, as with
+        // any file.
         unsafe {
             std::ptr::copy_nonoverlapping(self.start.add(offset), into.as_mut_ptr(), into.len());
         }
     }
 
-    /// Copies bytes into the map; the file must be that long.
+    /// Copies bytes into the mapping. The file must be long enough.
     pub fn write(&self, offset: usize, data: &[u8]) {
         assert!(offset + data.len() <= self.length, "behind the map");
-        // SAFETY: within the map, which nobody borrows.
+        // SAFETY: the range is within the mapping, of which no borrows exist.
         unsafe {
             std::ptr::copy_nonoverlapping(data.as_ptr(), self.start.add(offset), data.len());
         }
     }
 
-    /// Hands what was changed to the file.
+    /// Writes changes in the mapping to the file.
     pub fn sync(&self) -> Outcome<()> {
-        // SAFETY: the whole map.
+        // SAFETY: the range is the whole mapping.
         done(unsafe { libc::msync(self.start.cast(), self.length, libc::MS_SYNC) })
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the whole map, which nobody borrows.
+        // SAFETY: the range is the whole mapping, of which no borrows exist.
         unsafe { libc::munmap(self.start.cast(), self.length) };
     }
 }

@@ -1,19 +1,19 @@
-//! The table of cases: its text, read.
+//! Parses the tables of cases.
 //!
-//! Invariant: a case that is read is complete. What it loops over is written out, and every call
-//! it makes is one that there is; a table with a slip of the pen is refused as a whole.
+//! Invariant: a parsed case is complete. Its loops are expanded, and every call in it exists. A
+//! table with an error is refused as a whole.
 //!
 //! ```text
-//! set kinds = file | dir              a list, for `for`
-//! case changes the mode               a case, until the next one
-//!   needs root                        what it cannot do without
-//!   for kind in $kinds                once for each
-//!   let path = n0/n1                  {path} stands for it
-//!   ok make {kind} n0                 what is expected, and a call
-//!   =0644 stat n0 mode                the call succeeds and brings this
+//! set kinds = file | dir              a list for `for`
+//! case changes the mode               a case, up to the next one
+//!   needs root                        a required feature
+//!   for kind in $kinds                repeat for each
+//!   let path = n0/n1                  define {path}
+//!   ok make {kind} n0                 the expected result, and a call
+//!   =0644 stat n0 mode                the call succeeds with this value
 //!   EPERM|EACCES as 1000 chmod n0 0   by another user (UID[:GID[+GROUP...]][/PROCESS])
-//!   start as root/2 setlkw f w 0 0    a call that may wait
-//!   ok finish as root/2               and what it has brought
+//!   start as root/2 setlkw f w 0 0    starts a call that may block
+//!   ok finish as root/2               waits for its result
 //! ```
 
 use std::collections::BTreeMap;
@@ -23,51 +23,51 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::names;
 use crate::perform;
 
-/// One thing that a file system is asked, from an empty directory on.
+/// One case, which starts in an empty directory.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Group, what is tested, and what the loops stand at: `chmod/changes the mode [file]`.
+    /// The group, the title, and the loop values: `chmod/changes the mode [file]`.
     pub name: String,
-    /// What it cannot do without: `root`, `xattr` ...
+    /// The required features: `root`, `xattr` ...
     pub needs: Vec<String>,
-    /// What is done, in this order.
+    /// The steps in order.
     pub steps: Vec<Step>,
 }
 
-/// One call and what is expected of it.
+/// One call with its expected results.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The line of its table.
+    /// The line in its table.
     pub line: usize,
-    /// Any of these.
+    /// The accepted results.
     pub expected: Vec<Expected>,
-    /// Who calls; another process for each that is different.
+    /// The actor that makes the call. Each actor is a process of its own.
     pub actor: String,
     /// The call and its arguments.
     pub words: Vec<String>,
-    /// What is waited for.
+    /// Which part of the call this step is.
     pub mode: Mode,
 }
 
-/// Whether a call is begun, ended, or both.
+/// Which part of a call a step executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Both.
+    /// The whole call.
     Call,
-    /// Begun; others go on meanwhile.
+    /// The start. Other steps run before it ends.
     Start,
-    /// The end of what was begun.
+    /// The end of a call that was started before.
     Finish,
 }
 
-/// What a call may bring.
+/// An accepted result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Success, whatever it brings.
+    /// Success with any value.
     Success,
-    /// Success that brings this.
+    /// Success with this value.
     Value(String),
-    /// A failure of this name.
+    /// A failure with this error name.
     Error(String),
 }
 
@@ -81,7 +81,7 @@ impl std::fmt::Display for Expected {
     }
 }
 
-/// Reads one table, whose group has a name.
+/// Parses the table of a group.
 pub fn read(group: &str, text: &str) -> Result<Vec<Case>> {
     let mut reader = Reader { group, ..Reader::default() };
     for (index, line) in text.lines().enumerate() {
@@ -108,7 +108,7 @@ struct Reader<'t> {
     open: Option<Draft>,
 }
 
-/// A case that is being read.
+/// A case that is being parsed.
 struct Draft {
     name: String,
     needs: Vec<String>,
@@ -156,7 +156,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `A | B | $set`.
+    /// Parses alternatives: `A | B | $set`.
     fn values(&self, text: &str) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for value in text.split(" | ").map(str::trim) {
@@ -197,7 +197,7 @@ impl Draft {
             let at: Vec<_> = stand.iter().map(|(_, value)| value.as_str()).collect();
             name += &format!(" [{}]", at.join("; "));
         }
-        // The loops' values may have variables in them, too.
+        // The values of loops may contain variables, too.
         stand.extend(self.lets.iter().cloned());
         let mut needs = self.needs.clone();
         let mut steps = Vec::new();
@@ -220,7 +220,7 @@ impl Draft {
     }
 }
 
-/// What only the superuser can do.
+/// Returns the feature that a step needs, if only the superuser can execute it.
 fn needed(step: &Step) -> Option<&'static str> {
     let call = step.words.first().map(String::as_str);
     let makes_device = call == Some("make") && ["block", "char"].contains(&&step.words[1][..]);
@@ -267,7 +267,8 @@ fn expected(text: &str) -> Result<Expected> {
     })
 }
 
-/// `@name255` is a name of 255 bytes, `@path4095/x` a path of 4095 that leads to x.
+/// Expands `@name255` to a name of 255 bytes, and `@path4095/x` to a path of 4095 bytes that leads
+/// to x.
 fn long_names(word: &str) -> String {
     if let Some(rest) = word.strip_prefix("@path") {
         let (length, name) = rest.split_once('/').unwrap_or((rest, "x"));
@@ -282,7 +283,7 @@ fn long_names(word: &str) -> String {
     format!("{before}{}{}", "n".repeat(length), &rest[digits..])
 }
 
-/// So many bytes that lead nowhere else.
+/// Returns a relative path of this length that leads to the current directory.
 fn slashes(length: usize) -> String {
     let mut path = "./".repeat(length / 2);
     if length % 2 == 1 {

@@ -1,7 +1,7 @@
-//! Random calls on one tree by many processes at once.
+//! Makes random calls on one tree with many processes concurrently.
 //!
-//! Invariant: nobody knows what a call comes to, but it comes to something that POSIX allows; and
-//! when all have ended, names, links and records agree with each other.
+//! Invariant: the result of a call is not predictable, but it must be one that POSIX allows. After
+//! all processes have ended, names, link counts and records must be consistent.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::raw::{self, Errno};
 use crate::stress::{Limits, names_in};
 
-/// What one process of many does.
+/// One process of a concurrent run.
 #[derive(Debug)]
 pub struct Racer {
     root: String,
@@ -23,12 +23,13 @@ pub struct Racer {
 }
 
 impl Racer {
-    /// The process of this number, in a directory that all share.
+    /// Makes the process with this number, which works in the shared directory.
     pub fn new(root: &str, index: usize, seed: u64) -> Self {
         Self { root: root.into(), index, random: Random::new(seed), appended: 0 }
     }
 
-    /// Runs to the end; how many calls, or what came that must not.
+    /// Runs until a limit is reached. Returns the number of calls, or an error for a forbidden
+    /// result.
     pub fn run(&mut self, limits: Limits) -> Result<u64> {
         let begun = Instant::now();
         let mut calls = 0;
@@ -77,7 +78,7 @@ impl Racer {
             7 => raw::lstat(path).map(|_| ()),
             10 => raw::truncate(path, 512 * self.random.below(40) as i64),
             11 => self.read(path),
-            // Renames put directories into each other; without this the tree grows ever deeper.
+            // Renames nest directories. Without removals, the tree would become ever deeper.
             12 if self.random.below(16) == 0 => remove_whole(path),
             _ => self.write(path),
         }
@@ -102,14 +103,14 @@ impl Racer {
             Ok(_) => names_in(path),
             Err(errno) => return self.allow(8, path, Err(errno)),
         };
-        // It may be gone by now; what comes twice came twice.
+        // The directory may have been removed. But a duplicate name is an error.
         match names {
             Err(error) if error.to_string().contains("twice") => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// A record of its own place in a file, all of one byte.
+    /// Writes a record at this process's own place in a file, all of one byte.
     fn write(&mut self, path: &str) -> Result<(), Errno> {
         let file = raw::open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_NOFOLLOW, 0o644)?;
         let record = vec![b'a' + self.index as u8 % 26; RECORD_BYTES];
@@ -123,7 +124,7 @@ impl Racer {
         raw::pread(&file, &mut [0; 4 * RECORD_BYTES], 0).map(|_| ())
     }
 
-    /// A line of its own at the end of the log of all.
+    /// Appends a line of this process to the shared log.
     fn append(&mut self) -> Result<()> {
         let line = format!("{}:{}:{}\n", self.index, self.appended, "x".repeat(self.index));
         let path = format!("{}/log", self.root);
@@ -136,12 +137,12 @@ impl Racer {
     }
 }
 
-/// Removes a directory with what is in it, while others make more.
+/// Removes a directory with its contents while other processes add to it.
 fn remove_whole(path: &str) -> Result<(), Errno> {
     std::fs::remove_dir_all(path).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Looks at what all have left, when nobody works any more.
+/// Checks the tree after all processes have ended.
 pub fn check(root: &str, processes: usize) -> Result<()> {
     let mut next = vec![0u64; processes];
     let log = std::fs::read_to_string(format!("{root}/log")).unwrap_or_default();
@@ -166,7 +167,8 @@ pub fn check(root: &str, processes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Names found and links told of each object that is no directory, with one of its names.
+/// For each object that is not a directory: the number of names found, the link count reported, and
+/// one of the names.
 type Links = BTreeMap<u64, (u64, u64, String)>;
 
 fn check_directory(path: &str, links: &mut Links) -> Result<()> {
@@ -189,7 +191,7 @@ fn check_directory(path: &str, links: &mut Links) -> Result<()> {
         links.entry(stat.st_ino).or_insert((0, stat.st_nlink, path)).0 += 1;
     }
     let told = raw::lstat(path).map_or(0, |stat| stat.st_nlink);
-    // Some file systems do not count.
+    // Some file systems do not count links of directories.
     ensure!(told == directories + 2 || told == 1, "{path}: {told} links, {directories} in it");
     Ok(())
 }
@@ -205,7 +207,7 @@ fn check_records(path: &str, size: i64) -> Result<()> {
     Ok(())
 }
 
-/// What may come of a call while others change everything.
+/// The errors that a call may return while other processes change the tree.
 const ALLOWED: &[Errno] = &[
     libc::ENOENT,
     libc::EEXIST,
@@ -216,8 +218,8 @@ const ALLOWED: &[Errno] = &[
     libc::ELOOP,
     libc::EPERM,
 ];
-/// A file system of a server may say ESTALE of what is gone since a path was walked. The kernel
-/// walks once more, and may find it outdated again; a program does as well. Not for ever, though.
+/// A network file system may return ESTALE for a path that changed while it was resolved. The
+/// kernel retries once and may fail again, and so does a program. The number of retries is limited.
 const RETRIES_MAX: u32 = 4;
-/// Bytes of a record.
+/// The size of a record in bytes.
 const RECORD_BYTES: usize = 512;

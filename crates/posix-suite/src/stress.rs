@@ -1,7 +1,7 @@
-//! Random calls on a tree of one's own, in the manner of fsstress, compared with a model.
+//! Makes random calls on a private tree, like fsstress, and compares it with a model.
 //!
-//! Invariant: the tree belongs to one process, so that each call has one outcome, which the model
-//! ([`crate::tree`]) knows; and the whole is compared now and then.
+//! Invariant: the tree belongs to one process, so each call has exactly one possible result, which
+//! the model ([`crate::tree`]) predicts. The whole tree is compared regularly.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::raw::{self, Directory, Errno};
 use crate::tree::{Kind, NodeId, Tree};
 
-/// What is done, and how often.
+/// The calls and their relative frequencies.
 const CALLS: &[(Call, usize)] = &[
     (Call::Create, 12),
     (Call::MakeDirectory, 7),
@@ -56,12 +56,12 @@ enum Call {
     Sync,
 }
 
-/// How long it runs.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Calls at most.
+    /// The maximum number of calls.
     pub calls: u64,
-    /// Until when.
+    /// The maximum duration.
     pub time: Option<Duration>,
 }
 
@@ -71,7 +71,7 @@ pub struct Stress {
     root: String,
     random: Random,
     tree: Tree,
-    /// Files that are open, with names or without.
+    /// The open files, with or without names.
     open: Vec<(NodeId, OwnedFd)>,
     log: VecDeque<String>,
     calls: u64,
@@ -79,7 +79,7 @@ pub struct Stress {
 }
 
 impl Stress {
-    /// In a directory that is empty.
+    /// Starts with an empty directory.
     pub fn new(root: &str, seed: u64) -> Self {
         Self {
             root: root.into(),
@@ -92,7 +92,8 @@ impl Stress {
         }
     }
 
-    /// Runs to the end; how many calls, or the difference and what led to it.
+    /// Runs until a limit is reached. Returns the number of calls, or an error with the difference
+    /// and the calls before it.
     pub fn run(&mut self, limits: Limits) -> Result<u64> {
         let begun = Instant::now();
         while self.calls < limits.calls && limits.time.is_none_or(|time| begun.elapsed() < time) {
@@ -117,10 +118,10 @@ impl Stress {
 
     fn place(&mut self) -> (String, String) {
         let mut directories = self.tree.directories();
-        // Paths have an end.
+        // Paths have a maximum length.
         directories.retain(|path| path.len() < DEEP);
         let directory = self.random.one_of(&directories).clone();
-        // Few names, so that they meet.
+        // Use few names, so that they collide.
         let name = match self.random.below(20) {
             0 => format!("{}-{}", "long".repeat(50), self.random.below(3)),
             _ => format!("n{}", self.random.below(9)),
@@ -210,7 +211,7 @@ impl Stress {
 
     fn data(&mut self, call: Call, place: (&str, &str)) -> Result<()> {
         let (id, file) = if !self.open.is_empty() && self.random.below(3) == 0 {
-            // By what is open, which need not have a name any more.
+            // Use an open file, which may have no name any more.
             let index = self.random.below(self.open.len());
             self.also(&format!(" (open {index})"));
             let (id, file) = &self.open[index];
@@ -300,7 +301,7 @@ impl Stress {
                 (found, stat) => agree(found.map(|_| ()), stat.map(|_| ())),
             },
             _ => {
-                // Links have modes that nobody can change.
+                // The mode of a symbolic link cannot be changed.
                 let is_link =
                     found.is_ok_and(|id| matches!(self.tree.node(id).kind, Kind::Link(_)));
                 if is_link {
@@ -386,7 +387,7 @@ impl Stress {
         raw::fsync(&self.open[index].1).map_err(failure)
     }
 
-    /// Compares everything.
+    /// Compares the whole tree and all open files.
     fn compare(&mut self) -> Result<()> {
         let open = &self.open;
         self.tree.forget_lost(|id| open.iter().any(|(kept, _)| *kept == id));
@@ -449,7 +450,7 @@ fn agree<T: PartialEq>(expected: Result<T, Errno>, got: Result<T, Errno>) -> Res
     Ok(())
 }
 
-/// The names in a directory, each of which must come once.
+/// Returns the names in a directory. Fails if a name appears twice.
 pub(crate) fn names_in(path: &str) -> Result<BTreeSet<String>> {
     let mut directory = Directory::open(path).map_err(failure)?;
     let mut names = BTreeSet::new();
@@ -460,19 +461,19 @@ pub(crate) fn names_in(path: &str) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Calls between two comparisons of everything.
+/// The number of calls between two full comparisons.
 const CALLS_BETWEEN_COMPARISONS: u64 = 1000;
-/// Where nothing more is made.
+/// The path length from which on nothing is created.
 const DEEP: usize = 500;
-/// Directories, from which on they are removed rather than made.
+/// The number of directories from which on they are removed instead of created.
 const DIRECTORIES_MAX: usize = 60;
-/// Files that are kept open.
+/// The maximum number of open files.
 const OPEN_MAX: usize = 6;
-/// Calls that are remembered.
+/// The maximum number of calls in the log.
 const LOG_MAX: usize = 60;
-/// Where writes begin and truncations end.
+/// The maximum offset of a write and length of a truncation.
 const FILE_BYTES_MAX: usize = 60_000;
-/// Most bytes of one write.
+/// The maximum number of bytes per write.
 const WRITE_BYTES_MAX: usize = 20_000;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Cases run, and what they show.
+//! Runs cases and reports their results.
 //!
-//! Invariant: each case has an empty directory of its own, and leaves nothing behind.
+//! Invariant: each case has an empty directory of its own and leaves nothing behind.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -13,21 +13,22 @@ use crate::raw;
 use crate::script::{Case, Expected, Mode, Step};
 use crate::worker::Workers;
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As expected.
+    /// All steps had an expected result.
     Passed,
-    /// Otherwise; says where and how.
+    /// A step had an unexpected result; the text says where and which.
     Failed(String),
-    /// It could not be run here; says why.
+    /// The case cannot run here; the text says why.
     Skipped(String),
 }
 
-/// Cases that are known to differ, with why, from a file's lines: NAME, two blanks, why.
+/// Reads the cases that are known to differ from a file. Each line has the name, two spaces and the
+/// reason.
 ///
 /// # Errors
-/// The file cannot be read, or a line has no two blanks.
+/// If the file cannot be read, or a line contains no two consecutive spaces.
 pub fn known(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -39,20 +40,20 @@ pub fn known(path: &Path) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-/// Where cases run.
+/// The environment in which cases run.
 #[derive(Debug)]
 pub struct Suite {
-    /// The program that is run again as other users.
+    /// The program to run again as other users.
     program: PathBuf,
-    /// Where directories of cases are made.
+    /// Where the directories of cases are made.
     directory: PathBuf,
-    /// What there is not, with why.
+    /// The missing features, with the reasons.
     lacks: BTreeMap<&'static str, String>,
     count: u64,
 }
 
 impl Suite {
-    /// Looks at what can be done in a directory.
+    /// Finds out which features a directory supports.
     pub fn new(program: &Path, directory: &Path) -> Result<Self> {
         let directory = std::fs::canonicalize(directory)
             .with_context(|| format!("{} is no directory", directory.display()))?;
@@ -69,12 +70,12 @@ impl Suite {
         Ok(suite)
     }
 
-    /// What the file system lacks, with why.
+    /// Returns the features that the file system lacks, with the reasons.
     pub fn lacks(&self) -> &BTreeMap<&'static str, String> {
         &self.lacks
     }
 
-    /// Tries calls in a directory of their own; brings the error of the first that fails.
+    /// Tries calls in a new directory. Returns the error of the first that fails.
     fn probe(&mut self, calls: &[&str]) -> Result<Option<String>> {
         let place = Place::new(&self.directory, "probe")?;
         let mut performer = Performer::default();
@@ -124,7 +125,7 @@ impl Suite {
     }
 }
 
-/// What there may not be, and how that is seen.
+/// The features that may be missing, with the calls that detect them.
 const PROBES: &[(&str, &[&str])] = &[
     ("xattr", &["create %f 0644", "setxattr %f user.a b"]),
     ("exchange", &["create %a 0644", "create %b 0644", "renameat2 %a %b exchange"]),
@@ -141,7 +142,7 @@ const PROBES: &[(&str, &[&str])] = &[
     ("device", &["make char %f"]),
 ];
 
-/// What is different, if anything is.
+/// Runs a step. Returns the difference, if there is one.
 fn run_step(workers: &mut Workers<'_>, step: &Step) -> Option<String> {
     let words = step.words.join(" ");
     let words = if words.len() > 120 { format!("{}...", &words[..120]) } else { words };
@@ -183,7 +184,7 @@ fn run_step(workers: &mut Workers<'_>, step: &Step) -> Option<String> {
     Some(format!("{}: expected {}, got {got}", said(), expected.join(" or ")))
 }
 
-/// A directory that goes with all that is in it.
+/// A directory that is removed with its contents.
 struct Place(PathBuf);
 
 impl Place {
@@ -197,7 +198,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Whoever is not root needs rights in what was closed.
+        // A user other than root needs permissions to remove protected directories.
         if std::fs::remove_dir_all(&self.0).is_err() {
             open_up(&self.0);
             let _ = std::fs::remove_dir_all(&self.0);

@@ -1,4 +1,4 @@
-//! The tables, one for each group.
+//! The tables of cases, one per group.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ tables! {
     "unlink" "utimens" "xattr"
 }
 
-/// Every case, in the order of the groups.
+/// Returns all cases in the order of the groups.
 pub fn all() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (group, text) in TABLES {
@@ -26,7 +26,7 @@ pub fn all() -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The names of the groups.
+/// Returns the names of the groups.
 pub fn groups() -> impl Iterator<Item = &'static str> {
     TABLES.iter().map(|(group, _)| *group)
 }

@@ -1,47 +1,47 @@
-//! What a tree of directories must be: a model of names and objects in memory.
+//! A model of a directory tree: names and objects in memory.
 //!
-//! Invariant: each call here does what the same call of POSIX does to a tree that nobody else
-//! touches, or fails with the same error.
+//! Invariant: each method has the same effect or error as the POSIX call of the same name on a tree
+//! that no other process changes.
 
 use std::collections::BTreeMap;
 
 use crate::raw::Errno;
 
-/// Names an object of the model.
+/// Identifies an object of the model.
 pub type NodeId = usize;
 
-/// What an object is.
+/// The type of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// With what is in it.
+    /// A regular file with its contents.
     File(Vec<u8>),
-    /// With the names in it.
+    /// A directory with its entries.
     Directory(BTreeMap<String, NodeId>),
-    /// With its text.
+    /// A symbolic link with its text.
     Link(String),
 }
 
-/// An object.
+/// An object of the model.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// The type and contents.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
-    /// Names that lead to it.
+    /// The number of names.
     pub links: u64,
-    /// Extended attributes.
+    /// The extended attributes.
     pub attributes: BTreeMap<String, Vec<u8>>,
 }
 
-/// A tree.
+/// The whole tree.
 #[derive(Debug)]
 pub struct Tree {
     nodes: BTreeMap<NodeId, Node>,
     next: NodeId,
 }
 
-/// Where a name is: its directory, and the name in it.
+/// A name: the path of its directory, and the name in it.
 pub type Place<'p> = (&'p str, &'p str);
 
 impl Default for Tree {
@@ -56,7 +56,7 @@ impl Node {
         Self { kind, mode, links: 1, attributes: BTreeMap::new() }
     }
 
-    /// What is in a file; nothing for others.
+    /// Returns the contents of a file; `None` for other objects.
     pub fn data(&mut self) -> Option<&mut Vec<u8>> {
         match &mut self.kind {
             Kind::File(data) => Some(data),
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// The names in a directory; none for others.
+    /// Returns the entries of a directory; `None` for other objects.
     pub fn names(&self) -> Option<&BTreeMap<String, NodeId>> {
         match &self.kind {
             Kind::Directory(names) => Some(names),
@@ -78,12 +78,12 @@ impl Node {
 }
 
 impl Tree {
-    /// An object; it is there as long as a name or an open file has it.
+    /// Returns an object, which exists as long as a name or an open file refers to it.
     pub fn node(&mut self, id: NodeId) -> &mut Node {
         self.nodes.get_mut(&id).expect("an object is there as long as somebody has it")
     }
 
-    /// Every directory, by its path from the root, which is empty.
+    /// Returns the paths of all directories, relative to the root. The path of the root is empty.
     pub fn directories(&self) -> Vec<String> {
         let mut found = vec![String::new()];
         let mut index = 0;
@@ -106,14 +106,14 @@ impl Tree {
             .try_fold(ROOT, |at, part| self.nodes.get(&at)?.names()?.get(part).copied())
     }
 
-    /// What a name leads to.
+    /// Returns the object with a name.
     pub fn find(&self, (directory, name): Place<'_>) -> Result<NodeId, Errno> {
         let directory = self.walk(directory).ok_or(libc::ENOENT)?;
         let names = self.nodes[&directory].names().ok_or(libc::ENOTDIR)?;
         names.get(name).copied().ok_or(libc::ENOENT)
     }
 
-    /// What a path leads to.
+    /// Returns the object at a path.
     pub fn at(&self, path: &str) -> Option<NodeId> {
         self.walk(path)
     }
@@ -138,7 +138,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// Makes another name.
+    /// Makes a hard link.
     pub fn link(&mut self, from: Place<'_>, to: Place<'_>) -> Result<(), Errno> {
         let id = self.find(from)?;
         if self.find(to).is_ok() {
@@ -175,12 +175,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Forgets objects without a name that nobody keeps.
+    /// Removes objects without a name, except those that are kept.
     pub fn forget_lost(&mut self, is_kept: impl Fn(NodeId) -> bool) {
         self.nodes.retain(|id, node| node.links > 0 || is_kept(*id));
     }
 
-    /// Moves a name.
+    /// Renames an object.
     pub fn rename(&mut self, from: Place<'_>, to: Place<'_>) -> Result<(), Errno> {
         let path = |(directory, name): Place<'_>| format!("{directory}/{name}");
         let is_within = |inner: &str, outer: &str| {

@@ -1,7 +1,7 @@
-//! Processes that make calls in somebody's name.
+//! Processes that make calls as other users.
 //!
-//! Invariant: one process for each actor of a case, which is a new run of this very program and
-//! has become that user for good before its first call; it ends with the case.
+//! Invariant: each actor of a case has one process, which is a new run of this program. It changes
+//! to the actor's user permanently before its first call, and ends with the case.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,10 +16,10 @@ use crate::names;
 use crate::perform::{Failure, Performer};
 use crate::raw;
 
-/// The first argument of a program that is a worker.
+/// The first argument of a worker process.
 pub const ARGUMENT: &str = "--worker";
 
-/// Whom an actor is: UID[:GID[+GROUP...]][/PROCESS], or root.
+/// The user of an actor: UID[:GID[+GROUP...]][/PROCESS], or root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     uid: u32,
@@ -40,7 +40,7 @@ impl Identity {
     }
 }
 
-/// The processes of one case.
+/// The worker processes of one case.
 #[derive(Debug)]
 pub struct Workers<'c> {
     program: &'c Path,
@@ -56,12 +56,12 @@ struct Worker {
 }
 
 impl<'c> Workers<'c> {
-    /// Processes of this program that work in a directory.
+    /// Makes workers that run this program in a directory.
     pub fn new(program: &'c Path, directory: &'c Path) -> Self {
         Self { program, directory, running: BTreeMap::new() }
     }
 
-    /// Begins a call.
+    /// Starts a call.
     pub fn start(&mut self, actor: &str, words: &[String]) -> Result<()> {
         if !self.running.contains_key(actor) {
             let worker = Worker::new(self.program, self.directory, actor)?;
@@ -71,7 +71,7 @@ impl<'c> Workers<'c> {
         writeln!(worker.calls, "{}", words.join(" ")).context("to a worker")
     }
 
-    /// What a call has brought: `ok VALUE` or `error NAME`.
+    /// Returns the result of a call: `ok VALUE` or `error NAME`.
     pub fn finish(&mut self, actor: &str) -> Result<String> {
         let worker = self.running.get_mut(actor).context("nothing was begun")?;
         match worker.answers.recv_timeout(PATIENCE) {
@@ -118,7 +118,7 @@ impl Drop for Worker {
     }
 }
 
-/// The whole life of a worker: calls come by lines, and so do answers.
+/// Runs a worker: reads one call per line and writes its result.
 pub fn serve(actor: &str) -> Result<()> {
     raw::umask(0);
     if let Some(identity) = Identity::of(actor)? {
@@ -141,7 +141,7 @@ pub fn serve(actor: &str) -> Result<()> {
     Ok(())
 }
 
-/// A call that takes longer never ends.
+/// A call that takes longer counts as never ending.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `posix-fsx FILE`: random calls on a file, compared with a model in memory.
+//! `posix-fsx FILE`: makes random calls on a file and compares it with a model in memory.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use clap::Parser;
 use dafs_posix_suite::fsx::{Fsx, Limits};
 
-/// Makes random calls on a file, and compares what it holds with what it must; exits with 1 upon
-/// a difference.
+/// Makes random calls on a file and compares its contents with the expected contents. Exits with 1
+/// if they differ.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The file; made, or emptied, and removed when there was no difference.
+    /// The file. It is created or truncated, and removed if there was no difference.
     file: String,
-    /// Seconds to go on.
+    /// Seconds to run.
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Calls at most. Default: a million, or what the time allows.
+    /// Maximum number of calls. Default: a million, or as many as the time allows.
     #[arg(long, value_name = "N")]
     ops: Option<u64>,
-    /// The same seed makes the same calls.
+    /// Seed. The same seed makes the same calls.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// The longest the file gets, in bytes.
+    /// The maximum length of the file in bytes.
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     length: usize,
 }

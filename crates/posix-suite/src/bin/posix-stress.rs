@@ -1,4 +1,4 @@
-//! `posix-stress DIR`: many processes make random calls on trees.
+//! `posix-stress DIR`: makes random calls on trees with many processes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,22 +8,23 @@ use clap::Parser;
 use dafs_posix_suite::many::{self, Plan};
 use dafs_posix_suite::stress::Limits;
 
-/// Has processes make random calls, each on a tree of its own, which is compared with a model, and
-/// others on one that they share; exits with 1 upon a difference, and leaves the trees there.
+/// Starts processes that make random calls, each on a tree of its own, which is compared with a
+/// model, and as many processes that share one tree. Exits with 1 if there is a difference, and
+/// then keeps the trees.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A directory; what is made in it is removed when there was no difference.
+    /// A directory. Everything made in it is removed if there was no difference.
     directory: String,
-    /// Processes with trees of their own; as many share one.
+    /// Number of processes with trees of their own. As many share one tree.
     #[arg(long, value_name = "N", default_value_t = 4)]
     processes: usize,
-    /// Seconds to go on.
+    /// Seconds to run.
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Calls of each process at most. Default: 10,000, or what the time allows.
+    /// Maximum number of calls per process. Default: 10,000, or as many as the time allows.
     #[arg(long, value_name = "N")]
     ops: Option<u64>,
-    /// The same seed makes the same calls, on the trees that are not shared.
+    /// Seed. The same seed makes the same calls on the trees that are not shared.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 }

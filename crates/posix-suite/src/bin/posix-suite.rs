@@ -1,4 +1,4 @@
-//! `posix-suite DIR`: runs the cases on a directory, and says what differs.
+//! `posix-suite DIR`: runs the cases in a directory and reports the differences.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use clap::Parser;
 use dafs_posix_suite::suite::{self, Suite, Verdict};
 use dafs_posix_suite::{tables, worker};
 
-/// Asks a file system what POSIX asks of one; exits with 1 if anything differs.
+/// Checks that a file system behaves as POSIX requires. Exits with 1 if anything differs.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A directory of the file system; each case makes one of its own in it.
+    /// A directory of the file system. Each case makes a directory of its own in it.
     #[arg(required_unless_present = "list")]
     directory: Option<PathBuf>,
-    /// Only groups, or cases, whose names begin so; may be given again.
+    /// Run only groups or cases whose names begin with this text. May be repeated.
     #[arg(long, value_name = "GROUP")]
     only: Vec<String>,
-    /// Says which cases there are.
+    /// List the cases.
     #[arg(long)]
     list: bool,
-    /// Says how each case ended, for programs that read TAP.
+    /// Report the result of each case in the TAP format.
     #[arg(long)]
     tap: bool,
-    /// Says which cases were skipped, and why.
+    /// Report which cases were skipped, and why.
     #[arg(long)]
     skipped: bool,
-    /// Cases that are known to differ, one a line: NAME, two blanks, why. One of them that passes
-    /// is a failure, too.
+    /// File of cases that are known to differ, one per line: NAME, two spaces, reason. If one of
+    /// them passes, that is also a failure.
     #[arg(long, value_name = "FILE")]
     known: Option<PathBuf>,
 }
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many cases ended how.
+/// The number of cases with each result.
 #[derive(Debug, Default)]
 struct Counts {
     passed: usize,
