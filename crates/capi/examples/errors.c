@@ -52,14 +52,14 @@ int main(int count, char **arguments) {
     MUST(dap_open(session, "/x", DAP_READ | DAP_WRITE | DAP_CREATE, 0644, NULL, &file));
     char byte = 'x';
     REFUSED(dap_pread((dap_file *)session, &byte, 1, 0), EBADF, "this is a dap_session");
-    REFUSED(dap_pread(garbage, &byte, 1, 0), EBADF, "never was one");
+    REFUSED(dap_pread(garbage, &byte, 1, 0), EBADF, "closed or invalid");
     REFUSED(dap_pread(file, NULL, 1, 0), EFAULT, "NULL");
     REFUSED(dap_pread(file, &byte, (size_t)-1, 0), EINVAL, "memory");
     CHECK(dap_pread(file, NULL, 0, 0) == 0);
     CHECK(dap_pread(file, &byte, 1, 0) == 0);
     REFUSED(dap_preadv(file, NULL, 2, 0), EFAULT, "memory");
     REFUSED(dap_preadv(file, NULL, 1025, 0), EINVAL, "1024");
-    REFUSED(dap_lock(file, 7, 0, 1, 0, 0, NULL), EINVAL, "kind of lock 7");
+    REFUSED(dap_lock(file, 7, 0, 1, 0, 0, NULL), EINVAL, "lock kind 7");
     REFUSED(dap_lock(file, DAP_LOCK_SHARED, 0, 1, 1, 0, NULL), EINVAL, "options");
     REFUSED(dap_fstat(file, NULL), EFAULT, "attributes");
     dap_changes changes;
@@ -75,7 +75,7 @@ int main(int count, char **arguments) {
     dap_region *region;
     MUST(dap_register(NULL, own, sizeof own, &region));
     dap_memory outside = {own + 60, 5, region};
-    REFUSED(dap_preadv(file, &outside, 1, 0), EINVAL, "outside its region");
+    REFUSED(dap_preadv(file, &outside, 1, 0), EINVAL, "not within its region");
     dap_client *stranger;
     MUST(dap_client_create(NULL, &stranger));
     dap_group *strange;

@@ -1,6 +1,6 @@
-//! Reads, writes and commits that are submitted, and collected later.
+//! Submits reads, writes and commits, whose completions are collected later.
 //!
-//! Invariant: if a call fails, nothing of it is under way.
+//! Invariant: if a call fails, no part of its operation is in flight.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::memory::{Piece, Target, targets};
 use crate::operations::{Operation, OperationKind, Way};
 use crate::types::{dap_file, dap_group, dap_memory};
 
-/// Submits a read from `offset` on into `count` pieces of memory, at most 1024, one behind the
-/// other. The memory belongs to the operation until its end is taken by dap_wait. The end is
-/// collected in `group`, and hands `context` back. Puts the operation's number into `operation`,
-/// unless that is NULL.
+/// Submits a read from `offset` into `count` pieces of memory, at most 1024, which are filled one
+/// after the other. The memory belongs to the operation until dap_wait has returned its completion.
+/// The completion goes to `group` and carries `context`. Stores the operation's number in
+/// `operation`, unless that is NULL.
 ///
-/// Returns 0, or a negative error number: then nothing is under way.
+/// Returns 0, or a negative error number: then nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_read_async(
     file: *mut dap_file,
@@ -34,15 +34,16 @@ pub unsafe extern "C" fn dap_read_async(
     operation: *mut u64,
 ) -> c_int {
     let what = What::Read;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     done(|| unsafe { submit(file, (memory, count), offset, what, group, context, operation) })
 }
 
-/// Submits a write of `count` pieces of memory, at most 1024, one behind the other, from `offset`
-/// on; `stability` is DAP_UNSTABLE, DAP_DATA_SYNC or DAP_FILE_SYNC. Otherwise as dap_read_async:
-/// without a region handle, too, the memory belongs to the operation until its end is taken.
+/// Submits a write of `count` pieces of memory, at most 1024, one after the other, at `offset`.
+/// `stability` is DAP_UNSTABLE, DAP_DATA_SYNC or DAP_FILE_SYNC. Otherwise as dap_read_async. Even
+/// without a region handle, the memory belongs to the operation until dap_wait has returned its
+/// completion.
 ///
-/// Returns 0, or a negative error number: then nothing is under way.
+/// Returns 0, or a negative error number: then nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_write_async(
     file: *mut dap_file,
@@ -56,17 +57,17 @@ pub unsafe extern "C" fn dap_write_async(
 ) -> c_int {
     done(|| {
         let stability = Stability::from_number(stability)
-            .ok_or_else(|| Failure::invalid(format!("stability {stability} means nothing")))?;
+            .ok_or_else(|| Failure::invalid(format!("stability {stability} is invalid")))?;
         let what = What::Write(stability);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { submit(file, (memory, count), offset, what, group, context, operation) }
     })
 }
 
-/// Submits what dap_fsync does: everything written, whose end was taken before, comes to stable
-/// storage.
+/// Submits the operation of dap_fsync: flushes all writes whose completions were returned before to
+/// stable storage.
 ///
-/// Returns 0, or a negative error number: then nothing is under way.
+/// Returns 0, or a negative error number: then nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fsync_async(
     file: *mut dap_file,
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn dap_fsync_async(
     operation: *mut u64,
 ) -> c_int {
     let (none, what) = ((std::ptr::null(), 0), What::Commit);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     done(|| unsafe { submit(file, none, 0, what, group, context, operation) })
 }
 
@@ -97,7 +98,7 @@ impl What {
 }
 
 /// # Safety
-/// The pointers are what their types say, and the memory is what its descriptors say.
+/// The pointers are valid for their types, and the memory is as its descriptors say.
 unsafe fn submit(
     file: *mut dap_file,
     (memory, count): (*const dap_memory, usize),
@@ -113,12 +114,12 @@ unsafe fn submit(
     let (file, group): (Arc<FileObject>, Arc<GroupObject>) =
         (handles::get(file)?, handles::get(group)?);
     group.check_client(file.client())?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     let targets = unsafe { targets(file.client(), memory, count, DESCRIPTORS_MAX)? };
     let number = Operation::next_number();
     let (kind, way) = (what.kind(), Way::Transfers(Vec::new()));
     let mut new = Operation::new(kind, way, &file, &targets, context.expose_provenance());
-    // SAFETY: what there is of the client goes into its group, which is held.
+    // SAFETY: client objects go into the group, which is held.
     unsafe {
         file.client().within(|entered| {
             let mut state = group.state(entered);
@@ -142,13 +143,13 @@ unsafe fn submit(
         })?;
     }
     if !operation.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(operation, number, "operation")? };
     }
     Ok(())
 }
 
-/// The parts of an operation being submitted.
+/// The parts of an operation that is being submitted.
 struct Asking<'a> {
     entered: &'a Entered<'a>,
     session: &'a Session,
@@ -172,7 +173,7 @@ impl Asking<'_> {
             while start < target.length {
                 let length = (target.length - start).min(PART_BYTES_MAX);
                 if new.part_count() == PARTS_MAX {
-                    return Err(Failure::invalid("more memory than one operation takes"));
+                    return Err(Failure::invalid("too much memory for one operation"));
                 }
                 let piece = Piece::of(target, start, length, self.entered)?;
                 let slice = piece.buffer.slice(piece.start, length)?;
@@ -198,8 +199,8 @@ impl Asking<'_> {
     }
 }
 
-/// Most descriptors of one call.
+/// The maximum number of descriptors of a call.
 const DESCRIPTORS_MAX: usize = 1024;
-/// Most bytes of one part; the client cuts it further.
+/// The maximum number of bytes of a part. The client splits it further.
 const PART_BYTES_MAX: usize = 1 << 30;
 const PARTS_MAX: usize = 1 << 12;

@@ -1,6 +1,6 @@
-//! How a program proves who it is: what the URL says, or what its callback answers.
+//! Authenticates the program: with the login in the URL, or with the answer of its callback.
 //!
-//! Invariant: the callback runs without any lock held, and may use the library.
+//! Invariant: the callback runs without any lock held and may use the library.
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::types::{
     dap_auth_question, dap_connect_options,
 };
 
-/// Connects, and asks the program who it is until the server believes it, or it gives up.
+/// Connects. If there is a callback, asks it for a login until the server accepts one or the
+/// callback gives up.
 pub(crate) fn connect(
     client: &Arc<ClientObject>,
     location: &Location,
@@ -28,7 +29,7 @@ pub(crate) fn connect(
     if given.authenticate.is_none() {
         return attempt(client, location, &options).map_err(|refused| refused.failure);
     }
-    // What the callback answers counts, and not what the URL says.
+    // With a callback, its answer replaces the login in the URL.
     let mut location = location.clone();
     let user = location.user.take().map(|(user, _)| user);
     let mut refusal: Option<String> = None;
@@ -96,31 +97,32 @@ fn ask(
         cache: null,
         keytab: null,
     };
-    // SAFETY: the function is what its type says, and both structs live until it returns.
+    // SAFETY: the function has the type that is declared for it, and both structs live until it
+    // returns.
     let said = unsafe { authenticate(given.authenticate_context, &question, &mut answer) };
     if said != 0 {
         return Err(declined(said));
     }
-    // SAFETY: what the callback answers are texts, or NULL.
+    // SAFETY: the callback answers with valid texts or NULL.
     unsafe { login(&answer, user) }
 }
 
 fn declined(said: c_int) -> Failure {
     let is_errno = (-4095..0).contains(&said);
-    let text = format!("the program's own authenticate callback has returned {said}");
+    let text = format!("the program's authenticate callback returned {said}");
     Failure::new(if is_errno { -said } else { libc::EINVAL }, text)
 }
 
 /// # Safety
-/// The texts are NULL, or end with a NUL.
+/// The texts are NULL or end with a NUL.
 unsafe fn login(answer: &dap_auth_answer, user: Option<&str>) -> Result<Login> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     let text = |pointer, what| unsafe { check::optional_text(pointer, what) };
     match answer.method {
         DAP_AUTH_NONE => Ok(Login::None),
         DAP_AUTH_PASSWORD => {
             let user = text(answer.user, "user of dap_auth_answer")?.or(user);
-            let user = user.ok_or_else(|| Failure::invalid("a password without a user"))?;
+            let user = user.ok_or_else(|| Failure::invalid("there is a password but no user"))?;
             let password = text(answer.password, "password of dap_auth_answer")?.unwrap_or("");
             Ok(Login::Password { user: user.to_owned(), password: password.to_owned() })
         }
@@ -144,6 +146,6 @@ unsafe fn login(answer: &dap_auth_answer, user: Option<&str>) -> Result<Login> {
             Ok(Login::Kerberos(Tickets { service, source }))
         }
         DAP_AUTH_AUTOMATIC => Ok(Login::Automatic),
-        other => Err(Failure::invalid(format!("method {other} of dap_auth_answer means nothing"))),
+        other => Err(Failure::invalid(format!("method {other} of dap_auth_answer is invalid"))),
     }
 }

@@ -1,6 +1,6 @@
-//! Batches: many reads and writes that go to the server together.
+//! Batches: many reads and writes that are sent to the server together.
 //!
-//! Invariant: if a call fails, nothing of its batch is under way.
+//! Invariant: if a call fails, no request of its batch is in flight.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -20,11 +20,12 @@ use crate::operations::{Operation, OperationKind, Way};
 use crate::sync_io::Direction;
 use crate::types::{DAP_READ, DAP_WRITE, dap_batch_request, dap_group, dap_range, dap_session};
 
-/// Has `count` requests done, at most 4096, and waits for all of them. There is no order between
-/// them; what was written is on stable storage then. Each request's `result` says how it ended.
+/// Executes `count` requests, at most 4096, and waits for all of them. They have no order among
+/// each other. When the call returns, written data is on stable storage. The `result` of each
+/// request is its number of bytes or its error.
 ///
-/// Returns how many ended well, or a negative error number: then nothing was asked for. If some
-/// have not, dap_error_text tells of the first.
+/// Returns how many requests succeeded, or a negative error number: then no request was sent. If
+/// some failed, dap_error_text describes the first failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_batch(
     session: *mut dap_session,
@@ -33,9 +34,9 @@ pub unsafe extern "C" fn dap_batch(
 ) -> i64 {
     counted(|| {
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let wanted = unsafe { read(&session, requests, count)? };
-        // SAFETY: what comes of it are numbers and texts.
+        // SAFETY: the results are numbers and texts.
         let outcomes = unsafe { run(&session, &wanted)? };
         let mut good = 0;
         for (place, outcome) in outcomes.into_iter().enumerate() {
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn dap_batch(
                     -i64::from(failure.errno)
                 }
             };
-            // SAFETY: there are `count` of them (`read`), and as many outcomes.
+            // SAFETY: there are `count` requests (see `read`), and as many outcomes.
             unsafe { (*requests.add(place)).result = result };
         }
         Ok(good)
@@ -60,12 +61,12 @@ pub unsafe extern "C" fn dap_batch(
 }
 
 /// # Safety
-/// The memory is what its descriptors say.
+/// The memory is as its descriptors say.
 unsafe fn run(
     session: &SessionObject,
     wanted: &[Wanted],
 ) -> Result<Vec<std::result::Result<u32, ClientError>>> {
-    // SAFETY: the future owns what it uses of the client, and gives numbers and texts.
+    // SAFETY: the future owns what it uses of the client, and returns numbers and texts.
     unsafe {
         session.client.shared.run(async |entered: &Entered<'_>| {
             let pieces: Result<Vec<_>> =
@@ -95,14 +96,14 @@ fn spill(pieces: &[Piece], moved: usize) {
     }
 }
 
-/// Submits `count` requests, at most 4096, as one batch: each is an operation of its own, whose
-/// end is collected in `group`. The server may take `latency_us` microseconds to do what lies
-/// together in one go, and while it has nothing better to do; it tells of so many ends at once as
-/// `completions` says, 0 for all of the batch together. dap_expedite has a single one done at
-/// once. What was written is on stable storage when its end is told. Each request's `operation`
-/// is its number.
+/// Submits `count` requests, at most 4096, as one batch. Each is an operation of its own, whose
+/// completion goes to `group`. The server may delay requests for up to `latency_us` microseconds to
+/// execute adjacent ones together, or while it is busy. It reports completions in groups of
+/// `completions`, or for 0, all of the batch together. dap_expedite makes the server execute a
+/// single request at once. When a completion is reported, its written data is on stable storage.
+/// The number of each operation is stored in the `operation` of its request.
 ///
-/// Returns 0, or a negative error number: then nothing is under way.
+/// Returns 0, or a negative error number: then nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_batch_submit(
     session: *mut dap_session,
@@ -116,14 +117,14 @@ pub unsafe extern "C" fn dap_batch_submit(
         let session: Arc<SessionObject> = handles::get(session)?;
         let group: Arc<GroupObject> = handles::get(group)?;
         group.check_client(&session.client)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let wanted = unsafe { read(&session, requests, count)? };
         if wanted.is_empty() {
             return Ok(());
         }
         let latency = Duration::from_micros(latency_us);
         let numbers: Vec<u64> = wanted.iter().map(|_| Operation::next_number()).collect();
-        // SAFETY: what there is of the client goes into its group, which is held.
+        // SAFETY: client objects go into the group, which is held.
         unsafe {
             session.client.within(|entered| {
                 let pieces: Result<Vec<_>> =
@@ -147,14 +148,14 @@ pub unsafe extern "C" fn dap_batch_submit(
             })?;
         }
         for (place, number) in numbers.into_iter().enumerate() {
-            // SAFETY: there are `count` of them (`read`), and as many numbers.
+            // SAFETY: there are `count` requests (see `read`), and as many numbers.
             unsafe { (*requests.add(place)).operation = number };
         }
         Ok(())
     })
 }
 
-/// A request as it was understood.
+/// A request after its arguments were checked.
 struct Wanted {
     file: Arc<FileObject>,
     direction: Direction,
@@ -164,17 +165,17 @@ struct Wanted {
 }
 
 /// # Safety
-/// There are `count` requests at `requests`, unless that is NULL, and they are what they say.
+/// `requests` is NULL or points to `count` valid requests.
 unsafe fn read(
     session: &Arc<SessionObject>,
     requests: *mut dap_batch_request,
     count: usize,
 ) -> Result<Vec<Wanted>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     let requests = unsafe { check::array(requests, count, REQUESTS_MAX, "requests")? };
     let numbered = requests.iter().enumerate();
     let wanted = numbered.map(|(place, request)| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { Wanted::read(session, request) }.map_err(|failure| Failure {
             text: format!("request {place}: {}", failure.text),
             ..failure
@@ -185,18 +186,18 @@ unsafe fn read(
 
 impl Wanted {
     /// # Safety
-    /// The request is what it says.
+    /// The request is valid.
     unsafe fn read(session: &Arc<SessionObject>, request: &dap_batch_request) -> Result<Self> {
         let direction = match request.direction {
             DAP_READ => Direction::Read,
             DAP_WRITE => Direction::Write,
-            other => return Err(Failure::invalid(format!("direction {other} means nothing"))),
+            other => return Err(Failure::invalid(format!("direction {other} is invalid"))),
         };
         let file: Arc<FileObject> = handles::get(request.file)?;
         if !Arc::ptr_eq(&file.session, session) {
-            return Err(Failure::invalid("the file is of another session"));
+            return Err(Failure::invalid("the file belongs to another session"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let (ranges, targets) = unsafe {
             let ranges = check::array(request.ranges, request.range_count, LIST_MAX, "ranges")?;
             let (memory, count) = (request.memory, request.memory_count);
@@ -205,16 +206,16 @@ impl Wanted {
         let in_file: u64 = ranges.iter().fold(0, |sum, range| sum.saturating_add(range.length));
         let in_memory: u64 = targets.iter().map(|target| target.length as u64).sum();
         if in_file != in_memory || in_file == 0 || in_file > u64::from(u32::MAX) {
-            let text = format!("{in_file} bytes of the file and {in_memory} of memory");
+            let text = format!("the ranges have {in_file} bytes, but the memory has {in_memory}");
             return Err(Failure::invalid(text));
         }
-        // None is longer than their sum.
+        // No range is longer than the sum, which was checked to fit.
         let ranges = ranges.iter().map(|&dap_range { offset, length }| (offset, length as u32));
         let (ranges, context) = (ranges.collect(), request.context.expose_provenance());
         Ok(Self { file, direction, ranges, targets, context })
     }
 
-    /// Registered memory for it, with what is to be written.
+    /// Returns registered memory for the request, filled with the data of a write.
     fn pieces(&self, entered: &Entered<'_>) -> Result<Vec<Piece>> {
         let some = self.targets.iter().filter(|target| target.length > 0);
         some.map(|target| {
@@ -256,7 +257,7 @@ impl Wanted {
     }
 }
 
-/// Most requests of one batch.
+/// The maximum number of requests of a batch.
 const REQUESTS_MAX: usize = 4096;
-/// Most ranges, and pieces of memory, of one request.
+/// The maximum numbers of ranges and of pieces of memory of a request.
 const LIST_MAX: usize = 64;

@@ -1,6 +1,7 @@
-//! Clients: what sessions, memory and groups belong to.
+//! Clients, to which sessions, memory and completion groups belong.
 //!
-//! Invariant: a client lives as long as anything of it does, whatever becomes of its handle.
+//! Invariant: a client exists as long as anything that belongs to it, even after its handle was
+//! released.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use crate::failure::{Result, done};
 use crate::handles;
 use crate::types::{dap_client, dap_client_options};
 
-/// A client.
+/// A client with its lock.
 pub(crate) struct ClientObject {
     pub shared: SharedClient,
-    /// Memory is lent to devices, which only calls that keep others out can do.
+    /// True if memory is lent to devices. Only synchronous calls that hold the lock can do that.
     pub lends: bool,
 }
 
 impl ClientObject {
-    /// One without habits of its own.
+    /// Makes a client with default options.
     pub fn plain() -> Result<Self> {
         Self::new(ClientConfig::default())
     }
@@ -32,20 +33,20 @@ impl ClientObject {
         Ok(Self { shared: SharedClient::new(config)?, lends })
     }
 
-    /// Takes the client for this thread, for the time of `visit`.
+    /// Holds the client's lock while `visit` runs.
     ///
     /// # Safety
-    /// What `visit` leaves behind of the client's is in a [`dafs_share::Held`] of this client.
+    /// Every client object that `visit` leaves behind is in a [`dafs_share::Held`] of this client.
     pub unsafe fn within<T>(&self, visit: impl FnOnce(&Entered<'_>) -> Result<T>) -> Result<T> {
-        // SAFETY: what the visitor makes is dropped by its end, or held.
+        // SAFETY: objects that `visit` makes are dropped when it ends, or held.
         let entered = unsafe { self.shared.enter()? };
         visit(&entered)
     }
 }
 
-/// Makes a client. Sessions of different clients have no lock in common, and each client has a
-/// protection domain of its own: use one for each server that must not be able to name memory
-/// meant for another, or one for each thread. `options` may be NULL.
+/// Creates a client. Sessions of different clients share no lock, and each client has its own
+/// protection domain. Use one client per server if no server may access memory meant for another,
+/// or one per thread. `options` may be NULL.
 ///
 /// Returns 0, or a negative error number: -EINVAL, -EMFILE, -ENOMEM.
 #[unsafe(no_mangle)]
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn dap_client_create(
 ) -> c_int {
     done(|| {
         check::place(client, "client")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let options = unsafe { check::options(options)? };
         let mut config = ClientConfig::default();
         if let Some(spin_us) = options.spin_us_plus_1.checked_sub(1) {
@@ -65,12 +66,12 @@ pub unsafe extern "C" fn dap_client_create(
             config.own_memory = OwnMemory::Registered;
         }
         let handle = handles::insert(Arc::new(ClientObject::new(config)?))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(client, handle, "client") }
     })
 }
 
-/// Gives a client back. What belongs to it goes on until it is given back itself.
+/// Releases a client. Objects that belong to it remain valid until they are released themselves.
 ///
 /// Returns 0, or -EBADF.
 #[unsafe(no_mangle)]

@@ -1,6 +1,7 @@
-//! Closing files.
+//! Closes files.
 //!
-//! Invariant: the handle is gone at once; the file is closed when nothing uses it any more.
+//! Invariant: the handle becomes invalid at once. The file is closed when no call or operation uses
+//! it any more.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -12,12 +13,12 @@ use crate::file::FileObject;
 use crate::handles;
 use crate::types::dap_file;
 
-/// Closes a file: local processes on the server see what was written. The handle is gone whatever
-/// is returned. While another thread is in a call with the file, or operations with it are under
-/// way, it is closed behind them, and nobody is told how that went.
+/// Closes a file. Local processes on the server then see the written data. The handle becomes
+/// invalid whatever is returned. If another thread is in a call with the file, or operations with
+/// it are in flight, the file is closed after them, and errors of that close are not reported.
 ///
-/// Returns 0, or a negative error number: -EIO if the server has lost what was written and not
-/// brought to stable storage, and what the last write failed with if it came back short.
+/// Returns 0, or a negative error number: -EIO if the server has lost written data that was not on
+/// stable storage, or the error of the last write if that was short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_close(file: *mut dap_file) -> c_int {
     done(|| {
@@ -26,7 +27,7 @@ pub unsafe extern "C" fn dap_close(file: *mut dap_file) -> c_int {
         let Ok(FileObject { session, file, .. }) = Arc::try_unwrap(object) else { return owed };
         let client = session.client.shared.clone();
         let closing = async |entered: &Entered<'_>| file.take(entered).close_async().await;
-        // SAFETY: nothing comes of it.
+        // SAFETY: no client object leaves the closure.
         let closed = unsafe { client.run(closing)? };
         owed.and(closed.map_err(Into::into))
     })

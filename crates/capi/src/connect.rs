@@ -1,6 +1,6 @@
-//! Sessions: connecting, asking, leaving.
+//! Sessions: connects, queries and disconnects.
 //!
-//! Invariant: paths that do not begin with a slash begin at the path of the session's URL.
+//! Invariant: paths without a leading slash are relative to the path in the session's URL.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString, c_char, c_int};
@@ -25,40 +25,39 @@ use crate::types::{
     dap_connect_options, dap_session,
 };
 
-/// A session.
+/// A session with its server.
 pub(crate) struct SessionObject {
     pub client: Arc<ClientObject>,
     session: Held<Session>,
-    /// Where relative paths begin.
+    /// The directory to which relative paths are resolved.
     base: OsString,
-    /// What is read may be kept, so that reads ask the client first.
+    /// True if read data may be cached, so that reads check the client's cache first.
     pub keeps_reads: bool,
 }
 
 impl SessionObject {
-    /// The session, for whoever is inside.
+    /// Returns the session to a thread that holds the lock.
     pub fn session<'a>(&'a self, entered: &'a Entered<'_>) -> &'a Session {
         self.session.get(entered)
     }
 
-    /// Asks the server something. Others come and go meanwhile.
+    /// Runs requests on the session. Other threads can use the client while it waits.
     pub fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&Session) -> std::result::Result<T, dafs_client::ClientError>,
     ) -> Result<T> {
         let inside = async |entered: &Entered<'_>| question(self.session(entered)).await;
-        // SAFETY: nothing of the client's is in the answers that are asked for here, which are
-        // numbers and texts.
+        // SAFETY: the results of these requests are numbers and texts, not client objects.
         let answer = unsafe { self.client.shared.run(inside)? };
         Ok(answer?)
     }
 
-    /// A path from C, from the server's root.
+    /// Converts a path from C to one that starts at the server's root.
     ///
     /// # Safety
-    /// As [`check::text`].
+    /// As for [`check::text`].
     pub unsafe fn path<'a>(&self, path: *const c_char, what: &str) -> Result<Cow<'a, OsStr>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { check::path(path, what)? };
         if path.is_empty() {
             return Err(Failure::new(libc::ENOENT, format!("{what} is empty")));
@@ -74,15 +73,15 @@ impl SessionObject {
 
 /// Connects to the server of a URL: dafs://[user[:password]@]host[:port]/path, dafs+tls://...,
 /// dafs+verbs://... or dafs+shm:///socket!/path. A server on this host is reached over shared
-/// memory by itself. Calls of the session take paths from the server's root; those that do not
-/// begin with a slash begin at the path of the URL. `client` and `options` may be NULL.
+/// memory automatically. Calls of the session take paths from the server's root; paths without a
+/// leading slash are relative to the path of the URL. `client` and `options` may be NULL.
 ///
-/// A session that loses its connection comes back by itself, and what is under way goes on:
-/// whoever waits notices a pause. If it does not come back in time it ends, and everything fails
-/// with -ECONNRESET.
+/// A session that loses its connection reconnects automatically, and operations in flight continue:
+/// callers only notice a pause. If it cannot reconnect in time, it ends, and all calls fail with
+/// -ECONNRESET.
 ///
-/// Returns 0, or a negative error number: -EINVAL for a URL or options that mean nothing,
-/// -ECONNREFUSED if no server is there, -EACCES or -EPERM if it keeps this program out.
+/// Returns 0, or a negative error number: -EINVAL for an invalid URL or invalid options,
+/// -ECONNREFUSED if no server is there, -EACCES or -EPERM if it refuses this program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_connect(
     client: *mut dap_client,
@@ -92,10 +91,10 @@ pub unsafe extern "C" fn dap_connect(
 ) -> c_int {
     done(|| {
         check::place(session, "session")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let (url, given) = unsafe { (check::path(url, "url")?, check::options(options)?) };
         let location = Location::parse(url).map_err(|error| Failure::invalid(error.to_string()))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let options = unsafe { session_options(&given)? };
         let client = handles::client(client)?;
         let connected = authenticate::connect(&client, &location, options, &given)?;
@@ -107,15 +106,15 @@ pub unsafe extern "C" fn dap_connect(
         let keeps_reads = given.flags & DAP_CONNECT_DELEGATIONS != 0;
         let object = SessionObject { client, session: connected, base, keeps_reads };
         let handle = handles::insert(Arc::new(object))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(session, handle, "session") }
     })
 }
 
-/// What C asks a session to be, but for its identity.
+/// Converts the options of a session, without its login.
 ///
 /// # Safety
-/// The texts are NULL, or end with a NUL.
+/// The texts are NULL or end with a NUL.
 unsafe fn session_options(given: &dap_connect_options) -> Result<SessionOptions> {
     const KNOWN: u32 = DAP_CONNECT_SHARED_MEMORY
         | DAP_CONNECT_TCP
@@ -149,13 +148,13 @@ unsafe fn session_options(given: &dap_connect_options) -> Result<SessionOptions>
         ..SessionOptions::default()
     };
     if given.credits != 0 {
-        let text = || format!("credits {} are more than {}", given.credits, u16::MAX);
+        let text = || format!("credits {} exceeds the limit of {}", given.credits, u16::MAX);
         options.credits = u16::try_from(given.credits).map_err(|_| Failure::invalid(text()))?;
     }
     if given.answer_timeout_ms != 0 {
         options.answer_timeout = check::timeout(given.answer_timeout_ms, "answer_timeout_ms")?;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe {
         let text = |pointer, what| check::optional_text(pointer, what);
         options.client_name = text(given.client_name, "client_name")?.unwrap_or("").to_owned();
@@ -176,9 +175,9 @@ fn recovery(given: &dap_connect_options) -> Result<RecoveryOptions> {
 }
 
 /// # Safety
-/// The texts are NULL, or end with a NUL.
+/// The texts are NULL or end with a NUL.
 unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     let (authorities, certificate, key) = unsafe {
         (
             check::optional_text(given.tls_authorities, "tls_authorities")?,
@@ -189,11 +188,11 @@ unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
     let identity = match (certificate, key) {
         (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
         (None, None) => None,
-        _ => return Err(Failure::invalid("tls_certificate and tls_key go together")),
+        _ => return Err(Failure::invalid("tls_certificate and tls_key must be given together")),
     };
     let Some(authorities) = authorities else {
         return match identity {
-            Some(_) => Err(Failure::invalid("tls_certificate is of no use without authorities")),
+            Some(_) => Err(Failure::invalid("tls_certificate needs tls_authorities")),
             None => Ok(None),
         };
     };
@@ -205,9 +204,9 @@ unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
     })
 }
 
-/// Leaves in order. Files of the session that are open are closed; operations under way fail. The
-/// handle is gone whatever is returned; files, and whatever else is the session's, have theirs
-/// still to be given back.
+/// Disconnects cleanly. Open files of the session are closed; operations in flight fail. The handle
+/// becomes invalid whatever is returned. Handles of files and other objects of the session must
+/// still be released.
 ///
 /// Returns 0, or a negative error number: -ECONNRESET if the session had ended before.
 #[unsafe(no_mangle)]
@@ -218,7 +217,7 @@ pub unsafe extern "C" fn dap_disconnect(session: *mut dap_session) -> c_int {
     })
 }
 
-/// Asks the server for nothing, which says that both are there.
+/// Sends an empty request and waits for its reply, to check that the connection works.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -228,11 +227,11 @@ pub unsafe extern "C" fn dap_ping(session: *mut dap_session) -> c_int {
     })
 }
 
-/// Puts the transport address in use into `buffer`, such as tcp:127.0.0.1:2050 or
-/// shm:/run/dafs/2050.sock, as much as fits, with a NUL at its end. After a loss of the connection
-/// it may be another than before.
+/// Stores the transport address in use in `buffer`, such as tcp:127.0.0.1:2050 or
+/// shm:/run/dafs/2050.sock, truncated to its size and with a NUL at its end. The address may change
+/// when the session reconnects.
 ///
-/// Returns the length it has without the NUL, or a negative error number.
+/// Returns the length of the whole address without the NUL, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_session_address(
     session: *mut dap_session,
@@ -242,15 +241,16 @@ pub unsafe extern "C" fn dap_session_address(
     counted(|| {
         let object = handles::get::<SessionObject, _>(session)?;
         let address = object.ask(async |session| Ok(session.address().to_string()))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { put_text(address.as_bytes(), buffer, size, "buffer") }
     })
 }
 
-/// Puts as much of a text as fits, with a NUL at its end. Its whole length.
+/// Copies a text to a buffer, truncated to its size and with a NUL at its end. Returns the length
+/// of the whole text.
 ///
 /// # Safety
-/// `size` bytes can be written at `buffer`, unless it is NULL.
+/// `buffer` is NULL or has room for `size` bytes.
 pub(crate) unsafe fn put_text(
     text: &[u8],
     buffer: *mut c_char,
@@ -260,7 +260,7 @@ pub(crate) unsafe fn put_text(
     if size > 0 {
         check::place(buffer, what)?;
         let length = text.len().min(size - 1);
-        // SAFETY: `length` and one more are at most `size`.
+        // SAFETY: `length` plus one is at most `size`.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast::<u8>(), length);
             buffer.add(length).write(0);
@@ -269,5 +269,5 @@ pub(crate) unsafe fn put_text(
     Ok(text.len() as u64)
 }
 
-/// As good as for ever, and nothing overflows.
+/// Practically no limit, and short enough that no sum overflows.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

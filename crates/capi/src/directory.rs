@@ -1,6 +1,6 @@
-//! Reading directories.
+//! Reads directories.
 //!
-//! Invariant: a listing is what the server said while it was opened; it does not change.
+//! Invariant: a listing shows the directory as it was when it was opened; it does not change.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::handles;
 use crate::names::{attributes_of, name_text};
 use crate::types::{dap_attributes, dap_directory, dap_entry, dap_session};
 
-/// A listing.
+/// A directory listing.
 pub(crate) struct DirectoryObject(Mutex<Listing>);
 
 struct Listing {
@@ -20,7 +20,7 @@ struct Listing {
     next: usize,
 }
 
-/// Reads the directory at a path, with the attributes of all that is in it.
+/// Reads the directory at a path, with the attributes of its entries.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn dap_opendir(
     done(|| {
         check::place(directory, "directory")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         let found = session.ask(async |session| {
             let handle = session.resolve_async(&path, true).await?;
@@ -44,14 +44,14 @@ pub unsafe extern "C" fn dap_opendir(
         }
         let object = DirectoryObject(Mutex::new(Listing { entries, next: 0 }));
         let handle = handles::insert(Arc::new(object))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(directory, handle, "directory") }
     })
 }
 
-/// The next entry of a directory, in the server's order; "." and ".." are not among them.
+/// Returns the next entry of a directory in `entry`, in the server's order, without "." and "..".
 ///
-/// Returns 1, or 0 if there is none any more, or a negative error number.
+/// Returns 1, or 0 if there are no more entries, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_readdir(
     directory: *mut dap_directory,
@@ -69,15 +69,15 @@ pub unsafe extern "C" fn dap_readdir(
             reserved: 0,
         };
         listing.next += 1;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(entry, found, "entry")? };
         Ok(1)
     };
-    // Nought, one or an error number.
+    // Zero, one or an error number.
     counted(next) as c_int
 }
 
-/// Gives a directory back.
+/// Releases a directory listing.
 ///
 /// Returns 0, or -EBADF.
 #[unsafe(no_mangle)]

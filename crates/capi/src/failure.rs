@@ -1,7 +1,7 @@
-//! How C is told that something failed.
+//! Reports failures to C.
 //!
-//! Invariant: whatever happens inside, a function returns; what it returns on failure is a
-//! negative error number, and the thread has its text.
+//! Invariant: every function returns, even after a panic inside. On failure it returns a negative
+//! error number, and stores its text for the calling thread.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -11,13 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dafs_client::{ClientError, Status};
 use dafs_share::Forked;
 
-/// Result of what a function does.
+/// The result of a function's body.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// Why a function fails.
+/// The reason why a function fails.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// Positive.
+    /// The positive error number.
     pub errno: c_int,
     pub text: String,
 }
@@ -27,7 +27,7 @@ impl Failure {
         Self { errno, text: text.into() }
     }
 
-    /// EINVAL.
+    /// Returns a failure with EINVAL.
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::new(libc::EINVAL, text)
     }
@@ -36,7 +36,7 @@ impl Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let errno = match error.status() {
-            // Not to be taken for a lock that somebody holds.
+            // EUCLEAN distinguishes a broken lock from one that another client holds.
             Some(Status::LockBroken) => libc::EUCLEAN,
             _ => error.errno(),
         };
@@ -54,37 +54,37 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// Why the last call of this thread that failed did so; empty if none has. It stays until the
-/// next call of this thread that fails.
+/// Returns the error text of the last failed call of this thread; empty if there was none. The text
+/// remains valid until the next failure in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn dap_error_text() -> *const c_char {
-    // While a thread ends, it may have none any more.
+    // While a thread ends, its text may no longer exist.
     TEXT.try_with(|text| text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The version of the library, such as "0.1.0".
+/// Returns the version of the library, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn dap_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// A text for C; what has a NUL inside ends there.
+/// Converts a text to C. A text with an inner NUL is cut there.
 pub(crate) fn c_text(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()
 }
 
-/// Has this thread know why something failed.
+/// Stores an error text for this thread.
 pub(crate) fn remember(text: &str) {
-    // While a thread ends, it may have no place for it any more.
+    // While a thread ends, there may be no place for it.
     let _ = TEXT.try_with(|place| place.replace(c_text(text)));
 }
 
-/// Does what a function is there for: a count, or a negative error number.
+/// Runs the body of a function. Returns its count, or a negative error number.
 pub(crate) fn counted(body: impl FnOnce() -> Result<u64>) -> i64 {
-    // What a panic leaves half done is of the client it happened in: there are no locks of this
-    // crate's around calls of others.
+    // A panic can leave inconsistent state only in the client in which it happened: this crate
+    // holds no lock of its own while it calls another crate.
     let done = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(fault(&*panic)));
     match done {
         Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),
@@ -95,9 +95,9 @@ pub(crate) fn counted(body: impl FnOnce() -> Result<u64>) -> i64 {
     }
 }
 
-/// The same for functions that have nothing to count.
+/// Does the same for functions that return no count.
 pub(crate) fn done(body: impl FnOnce() -> Result<()>) -> c_int {
-    // An error number fits.
+    // Zero or an error number fits.
     counted(|| body().map(|()| 0)) as c_int
 }
 
@@ -107,7 +107,10 @@ fn fault(panic: &(dyn Any + Send)) -> Failure {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no reason given");
-    Failure::new(libc::ENOTRECOVERABLE, format!("libdafs itself is at fault, report it: {said}"))
+    Failure::new(
+        libc::ENOTRECOVERABLE,
+        format!("internal error of libdafs, please report it: {said}"),
+    )
 }
 
 #[cfg(test)]
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     fn text() -> String {
-        // SAFETY: it is a text of this thread's, read before any other call.
+        // SAFETY: the text belongs to this thread and is read before any other call.
         unsafe { CStr::from_ptr(dap_error_text()) }.to_str().unwrap().to_owned()
     }
 

@@ -1,7 +1,7 @@
-//! Fences: who may still reach a file or a file system.
+//! Fences: which clients may access a file or a file system.
 //!
-//! Invariant: when a change has returned, nothing of those it leaves out changes the object any
-//! more.
+//! Invariant: when a change has returned, requests of clients that it excludes can no longer change
+//! the object.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::types::{
     dap_session,
 };
 
-/// Changes who may reach a file, or the file system that a path is in: `object` is DAP_FENCE_FILE
-/// or DAP_FENCE_FILE_SYSTEM, `change` one of DAP_FENCE_SET, DAP_FENCE_ADD and DAP_FENCE_REMOVE, and
-/// there are `count` names at `fence_ids`, such as were given to dap_connect. Returns when the
-/// change holds: whatever those who are left out had under way has ended.
+/// Changes which clients may access a file, or the file system that contains a path: `object` is
+/// DAP_FENCE_FILE or DAP_FENCE_FILE_SYSTEM, `change` is DAP_FENCE_SET, DAP_FENCE_ADD or
+/// DAP_FENCE_REMOVE, and `fence_ids` points to `count` names, as given to dap_connect. Returns when
+/// the change is in force and all requests in flight of excluded clients have ended.
 ///
-/// Returns 0, or a negative error number: -EPERM unless this user owns the file, or is trusted;
-/// -EINVAL to remove names where there is no fence, or all of them.
+/// Returns 0, or a negative error number: -EPERM unless this user owns the file or is trusted;
+/// -EINVAL to remove names where there is no fence, or to remove all of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fence(
     session: *mut dap_session,
@@ -40,17 +40,17 @@ pub unsafe extern "C" fn dap_fence(
             DAP_FENCE_ADD => (FenceAccess::Allow, FenceUpdate::Append),
             DAP_FENCE_REMOVE => (FenceAccess::Deny, FenceUpdate::Remove),
             other => {
-                return Err(Failure::invalid(format!("change of fence {other} means nothing")));
+                return Err(Failure::invalid(format!("fence change {other} is invalid")));
             }
         };
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let (path, pointers) = unsafe {
             (session.path(path, "path")?, check::array(fence_ids, count, NAMES_MAX, "fence_ids")?)
         };
         let mut names = Vec::with_capacity(count);
         for pointer in pointers {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that its pointers are valid.
             names.push(unsafe { check::text(*pointer, "one of fence_ids")? });
         }
         session.ask(async |session| {
@@ -59,10 +59,11 @@ pub unsafe extern "C" fn dap_fence(
     })
 }
 
-/// Puts the names of those who may reach a file, or the file system that a path is in, into
-/// `buffer`, each with a NUL at its end, if all of them fit. Everybody may if there are none.
+/// Stores the names of the clients that may access a file, or the file system that contains a path,
+/// in `buffer`, each with a NUL at its end, if all of them fit. An empty list means that all
+/// clients may access it.
 ///
-/// Returns the bytes that they take, or a negative error number: -ERANGE if they take more than
+/// Returns the size of the list in bytes, or a negative error number: -ERANGE if it is larger than
 /// `size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fence_list(
@@ -75,18 +76,18 @@ pub unsafe extern "C" fn dap_fence_list(
     counted(|| {
         let object = object_of(object)?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         let names = session.ask(async |session| session.fencing_list_async(&path, object).await)?;
         let bytes: Vec<u8> =
             names.iter().flat_map(|name| name.bytes().chain(std::iter::once(0))).collect();
         if bytes.len() > size {
-            let text = format!("the names take {} bytes, and there are {size}", bytes.len());
+            let text = format!("the names need {} bytes, but the buffer has {size}", bytes.len());
             return Err(Failure::new(libc::ERANGE, text));
         }
         if !bytes.is_empty() {
             check::place(buffer, "buffer")?;
-            // SAFETY: they fit into what the caller has promised.
+            // SAFETY: the list fits into the buffer that the caller guarantees.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), bytes.len());
             }
@@ -99,9 +100,9 @@ fn object_of(object: u32) -> Result<FenceObject> {
     match object {
         DAP_FENCE_FILE => Ok(FenceObject::File),
         DAP_FENCE_FILE_SYSTEM => Ok(FenceObject::FileSystem),
-        other => Err(Failure::invalid(format!("object of fence {other} means nothing"))),
+        other => Err(Failure::invalid(format!("fence object {other} is invalid"))),
     }
 }
 
-/// Most names of one call.
+/// The maximum number of names in a call.
 const NAMES_MAX: usize = 4096;

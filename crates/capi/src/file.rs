@@ -1,6 +1,6 @@
-//! Opening files, and what is asked of open ones.
+//! Opens files, and queries open ones.
 //!
-//! Invariant: a file is open as long as its handle is, or a call or an operation uses it.
+//! Invariant: a file stays open as long as its handle is valid, or a call or an operation uses it.
 
 use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -24,11 +24,11 @@ use crate::types::{
     dap_session,
 };
 
-/// An open file.
+/// An open file with its session.
 pub(crate) struct FileObject {
     pub session: Arc<SessionObject>,
     pub file: Held<File>,
-    /// Why a write has come back short, which nobody was told yet.
+    /// The error of a short write that was not reported yet.
     owed: Mutex<Option<Failure>>,
 }
 
@@ -37,33 +37,33 @@ impl FileObject {
         &self.session.client
     }
 
-    /// A write comes back short: whoever asks next is told why, since the server may say once that
-    /// data is lost.
+    /// Keeps the error of a short write. The next call that asks gets it, because the server may
+    /// report lost data only once.
     pub fn owe(&self, failure: Failure) {
         *self.owed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
-    /// What is to be told yet, and is told by whoever asks.
+    /// Returns the kept error, if any, and clears it.
     pub fn pay(&self) -> Result<()> {
         let owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner).take();
         owed.map_or(Ok(()), Err)
     }
 
-    /// Asks the server something. Others come and go meanwhile.
+    /// Runs requests on the file. Other threads can use the client while it waits.
     pub fn wait_for<T>(
         &self,
         question: impl AsyncFnOnce(&File) -> std::result::Result<T, ClientError>,
     ) -> Result<T> {
-        // SAFETY: what is asked for here are numbers and texts.
+        // SAFETY: the results of these requests are numbers and texts.
         unsafe { self.run(async |file: &File, _: &Entered<'_>| Ok(question(file).await?)) }
     }
 
-    /// Asks the server something by the client's own calls, which keep others out.
+    /// Runs requests on the file with the client's blocking calls, which hold the lock meanwhile.
     pub fn ask<T>(
         &self,
         question: impl FnOnce(&File) -> std::result::Result<T, ClientError>,
     ) -> Result<T> {
-        // SAFETY: what is asked for here are numbers and texts.
+        // SAFETY: the results of these requests are numbers and texts.
         unsafe { self.client().within(|entered| Ok(question(self.file.get(entered))?)) }
     }
 
@@ -72,27 +72,29 @@ impl FileObject {
         self.wait_for(async |file| file.set_attributes_async(&wanted).await)
     }
 
-    /// Runs what is asynchronous with the file. Others come and go meanwhile.
+    /// Runs an asynchronous function with the file. Other threads can use the client while it
+    /// waits.
     ///
     /// # Safety
-    /// What comes of it has nothing of the client's that is not held.
+    /// The result contains no client objects that are not held.
     pub unsafe fn run<T>(
         &self,
         work: impl AsyncFnOnce(&File, &Entered<'_>) -> Result<T>,
     ) -> Result<T> {
         let shared = &self.client().shared;
         let inside = async |entered: &Entered<'_>| work(self.file.get(entered), entered).await;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { shared.run(inside)? }
     }
 }
 
 /// Opens a file. `flags` are DAP_READ, DAP_WRITE, DAP_CREATE, DAP_EXCLUSIVE, DAP_TRUNCATE and
-/// DAP_NAMELESS; `mode` is that of a new file. `options` may be NULL. Symbolic links are followed.
+/// DAP_NAMELESS; `mode` is the mode of a new file. `options` may be NULL. Symbolic links are
+/// followed.
 ///
-/// Returns 0, or a negative error number: -EINVAL for flags or options that mean nothing, -ETXTBSY
-/// if another's share reservation keeps it closed, -EBUSY if the key is not the one in force, and
-/// what open(2) says.
+/// Returns 0, or a negative error number: -EINVAL for invalid flags or options, -ETXTBSY if a share
+/// reservation of another open denies access, -EBUSY if the key is not the one in force, or an
+/// error of open(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_open(
     session: *mut dap_session,
@@ -105,14 +107,14 @@ pub unsafe extern "C" fn dap_open(
     done(|| {
         check::place(file, "file")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let (path, given) = unsafe { (session.path(path, "path")?, check::options(options)?) };
         let options = open_options(flags, mode, &given)?;
         let expected = expected(&given)?;
         let mut names = path.as_bytes().rsplit(|byte| *byte == b'/');
         let last = names.find(|name| !name.is_empty()).unwrap_or(b".");
         if flags & DAP_NAMELESS == 0 && matches!(last, b"." | b"..") {
-            // There is no name to open: what is there is a directory.
+            // The path is the root, which is a directory.
             let text = format!("{} is a directory", shown_path(&path));
             return Err(Failure::new(libc::EISDIR, text));
         }
@@ -131,7 +133,7 @@ pub unsafe extern "C" fn dap_open(
                     false => asked.open_async(&path, &options).await?,
                 };
                 if let Some((pattern, hint)) = expected {
-                    // A hint: whoever serves none opens all the same.
+                    // Ignore an error: the open succeeds without the hint, too.
                     let _ = opened.hint_async(0, WHOLE, pattern, hint).await;
                 }
                 Ok(entered.hold(opened))
@@ -143,7 +145,7 @@ pub unsafe extern "C" fn dap_open(
             file: opened,
             owed: Mutex::default(),
         }))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(file, handle, "file") }
     })
 }
@@ -181,7 +183,7 @@ fn open_options(flags: u32, mode: u32, given: &dap_open_options) -> Result<OpenO
     })
 }
 
-/// What is to be said of the use of the whole file, if anything.
+/// Returns the hint for the whole file, if there is one.
 fn expected(given: &dap_open_options) -> Result<Option<(CachePattern, CacheHint)>> {
     let hint = hint(given.pattern, given.hint)?;
     Ok((given.pattern != 0 || given.hint != 0).then_some(hint))
@@ -190,12 +192,12 @@ fn expected(given: &dap_open_options) -> Result<Option<(CachePattern, CacheHint)
 fn hint(pattern: u32, hint: u32) -> Result<(CachePattern, CacheHint)> {
     check::flags(hint, HINTS, "hint")?;
     let known = CachePattern::from_number(pattern);
-    let wrong = || Failure::invalid(format!("pattern {pattern} means nothing"));
+    let wrong = || Failure::invalid(format!("pattern {pattern} is invalid"));
     Ok((known.ok_or_else(wrong)?, CacheHint(hint)))
 }
 
-/// Tells the server what use is expected of a range: `pattern` is one of DAP_PATTERN_..., `hint`
-/// as in dap_open_options, `length` below 4 GiB, or DAP_TO_END.
+/// Tells the server how a range will be used: `pattern` is one of DAP_PATTERN_..., `hint` is as in
+/// dap_open_options, and `length` is below 4 GiB or DAP_TO_END.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -214,7 +216,7 @@ pub unsafe extern "C" fn dap_hint(
     })
 }
 
-/// Attributes of an open file.
+/// Returns the attributes of an open file in `attributes`.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -223,19 +225,19 @@ pub unsafe extern "C" fn dap_fstat(file: *mut dap_file, attributes: *mut dap_att
         check::place(attributes, "attributes")?;
         let file: Arc<FileObject> = handles::get(file)?;
         let found = match file.session.keeps_reads {
-            // It may be kept.
+            // The attributes may be cached.
             true => file.ask(File::metadata)?,
             false => file.wait_for(async |file| {
                 file.session().metadata_async(file.handle(), file.path()).await
             })?,
         };
         let found = attributes_of(&found);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(attributes, found, "attributes") }
     })
 }
 
-/// Cuts or extends an open file.
+/// Truncates or extends an open file.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -243,16 +245,16 @@ pub unsafe extern "C" fn dap_ftruncate(file: *mut dap_file, size: u64) -> c_int 
     done(|| handles::get::<FileObject, _>(file)?.set_size(size))
 }
 
-/// Brings everything written to stable storage.
+/// Flushes all written data to stable storage.
 ///
-/// Returns 0, or a negative error number: -EIO if the server has lost what was written before, and
-/// what the last write failed with if it came back short.
+/// Returns 0, or a negative error number: -EIO if the server has lost earlier data, or the error of
+/// the last write if that was short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
     done(|| {
         let object: Arc<FileObject> = handles::get(file)?;
         object.pay()?;
-        // SAFETY: nothing comes of it.
+        // SAFETY: no client object leaves the closure.
         unsafe {
             object.run(async |file: &File, _: &Entered<'_>| {
                 let committed = file.commit_async().await?;
@@ -262,11 +264,11 @@ pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
     })
 }
 
-/// Appends to a file, all or nothing, as data that lasts. Others who append at the same time do
-/// not overlap with it. Puts where it lies now into `offset`, unless that is NULL.
+/// Appends to a file, atomically and durably. Concurrent appends of other clients do not overlap
+/// with it. Stores the offset of the appended data in `offset`, unless that is NULL.
 ///
-/// Returns the bytes appended, which are all, or a negative error number: -EFBIG for more than
-/// the server appends at once.
+/// Returns the bytes appended, which is always `length`, or a negative error number: -EFBIG for
+/// more than the server appends at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_append(
     file: *mut dap_file,
@@ -276,19 +278,19 @@ pub unsafe extern "C" fn dap_append(
 ) -> i64 {
     counted(|| {
         let file: Arc<FileObject> = handles::get(file)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let bytes = unsafe { check::array(buffer.cast::<u8>(), length, BYTES_MAX, "buffer")? };
         let at = file.ask(|file| file.append(bytes))?;
         if !offset.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that its pointers are valid.
             unsafe { check::put(offset, at, "offset")? };
         }
         Ok(length as u64)
     })
 }
 
-/// A range to the end of what a hint can name.
+/// The length of a range without an end, as hints encode it.
 const WHOLE: u32 = u32::MAX;
-/// All that a hint may say.
+/// All valid bits of a hint.
 const HINTS: u32 = 0x7f;
 const BYTES_MAX: usize = isize::MAX as usize;

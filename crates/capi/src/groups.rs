@@ -1,7 +1,8 @@
-//! Completion groups as they are inside: what is under way, and what has ended and was not told.
+//! The state of completion groups: operations in flight, and completions that were not returned
+//! yet.
 //!
-//! Invariant: an operation is in its group from its submission until its end is taken; until its
-//! end it keeps the memory that it uses.
+//! Invariant: an operation is in its group from its submission until its completion is returned.
+//! Until it has ended, it keeps the memory that it uses.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,18 +16,18 @@ use crate::client::ClientObject;
 use crate::failure::{Failure, Result};
 use crate::operations::{Ended, Operation, Way};
 
-/// A completion group.
+/// A completion group with its client.
 pub(crate) struct GroupObject {
     pub client: Arc<ClientObject>,
     state: Held<RefCell<GroupState>>,
-    /// Operations whose ends were not taken.
+    /// The number of operations whose completions were not returned yet.
     count: AtomicUsize,
 }
 
-/// What is in a group.
+/// The contents of a group.
 pub(crate) struct GroupState {
     client: Client,
-    /// Where the client itself collects transfers.
+    /// The client's own group for transfers.
     pub group: Group,
     operations: BTreeMap<u64, Operation>,
     batches: Vec<BatchUnderWay>,
@@ -36,15 +37,15 @@ pub(crate) struct GroupState {
 /// A submitted batch.
 struct BatchUnderWay {
     batched: Batched,
-    /// The operations that its requests are; `None` once they have ended.
+    /// The operation number of each request; `None` if the request has ended.
     numbers: Vec<Option<u64>>,
-    /// How many had not ended when it was last looked at.
+    /// The number of requests that had not ended at the last check.
     left: usize,
 }
 
 impl GroupObject {
     pub fn new(client: Arc<ClientObject>) -> Result<Self> {
-        // SAFETY: what there is of the client is held.
+        // SAFETY: the client objects are held.
         let state = unsafe {
             client.within(|entered| {
                 Ok(entered.hold(RefCell::new(GroupState {
@@ -59,31 +60,31 @@ impl GroupObject {
         Ok(Self { client, state, count: AtomicUsize::new(0) })
     }
 
-    /// What is in it, for whoever is inside.
+    /// Returns the contents to a thread that holds the lock.
     pub fn state<'a>(&'a self, entered: &'a Entered<'_>) -> RefMut<'a, GroupState> {
         self.state.get(entered).borrow_mut()
     }
 
-    /// Whether nothing is in it.
+    /// True if the group is empty.
     pub fn is_idle(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// So many operations were added.
+    /// Adds to the number of operations.
     pub fn note_added(&self, count: usize) {
         self.count.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// The ends of so many were taken.
+    /// Subtracts returned completions from the number of operations.
     pub fn note_taken(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::AcqRel);
     }
 
-    /// Refuses what belongs to another client.
+    /// Fails if an object belongs to another client.
     pub fn check_client(&self, client: &Arc<ClientObject>) -> Result<()> {
         match Arc::ptr_eq(&self.client, client) {
             true => Ok(()),
-            false => Err(Failure::invalid("the group is of another client")),
+            false => Err(Failure::invalid("the group belongs to another client")),
         }
     }
 }
@@ -95,7 +96,7 @@ impl Drop for GroupState {
 }
 
 impl GroupState {
-    /// Takes an operation in; one that has nothing to wait for has ended.
+    /// Adds an operation. One that has nothing to wait for has ended.
     pub fn add(&mut self, number: u64, operation: Operation) {
         match operation.is_over() {
             true => self.ready.push_back(operation.end(number)),
@@ -103,14 +104,14 @@ impl GroupState {
         }
     }
 
-    /// Takes a batch in, whose operations were added.
+    /// Adds a batch whose operations were added before.
     pub fn add_batch(&mut self, batched: Batched, numbers: Vec<u64>) {
         let left = numbers.len();
         let numbers = numbers.into_iter().map(Some).collect();
         self.batches.push(BatchUnderWay { batched, numbers, left });
     }
 
-    /// Takes note of whatever has ended.
+    /// Processes all events of the client.
     pub fn collect(&mut self) {
         while let Some(completion) = self.client.next(self.group) {
             let (number, part) = Operation::place_of(completion.context);
@@ -148,17 +149,17 @@ impl GroupState {
         }
     }
 
-    /// Whether `count` ends are there, or all that can come.
+    /// True if `count` completions are available, or no operation is in flight.
     pub fn has(&self, count: usize) -> bool {
         self.ready.len() >= count || self.operations.is_empty()
     }
 
-    /// The next end.
+    /// Returns the next completion.
     pub fn take(&mut self) -> Option<Ended> {
         self.ready.pop_front()
     }
 
-    /// Gives an operation up. False if it has ended.
+    /// Cancels an operation. Returns false if it has ended.
     pub fn cancel(&self, number: u64) -> bool {
         let Some(operation) = self.operations.get(&number) else { return false };
         match &operation.way {
@@ -167,11 +168,11 @@ impl GroupState {
         }
     }
 
-    /// Has a request of a batch done at once. False if it has ended.
+    /// Makes the server execute a request of a batch at once. Returns false if it has ended.
     pub fn expedite(&self, number: u64) -> Result<bool> {
         let Some(operation) = self.operations.get(&number) else { return Ok(false) };
         match (&operation.way, self.in_batch(number)) {
-            // Nothing holds it up.
+            // Transfers are never delayed.
             (Way::Transfers(_), _) => Ok(true),
             (Way::Batch, Some((batch, place))) => Ok(batch.hurry_up(place)?),
             (Way::Batch, None) => Ok(false),

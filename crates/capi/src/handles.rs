@@ -1,11 +1,12 @@
-//! What C holds instead of objects: numbers in the clothes of pointers.
+//! The handles that C programs hold: numbers with pointer types.
 //!
-//! Invariant: a handle is looked up and never followed. It says its place in the table, how often
-//! that place was used before, and in which process since the first: one that was closed, is of
-//! another kind, of a parent process, or never was one, is refused as what it is.
+//! Invariant: a handle is looked up in a table and never dereferenced. It contains its index in the
+//! table, how often that slot was used before, and the number of forks before its process. So a
+//! handle that was closed, has another kind, belongs to a parent process or is not a handle at all
+//! is recognized and refused.
 //!
-//! The table is never locked while anything else is. A child of `fork` begins with a table of its
-//! own: the parent's may have been locked by a thread that is not there.
+//! No other lock is taken while the table is locked. A child of `fork` starts with an empty table,
+//! because the parent's may have been locked by a thread that does not exist in the child.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -19,7 +20,7 @@ use crate::file::FileObject;
 use crate::groups::GroupObject;
 use crate::memory::RegionObject;
 
-/// What a handle stands for.
+/// The object that a handle refers to.
 #[derive(Clone)]
 pub(crate) enum Object {
     Client(Arc<ClientObject>),
@@ -43,7 +44,7 @@ impl Object {
     }
 }
 
-/// One kind of object.
+/// A type of object that handles refer to.
 pub(crate) trait Kind: Sized {
     const NAME: &'static str;
     fn wrap(object: Arc<Self>) -> Object;
@@ -80,7 +81,8 @@ kinds! {
 struct Table {
     slots: RwLock<Slots>,
     default_client: Mutex<Option<Arc<ClientObject>>>,
-    /// The parent process's, which nobody uses here; tools that look for lost memory find it.
+    /// The parent process's table. It is not used here; the pointer keeps leak checkers from
+    /// reporting it.
     _parent: AtomicPtr<Table>,
 }
 
@@ -95,16 +97,16 @@ struct Slot {
     object: Option<Object>,
 }
 
-/// This process's.
+/// The table of this process.
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
-/// The last parent's that had one.
+/// The table of the closest ancestor process that had one.
 static PARENT: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
-/// Forks between the first process with a table and this one.
+/// The number of forks between the first process with a table and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // The parent's is left as it is: its objects are the parent's.
+    // Leave the parent's table as it is: its objects belong to the parent.
     let parent = TABLE.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !parent.is_null() {
         PARENT.store(parent, Ordering::Release);
@@ -116,8 +118,8 @@ fn table() -> &'static Table {
     let mut table = TABLE.load(Ordering::Acquire);
     if table.is_null() {
         WATCH.call_once(|| {
-            // SAFETY: the handler changes atomic values alone, which is safe at any point of a
-            // child's life.
+            // SAFETY: the handler only changes atomic values, which is safe at any point in a
+            // child.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         let _parent = AtomicPtr::new(PARENT.load(Ordering::Acquire));
@@ -126,17 +128,17 @@ fn table() -> &'static Table {
         match TABLE.compare_exchange(is, new, order, Ordering::Acquire) {
             Ok(_) => table = new,
             Err(other) => {
-                // SAFETY: nobody has seen it.
+                // SAFETY: no other thread has seen the new table.
                 drop(unsafe { Box::from_raw(new) });
                 table = other;
             }
         }
     }
-    // SAFETY: what was put there is never dropped, and reached by shared references alone.
+    // SAFETY: a table is never dropped, and is accessed only through shared references.
     unsafe { &*table }
 }
 
-/// Gives an object a handle.
+/// Creates a handle for an object.
 pub(crate) fn insert<K: Kind, H>(object: Arc<K>) -> Result<*mut H> {
     let mut slots = table().slots.write().unwrap_or_else(PoisonError::into_inner);
     let index = match slots.free.pop() {
@@ -155,19 +157,19 @@ pub(crate) fn insert<K: Kind, H>(object: Arc<K>) -> Result<*mut H> {
     Ok(std::ptr::without_provenance_mut(name.number()))
 }
 
-/// The object of a handle.
+/// Returns the object of a handle.
 pub(crate) fn get<K: Kind, H>(handle: *mut H) -> Result<Arc<K>> {
     let name = Name::read::<K>(handle.cast())?;
     let slots = table().slots.read().unwrap_or_else(PoisonError::into_inner);
     name.find::<K>(&slots).cloned()
 }
 
-/// Takes a handle back.
+/// Removes a handle and returns its object.
 pub(crate) fn remove<K: Kind, H>(handle: *mut H) -> Result<Arc<K>> {
     remove_if(handle, |_| Ok(()))
 }
 
-/// Takes a handle back if `allows` says so; nobody gets at the object by its handle meanwhile.
+/// Removes a handle if `allows` agrees. No other thread can use the handle meanwhile.
 pub(crate) fn remove_if<K: Kind, H>(
     handle: *mut H,
     allows: impl FnOnce(&Arc<K>) -> Result<()>,
@@ -183,7 +185,7 @@ pub(crate) fn remove_if<K: Kind, H>(
     Ok(object)
 }
 
-/// The client of a handle, or the process's own for NULL.
+/// Returns the client of a handle. NULL means the default client of the process.
 pub(crate) fn client<H>(handle: *mut H) -> Result<Arc<ClientObject>> {
     if !handle.is_null() {
         return get(handle);
@@ -200,7 +202,7 @@ fn forks() -> usize {
     FORKS.load(Ordering::Relaxed) as usize % (1 << FORK_BITS)
 }
 
-/// What a handle says.
+/// The parts of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     index: usize,
@@ -247,7 +249,7 @@ impl Name {
 }
 
 fn none<K: Kind>() -> Failure {
-    Failure::new(libc::EBADF, format!("this {} is closed, or never was one", K::NAME))
+    Failure::new(libc::EBADF, format!("this {} is closed or invalid", K::NAME))
 }
 
 const INDEX_BITS: u32 = 24;
@@ -257,7 +259,7 @@ const INDEX_AT: u32 = 1;
 const GENERATION_AT: u32 = INDEX_AT + INDEX_BITS;
 const FORK_AT: u32 = GENERATION_AT + GENERATION_BITS;
 const MARK_AT: u32 = FORK_AT + FORK_BITS;
-/// What no address of a program begins with.
+/// Bits that no valid address in a program has together.
 const MARK: usize = 0b101;
 
 const _: () = assert!(MARK_AT + 3 == usize::BITS, "handles need pointers of 64 bits");

@@ -1,21 +1,24 @@
-//! libdafs: the client for programs in C and C++. What they see is `include/dafs.h`, which is made
-//! from this crate (`tests/header.rs`).
+//! libdafs: the client library for programs in C and C++. Its interface is `include/dafs.h`, which
+//! is generated from this crate (`tests/header.rs`).
 //!
-//! The interface is our own, in the spirit of the DAFS API of 2001, whose text is lost:
-//! asynchronous transfers, memory descriptors, completion groups, batches, fences, keys, callbacks
-//! for authentication (the FAST 2003 paper, section 4, tells of them).
+//! The interface follows the ideas of the DAFS API of 2001, whose text is lost: asynchronous
+//! transfers, memory descriptors, completion groups, batches, fences, keys and authentication
+//! callbacks (described in the FAST 2003 paper, section 4).
 //!
-//! Invariants: what C holds is a number in the clothes of a pointer, looked up at each call
-//! ([`handles`]), so that none that was closed is ever followed; no panic crosses the boundary
-//! ([`failure`]); what is read or written at an address from C is what the caller of that very
-//! call has promised; nobody waits with the client's lock held for longer than one exchange with
-//! the server takes, transfers and waits not even for that.
+//! Invariants:
+//! - A handle in C is a number with a pointer type that is looked up at each call ([`handles`]), so
+//!   a closed one is never dereferenced.
+//! - No panic crosses the boundary to C ([`failure`]).
+//! - Memory at an address from C is accessed only as the caller of that function has guaranteed.
+//! - No thread holds the client's lock for longer than one exchange with the server. Transfers and
+//!   waits do not hold it at all while they wait.
 //!
-//! Functions are `unsafe` in Rust, and all in the same way: pointers are NULL where that is
+//! All functions are `unsafe` in Rust, with the same requirements: pointers are NULL where that is
+//! allowed, or valid for their types, and texts end with a NUL.
 //! allowed, or point to what their types say, and texts end with a NUL.
-// What C is told of each function is in its comment, in C's words.
+// The comment of each function is its documentation for C programmers.
 #![allow(clippy::missing_safety_doc)]
-// Their names are C's.
+// The type names follow C conventions.
 #![allow(non_camel_case_types)]
 
 mod async_io;

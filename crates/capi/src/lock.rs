@@ -1,7 +1,7 @@
 //! Byte-range locks.
 //!
-//! Invariant: a thread that waits for a lock lets others use the client meanwhile: the lock may be
-//! theirs to give back.
+//! Invariant: while a thread waits for a lock, other threads can use the client, because they may
+//! have to release that lock.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::types::{
     dap_file, dap_lock_holder,
 };
 
-/// Locks `length` bytes at `offset`, or DAP_TO_END: `kind` is DAP_LOCK_SHARED or
-/// DAP_LOCK_EXCLUSIVE, `options` are DAP_LOCK_PERSIST, DAP_LOCK_AUTO_RECOVERY and DAP_LOCK_REPAIR.
-/// Locks are mandatory: they keep reads and writes of all other opens out. They end with their
-/// open. Waits for `timeout_ms` milliseconds, 0 for not at all, or DAP_FOREVER; those who came
-/// before are served first. If somebody else's lock stands in the way, `holder` says whose, unless
-/// it is NULL.
+/// Locks `length` bytes at `offset`; `length` may be DAP_TO_END. `kind` is DAP_LOCK_SHARED or
+/// DAP_LOCK_EXCLUSIVE, and `options` are DAP_LOCK_PERSIST, DAP_LOCK_AUTO_RECOVERY and
+/// DAP_LOCK_REPAIR. Locks are mandatory: they exclude reads and writes through all other opens.
+/// They end with their open. Waits for up to `timeout_ms` milliseconds, which may be 0 or
+/// DAP_FOREVER; earlier waiters are served first. If another lock conflicts, it is described in
+/// `holder`, unless that is NULL.
 ///
-/// Returns 0, or a negative error number: -EAGAIN if it is held by somebody else and there was no
-/// time to wait, -ETIMEDOUT if it still was at the end of the time, -EDEADLK if somebody it would
-/// wait for waits for it, -EUCLEAN for a broken lock, which DAP_LOCK_REPAIR takes over.
+/// Returns 0, or a negative error number: -EAGAIN if the lock is held elsewhere and the timeout is
+/// 0, -ETIMEDOUT if it was still held at the end of the timeout, -EDEADLK if waiting would be a
+/// deadlock, -EUCLEAN for a broken lock, which DAP_LOCK_REPAIR takes over.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_lock(
     file: *mut dap_file,
@@ -49,19 +49,19 @@ pub unsafe extern "C" fn dap_lock(
         };
         let Some(held_by) = held_by else { return Ok(()) };
         if !holder.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that its pointers are valid.
             unsafe { check::put(holder, holder_of(&held_by), "holder")? };
         }
         let kind = match held_by.kind {
             LockKind::Shared => "a shared lock",
             LockKind::Exclusive => "an exclusive lock",
         };
-        let text = format!("somebody else holds {kind} at {}", held_by.offset);
+        let text = format!("another client holds {kind} at {}", held_by.offset);
         Err(Failure::new(errno, text))
     })
 }
 
-/// A lock to be taken.
+/// The arguments of a lock request.
 struct Wanted {
     kind: LockKind,
     offset: u64,
@@ -77,10 +77,10 @@ impl Wanted {
         Ok(Self { kind: kind_of(kind)?, offset, length, options })
     }
 
-    /// Asks for it once; with a place in the queue if it waits.
+    /// Requests the lock once. If `waits` is set, keeps a place in the queue.
     fn ask(&self, file: &FileObject, waits: bool) -> Result<Option<LockHolder>> {
         let &Self { kind, offset, length, options } = self;
-        // SAFETY: a holder is numbers and bytes.
+        // SAFETY: a holder consists of numbers and bytes.
         unsafe {
             file.run(async |file: &File, _: &Entered<'_>| {
                 Ok(match waits {
@@ -93,7 +93,7 @@ impl Wanted {
 
     fn wait(&self, file: &FileObject, timeout: Option<Duration>) -> Result<Option<LockHolder>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // Who does not hear when it is worth asking asks often.
+        // Without notifications of released locks, ask often.
         let hears = file.ask(|file| file.session().listen()).is_ok();
         let mut pause = if hears { LOCK_POLL_MAX } else { PAUSE_MIN };
         loop {
@@ -106,7 +106,7 @@ impl Wanted {
                 return Ok(held_by);
             }
             let pausing = left.map_or(pause, |left| left.min(pause));
-            // SAFETY: nothing comes of it.
+            // SAFETY: no client object leaves the closure.
             unsafe {
                 file.client().shared.wait_until(Some(pausing), |entered| {
                     file.file.get(entered).is_lock_ready(self.offset, self.length).then_some(())
@@ -117,10 +117,10 @@ impl Wanted {
     }
 }
 
-/// Whose lock would stand in the way of one, without taking any.
+/// Tests whether a lock would conflict with another one, without taking it.
 ///
-/// Returns 1 if there is one, which `holder` tells unless it is NULL, 0 if there is none, or a
-/// negative error number.
+/// Returns 1 if there is a conflict, described in `holder` unless that is NULL, 0 if there is none,
+/// or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_lock_test(
     file: *mut dap_file,
@@ -138,16 +138,16 @@ pub unsafe extern "C" fn dap_lock_test(
             return Ok(0);
         };
         if !holder.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that its pointers are valid.
             unsafe { check::put(holder, holder_of(&held_by), "holder")? };
         }
         Ok(1)
     };
-    // Nought, one or an error number.
+    // Zero, one or an error number.
     counted(look) as c_int
 }
 
-/// Gives up whatever this open has locked in a range.
+/// Releases all locks of this open in a range.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -158,8 +158,7 @@ pub unsafe extern "C" fn dap_unlock(file: *mut dap_file, offset: u64, length: u6
     })
 }
 
-/// Has everything rolled back that was changed in a range under locks with DAP_LOCK_AUTO_RECOVERY.
-/// They stay held.
+/// Rolls back all changes in a range under locks with DAP_LOCK_AUTO_RECOVERY. The locks stay held.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -174,7 +173,7 @@ fn kind_of(kind: u32) -> Result<LockKind> {
     match kind {
         DAP_LOCK_SHARED => Ok(LockKind::Shared),
         DAP_LOCK_EXCLUSIVE => Ok(LockKind::Exclusive),
-        other => Err(Failure::invalid(format!("kind of lock {other} means nothing"))),
+        other => Err(Failure::invalid(format!("lock kind {other} is invalid"))),
     }
 }
 
@@ -186,5 +185,5 @@ fn holder_of(holder: &LockHolder) -> dap_lock_holder {
     dap_lock_holder { kind, reserved: 0, offset: holder.offset, length: holder.length }
 }
 
-/// First pause between two questions.
+/// The first pause between two requests for a lock.
 const PAUSE_MIN: Duration = Duration::from_millis(1);

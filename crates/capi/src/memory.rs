@@ -1,7 +1,7 @@
-//! Registered memory, and the descriptors that name it.
+//! Registered memory, and the descriptors that refer to it.
 //!
-//! Invariant: a region is not given back while a call or an operation uses it, and memory that the
-//! library has given out is there until its region is given back.
+//! Invariant: a region is not released while a call or an operation uses it. Memory allocated by
+//! the library exists until its region is released.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -18,18 +18,18 @@ use crate::failure::{Failure, Result, done};
 use crate::handles;
 use crate::types::{dap_client, dap_memory, dap_region};
 
-/// Registered memory.
+/// A region of registered memory.
 pub(crate) struct RegionObject {
     client: Arc<ClientObject>,
     buffer: Held<Buffer>,
-    /// Its first byte.
+    /// The address of the first byte.
     address: usize,
     length: usize,
-    /// Set when nobody can reach the program's own memory any more.
+    /// Set to true when no server or transport can access the program's own memory any more.
     is_gone: Option<Arc<AtomicBool>>,
 }
 
-/// What the client holds for as long as it, or a transport, may use the program's memory.
+/// Held by the client as long as it, or a transport, may use the program's memory.
 struct Use(Arc<AtomicBool>);
 
 impl Drop for Use {
@@ -38,18 +38,18 @@ impl Drop for Use {
     }
 }
 
-/// Where bytes go to or come from.
+/// A piece of memory to transfer to or from.
 pub(crate) struct Target {
     /// The first byte.
     pub pointer: *mut u8,
     pub length: usize,
-    /// The region, and the first byte's place in it.
+    /// The region, and the offset of the first byte in it.
     pub region: Option<(Arc<RegionObject>, usize)>,
 }
 
-/// Registers memory of the program's own, which must stay as it is until the region is given
-/// back: no transfer copies it then where a device can reach it, or the kernel. `client` may be
-/// NULL.
+/// Registers memory of the program. The program must not free it until the region is released.
+/// Transfers then do not copy the data, where a device or the kernel can access the memory.
+/// `client` may be NULL.
 ///
 /// Returns 0, or a negative error number: -EINVAL for no memory, -EIO for too many regions.
 #[unsafe(no_mangle)]
@@ -64,13 +64,15 @@ pub unsafe extern "C" fn dap_register(
         let base = NonNull::new(pointer.cast::<u8>());
         let base = base.ok_or_else(|| Failure::new(libc::EFAULT, "pointer is NULL"))?;
         if length == 0 || base.addr().get().checked_add(length).is_none() {
-            return Err(Failure::invalid(format!("no memory has {length} bytes there")));
+            return Err(Failure::invalid(format!(
+                "there cannot be {length} bytes of memory at this address"
+            )));
         }
         let client = handles::client(client)?;
         let is_gone = Arc::new(AtomicBool::new(false));
         let owner = Box::new(Use(is_gone.clone()));
-        // SAFETY: the program keeps the memory until the region is given back, which ends when
-        // nothing uses it (`dap_deregister`). C has no references.
+        // SAFETY: the program keeps the memory until `dap_deregister` has returned, which waits
+        // until nothing uses it. C has no references to it.
         let memory = unsafe { Memory::of_owner(base, length, owner) };
         // SAFETY: the buffer is held.
         let buffer =
@@ -78,14 +80,14 @@ pub unsafe extern "C" fn dap_register(
         let address = base.addr().get();
         let object = RegionObject { client, buffer, address, length, is_gone: Some(is_gone) };
         let handle = handles::insert(Arc::new(object))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(region, handle, "region") }
     })
 }
 
-/// Gives out registered memory of `length` bytes, which a server on this host can map: nothing
-/// is copied on the way. What is in it at first is left over from earlier use. It is gone when
-/// its region is given back. `client` may be NULL.
+/// Allocates `length` bytes of registered memory. A server on this host can map it, so transfers
+/// copy nothing. Its initial contents are left over from earlier use. It is freed when its region
+/// is released. `client` may be NULL.
 ///
 /// Returns 0, or a negative error number: -EINVAL for no bytes, -EIO if there is no memory.
 #[unsafe(no_mangle)]
@@ -99,7 +101,7 @@ pub unsafe extern "C" fn dap_allocate(
         check::place(pointer, "pointer")?;
         check::place(region, "region")?;
         if length == 0 || length > isize::MAX as usize {
-            return Err(Failure::invalid(format!("there is no memory of {length} bytes")));
+            return Err(Failure::invalid(format!("cannot allocate {length} bytes of memory")));
         }
         let client = handles::client(client)?;
         // SAFETY: the buffer is held, and its address is a number.
@@ -113,7 +115,7 @@ pub unsafe extern "C" fn dap_allocate(
         let address = first.expose_provenance();
         let object = RegionObject { client, buffer, address, length, is_gone: None };
         let handle = handles::insert(Arc::new(object))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe {
             check::put(pointer, first.cast(), "pointer")?;
             check::put(region, handle, "region")
@@ -121,57 +123,57 @@ pub unsafe extern "C" fn dap_allocate(
     })
 }
 
-/// Gives a region back: registered memory is the program's own again, and memory that the library
-/// gave out is gone.
+/// Releases a region. Registered memory belongs to the program alone again, and memory that the
+/// library allocated is freed.
 ///
-/// Returns 0, or a negative error number: -EBUSY while a call or an operation uses it, up to when
-/// its completion is taken; -ETIMEDOUT if a server that was lost over a transfer might still reach
-/// registered memory: the handle is gone then, and the memory must be left alone.
+/// Returns 0, or a negative error number: -EBUSY while a call or an operation uses it, until its
+/// completion is returned; -ETIMEDOUT if a server that was lost during a transfer might still
+/// access registered memory: the handle is invalid then, and the memory must not be reused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_deregister(region: *mut dap_region) -> c_int {
     done(|| {
         let is_free = |object: &Arc<RegionObject>| match Arc::strong_count(object) {
             1 => Ok(()),
-            _ => Err(Failure::new(libc::EBUSY, "operations under way use the region")),
+            _ => Err(Failure::new(libc::EBUSY, "operations in flight use the region")),
         };
         let object = handles::remove_if::<RegionObject, _>(region, is_free)?;
         let (client, is_gone) = (object.client.clone(), object.is_gone.clone());
         drop(object);
         let Some(is_gone) = is_gone else { return Ok(()) };
         let look = || is_gone.load(Ordering::Acquire).then_some(());
-        // SAFETY: nothing comes of it.
+        // SAFETY: no client object leaves the closure.
         let left = look().or(unsafe { client.shared.wait_until(Some(GOING_MAX), |_| look())? });
         left.ok_or_else(|| {
-            let text = "a server that was lost might still reach the memory: leave it alone";
+            let text = "a server that was lost might still access the memory: do not reuse it";
             Failure::new(libc::ETIMEDOUT, text)
         })
     })
 }
 
 impl RegionObject {
-    /// The whole of it, for whoever is inside.
+    /// Returns the region's buffer to a thread that holds the lock.
     pub fn buffer(&self, entered: &Entered<'_>) -> Buffer {
         self.buffer.get(entered).clone()
     }
 }
 
-/// Reads descriptors.
+/// Checks and converts memory descriptors.
 ///
 /// # Safety
-/// There are `count` of them at `memory`, unless that is NULL.
+/// `memory` is NULL or points to `count` descriptors.
 pub(crate) unsafe fn targets(
     client: &Arc<ClientObject>,
     memory: *const dap_memory,
     count: usize,
     count_max: usize,
 ) -> Result<Vec<Target>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     let described = unsafe { check::array(memory, count, count_max, "memory")? };
     let numbered = described.iter().enumerate();
     numbered.map(|(place, memory)| target(client, memory, place)).collect()
 }
 
-/// Reads one descriptor.
+/// Checks and converts one memory descriptor.
 pub(crate) fn target(
     client: &Arc<ClientObject>,
     memory: &dap_memory,
@@ -183,35 +185,35 @@ pub(crate) fn target(
         return Err(wrong(libc::EFAULT, "the pointer is NULL"));
     }
     if length > isize::MAX as usize || pointer.addr().checked_add(length).is_none() {
-        return Err(wrong(libc::EINVAL, "it does not end within memory"));
+        return Err(wrong(libc::EINVAL, "the range exceeds the address space"));
     }
     if memory.region.is_null() {
         return Ok(Target { pointer, length, region: None });
     }
     let region: Arc<RegionObject> = handles::get(memory.region)?;
     if !Arc::ptr_eq(&region.client, client) {
-        return Err(wrong(libc::EINVAL, "the region is of another client"));
+        return Err(wrong(libc::EINVAL, "the region belongs to another client"));
     }
     let start = pointer.addr().checked_sub(region.address);
     match start.filter(|start| *start <= region.length && length <= region.length - start) {
         Some(start) => Ok(Target { pointer, length, region: Some((region, start)) }),
-        None => Err(wrong(libc::EINVAL, "it lies outside its region")),
+        None => Err(wrong(libc::EINVAL, "the range is not within its region")),
     }
 }
 
-/// Part of a target for one request: registered memory, and where its bytes are to end up or
-/// come from if that is somewhere else.
+/// The part of a target for one request: registered memory, and the program's memory to copy from
+/// or to, if that is not registered.
 pub(crate) struct Piece {
     pub buffer: Buffer,
-    /// Its first byte in the buffer.
+    /// The offset of its first byte in the buffer.
     pub start: usize,
     pub length: usize,
-    /// The program's memory that the buffer stands in for.
+    /// The program's memory, if the buffer is a copy of it.
     pub own: Option<*mut u8>,
 }
 
 impl Piece {
-    /// The part of `length` bytes at `start`, for whoever is inside.
+    /// Returns the part of `length` bytes at `start`, for a thread that holds the lock.
     pub fn of(target: &Target, start: usize, length: usize, entered: &Entered<'_>) -> Result<Self> {
         match &target.region {
             Some((region, first)) => {
@@ -226,27 +228,27 @@ impl Piece {
         }
     }
 
-    /// Takes over what is to be written.
+    /// Copies the data to be written into the buffer.
     pub fn fill(&self) {
         if let Some(own) = self.own {
             let to = self.buffer.memory().pointer(self.start, self.length);
-            // SAFETY: the caller of the function from C has promised so many bytes there, and
-            // they are not the library's own, which `to` points to.
+            // SAFETY: the C caller guarantees this many bytes at `own`. They are not the library's
+            // own memory, which `to` points to.
             unsafe { std::ptr::copy_nonoverlapping(own, to, self.length) };
         }
     }
 
-    /// Gives out what was read.
+    /// Copies the data that was read out of the buffer.
     pub fn spill(&self, length: usize) {
         if let Some(own) = self.own {
             let length = length.min(self.length);
             let from = self.buffer.memory().pointer(self.start, length);
-            // SAFETY: the caller of the function from C has promised so many bytes there, until
-            // the call returns or the completion is taken, which is not before this.
+            // SAFETY: the C caller guarantees this many bytes at `own` until the call returns or
+            // the completion is returned, which happens later.
             unsafe { std::ptr::copy_nonoverlapping(from, own, length) };
         }
     }
 }
 
-/// How long a region's end may take.
+/// How long releasing a region may take.
 const GOING_MAX: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
-//! Names and attributes by path.
+//! Operations on names, and attributes by path.
 //!
-//! Invariant: a failure names the path that was asked for, from the server's root.
+//! Invariant: an error names the requested path, from the server's root.
 
 use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,8 @@ use crate::failure::{Failure, counted, done};
 use crate::handles;
 use crate::types::{dap_attributes, dap_filesystem, dap_session, dap_time};
 
-/// Attributes of the object at a path; a symbolic link at its end is followed.
+/// Returns the attributes of the object at a path in `attributes`. A symbolic link at its end is
+/// followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -26,11 +27,12 @@ pub unsafe extern "C" fn dap_stat(
     path: *const c_char,
     attributes: *mut dap_attributes,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe { look(session, path, attributes, true) }
 }
 
-/// Attributes of the object at a path, be it a symbolic link.
+/// Returns the attributes of the object at a path in `attributes`. A symbolic link at its end is
+/// not followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -39,12 +41,12 @@ pub unsafe extern "C" fn dap_lstat(
     path: *const c_char,
     attributes: *mut dap_attributes,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe { look(session, path, attributes, false) }
 }
 
 /// # Safety
-/// The pointers are what their types say.
+/// The pointers are valid for their types.
 unsafe fn look(
     session: *mut dap_session,
     path: *const c_char,
@@ -54,16 +56,16 @@ unsafe fn look(
     done(|| {
         check::place(attributes, "attributes")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         let found = session.ask(async |session| find(session, &path, follows).await)?;
         let found = attributes_of(&found);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(attributes, found, "attributes") }
     })
 }
 
-/// What a path leads to.
+/// Looks up a path and returns its attributes.
 pub(crate) async fn find(
     session: &Session,
     path: &OsStr,
@@ -73,7 +75,7 @@ pub(crate) async fn find(
     session.metadata_async(handle, path).await
 }
 
-/// What C is told of attributes.
+/// Converts attributes to C.
 pub(crate) fn attributes_of(metadata: &Metadata) -> dap_attributes {
     let kind = match metadata.kind {
         ObjectType::Regular => libc::S_IFREG,
@@ -105,9 +107,10 @@ fn time_of(Timestamp { seconds, nanoseconds }: Timestamp) -> dap_time {
     dap_time { seconds, nanoseconds, reserved: 0 }
 }
 
-/// Which of the rights `wanted`, of DAP_ACCESS_..., this session has on the object at a path.
+/// Returns which of the rights in `wanted`, a combination of DAP_ACCESS_..., this session has on
+/// the object at a path.
 ///
-/// Returns those that it has, or a negative error number.
+/// Returns the granted rights, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_access(
     session: *mut dap_session,
@@ -117,7 +120,7 @@ pub unsafe extern "C" fn dap_access(
     done_with(|| {
         check::flags(wanted, AccessMask::ALL.0, "rights")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         let granted = session.ask(async |session| {
             let handle = session.resolve_async(&path, true).await?;
@@ -132,7 +135,7 @@ fn done_with(body: impl FnOnce() -> crate::failure::Result<u64>) -> c_int {
     counted(body) as c_int
 }
 
-/// The file system that a path is in.
+/// Returns information on the file system that contains a path in `filesystem`.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -144,7 +147,7 @@ pub unsafe extern "C" fn dap_statfs(
     done(|| {
         check::place(filesystem, "filesystem")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         let found = session.ask(async |session| {
             let handle = session.resolve_async(&path, true).await?;
@@ -162,12 +165,12 @@ pub unsafe extern "C" fn dap_statfs(
             lease_seconds: found.lease_time.unwrap_or(0),
             reserved: 0,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(filesystem, told, "filesystem") }
     })
 }
 
-/// Makes a directory.
+/// Creates a directory.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -179,7 +182,7 @@ pub unsafe extern "C" fn dap_mkdir(
     done(|| {
         check::flags(mode, 0o7777, "mode")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         session.ask(async |session| {
             let parent = session.resolve_parent_async(&path).await?;
@@ -189,7 +192,7 @@ pub unsafe extern "C" fn dap_mkdir(
     })
 }
 
-/// Makes a named pipe.
+/// Creates a named pipe.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -201,7 +204,7 @@ pub unsafe extern "C" fn dap_mkfifo(
     done(|| {
         check::flags(mode, 0o7777, "mode")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         session.ask(async |session| {
             let Resolved { directory, name } = session.resolve_parent_async(&path).await?;
@@ -212,33 +215,33 @@ pub unsafe extern "C" fn dap_mkfifo(
     })
 }
 
-/// Removes a name of anything but a directory.
+/// Removes a name of an object that is not a directory.
 ///
 /// Returns 0, or a negative error number: -EISDIR for a directory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_unlink(session: *mut dap_session, path: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe { remove(session, path, false) }
 }
 
 /// Removes an empty directory.
 ///
-/// Returns 0, or a negative error number: -ENOTDIR for anything else, -ENOTEMPTY.
+/// Returns 0, or a negative error number: -ENOTDIR for another object, -ENOTEMPTY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_rmdir(session: *mut dap_session, path: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe { remove(session, path, true) }
 }
 
 /// # Safety
-/// As [`check::text`].
+/// As for [`check::text`].
 unsafe fn remove(session: *mut dap_session, path: *const c_char, wants_directory: bool) -> c_int {
     done(|| {
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         session.ask(async |session| {
-            // The server's REMOVE takes either.
+            // The server's REMOVE accepts both, so check the type first.
             let found = find(session, &path, false).await?;
             let is_directory = found.kind == ObjectType::Directory;
             let refused =
@@ -255,7 +258,7 @@ unsafe fn remove(session: *mut dap_session, path: *const c_char, wants_directory
     })
 }
 
-/// Renames, replacing what is there.
+/// Renames an object. An existing object with the new name is replaced.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -264,7 +267,7 @@ pub unsafe extern "C" fn dap_rename(
     path: *const c_char,
     new_path: *const c_char,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe {
         with_two(session, path, new_path, async |session, path, new_path| {
             let from = session.resolve_parent_async(path).await?;
@@ -276,7 +279,7 @@ pub unsafe extern "C" fn dap_rename(
     }
 }
 
-/// Gives the object at `path` another name; a symbolic link is not followed.
+/// Makes a hard link to the object at `path`. A symbolic link is not followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -285,7 +288,7 @@ pub unsafe extern "C" fn dap_link(
     path: *const c_char,
     new_path: *const c_char,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe {
         with_two(session, path, new_path, async |session, path, new_path| {
             let source = session.resolve_async(path, false).await?;
@@ -297,7 +300,7 @@ pub unsafe extern "C" fn dap_link(
 }
 
 /// # Safety
-/// As [`check::text`].
+/// As for [`check::text`].
 unsafe fn with_two(
     session: *mut dap_session,
     path: *const c_char,
@@ -306,13 +309,13 @@ unsafe fn with_two(
 ) -> c_int {
     done(|| {
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let paths = unsafe { (session.path(path, "path")?, session.path(new_path, "new_path")?) };
         session.ask(async |session| ask(session, &paths.0, &paths.1).await)
     })
 }
 
-/// Makes a symbolic link at `path` that says `text`.
+/// Makes a symbolic link at `path` with the text `text`.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -324,7 +327,7 @@ pub unsafe extern "C" fn dap_symlink(
     done(|| {
         check::place(text, "text")?;
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise. What a link says is any bytes.
+        // SAFETY: the caller guarantees both texts. The text of a link may be any bytes.
         let (text, path) = unsafe { (std::ffi::CStr::from_ptr(text), session.path(path, "path")?) };
         session.ask(async |session| {
             let Resolved { directory, name } = session.resolve_parent_async(&path).await?;
@@ -334,9 +337,9 @@ pub unsafe extern "C" fn dap_symlink(
     })
 }
 
-/// Puts what a symbolic link says into `buffer`, as much as fits, with a NUL at its end.
+/// Stores the text of a symbolic link in `buffer`, truncated to its size and with a NUL at its end.
 ///
-/// Returns the length it has without the NUL, or a negative error number.
+/// Returns the length of the whole text without the NUL, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_readlink(
     session: *mut dap_session,
@@ -346,18 +349,18 @@ pub unsafe extern "C" fn dap_readlink(
 ) -> i64 {
     counted(|| {
         let session: Arc<SessionObject> = handles::get(session)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         let text = session.ask(async |session| {
             let link = session.resolve_async(&path, false).await?;
             session.read_link_async(link, &path).await
         })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { put_text(&text, buffer, size, "buffer") }
     })
 }
 
-/// What a name in the server's listing is to C; a NUL cannot be in one.
+/// Converts a name of a directory listing to C. It cannot contain a NUL.
 pub(crate) fn name_text(name: &OsStr) -> Result<std::ffi::CString, Failure> {
     std::ffi::CString::new(name.as_bytes())
         .map_err(|_| Failure::new(libc::EPROTO, format!("a name with a NUL: {name:?}")))

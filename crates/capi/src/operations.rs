@@ -1,7 +1,7 @@
-//! Operations: what was submitted by one call, or as one request of a batch.
+//! Operations: what one call submits, or one request of a batch.
 //!
-//! Invariant: an operation has ended when all of its transfers have, so that its memory is the
-//! program's again.
+//! Invariant: an operation has ended only when all of its transfers have, so its memory belongs to
+//! the program again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,19 +12,19 @@ use crate::failure::Failure;
 use crate::file::FileObject;
 use crate::memory::{Piece, RegionObject, Target};
 
-/// An operation under way.
+/// An operation in flight.
 pub(crate) struct Operation {
     context: usize,
     kind: OperationKind,
-    /// How its end is heard of.
+    /// How its completion is detected.
     pub way: Way,
-    /// What it is of; it may have been closed meanwhile.
+    /// The file that it belongs to, which may have been closed meanwhile.
     file: Weak<FileObject>,
     parts: Vec<Part>,
     left: usize,
-    /// Why not all of it was submitted.
+    /// The error if not all parts could be submitted.
     refusal: Option<Failure>,
-    /// Kept from being given back.
+    /// The regions that it uses, which cannot be released meanwhile.
     _regions: Vec<Arc<RegionObject>>,
 }
 
@@ -36,29 +36,29 @@ pub(crate) enum OperationKind {
 }
 
 pub(crate) enum Way {
-    /// By the client's own completions.
+    /// By completions of the client for each transfer.
     Transfers(Vec<OperationId>),
-    /// By the batch that it is in.
+    /// By the batch that contains it.
     Batch,
 }
 
 struct Part {
-    /// A commit moves nothing.
+    /// `None` for a commit, which transfers no data.
     piece: Option<Piece>,
     result: Option<Result<Transferred, ClientError>>,
 }
 
-/// The end of an operation.
+/// The completion of an operation.
 pub(crate) struct Ended {
     pub number: u64,
     pub context: usize,
-    /// Bytes.
+    /// The number of bytes, or the error.
     pub result: Result<u64, Failure>,
     pub end_of_file: bool,
 }
 
 impl Operation {
-    /// One without parts.
+    /// Makes an operation without parts.
     pub fn new(
         kind: OperationKind,
         way: Way,
@@ -73,28 +73,28 @@ impl Operation {
         Self { context, kind, way, file, parts, left: 0, refusal, _regions: regions }
     }
 
-    /// A number that no other operation of this process has.
+    /// Returns a number that no other operation of this process has.
     pub fn next_number() -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What the client is told of a part, and hands back.
+    /// Encodes an operation and a part into the context of a client's transfer.
     pub fn word_of(number: u64, part: usize) -> u64 {
         number << PART_BITS | part as u64
     }
 
-    /// The operation and the part of such a word.
+    /// Decodes the operation and the part from such a context.
     pub fn place_of(word: u64) -> (u64, usize) {
         (word >> PART_BITS, (word % (1 << PART_BITS)) as usize)
     }
 
-    /// Parts so far.
+    /// Returns the number of parts so far.
     pub fn part_count(&self) -> usize {
         self.parts.len()
     }
 
-    /// A transfer of it is under way.
+    /// Adds a transfer that is in flight.
     pub fn add_part(&mut self, piece: Option<Piece>, id: OperationId) {
         self.add_piece(piece);
         if let Way::Transfers(ids) = &mut self.way {
@@ -102,13 +102,13 @@ impl Operation {
         }
     }
 
-    /// Some memory of a request in a batch.
+    /// Adds memory of a request in a batch.
     pub fn add_piece(&mut self, piece: Option<Piece>) {
         self.parts.push(Part { piece, result: None });
         self.left += 1;
     }
 
-    /// The rest of it could not be submitted.
+    /// Notes that the remaining parts could not be submitted.
     pub fn refuse(&mut self, failure: Failure) {
         self.refusal = Some(failure);
     }
@@ -117,7 +117,7 @@ impl Operation {
         self.left == 0
     }
 
-    /// A transfer has ended.
+    /// Notes the end of a transfer.
     pub fn note_part(&mut self, part: usize, result: Result<Transferred, ClientError>) {
         if let Some(part) = self.parts.get_mut(part)
             && part.result.is_none()
@@ -127,12 +127,12 @@ impl Operation {
         }
     }
 
-    /// A request of a batch has ended, and has moved so many bytes from its start.
+    /// Notes the end of a request in a batch, which transferred this many bytes from its beginning.
     pub fn note_whole(&mut self, outcome: Result<u32, ClientError>) {
         let mut left = outcome.as_ref().copied().unwrap_or(0);
         for part in &mut self.parts {
             let length = part.piece.as_ref().map_or(0, |piece| piece.length);
-            // A part is no longer than a request.
+            // A part is not longer than a request.
             let moved = left.min(u32::try_from(length).unwrap_or(u32::MAX));
             left -= moved;
             let transferred = Transferred { length: moved, ..Transferred::default() };
@@ -141,7 +141,8 @@ impl Operation {
         self.left = 0;
     }
 
-    /// What became of it: bytes in a row from its start, up to the first that was not moved.
+    /// Returns the completion. It counts the contiguous bytes from the beginning up to the first
+    /// that was not transferred.
     pub fn end(mut self, number: u64) -> Ended {
         let file = self.file.upgrade();
         let (mut moved, mut end_of_file, mut failure, mut is_over) = (0, false, None, false);
@@ -178,14 +179,14 @@ impl Operation {
         Ended { number, context: self.context, result, end_of_file }
     }
 
-    /// Has the file take note of what a write or a commit says of data that may be lost.
+    /// Records what a write or a commit reports on possibly lost data of the file.
     fn noted(
         &self,
         file: Option<&FileObject>,
         result: Result<Transferred, ClientError>,
     ) -> Result<Transferred, Failure> {
         let transferred = result?;
-        // The ends of batches carry no verifier: what they have written is stable.
+        // Batches return no verifier, because their written data is stable.
         if let (Some(file), Way::Transfers(_)) = (file, &self.way) {
             let verifier = transferred.verifier;
             match self.kind {
@@ -198,5 +199,5 @@ impl Operation {
     }
 }
 
-/// Most parts of one operation, as a power of two.
+/// The maximum number of parts of an operation, as a power of two.
 const PART_BITS: u32 = 16;

@@ -1,6 +1,6 @@
-//! Setting attributes.
+//! Sets attributes.
 //!
-//! Invariant: what one call sets is set together, or nothing of it.
+//! Invariant: a call sets either all of its attributes or none.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::types::{
     dap_session, dap_time,
 };
 
-/// Sets attributes of the object at a path; a symbolic link at its end is followed, unless the
-/// flags say DAP_NO_FOLLOW.
+/// Sets attributes of the object at a path. A symbolic link at its end is followed, unless the
+/// flags contain DAP_NO_FOLLOW.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -30,10 +30,10 @@ pub unsafe extern "C" fn dap_setattr(
 ) -> c_int {
     done(|| {
         check::place(changes, "changes")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let given = unsafe { check::options(changes)? };
         let wanted = wanted(&given, DAP_NO_FOLLOW)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { set(session, path, given.flags & DAP_NO_FOLLOW == 0, &wanted) }
     })
 }
@@ -46,14 +46,14 @@ pub unsafe extern "C" fn dap_fsetattr(file: *mut dap_file, changes: *const dap_c
     done(|| {
         check::place(changes, "changes")?;
         let file: Arc<FileObject> = handles::get(file)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let given = unsafe { check::options(changes)? };
         let wanted = wanted(&given, 0)?;
         file.wait_for(async |file| file.set_attributes_async(&wanted).await)
     })
 }
 
-/// Sets the permissions; a symbolic link is followed.
+/// Sets the permissions of an object. A symbolic link is followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -65,13 +65,13 @@ pub unsafe extern "C" fn dap_chmod(
     done(|| {
         check::flags(mode, 0o7777, "mode")?;
         let wanted = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { set(session, path, true, &wanted) }
     })
 }
 
-/// Sets owner and group, of which 4294967295, that is (uint32_t)-1, is left as it is; a symbolic
-/// link is followed.
+/// Sets the owner and the group of an object. The value 4294967295, that is (uint32_t)-1, leaves
+/// one unchanged. A symbolic link is followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -88,12 +88,12 @@ pub unsafe extern "C" fn dap_chown(
             owner_group: number(gid),
             ..SetAttributes::default()
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { set(session, path, true, &wanted) }
     })
 }
 
-/// Sets the times of the last read and of the last change of data; NULL is the server's present
+/// Sets the times of the last read and the last change of data. NULL means the server's current
 /// time. A symbolic link is followed.
 ///
 /// Returns 0, or a negative error number.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn dap_utimens(
                 return Ok(SetTime::Server);
             }
             check::place(pointer, what)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that its pointers are valid.
             timestamp(unsafe { pointer.read() }, what)
         };
         let wanted = SetAttributes {
@@ -118,12 +118,12 @@ pub unsafe extern "C" fn dap_utimens(
             time_modify: Some(time(modified, "modified")?),
             ..SetAttributes::default()
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { set(session, path, true, &wanted) }
     })
 }
 
-/// Cuts or extends the file at a path; a symbolic link is followed.
+/// Truncates or extends the file at a path. A symbolic link is followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -134,13 +134,13 @@ pub unsafe extern "C" fn dap_truncate(
 ) -> c_int {
     done(|| {
         let wanted = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { set(session, path, true, &wanted) }
     })
 }
 
 /// # Safety
-/// As [`check::text`].
+/// As for [`check::text`].
 unsafe fn set(
     session: *mut dap_session,
     path: *const c_char,
@@ -148,7 +148,7 @@ unsafe fn set(
     wanted: &SetAttributes,
 ) -> Result<()> {
     let session: Arc<SessionObject> = handles::get(session)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     let path = unsafe { session.path(path, "path")? };
     session.ask(async |session| {
         let handle = session.resolve_async(&path, follows).await?;
@@ -174,7 +174,9 @@ fn wanted(given: &dap_changes, more: u32) -> Result<SetAttributes> {
         (false, false) => Ok(None),
         (true, false) => timestamp(time, what).map(Some),
         (false, true) => Ok(Some(SetTime::Server)),
-        (true, true) => Err(Failure::invalid(format!("{what}: a time and the present one"))),
+        (true, true) => {
+            Err(Failure::invalid(format!("{what}: give either a time or the current time")))
+        }
     };
     Ok(SetAttributes {
         mode: has(DAP_SET_MODE).then_some(given.mode),
@@ -190,7 +192,7 @@ fn wanted(given: &dap_changes, more: u32) -> Result<SetAttributes> {
 fn timestamp(time: dap_time, what: &str) -> Result<SetTime> {
     let dap_time { seconds, nanoseconds, .. } = time;
     if nanoseconds >= 1_000_000_000 {
-        let text = format!("{what}: {nanoseconds} nanoseconds are no part of a second");
+        let text = format!("{what}: {nanoseconds} nanoseconds are not less than a second");
         return Err(Failure::invalid(text));
     }
     Ok(SetTime::Client(Timestamp { seconds, nanoseconds }))

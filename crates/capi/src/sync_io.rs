@@ -1,7 +1,7 @@
-//! Reads and writes that wait.
+//! Blocking reads and writes.
 //!
-//! Invariant: a call moves all it was asked for, unless the file ends or something fails; then it
-//! tells of the bytes that were moved in a row before, if there are any.
+//! Invariant: a call transfers all requested bytes, unless the file ends or a request fails. Then
+//! it returns the number of contiguous bytes transferred before, if there are any.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -16,9 +16,10 @@ use crate::types::{dap_file, dap_memory};
 use dafs_client::{ClientError, File, Transferred};
 use dafs_share::Entered;
 
-/// Reads `length` bytes at `offset` into plain memory.
+/// Reads `length` bytes at `offset` into ordinary memory.
 ///
-/// Returns the bytes read, fewer only at the end of the file, or a negative error number.
+/// Returns the number of bytes read, which is smaller only at the end of the file, or a negative
+/// error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pread(
     file: *mut dap_file,
@@ -27,15 +28,15 @@ pub unsafe extern "C" fn dap_pread(
     offset: u64,
 ) -> i64 {
     let memory = dap_memory { pointer: buffer, length, region: std::ptr::null_mut() };
-    // SAFETY: it is one descriptor, of what the caller promises.
+    // SAFETY: it is one descriptor of memory that the caller guarantees.
     unsafe { transfer(file, &memory, 1, offset, Direction::Read) }
 }
 
-/// Writes `length` bytes at `offset` from plain memory. They may be lost with the server until
+/// Writes `length` bytes at `offset` from ordinary memory. A server restart may lose them until
 /// dap_fsync.
 ///
-/// Returns the bytes written, or a negative error number. Fewer than `length` were written only
-/// if something failed behind them; the next write, dap_fsync or dap_close tells what.
+/// Returns the number of bytes written, or a negative error number. It is smaller than `length`
+/// only if a later part failed; the next write, dap_fsync or dap_close reports the error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pwrite(
     file: *mut dap_file,
@@ -45,13 +46,14 @@ pub unsafe extern "C" fn dap_pwrite(
 ) -> i64 {
     let pointer = buffer.cast_mut();
     let memory = dap_memory { pointer, length, region: std::ptr::null_mut() };
-    // SAFETY: it is one descriptor, of what the caller promises; it is only read.
+    // SAFETY: it is one descriptor of memory that the caller guarantees and that is only read.
     unsafe { transfer(file, &memory, 1, offset, Direction::Write) }
 }
 
-/// Reads into `count` pieces of memory, at most 1024, one behind the other, from `offset` on.
+/// Reads from `offset` into `count` pieces of memory, at most 1024, which are filled one after the
+/// other.
 ///
-/// Returns as dap_pread does.
+/// Returns the same values as dap_pread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_preadv(
     file: *mut dap_file,
@@ -59,13 +61,13 @@ pub unsafe extern "C" fn dap_preadv(
     count: usize,
     offset: u64,
 ) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe { transfer(file, memory, count, offset, Direction::Read) }
 }
 
-/// Writes `count` pieces of memory, at most 1024, one behind the other, from `offset` on.
+/// Writes `count` pieces of memory, at most 1024, one after the other, at `offset`.
 ///
-/// Returns as dap_pwrite does.
+/// Returns the same values as dap_pwrite.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pwritev(
     file: *mut dap_file,
@@ -73,7 +75,7 @@ pub unsafe extern "C" fn dap_pwritev(
     count: usize,
     offset: u64,
 ) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe { transfer(file, memory, count, offset, Direction::Write) }
 }
 
@@ -84,7 +86,7 @@ pub(crate) enum Direction {
 }
 
 /// # Safety
-/// There are `count` descriptors at `memory`, and what they say is so.
+/// `memory` points to `count` valid descriptors.
 unsafe fn transfer(
     file: *mut dap_file,
     memory: *const dap_memory,
@@ -94,7 +96,7 @@ unsafe fn transfer(
 ) -> i64 {
     counted(|| {
         let file: Arc<FileObject> = handles::get(file)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         let targets = unsafe { targets(file.client(), memory, count, DESCRIPTORS_MAX)? };
         if direction == Direction::Write {
             file.pay()?;
@@ -112,7 +114,7 @@ unsafe fn transfer(
             let (count, failure) = together(&file, &targets, &some, direction)?;
             moved += count;
             match failure {
-                // What was moved before is told; whoever goes on is told of the failure.
+                // Return the bytes transferred before. The next call reports the error.
                 Some(failure) if moved == 0 => return Err(failure),
                 Some(failure) => {
                     if direction == Direction::Write {
@@ -128,7 +130,7 @@ unsafe fn transfer(
     })
 }
 
-/// Part of a target, and of the file.
+/// A part of a target, and the range of the file.
 struct Part {
     target: usize,
     start: usize,
@@ -150,14 +152,15 @@ fn parts(targets: &[Target], offset: u64) -> VecDeque<Part> {
     parts
 }
 
-/// Moves a few parts at once: bytes in a row from the first one on, and what failed behind them.
+/// Transfers several parts concurrently. Returns the contiguous bytes from the first part on, and
+/// the first error after them.
 fn together(
     file: &FileObject,
     targets: &[Target],
     parts: &[Part],
     direction: Direction,
 ) -> Result<(u64, Option<Failure>)> {
-    // SAFETY: what comes of it are numbers and a text.
+    // SAFETY: the results are numbers and a text.
     unsafe {
         file.run(async |file: &File, entered: &Entered<'_>| {
             let piece = |part: &Part| {
@@ -175,14 +178,14 @@ async fn settle(
     pieces: &[(u64, Piece)],
     direction: Direction,
 ) -> (u64, Option<Failure>) {
-    // All of them are under way before the first is waited for; what is behind one that fails is
-    // waited for, too, since memory is in use until then.
+    // All transfers are started before the first is awaited. Those after a failed one are awaited,
+    // too, because they use the memory until they end.
     let begun = pieces.iter().map(|(offset, piece)| begin(file, *offset, piece, 0, direction));
     let begun: Vec<_> = begun.collect();
     let (mut moved, mut failure, mut is_over) = (0, None, false);
     for ((offset, piece), first) in pieces.iter().zip(begun) {
         let (count, failed) = finish(file, *offset, piece, direction, first.await).await;
-        // What the server says behind the first that failed it may say once.
+        // Use a later error, too: the server may report lost data only once.
         failure = failure.or(failed);
         if !is_over {
             moved += count as u64;
@@ -192,11 +195,11 @@ async fn settle(
     (moved, failure)
 }
 
-/// A transfer under way.
+/// A transfer in flight.
 type Begun<'f> = Pin<Box<dyn Future<Output = Outcome> + 'f>>;
 type Outcome = std::result::Result<Transferred, ClientError>;
 
-/// Has the bytes of a piece behind the first `from` moved.
+/// Starts the transfer of a piece after its first `from` bytes.
 fn begin<'f>(
     file: &'f File,
     offset: u64,
@@ -218,7 +221,7 @@ fn begin<'f>(
     }
 }
 
-/// Goes on until all of a piece is moved, for a server may move less than it was asked for.
+/// Repeats until the whole piece is transferred, because a server may transfer less than requested.
 async fn finish(
     file: &File,
     offset: u64,
@@ -241,7 +244,10 @@ async fn finish(
             break None;
         }
         if transferred.length == 0 {
-            break Some(Failure::new(libc::EPROTO, format!("{}: nothing was moved", file.path())));
+            break Some(Failure::new(
+                libc::EPROTO,
+                format!("{}: the server transferred no data", file.path()),
+            ));
         }
         outcome = begin(file, offset, piece, moved, direction).await;
     };
@@ -251,8 +257,8 @@ async fn finish(
     (moved, failure)
 }
 
-/// One after the other by the client's own calls, which look at what is kept and lend memory to
-/// devices; others are kept out meanwhile.
+/// Transfers the parts one after the other with the client's blocking calls, which use its cache
+/// and lend memory to devices. They hold the lock meanwhile.
 fn in_turn(
     file: &FileObject,
     targets: &[Target],
@@ -264,12 +270,13 @@ fn in_turn(
         let at = offset.saturating_add(moved);
         let done = file.ask(|file| match direction {
             Direction::Read => {
-                // SAFETY: the caller of the function from C has promised so many bytes there,
-                // which nobody else uses meanwhile.
+                // SAFETY: the C caller guarantees this many bytes, which no other thread uses
+                // meanwhile.
                 file.read_at(unsafe { bytes_of(target) }, at)
             }
             Direction::Write => {
-                // SAFETY: as above.
+                // SAFETY: the C caller guarantees this many bytes, which no other thread uses
+                // meanwhile.
                 let bytes = unsafe { bytes_of(target) };
                 file.write_at(bytes, at).map(|()| bytes.len())
             }
@@ -293,18 +300,18 @@ fn in_turn(
 }
 
 /// # Safety
-/// The target is memory that nobody else uses for as long as the slice is.
+/// No other thread uses the target's memory while the slice exists.
 unsafe fn bytes_of<'t>(target: &Target) -> &'t mut [u8] {
     if target.length == 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise; a target with bytes is not NULL (`memory::target`).
+    // SAFETY: the caller guarantees the memory. A target with bytes is not NULL (`memory::target`).
     unsafe { std::slice::from_raw_parts_mut(target.pointer, target.length) }
 }
 
-/// Most descriptors of one call.
+/// The maximum number of descriptors of a call.
 const DESCRIPTORS_MAX: usize = 1024;
-/// Most bytes of one request.
+/// The maximum number of bytes of a request.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// Most requests of one call at once.
+/// The maximum number of concurrent requests of a call.
 const UNDER_WAY: usize = 8;

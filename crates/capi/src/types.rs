@@ -1,12 +1,13 @@
-//! What a C program sees besides the functions.
+//! The types and constants for C programs.
 //!
-//! Invariant: nothing here changes its layout or its value; what is new is added behind, and
+//! Invariant: no layout and no value here ever changes. New fields are added at the end, and
 //! structs that may grow begin with their size.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Sessions, memory and completion groups that belong together, and the lock that threads take
-/// turns with. NULL stands for one of the process's own, which is made when it is first needed.
+/// A client: sessions, memory and completion groups that belong together, with the lock that its
+/// threads share. NULL means the default client of the process, which is created when it is first
+/// needed.
 pub struct dap_client {
     _private: [u8; 0],
 }
@@ -21,87 +22,89 @@ pub struct dap_file {
     _private: [u8; 0],
 }
 
-/// Registered memory.
+/// A region of registered memory.
 pub struct dap_region {
     _private: [u8; 0],
 }
 
-/// A completion group: where the ends of operations are collected.
+/// A completion group, which collects the completions of operations.
 pub struct dap_group {
     _private: [u8; 0],
 }
 
-/// A directory being read.
+/// A directory that is being read.
 pub struct dap_directory {
     _private: [u8; 0],
 }
 
-/// A timeout without an end.
+/// A timeout without a limit.
 pub const DAP_FOREVER: i64 = -1;
 
-/// All to the end of a file, wherever that comes to be.
+/// The range up to the end of a file, even if the file grows.
 pub const DAP_TO_END: u64 = u64::MAX;
 
 // ---- connecting ---------------------------------------------------------------------
 
-/// Shared memory or nothing.
+/// Use shared memory only.
 pub const DAP_CONNECT_SHARED_MEMORY: u32 = 1;
-/// TCP or nothing.
+/// Use TCP only.
 pub const DAP_CONNECT_TCP: u32 = 2;
-/// Checksums on every message and all data.
+/// Use checksums on every message and all data.
 pub const DAP_CONNECT_CHECKSUMS: u32 = 4;
-/// CRC on the frames of iWARP.
+/// Use a CRC on iWARP frames.
 pub const DAP_CONNECT_CRC: u32 = 8;
-/// The session ends with its connection, instead of coming back by itself.
+/// End the session with its connection instead of reconnecting.
 pub const DAP_CONNECT_NO_RECOVERY: u32 = 0x10;
-/// The server keeps results for the case that an answer is lost, even without recovery.
+/// Make the server keep replies in case one is lost, even without recovery.
 pub const DAP_CONNECT_RESPONSE_CACHE: u32 = 0x20;
-/// Ask for the right to keep what is read of files (delegations).
+/// Ask for the right to cache read data (delegations).
 pub const DAP_CONNECT_DELEGATIONS: u32 = 0x40;
 
-/// No proof: over shared memory the kernel vouches for the user.
+/// No authentication. Over shared memory the kernel vouches for the user.
 pub const DAP_AUTH_NONE: u32 = 0;
-/// User name and password, in clear text.
+/// A user name and a password, in clear text.
 pub const DAP_AUTH_PASSWORD: u32 = 1;
-/// Kerberos, or nothing.
+/// Kerberos only.
 pub const DAP_AUTH_KERBEROS: u32 = 2;
-/// The best that the server offers and this program has.
+/// The strongest method that both the server and this program support.
 pub const DAP_AUTH_AUTOMATIC: u32 = 3;
 
-/// What a program is asked when it connects.
+/// The question to an authentication callback.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_auth_question {
     /// The server's name, as in the URL.
     pub server: *const c_char,
-    /// The user in the URL; NULL if there is none.
+    /// The user in the URL, or NULL.
     pub user: *const c_char,
-    /// Counted from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// Why the attempt before was refused; NULL at first.
+    /// Why the previous attempt was refused; NULL for the first.
     pub refusal: *const c_char,
 }
 
-/// What it answers; NULL where it says nothing. Texts are copied when the callback returns.
+/// The answer of an authentication callback, with NULL for unused fields. Texts are copied when the
+/// callback returns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_auth_answer {
     /// One of DAP_AUTH_...
     pub method: u32,
-    /// For a password: whose; NULL for the user in the URL.
+    /// For a password: the user name; NULL for the user in the URL.
     pub user: *const c_char,
-    /// For a password.
+    /// For a password: the password.
     pub password: *const c_char,
     /// For Kerberos: the service; NULL for dafs@ and the server's host.
     pub service: *const c_char,
-    /// For Kerberos: the ticket cache; NULL for the user's own.
+    /// For Kerberos: the ticket cache; NULL for the user's default.
     pub cache: *const c_char,
-    /// For Kerberos: a client keytab, instead of a cache.
+    /// For Kerberos: a client keytab to use instead of a cache.
     pub keytab: *const c_char,
 }
 
-/// Asked how to prove who this program is, when it connects and whenever the server has refused
-/// what was answered before. Returns 0, or a negative error number, with which connecting fails.
+/// A callback that chooses how to authenticate. It is called when connecting, and again whenever
+/// the server has refused the previous answer. Returns 0, or a negative error number, with which
+/// the connection attempt fails.
 pub type dap_authenticate = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -110,123 +113,123 @@ pub type dap_authenticate = Option<
     ) -> c_int,
 >;
 
-/// Habits of a client. What is zero is the default.
+/// Options of a client. Zero means the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_client_options {
     /// sizeof (dap_client_options).
     pub size: usize,
-    /// Longest time to spin before sleeping, in microseconds plus one; 0 for the default (50), 1
-    /// for never. With more than the default a socket is asked for all that is awaited alone.
+    /// Longest time to poll before sleeping, in microseconds plus one; 0 for the default (50), 1
+    /// for never. With more than the default, a socket is polled as long as any reply is awaited.
     pub spin_us_plus_1: u32,
-    /// Not 0: large memory without a region handle is lent to an RDMA device for the time of a
-    /// synchronous call, instead of being copied.
+    /// If not 0, large memory without a region handle is registered with an RDMA device for the
+    /// duration of a synchronous call, instead of being copied.
     pub lend: u32,
 }
 
-/// What a session should be like. What is zero or NULL is the default.
+/// Options of a session. Zero and NULL mean the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_connect_options {
     /// sizeof (dap_connect_options).
     pub size: usize,
-    /// DAP_CONNECT_...
+    /// A combination of DAP_CONNECT_...
     pub flags: u32,
-    /// The most requests to have outstanding; 0 for 64.
+    /// The maximum number of outstanding requests; 0 for 64.
     pub credits: u32,
-    /// Names this client to the server across connections; NULL for a random name.
+    /// The name of this client across connections; NULL for a random name.
     pub client_name: *const c_char,
-    /// Name for fencing.
+    /// The fence identity of this client.
     pub fence_id: *const c_char,
-    /// Longest silence of the server while somebody waits for it, in milliseconds; 0 for the
-    /// default, DAP_FOREVER for no end.
+    /// The longest silence of the server while a call waits for it, in milliseconds; 0 for the
+    /// default, DAP_FOREVER for no limit.
     pub answer_timeout_ms: i64,
-    /// How long a session tries to come back, in milliseconds; 0 for the default, two minutes.
+    /// How long a session tries to reconnect, in milliseconds; 0 for the default of two minutes.
     pub recovery_timeout_ms: i64,
-    /// How to prove who this program is; NULL for the user and password of the URL, or nothing.
+    /// The authentication callback; NULL to use the user and password in the URL, or none.
     pub authenticate: dap_authenticate,
-    /// Handed to `authenticate`.
+    /// Passed to `authenticate`.
     pub authenticate_context: *mut c_void,
-    /// For dafs+tls: a file with the authorities that vouch for servers.
+    /// For dafs+tls: a file with the authorities that sign server certificates.
     pub tls_authorities: *const c_char,
-    /// For dafs+tls: this program's own certificate, for servers that ask.
+    /// For dafs+tls: a file with this program's certificate, for servers that ask for one.
     pub tls_certificate: *const c_char,
-    /// For dafs+tls: the key of that.
+    /// For dafs+tls: a file with the key of that certificate.
     pub tls_key: *const c_char,
-    /// For dafs+tls: whose certificate the server must show; NULL for the host in the URL.
+    /// For dafs+tls: the name in the server's certificate; NULL for the host in the URL.
     pub tls_name: *const c_char,
 }
 
 // ---- opening ------------------------------------------------------------------------
 
-/// For reading.
+/// Open for reading.
 pub const DAP_READ: u32 = 1;
-/// For writing.
+/// Open for writing.
 pub const DAP_WRITE: u32 = 2;
-/// Make the file if it is not there.
+/// Create the file if it does not exist.
 pub const DAP_CREATE: u32 = 4;
-/// Make the file; it must not be there.
+/// Create the file, which must not exist.
 pub const DAP_EXCLUSIVE: u32 = 8;
-/// Cut it to nothing.
+/// Truncate the file to zero bytes.
 pub const DAP_TRUNCATE: u32 = 0x10;
-/// Make a file without a name, in the file system of the directory at the path. It lives while
-/// it is open.
+/// Create a file without a name in the file system of the directory at the path. It exists as long
+/// as it is open.
 pub const DAP_NAMELESS: u32 = 0x20;
 
-/// Others may not open it for reading meanwhile.
+/// Deny opens for reading by others meanwhile.
 pub const DAP_DENY_READ: u32 = 1;
-/// Others may not open it for writing meanwhile.
+/// Deny opens for writing by others meanwhile.
 pub const DAP_DENY_WRITE: u32 = 2;
-/// All opens must show the key.
+/// All opens must give the same key.
 pub const DAP_SHARE_KEY: u32 = 4;
-/// Others may not remove its name meanwhile.
+/// Deny removal of its name by others meanwhile.
 pub const DAP_KEEP_NAME: u32 = 8;
 
-/// No statement about the order of accesses.
+/// No information on the order of accesses.
 pub const DAP_PATTERN_NORMAL: u32 = 0;
-/// There is no order.
+/// Accesses are in random order.
 pub const DAP_PATTERN_RANDOM: u32 = 1;
-/// Offsets rise.
+/// Accesses have increasing offsets.
 pub const DAP_PATTERN_SEQUENTIAL: u32 = 2;
-/// It will be needed soon.
+/// The range will be needed soon.
 pub const DAP_PATTERN_WILL_NEED: u32 = 3;
-/// It will not be needed soon.
+/// The range will not be needed soon.
 pub const DAP_PATTERN_DONT_NEED: u32 = 4;
 
 /// The server should fetch the range now.
 pub const DAP_HINT_PREFETCH: u32 = 1;
 
-/// More of an open. What is zero is the default.
+/// Options of an open. Zero means the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_open_options {
     /// sizeof (dap_open_options).
     pub size: usize,
-    /// DAP_DENY_..., DAP_SHARE_KEY and DAP_KEEP_NAME.
+    /// A combination of DAP_DENY_..., DAP_SHARE_KEY and DAP_KEEP_NAME.
     pub sharing: u32,
-    /// One of DAP_PATTERN_...: the use that is expected of the whole file.
+    /// One of DAP_PATTERN_...: the expected use of the whole file.
     pub pattern: u32,
-    /// The key, with DAP_SHARE_KEY.
+    /// The key for DAP_SHARE_KEY.
     pub key: u64,
-    /// DAP_HINT_PREFETCH; bits 1 to 3 and 4 to 6 are the likelihood of reading and writing, from
-    /// 1 to 7, or 0 for no statement.
+    /// DAP_HINT_PREFETCH in bit 0. Bits 1 to 3 and 4 to 6 are the likelihood of reading and
+    /// writing, from 1 to 7, or 0 for unknown.
     pub hint: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 
 // ---- data ---------------------------------------------------------------------------
 
-/// A memory descriptor. Without a region handle the bytes pass through registered memory of the
-/// library's, by one copy.
+/// A memory descriptor. Without a region handle, the bytes are copied once through registered
+/// memory of the library.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_memory {
-    /// The first byte; in the region, if there is one.
+    /// The first byte, which is in the region if there is one.
     pub pointer: *mut c_void,
-    /// Bytes.
+    /// The length in bytes.
     pub length: usize,
-    /// The region it lies in, or NULL.
+    /// The region that contains the memory, or NULL.
     pub region: *mut dap_region,
 }
 
@@ -234,42 +237,42 @@ pub struct dap_memory {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_range {
-    /// Its first byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Bytes, below 4 GiB.
+    /// The length in bytes, below 4 GiB.
     pub length: u64,
 }
 
-/// A write may be lost with the server until dap_fsync.
+/// A server restart may lose the written data until dap_fsync.
 pub const DAP_UNSTABLE: u32 = 0;
-/// A write lasts, and what is needed to find it.
+/// The written data is durable, with the attributes needed to read it.
 pub const DAP_DATA_SYNC: u32 = 1;
-/// A write lasts, and all attributes.
+/// The written data and all attributes are durable.
 pub const DAP_FILE_SYNC: u32 = 2;
 
 /// The file ends where the read ended.
 pub const DAP_END_OF_FILE: u32 = 1;
 
-/// The end of an operation.
+/// The completion of an operation.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_completion {
-    /// Its number.
+    /// The number of the operation.
     pub operation: u64,
-    /// The caller's own word, given at the submission.
+    /// The caller's value, given at the submission.
     pub context: *mut c_void,
-    /// Bytes moved, or a negative error number.
+    /// The number of bytes transferred, or a negative error number.
     pub result: i64,
-    /// DAP_END_OF_FILE.
+    /// DAP_END_OF_FILE or 0.
     pub flags: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
-    /// Why it failed, until this thread waits for completions again; NULL if it did not.
+    /// The error text, valid until this thread waits for completions again; NULL without an error.
     pub text: *const c_char,
 }
 
-/// A request of a batch: several ranges of a file from or into several pieces of memory, which are
-/// as long together. At most 64 of each.
+/// A request of a batch: several ranges of a file, and several pieces of memory with the same total
+/// length. At most 64 of each.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_batch_request {
@@ -277,27 +280,27 @@ pub struct dap_batch_request {
     pub file: *mut dap_file,
     /// DAP_READ or DAP_WRITE.
     pub direction: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
-    /// Where in the file.
+    /// The ranges of the file.
     pub ranges: *const dap_range,
-    /// How many.
+    /// The number of ranges.
     pub range_count: usize,
-    /// Where in memory.
+    /// The pieces of memory.
     pub memory: *const dap_memory,
-    /// How many.
+    /// The number of pieces of memory.
     pub memory_count: usize,
-    /// Handed back with the completion.
+    /// Returned with the completion.
     pub context: *mut c_void,
     /// Set by dap_batch_submit: the number of the operation.
     pub operation: u64,
-    /// Set by dap_batch: bytes moved, or a negative error number.
+    /// Set by dap_batch: the number of bytes transferred, or a negative error number.
     pub result: i64,
 }
 
 // ---- attributes ---------------------------------------------------------------------
 
-/// A time since 1970.
+/// A time since 1970-01-01 00:00 UTC.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct dap_time {
@@ -305,75 +308,75 @@ pub struct dap_time {
     pub seconds: i64,
     /// Nanoseconds, below 1,000,000,000.
     pub nanoseconds: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 
-/// Attributes of an object.
+/// The attributes of an object.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct dap_attributes {
-    /// Kind and permissions, as in struct stat.
+    /// The type and permissions, as in struct stat.
     pub mode: u32,
-    /// Hard links.
+    /// The number of hard links.
     pub link_count: u32,
-    /// Owner; 4294967295 if the server names it by other than a number.
+    /// The owner; 4294967295 if the server's name for it is not a number.
     pub uid: u32,
-    /// Group; the same.
+    /// The group; 4294967295 if the server's name for it is not a number.
     pub gid: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Bytes of storage.
+    /// The allocated storage in bytes.
     pub space_used: u64,
-    /// Unique in its file system.
+    /// The number of the object, unique in its file system.
     pub file_id: u64,
-    /// Differs after every change.
+    /// A value that differs after every change.
     pub change: u64,
-    /// Last read.
+    /// The time of the last read.
     pub accessed: dap_time,
-    /// Last change of data.
+    /// The time of the last change of data.
     pub modified: dap_time,
-    /// Last change of anything.
+    /// The time of the last change of data or attributes.
     pub changed: dap_time,
 }
 
-/// A name in a directory.
+/// A directory entry.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_entry {
-    /// The name, until the next dap_readdir or dap_closedir of this directory.
+    /// The name, valid until the next dap_readdir or dap_closedir of this directory.
     pub name: *const c_char,
-    /// Its attributes, if `has_attributes` is not 0: the object may be gone.
+    /// The attributes, if `has_attributes` is not 0. They are missing if the object was removed.
     pub attributes: dap_attributes,
-    /// Whether there are attributes.
+    /// Not 0 if there are attributes.
     pub has_attributes: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
 }
 
-/// A file system.
+/// Information on a file system.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct dap_filesystem {
-    /// All bytes.
+    /// Total space in bytes.
     pub space_total: u64,
-    /// Free bytes.
+    /// Free space in bytes.
     pub space_free: u64,
-    /// Bytes that this user may still fill.
+    /// Space that this user may still use, in bytes.
     pub space_available: u64,
-    /// All file slots.
+    /// Total number of inodes.
     pub files_total: u64,
-    /// Free file slots.
+    /// Number of free inodes.
     pub files_free: u64,
-    /// Largest file.
+    /// Largest file size in bytes.
     pub file_size_max: u64,
-    /// Longest name, in bytes.
+    /// Longest name in bytes.
     pub name_bytes_max: u32,
-    /// Most links to one object.
+    /// Maximum number of hard links to an object.
     pub link_count_max: u32,
-    /// How long clients are missed before what they hold is given up, in seconds.
+    /// How long the server keeps the opens and locks of a silent client, in seconds.
     pub lease_seconds: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
 }
 
@@ -383,90 +386,90 @@ pub const DAP_SET_MODE: u32 = 1;
 pub const DAP_SET_UID: u32 = 2;
 /// Set the group.
 pub const DAP_SET_GID: u32 = 4;
-/// Cut or extend.
+/// Set the size, by truncating or extending.
 pub const DAP_SET_SIZE: u32 = 8;
 /// Set the time of the last read.
 pub const DAP_SET_ACCESSED: u32 = 0x10;
 /// Set the time of the last change of data.
 pub const DAP_SET_MODIFIED: u32 = 0x20;
-/// Set the time of the last read to the server's present time.
+/// Set the time of the last read to the server's current time.
 pub const DAP_SET_ACCESSED_NOW: u32 = 0x40;
-/// Set the time of the last change of data to the server's present time.
+/// Set the time of the last change of data to the server's current time.
 pub const DAP_SET_MODIFIED_NOW: u32 = 0x80;
-/// A symbolic link at the end of the path is not followed.
+/// Do not follow a symbolic link at the end of the path.
 pub const DAP_NO_FOLLOW: u32 = 0x100;
 
-/// What to set, all of it or nothing.
+/// The attributes to set, all or none of them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_changes {
     /// sizeof (dap_changes).
     pub size: usize,
-    /// DAP_SET_... and DAP_NO_FOLLOW.
+    /// A combination of DAP_SET_... and DAP_NO_FOLLOW.
     pub flags: u32,
-    /// Permissions.
+    /// The permissions.
     pub mode: u32,
-    /// Owner.
+    /// The owner.
     pub uid: u32,
-    /// Group.
+    /// The group.
     pub gid: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub file_size: u64,
-    /// Last read.
+    /// The time of the last read.
     pub accessed: dap_time,
-    /// Last change of data.
+    /// The time of the last change of data.
     pub modified: dap_time,
 }
 
-/// Whether data may be read, or a directory listed.
+/// Read data, or list a directory.
 pub const DAP_ACCESS_READ: u32 = 1;
-/// Whether names may be looked up.
+/// Look up names.
 pub const DAP_ACCESS_LOOKUP: u32 = 2;
-/// Whether what is there may be changed.
+/// Change existing data or entries.
 pub const DAP_ACCESS_MODIFY: u32 = 4;
-/// Whether something may be added.
+/// Add data or entries.
 pub const DAP_ACCESS_EXTEND: u32 = 8;
-/// Whether names may be removed.
+/// Remove names.
 pub const DAP_ACCESS_DELETE: u32 = 0x10;
-/// Whether it may be executed.
+/// Execute the file.
 pub const DAP_ACCESS_EXECUTE: u32 = 0x20;
 
 // ---- locks and fences ---------------------------------------------------------------
 
-/// Keeps writers out.
+/// A lock that excludes writers.
 pub const DAP_LOCK_SHARED: u32 = 0;
-/// Keeps everybody out.
+/// A lock that excludes all others.
 pub const DAP_LOCK_EXCLUSIVE: u32 = 1;
 
-/// The lock breaks, instead of vanishing, when its owner fails.
+/// If its owner fails, the lock becomes broken instead of being released.
 pub const DAP_LOCK_PERSIST: u32 = 2;
-/// Changes under the lock are rolled back when its owner fails.
+/// If its owner fails, changes under the lock are rolled back.
 pub const DAP_LOCK_AUTO_RECOVERY: u32 = 4;
-/// Takes over a broken lock: the caller has looked after the data.
+/// Take over a broken lock. The caller has checked and repaired the data.
 pub const DAP_LOCK_REPAIR: u32 = 8;
 
-/// A lock that stands in the way.
+/// A conflicting lock.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct dap_lock_holder {
     /// DAP_LOCK_SHARED or DAP_LOCK_EXCLUSIVE.
     pub kind: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
-    /// Its first byte.
+    /// The offset of its first byte.
     pub offset: u64,
-    /// Bytes, or DAP_TO_END.
+    /// Its length in bytes, or DAP_TO_END.
     pub length: u64,
 }
 
 /// A fence around one file.
 pub const DAP_FENCE_FILE: u32 = 0;
-/// A fence around the file system that a path is in.
+/// A fence around the file system that contains a path.
 pub const DAP_FENCE_FILE_SYSTEM: u32 = 1;
 
-/// These may reach it and nobody else; without any the fence is gone.
+/// Only these clients may access the object. With no names, the fence is removed.
 pub const DAP_FENCE_SET: u32 = 0;
-/// These may reach it besides those who may.
+/// These clients may access the object, too.
 pub const DAP_FENCE_ADD: u32 = 1;
-/// These may reach it no more.
+/// These clients may no longer access the object.
 pub const DAP_FENCE_REMOVE: u32 = 2;

@@ -1,6 +1,6 @@
-//! Groups as C has them: made, waited for, given back; and operations given up or hurried.
+//! The group functions of C: create, wait and release; and cancelling and expediting operations.
 //!
-//! Invariant: an end is told once, to one of those who wait.
+//! Invariant: each completion is returned once, to one of the waiting threads.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_int};
@@ -14,8 +14,8 @@ use crate::handles;
 use crate::operations::Ended;
 use crate::types::{DAP_END_OF_FILE, dap_client, dap_completion, dap_group};
 
-/// Makes a completion group. Operations of any session of the client can be collected in it.
-/// `client` may be NULL.
+/// Creates a completion group. It can collect operations of all sessions of the client. `client`
+/// may be NULL.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -27,14 +27,14 @@ pub unsafe extern "C" fn dap_group_create(
         check::place(group, "group")?;
         let object = GroupObject::new(handles::client(client)?)?;
         let handle = handles::insert(Arc::new(object))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(group, handle, "group") }
     })
 }
 
-/// Gives a group back.
+/// Releases a group.
 ///
-/// Returns 0, or a negative error number: -EBUSY if ends of operations were not taken.
+/// Returns 0, or a negative error number: -EBUSY if completions were not returned yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_group_release(group: *mut dap_group) -> c_int {
     done(|| {
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn dap_group_release(group: *mut dap_group) -> c_int {
             |object: &Arc<GroupObject>| match Arc::strong_count(object) == 1 && object.is_idle() {
                 true => Ok(()),
                 false => {
-                    let text = "take the ends of the group's operations first";
+                    let text = "the group still has operations; collect their completions first";
                     Err(Failure::new(libc::EBUSY, text))
                 }
             };
@@ -50,13 +50,14 @@ pub unsafe extern "C" fn dap_group_release(group: *mut dap_group) -> c_int {
     })
 }
 
-/// Waits until `count` operations of a group have ended, or all that were submitted to it, or
-/// `timeout_ms` milliseconds are over, which may be 0 or DAP_FOREVER. Takes the ends of up to
-/// `capacity` operations, which is at least `count`, in the order in which they were noticed.
-/// Signals do not end it.
+/// Waits until `count` operations of a group have completed, or all that were submitted to it, or
+/// `timeout_ms` milliseconds have passed, which may be 0 or DAP_FOREVER. Returns the completions of
+/// up to `capacity` operations, which is at least `count`, in the order in which they were noticed.
+/// Signals do not end the wait.
 ///
-/// Returns how many were taken, fewer than `count` if the time was over or there were no more, or
-/// a negative error number. An operation that has failed is not a failure of this call.
+/// Returns the number of completions, which is smaller than `count` if the time has passed or no
+/// more operations are in flight, or a negative error number. A failed operation is not a failure
+/// of this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_wait(
     group: *mut dap_group,
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn dap_wait(
 ) -> i64 {
     counted(|| {
         if count > capacity {
-            let text = format!("there is no room for {count} completions, but for {capacity}");
+            let text = format!("there is no room for {count} completions, only for {capacity}");
             return Err(Failure::invalid(text));
         }
         if capacity > 0 {
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn dap_wait(
             texts.clear();
             for (place, ended) in ended.into_iter().enumerate() {
                 let completion = completion(ended, &mut texts);
-                // SAFETY: there is room for `capacity` of them, and `place` is below that.
+                // SAFETY: there is room for `capacity` completions, and `place` is below that.
                 unsafe { completions.add(place).write(completion) };
             }
         });
@@ -97,7 +98,7 @@ fn take(
     timeout: Option<Duration>,
     capacity: usize,
 ) -> Result<Vec<Ended>, Failure> {
-    // SAFETY: what is told of the ends are numbers and texts.
+    // SAFETY: completions consist of numbers and texts.
     unsafe {
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             group.client.within(|entered| {
@@ -118,7 +119,7 @@ fn take(
 }
 
 thread_local! {
-    /// What the completions that were taken last point to.
+    /// The texts to which the last returned completions point.
     static TEXTS: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -126,7 +127,7 @@ fn completion(ended: Ended, texts: &mut Vec<CString>) -> dap_completion {
     let (result, text) = match ended.result {
         Ok(count) => (i64::try_from(count).unwrap_or(i64::MAX), std::ptr::null()),
         Err(failure) => {
-            // The vector may move, and what is on the heap stays.
+            // The vector may move, but its texts on the heap stay.
             texts.push(c_text(&failure.text));
             let text = texts.last().map_or(std::ptr::null(), |text| text.as_ptr());
             (-i64::from(failure.errno), text)
@@ -142,31 +143,31 @@ fn completion(ended: Ended, texts: &mut Vec<CString>) -> dap_completion {
     }
 }
 
-/// Gives an operation up. One that has not gone out ends with -ECANCELED; one that is under way
-/// goes on, and then ends so. Its end is taken as any other.
+/// Cancels an operation. One that has not been sent ends with -ECANCELED. One in flight first runs
+/// to its end, and then also reports -ECANCELED. Its completion must be collected as usual.
 ///
 /// Returns 0, or a negative error number: -ENOENT if it has ended already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_cancel(group: *mut dap_group, operation: u64) -> c_int {
     done(|| {
         let group: Arc<GroupObject> = handles::get(group)?;
-        // SAFETY: nothing comes of it.
+        // SAFETY: no client object leaves the closure.
         let is_found =
             unsafe { group.client.within(|entered| Ok(group.state(entered).cancel(operation)))? };
         found(is_found, operation)
     })
 }
 
-/// Has a request of a batch that was submitted with a latency done at once. Other operations are
-/// never held up.
+/// Makes the server execute a request at once that was submitted in a batch with a latency. Other
+/// operations are never delayed.
 ///
 /// Returns 0, or a negative error number: -ENOENT if it has ended already, or the server has not
-/// taken it yet.
+/// received it yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_expedite(group: *mut dap_group, operation: u64) -> c_int {
     done(|| {
         let group: Arc<GroupObject> = handles::get(group)?;
-        // SAFETY: nothing comes of it.
+        // SAFETY: no client object leaves the closure.
         let is_found =
             unsafe { group.client.within(|entered| group.state(entered).expedite(operation))? };
         found(is_found, operation)
@@ -177,7 +178,7 @@ fn found(is_found: bool, operation: u64) -> Result<(), Failure> {
     match is_found {
         true => Ok(()),
         false => {
-            let text = format!("operation {operation} is not under way in this group");
+            let text = format!("operation {operation} is not in flight in this group");
             Err(Failure::new(libc::ENOENT, text))
         }
     }

@@ -1,7 +1,7 @@
-//! fio with the engine in `tools/fio`: blocks that are checked, and errors that say why.
+//! Runs fio with the engine in `tools/fio`: verifies blocks, and checks error messages.
 //!
-//! Where fio or its source is missing (`FIO_SOURCE`, or `target/fio` once `make fio-engine` has
-//! fetched it), this is skipped. With `DAFS_REQUIRE_FACES=1` the source is fetched, if it can be.
+//! If fio or its source is missing (`FIO_SOURCE`, or `target/fio` after `make fio-engine` has
+//! fetched it), this is skipped. With `DAFS_REQUIRE_FACES=1` the source is fetched if possible.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::support::{Served, TRANSPORTS, Transport, has, library, repository, succeed};
 
-/// The source of the fio that is installed.
+/// Returns the source of the installed fio.
 fn source() -> Option<&'static Path> {
     static SOURCE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
@@ -20,13 +20,13 @@ fn source() -> Option<&'static Path> {
         let source = std::env::var_os("FIO_SOURCE").map_or(fetched, PathBuf::from);
         let is_wanted = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
         if !source.join("fio.h").exists() && is_wanted {
-            // Who has no network, or no package of that version, goes without.
+            // Without a network, or a package of that version, there is no source.
             let _ = Command::new(repository("tools/fio/build")).arg("--source").status();
         }
         if source.join("fio.h").exists() {
             return Some(source);
         }
-        // Past the harness, which keeps what it captures.
+        // Write past the test harness, which captures the output of `eprintln!`.
         let what = format!("the source of fio {version} is missing (FIO_SOURCE)");
         let _ = writeln!(std::io::stderr(), "{what}: what needs it is skipped");
         None
@@ -34,14 +34,14 @@ fn source() -> Option<&'static Path> {
     SOURCE.get_or_init(find).as_deref()
 }
 
-/// The engine, built for the fio that is installed.
+/// Builds the engine for the installed fio.
 fn engine(place: &Path) -> Option<PathBuf> {
     static BUILT: Mutex<()> = Mutex::new(());
     if !has("fio") {
         return None;
     }
     let source = source()?;
-    // The first configures the source.
+    // The first build configures the source.
     let _alone = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     let engine = place.join("dafs.so");
     let mut build = Command::new(repository("tools/fio/build"));
@@ -50,10 +50,10 @@ fn engine(place: &Path) -> Option<PathBuf> {
     Some(engine)
 }
 
-/// A run of fio: its engine, the server, and what else it is told.
+/// Runs fio with the engine, a server and more arguments.
 fn fio(place: &Path, engine: &Path, url: Option<&str>, arguments: &str) -> Output {
     let mut fio = Command::new("fio");
-    // It leaves notes in its directory.
+    // fio leaves files in its directory.
     fio.current_dir(place).arg(format!("--ioengine=external:{}", engine.display()));
     fio.args(["--name=job", "--size=1m"]).args(arguments.split_whitespace());
     if let Some(url) = url {
@@ -62,7 +62,7 @@ fn fio(place: &Path, engine: &Path, url: Option<&str>, arguments: &str) -> Outpu
     fio.output().unwrap()
 }
 
-/// A run that must not fail, nor find a block that is not what it was.
+/// Runs fio, which must succeed and find every block as it was written.
 fn works(place: &Path, engine: &Path, url: &str, arguments: &str) -> String {
     let output = fio(place, engine, Some(url), arguments);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -85,7 +85,7 @@ fn blocks_are_what_was_written() {
             works(&format!("--filename={way} --rw={way} {checked}"));
             assert_eq!(std::fs::metadata(served.local(way)).unwrap().len(), 1 << 20);
         }
-        // Of another run's.
+        // Read what another run has written.
         for way in ["read", "randread"] {
             works(&format!("--filename=write --rw={way} {checked}"));
         }

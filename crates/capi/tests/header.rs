@@ -1,8 +1,8 @@
-//! `include/dafs.h` is what the crate says.
+//! Checks that `include/dafs.h` matches the crate.
 
 use std::path::{Path, PathBuf};
 
-/// What the header is made of, in its order.
+/// The source files of the header, in order.
 const SOURCES: &[&str] = &[
     "types",
     "failure",
@@ -53,7 +53,7 @@ fn the_header_is_what_the_crate_says() {
     );
 }
 
-/// Every file of the crate that has a function for C is among the sources.
+/// Every source file of the crate with a C function is listed in `SOURCES`.
 #[test]
 fn no_function_is_left_out() {
     let text = generated();

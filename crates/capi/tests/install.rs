@@ -1,4 +1,4 @@
-//! What is installed: symbols, the header alone, the manual, and the example of docs/c.md.
+//! Checks what is installed: the symbols, the header, the manual, and the example of docs/c.md.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn header() -> String {
     std::fs::read_to_string(repository("include/dafs.h")).unwrap()
 }
 
-/// Every function that the header declares.
+/// Returns the names of all functions that the header declares.
 fn functions() -> BTreeSet<String> {
     let header = header();
     let code = header.lines().filter(|line| !line.starts_with("//") && !line.starts_with(' '));
@@ -36,7 +36,7 @@ fn symbols_are_those_of_the_header_with_a_version() {
     let listed = text(&succeed(Command::new("readelf").args(["-W", "--dyn-syms"]).arg(&object)));
     let defined = listed.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // The version is a symbol, too, of no section.
+        // The version is also a symbol, but in no section.
         let is_ours = fields.len() >= 8 && !["UND", "ABS", "Ndx"].contains(&fields[6]);
         (is_ours && fields[4] != "LOCAL").then(|| fields[7].to_owned())
     });
@@ -51,7 +51,7 @@ fn the_header_is_c11_and_cpp17_by_itself() {
     for (compiler, language, standard) in [("cc", "c", "c11"), ("c++", "c++", "c++17")] {
         let mut command = Command::new(compiler);
         command.args(STRICT).arg("-fsyntax-only").arg(format!("-std={standard}"));
-        // Unlike a header by itself, a source that includes it twice is an ordinary one.
+        // A header alone may not be included twice, but a source may include it twice.
         let place = tempfile::tempdir().unwrap();
         let source = place.path().join("source");
         std::fs::write(&source, "#include <dafs.h>\n#include <dafs.h>\nextern int empty;\n")
@@ -83,7 +83,7 @@ fn the_manual_names_every_function_as_the_header_declares_it() {
     }
 }
 
-/// Installs into a prefix of the test's own.
+/// Installs into a directory of this test.
 fn install(prefix: &Path) {
     let mut make = Command::new("make");
     make.current_dir(repository(".")).arg("install-c");
@@ -91,14 +91,14 @@ fn install(prefix: &Path) {
     succeed(make.arg(format!("PREFIX={}", prefix.display())));
 }
 
-/// The first program of the documentation in a language.
+/// Returns the first program in a language from the documentation.
 fn documented_program(language: &str) -> String {
     let page = std::fs::read_to_string(repository("docs/c.md")).unwrap();
     let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// What pkg-config says of the library.
+/// Returns what pkg-config prints for the library.
 fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));

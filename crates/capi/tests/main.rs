@@ -1,6 +1,6 @@
-//! The C library: its header, its programs, its packaging, and what it does in trouble.
+//! Tests of the C library: its header, its programs, its packaging, and its behaviour on failures.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! All tests are in one binary, because linking many takes longer than running them.
 
 mod fio;
 mod header;

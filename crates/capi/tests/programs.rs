@@ -1,11 +1,12 @@
-//! The examples in C and C++: compiled, linked to the shared library, and run with real servers.
+//! Compiles the examples in C and C++, links them to the shared library, and runs them with real
+//! servers.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::support::{Served, TRANSPORTS, Transport, compile, crate_path, has, succeed};
 
-/// Examples that need nothing but a server.
+/// The examples that need only a server.
 const EXAMPLES: &[&str] = &[
     "files.c",
     "async.c",
@@ -19,7 +20,7 @@ const EXAMPLES: &[&str] = &[
     "raii.cpp",
 ];
 
-/// In a child of fork, what other threads had is lost, which valgrind tells of.
+/// A child of fork leaks what belonged to other threads, which valgrind reports.
 const NOT_UNDER_VALGRIND: &[&str] = &["fork_busy.c"];
 
 struct Program {
@@ -57,7 +58,8 @@ fn examples_are_clean_under_valgrind() {
             eprintln!("{name} over {transport:?}");
             let mut valgrind = Command::new("valgrind");
             valgrind.args(["--quiet", "--error-exitcode=99", "--trace-children=no"]);
-            // Rust keeps a thread's name by a pointer into it, which is a possible leak to valgrind.
+            // Rust refers to a thread's name by an interior pointer, which valgrind regards as a
+            // possible leak.
             valgrind.args(["--leak-check=full", "--show-leak-kinds=definite,indirect"]);
             valgrind.arg("--errors-for-leak-kinds=definite,indirect");
             let output = succeed(valgrind.arg(&program.path).arg(&served.url));
@@ -66,7 +68,7 @@ fn examples_are_clean_under_valgrind() {
     }
 }
 
-/// What a program in C has written is what is there.
+/// The files that a C program has written are on the server.
 #[test]
 fn files_are_those_of_the_server() {
     let served = Served::start(Transport::SharedMemory);

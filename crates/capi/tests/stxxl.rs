@@ -1,5 +1,5 @@
-//! STXXL's own sort over libdafs: in a program that knows nothing of DAFS, and in one that names a
-//! file of a server.
+//! Runs STXXL's sort over libdafs, in a program that knows nothing of DAFS and in one that names a
+//! file on a server.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use std::process::Command;
 
 use crate::support::{Served, TRANSPORTS, crate_path, has, library, repository, succeed};
 
-/// Whether programs with STXXL can be made here. Where tests may not be skipped, it must be so.
+/// True if programs with STXXL can be compiled here. Where tests must not be skipped, it must be
+/// true.
 fn has_stxxl() -> bool {
     if !has("g++") {
         return false;
@@ -35,7 +36,7 @@ fn compile(source: &str, place: &Path) -> PathBuf {
     program
 }
 
-/// Installs the disks beside a libdafs; the library that is to be loaded.
+/// Installs the disk types next to a libdafs. Returns the library to load.
 fn install(place: &Path) -> PathBuf {
     let (prefix, lib) = (place.join("prefix"), place.join("prefix/lib"));
     std::fs::create_dir_all(&lib).unwrap();
@@ -52,14 +53,14 @@ fn install(place: &Path) -> PathBuf {
     lib.join("libdafs_stxxl.so")
 }
 
-/// A program that finds the disks where they are installed.
+/// Returns a command for a program that loads the disk types.
 fn loading(plugin: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", plugin).env("LD_LIBRARY_PATH", library());
     command
 }
 
-/// A configuration of STXXL with one disk.
+/// Writes an STXXL configuration with one disk.
 fn configure(place: &Path, disk: &str) -> PathBuf {
     let path = place.join("stxxl.conf");
     std::fs::write(&path, format!("disk={disk},64MiB,dafs\n")).unwrap();
@@ -85,7 +86,7 @@ fn a_program_that_knows_nothing_of_dafs_sorts_on_it() {
         let disk = std::fs::metadata(served.local("disk")).unwrap();
         assert_eq!(disk.len(), 64 << 20, "it was the server's file that was used");
     }
-    // Disks of other kinds are STXXL's own still.
+    // Other kinds of disks are still those of STXXL.
     let mut sorts = loading(&plugin, &program);
     sorts.current_dir(place.path()).arg("100000");
     let (local, conf) = (place.path().join("local"), place.path().join("other.conf"));

@@ -1,12 +1,11 @@
-//! What goes wrong outside of a program: servers that go and come back, identities that are
-//! refused, signals.
+//! Failures outside of a program: servers that restart, refused identities, signals.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::support::{Served, TRANSPORTS, Transport, compile, crate_path, succeed};
 
-/// An example that says what is to happen next, and waits for it.
+/// An example program that announces each step and waits before it.
 struct Staged {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -75,7 +74,7 @@ fn a_callback_proves_who_a_program_is() {
     succeed(Command::new(program).arg(url));
 }
 
-/// A handler runs, and the wait goes on.
+/// The handler of a signal runs, and the wait continues.
 #[test]
 fn a_signal_does_not_end_a_wait() {
     let served = Served::start(Transport::SharedMemory);

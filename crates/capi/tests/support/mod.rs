@@ -1,4 +1,4 @@
-//! Real servers, and programs in C that are compiled, linked to the library and run.
+//! Real servers, and C programs that are compiled, linked to the library and run.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -23,12 +23,12 @@ pub enum Transport {
 
 pub const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
 
-/// A server of the test's own, with a journal, in a thread.
+/// A server of this test, with a journal, in a thread.
 pub struct Served {
     pub url: String,
     address: Address,
     place: tempfile::TempDir,
-    /// Bytes of a store in memory, in place of a directory.
+    /// The size of a memory store that replaces the directory.
     memory: Option<u64>,
     running: Option<(Stopper, JoinHandle<Result<ServerStats, LedgerError>>)>,
 }
@@ -38,7 +38,7 @@ impl Served {
         Self::with(transport, None)
     }
 
-    /// One that has room for so many bytes.
+    /// Starts a server with a memory store of this size.
     pub fn of_memory(transport: Transport, bytes: u64) -> Self {
         Self::with(transport, Some(bytes))
     }
@@ -60,19 +60,19 @@ impl Served {
         served
     }
 
-    /// The served directory, as local processes see it.
+    /// Returns the local path of a served file.
     pub fn local(&self, path: &str) -> PathBuf {
         self.place.path().join("export").join(path)
     }
 
-    /// Ends the server: whoever has a session loses its connection.
+    /// Stops the server, so that every session loses its connection.
     pub fn stop(&mut self) {
         let Some((stopper, thread)) = self.running.take() else { return };
         stopper.stop();
         thread.join().unwrap().unwrap();
     }
 
-    /// A server at the same address, of the same directory.
+    /// Starts a server at the same address for the same directory.
     pub fn run(&mut self) {
         let path = |name| self.place.path().join(name);
         let store: Arc<dyn dafs_store::Store> = match self.memory {
@@ -129,10 +129,10 @@ pub fn repository(name: &str) -> PathBuf {
     crate_path("../..").canonicalize().unwrap().join(name)
 }
 
-/// The library's archive. It lies beside this test, which was linked to the crate: every run of
-/// the tests makes it anew if anything has changed, so that the newest is of the present source.
+/// Returns the library's archive, which is next to this test. Cargo rebuilds it with every change,
+/// so the newest one matches the source.
 pub fn archive() -> PathBuf {
-    // Linked to it for this alone.
+    // Refer to the crate so that it is linked and built.
     let _ = dafs::dap_version();
     let program = std::env::current_exe().unwrap();
     let beside = std::fs::read_dir(program.parent().unwrap()).unwrap();
@@ -144,7 +144,7 @@ pub fn archive() -> PathBuf {
     newest.expect("the archive is made with the tests").path()
 }
 
-/// A directory with the library, as programs are linked to it.
+/// Returns a directory with the library, for linking programs.
 pub fn library() -> &'static Path {
     static PLACE: OnceLock<tempfile::TempDir> = OnceLock::new();
     static GOES: Once = Once::new();
@@ -155,20 +155,20 @@ pub fn library() -> &'static Path {
         std::os::unix::fs::symlink("libdafs.so.0", place.path().join("libdafs.so")).unwrap();
         place
     });
-    // Statics are not dropped.
+    // Statics are not dropped, so remove it at exit.
     GOES.call_once(|| {
         extern "C" fn leave() {
             if let Some(place) = PLACE.get() {
                 let _ = std::fs::remove_dir_all(place.path());
             }
         }
-        // SAFETY: the function is there for as long as the program.
+        // SAFETY: the function exists as long as the program.
         unsafe { libc::atexit(leave) };
     });
     place.path()
 }
 
-/// Runs a command that must succeed, without a word on its standard error.
+/// Runs a command that must succeed without output on standard error.
 pub fn succeed(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stderr);
@@ -177,7 +177,7 @@ pub fn succeed(command: &mut Command) -> Output {
     output
 }
 
-/// An example of the crate, or a source of the test's own, as a program.
+/// Compiles an example of the crate, or a source of a test.
 pub fn compile(source: &Path, place: &Path) -> PathBuf {
     let program = place.join(source.file_stem().unwrap());
     let is_cpp = source.extension() == Some(OsStr::new("cpp"));
@@ -191,17 +191,17 @@ pub fn compile(source: &Path, place: &Path) -> PathBuf {
     program
 }
 
-/// What programs are compiled with.
+/// The compiler options for programs.
 pub const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-g"];
 
-/// Whether a tool is there. Where tests may not be skipped, it must be.
+/// True if a tool is available. Where tests must not be skipped, it must be.
 pub fn has(tool: &str) -> bool {
     let version = Command::new(tool).arg("--version").stdout(Stdio::null()).status();
     let is_there = version.is_ok_and(|status| status.success());
     let required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
     assert!(is_there || !required, "{tool} is missing, and DAFS_REQUIRE_FACES=1");
     if !is_there {
-        // Past the harness, which keeps what it captures.
+        // Write past the test harness, which captures the output of `eprintln!`.
         let _ = writeln!(std::io::stderr(), "{tool} is missing: what needs it is skipped");
     }
     is_there
