@@ -1,5 +1,5 @@
-//! The applications as a person uses them: `dafs gzip` against GNU gzip, `dafs postmark`, and every
-//! figure of the papers in little.
+//! Tests the applications as a user runs them: `dafs gzip` compared with GNU gzip, `dafs postmark`,
+//! and small versions of every figure of the papers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -51,7 +51,7 @@ impl Served {
         self.directory.path().join("export").join(name)
     }
 
-    /// What nobody should find there.
+    /// Returns the names in the directory, among which must be no leftovers.
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -79,14 +79,14 @@ fn ok(arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// The error of a command that must fail.
+/// Returns the error of a command that must fail.
 fn refused(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert!(!output.status.success(), "dafs {arguments:?} should have failed");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// GNU gzip's output for this input.
+/// Returns GNU gzip's output for this input.
 fn gnu(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut child = Command::new("gzip")
         .args(arguments)
@@ -103,7 +103,7 @@ fn gnu(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Bytes of which some repeat.
+/// Returns bytes with some repetition.
 fn content(length: usize) -> Vec<u8> {
     let mut state = 7_u32;
     let mut next = || {
@@ -147,11 +147,11 @@ fn files_go_to_gnu_gzip_and_back_over_every_transport() {
             let metadata = packed.metadata().unwrap();
             assert_eq!(metadata.mode() & 0o7777, 0o640);
             assert_eq!(metadata.modified().unwrap(), modified);
-            // Name and time are where RFC 1952 wants them.
+            // The name and the time are where RFC 1952 specifies.
             assert_eq!(bytes[4..8], 1_234_567_890_u32.to_le_bytes());
             assert_eq!(&bytes[10..10 + name.len()], name.as_bytes());
 
-            // What GNU gzip makes comes back; here it has several members.
+            // Output of GNU gzip can be decompressed; here it has several members.
             let halves = plain.split_at(length / 2);
             let theirs = [gnu(&["-9"], halves.0), gnu(&["-1"], halves.1)].concat();
             std::fs::write(&packed, theirs).unwrap();
@@ -178,7 +178,7 @@ fn manners_are_those_of_gzip() {
         }
         let packed = format!("{url}.gz");
         ok(&["gzip", "-k", &url]);
-        // What is there stays.
+        // An existing file stays.
         let said = refused(&["gzip", "-k", &url]);
         assert!(said.contains("--force"), "{said}");
         ok(&["gzip", "-k", "-f", "-9", &url]);
@@ -187,11 +187,11 @@ fn manners_are_those_of_gzip() {
         ok(&["gzip", "-t", &packed]);
         let listed = String::from_utf8(ok(&["gzip", "-l", &packed])).unwrap();
         assert!(listed.contains(" 100000 "), "{listed}");
-        // A file without the suffix is passed over, which is a warning.
+        // A file without the suffix is skipped with a warning.
         let warned = run(&["gunzip", &url]);
         assert_eq!(warned.status.code(), Some(2), "{}", String::from_utf8_lossy(&warned.stderr));
         assert_eq!(run(&["gzip", "-k", &packed]).status.code(), Some(2));
-        // From one place to the other.
+        // From one place to another.
         let other = place.path().join("other").display().to_string();
         ok(&["gunzip", "--output", &other, &packed]);
         assert_eq!(std::fs::read(&other).unwrap(), plain);
@@ -286,7 +286,7 @@ fn what_is_cut_or_corrupt_is_told_and_leaves_nothing_behind() {
             assert_eq!(served.names(), ["bad.gz"]);
         }
     }
-    // Trailing garbage is left out, with a warning.
+    // Trailing garbage is ignored with a warning.
     std::fs::write(served.path("bad.gz"), [&packed[..], b"garbage"].concat()).unwrap();
     let warned = run(&["gunzip", &format!("{}/bad.gz", served.urls[0])]);
     assert_eq!(warned.status.code(), Some(2));
@@ -322,7 +322,7 @@ fn what_gzip_leaves_alone_is_left_alone_here_and_on_servers() {
                 assert!(said.contains(name), "{file}: {said}");
                 assert_eq!(served.names(), before, "{file}");
             }
-            // Its bytes may be had all the same.
+            // Its bytes can still be compressed to standard output.
             if name != "directory" {
                 ok(&["gzip", "-c", &format!("{place}/{name}")]);
             }
@@ -387,7 +387,7 @@ fn postmark_does_the_same_work_everywhere() {
     assert!(said.contains("--spin") && said.contains("2s"), "{said}");
 }
 
-/// So that the command, the peers and the plots cannot rot. The figures mean nothing.
+/// Ensures that the command, the peers and the plots keep working. The figures mean nothing.
 #[test]
 fn every_figure_is_drawn_in_little() {
     let place = tempfile::tempdir().unwrap();
@@ -453,7 +453,8 @@ fn every_figure_is_drawn_in_little() {
     }
 }
 
-/// So that whoever changes how plots look draws them again: `dafs bench figures --redraw`.
+/// Ensures that the plots are redrawn after a change of their appearance: `dafs bench figures
+/// --redraw`.
 #[test]
 fn the_plots_of_the_documentation_are_what_their_numbers_draw() {
     let kept = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/figures");
@@ -491,7 +492,7 @@ fn where_there_are_no_numbers_nothing_is_drawn_again() {
     assert!(said.contains("bench.json"), "{said}");
 }
 
-/// What one file costs is the same in every run, whatever the machine does besides.
+/// The cost of one file is the same in every run, whatever else the machine does.
 #[test]
 fn what_a_small_file_costs_is_counted() {
     let place = tempfile::tempdir().unwrap();
@@ -528,7 +529,8 @@ fn what_a_small_file_costs_is_counted() {
     messages(&memory, &each);
     messages(&stable, &each);
     assert_eq!(records(&memory), 0.0);
-    // What an OPEN is to do and what it has done; a change of times is not written down.
+    // One record for the intent of an OPEN and one for its outcome. A change of times is not
+    // recorded.
     assert_eq!(records(&stable).round(), 2.0, "{stable:#}");
     messages(&row("memory", "out"), &[("READ_DIRECT", 1.0)]);
     let calls = &memory["counts"]["system_calls"];
@@ -545,8 +547,8 @@ fn what_a_small_file_costs_is_counted() {
     ] {
         assert_eq!(calls[name].as_f64().unwrap().round(), count, "{name} in {calls:#}");
     }
-    // Of the directory, of the new file, of what was written, and around the change of times; and
-    // of the directory once more if the clock of its stamps has moved meanwhile.
+    // For the directory, the new file, the written data, and around the change of times; and for
+    // the directory again if the clock of its stamps has advanced meanwhile.
     let looks = calls["statx"].as_f64().unwrap();
     assert!((4.5..6.5).contains(&looks), "{looks} in {calls:#}");
 }

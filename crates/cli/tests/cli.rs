@@ -1,5 +1,5 @@
-//! The command as a person uses it: a real server in a process of its own, every
-//! subcommand, over every transport.
+//! Tests every subcommand as a user runs it, over every transport, with a real server in a separate
+//! process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::dafs;
 
-/// A guard against hanging; no test expects anything of time.
+/// A guard against hanging. No test expects anything of time.
 const HANG: Duration = Duration::from_secs(300);
 
-/// Kills a program that stays too long, which ends what waits for it.
+/// Kills a program that runs too long, which ends what waits for it.
 struct Watch {
     _ended: Sender<()>,
 }
@@ -38,7 +38,7 @@ impl Watch {
 struct Server {
     child: Child,
     directory: tempfile::TempDir,
-    /// URLs of the root, one for each transport.
+    /// The URLs of the root, one for each transport.
     urls: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl Server {
         Self::start_by(dafs(), more)
     }
 
-    /// With `command` for `dafs`.
+    /// Starts a server with `command` instead of `dafs`.
     fn start_by(mut command: Command, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let export = directory.path().join("export");
@@ -85,7 +85,7 @@ impl Server {
         self.directory.path().join("export").join(path)
     }
 
-    /// Ends the server in order; true if it says that all went well.
+    /// Stops the server cleanly. Returns true if it reports success.
     fn stop(&mut self) -> bool {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let _watch = Watch::over(&self.child);
@@ -115,7 +115,7 @@ fn run(arguments: &[&str]) -> Output {
     finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// Waits for a program's own end.
+/// Waits for the end of a program.
 fn finish(child: Child) -> Output {
     let _watch = Watch::over(&child);
     let output = child.wait_with_output().unwrap();
@@ -123,7 +123,7 @@ fn finish(child: Child) -> Output {
     output
 }
 
-/// Runs a command that must succeed; returns what it printed.
+/// Runs a command that must succeed, and returns its output.
 fn ok(arguments: &[&str]) -> String {
     let output = run(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -131,7 +131,7 @@ fn ok(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail in good order; returns its complaint.
+/// Runs a command that must fail without a panic, and returns its error text.
 fn fails(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
@@ -201,7 +201,7 @@ fn what_fails_is_named_and_the_rest_is_copied() {
     for path in ["a/file", "a/b/file", "z"] {
         std::fs::write(tree.join(path), path).unwrap();
     }
-    // A file is where the copy wants a directory, a link where it wants a file.
+    // A file is in the place of a directory, and a link in the place of a file.
     let target = server.local("target");
     std::fs::create_dir_all(target.join("a")).unwrap();
     std::fs::write(target.join("a/b"), b"in the way").unwrap();
@@ -227,7 +227,7 @@ fn a_copy_onto_itself_is_refused() {
     let at = |index: usize, path: &str| format!("{}/{path}", server.urls[index]);
     let here = here.to_str().unwrap().to_owned();
     let served = server.local("file").to_str().unwrap().to_owned();
-    // By one way, by two, through a link, past the server, and a whole directory.
+    // One transport, two transports, a link, the local file, and a whole directory.
     for (from, to) in [
         (here.clone(), here.clone()),
         (served.clone(), at(0, "file")),
@@ -318,10 +318,10 @@ fn mistakes_are_explained() {
     std::fs::write(&config, "colour = \"blue\"\n").unwrap();
     assert!(fails(&["serve", "--config", config.to_str().unwrap()]).contains("colour"));
     assert!(fails(&["serve", "/no/such/directory"]).contains("/no/such/directory"));
-    // The reason is told once, however many causes tell it.
+    // The reason is printed once, although several causes contain it.
     let said = fails(&["serve", "--memory", "1M", "--password-file", "/no/such/file"]);
     assert_eq!(said.matches("No such file").count(), 1, "{said}");
-    // A sign of equality that is part of the path, and not behind a name.
+    // An equals sign that is part of the path and does not follow a name.
     assert!(fails(&["serve", "/no/such=one"]).contains("/no/such=one: No such file"));
     let [one, other] = ["a/data", "b/data"].map(|below| place.path().join(below));
     let both = [&one, &other].map(|path| path.to_str().unwrap());
@@ -386,7 +386,7 @@ fn mistakes_in_rules_name_the_file_the_key_and_what_to_write() {
         let has = expected.iter().all(|part| said.contains(part));
         assert!(has && said.contains("dafs.toml"), "{text}: {said}");
     }
-    // What can only be known when all is read.
+    // An error that is only known after everything was read.
     std::fs::write(&config, "[[export]]\nname = \"hoem\"\n").unwrap();
     let home = format!("home={directory}");
     let said = fails(&["serve", &home, "--state", state, "--config", path, "--no-tcp"]);
@@ -476,7 +476,7 @@ fn completions_and_pages_are_generated() {
     }
 }
 
-/// The pages that are written by hand.
+/// The manual pages that are written by hand.
 fn own_pages() -> Vec<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let directory = std::fs::read_dir(root.join("dist/man")).unwrap();
@@ -486,7 +486,7 @@ fn own_pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Nothing to complain of, for the formatters that are here.
+/// Checks a page with the available formatters, which must not complain.
 fn is_sound(page: &std::path::Path) {
     let formatters: [&[&str]; 2] =
         [&["groff", "-ww", "-z", "-man", "-Tutf8"], &["mandoc", "-Tlint", "-Werror"]];
@@ -535,8 +535,7 @@ fn the_benchmark_runs_and_leaves_a_report_and_plots() {
     assert_eq!(plots.map(Result::unwrap).filter(is_plot).count(), 4);
 }
 
-/// Those for whom there is no descriptor are turned away at once instead of waiting for
-/// others to go, and the server goes on.
+/// Connections for which there is no descriptor are refused at once, and the server continues.
 #[test]
 fn a_server_without_descriptors_turns_connections_away() {
     let mut limited = Command::new("sh");
@@ -552,12 +551,12 @@ fn a_server_without_descriptors_turns_connections_away() {
     assert!(fds[0].revents().is_empty(), "the first waited in vain as long as the last");
     assert!(!fds[1].revents().is_empty());
     drop(streams);
-    // The server learns of the ends in the order of its turns: it may refuse once more.
+    // The server learns of closed connections one by one, so it may refuse once more.
     let is_well = (0..100).any(|_| run(&["ls", &format!("{url}/")]).status.success());
     assert!(is_well, "the server did not recover");
 }
 
-/// Whatever of connecting lacks a descriptor says so.
+/// Every step of connecting that lacks a descriptor reports that.
 #[test]
 fn a_client_without_descriptors_says_that_it_has_none_left() {
     let server = Server::start(&[]);
@@ -572,7 +571,7 @@ fn a_client_without_descriptors_says_that_it_has_none_left() {
         let enough = (4..64).find(|&limit| {
             let output = list(limit);
             let said = String::from_utf8_lossy(&output.stderr);
-            // The loader of programs is told so before anybody.
+            // The program loader may fail first.
             let is_loader = said.contains("shared libraries") && said.contains("Error 24");
             if !output.status.success() && !is_loader {
                 refused += 1;

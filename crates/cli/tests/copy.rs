@@ -1,5 +1,5 @@
-//! `dafs cp`: what is copied, what stays as it is, and what comes of it while the server is killed
-//! and started again.
+//! Tests `dafs cp`: what it copies, what stays as it is, and what happens if the server is killed
+//! and restarted during a copy.
 
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -55,7 +55,7 @@ impl Place {
         self.path("export").join(path)
     }
 
-    /// Where `path` of the served directory is: here, over shared memory, over TCP.
+    /// Returns the names of a served path: local, over shared memory, over TCP.
     fn spellings(&self, path: &str) -> [String; 3] {
         [self.served(path).to_str().unwrap().to_owned(), self.url(path), self.tcp_url(path)]
     }
@@ -79,7 +79,7 @@ fn a_tree_is_not_copied_onto_hard_links_of_its_own_files() {
         std::fs::write(place.served(name), "the only copy").unwrap();
         std::fs::hard_link(place.served(name), place.served(&name.replace("src", "dst"))).unwrap();
     }
-    // A link that would take the place of what it leads to.
+    // A link that would replace its own target.
     std::fs::write(place.served("dst/led-to"), "the only copy").unwrap();
     std::os::unix::fs::symlink("../dst/led-to", place.served("src/led-to")).unwrap();
     std::fs::write(place.served("src/other"), "another file").unwrap();
@@ -137,7 +137,7 @@ fn a_directory_is_not_copied_into_itself_and_another_operand_is_copied_all_the_s
     }
 }
 
-/// Keeps others from reading a file, until its input is closed.
+/// Denies others read access to a file until the returned process's input is closed.
 fn locked(place: &Place, name: &str) -> Child {
     let mut holder = dafs();
     let mut holder = holder
@@ -226,7 +226,7 @@ fn what_has_no_size_beforehand_is_copied_to_its_end() {
     assert!(cp(&["--verify", "/proc/version", &place.url("version")]).status.success());
     let version = std::fs::read("/proc/version").unwrap();
     assert_eq!(std::fs::read(place.served("version")).unwrap(), version);
-    // And out again, into a pipe: its mode and times are not the copy's business.
+    // Copy out again into a pipe, whose mode and times are not changed.
     let output = cp(&[&place.url("piped"), "/dev/stdout"]);
     assert!(output.status.success() && output.stdout == content, "{}", said(&output));
 }
@@ -239,7 +239,7 @@ fn special_files_come_along_with_a_tree_and_nothing_is_left_out_in_silence() {
     let _socket = std::os::unix::net::UnixListener::bind(place.path("tree/socket")).unwrap();
     let tree = place.path("tree");
     let back = place.path("back");
-    // Twice: what is there gives way.
+    // Twice: the second time, existing objects are replaced.
     for _ in 0..2 {
         for (from, to) in [
             (tree.to_str().unwrap().to_owned() + "/", place.url("tree")),

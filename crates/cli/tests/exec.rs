@@ -1,4 +1,4 @@
-//! `dafs exec`: programs that are sent to a server, and what it says of mistakes.
+//! Tests `dafs exec`: programs that access a server, and error messages for mistakes.
 
 use std::path::Path;
 use std::process::Output;

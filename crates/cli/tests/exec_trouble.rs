@@ -1,5 +1,5 @@
-//! Programs by `dafs exec` when things go wrong: a server that dies, a signal, a disk that is
-//! full, a fence.
+//! Tests programs under `dafs exec` when something fails: a killed server, a signal, a full disk, a
+//! fence.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::preloaded::{has, library};
 use crate::program::dafs;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A program that does what it is told, and says what came of it.
+/// A program that executes commands and reports the results.
 struct Told {
     child: Child,
     input: Option<ChildStdin>,
@@ -19,7 +19,7 @@ struct Told {
 }
 
 impl Told {
-    /// `None` where there is no compiler.
+    /// Returns `None` if there is no compiler.
     fn new(place: &Place, fence_id: &str) -> Option<Self> {
         if !has(&["cc"]) {
             return None;
@@ -61,7 +61,7 @@ impl Told {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
-    /// Whether it has said something, which is told by `next` still.
+    /// Returns a result if there is one already. `next` returns it again.
     fn answer(&self) -> Option<String> {
         match self.answers.try_recv() {
             Ok(answer) => Some(answer),
@@ -86,7 +86,7 @@ fn lines(output: ChildStdout) -> Receiver<String> {
     receiver
 }
 
-/// `dafs exec` with a server's directory at `/here`.
+/// Returns a command for `dafs exec` with a server's directory at `/here`.
 fn exec(place: &Place, url: &str) -> Command {
     let mut command = dafs();
     command.current_dir(place.path("")).env("DAFS_PRELOAD_LIBRARY", library()).args([
@@ -132,7 +132,7 @@ fn what_a_server_has_lost_is_written_again_to_the_next() {
         }
     }
     told.ends_well();
-    // One that ends without a close has written all the same.
+    // A program that ends without closing a file has still written the data.
     let Some(mut told) = Told::new(&place, "") else { return };
     assert_eq!(told.does("other"), "8");
     place.kill_server();
@@ -207,7 +207,7 @@ fn who_handles_no_signal_is_ended_by_one() {
     told.signal();
     let status = told.child.wait().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2));
-    // Who ends by itself while nobody is there does not wait either.
+    // A program that exits while the server is down does not wait either.
     place.serve();
     let Some(mut told) = Told::new(&place, "") else { return };
     assert_eq!(told.does("lock"), "0");
@@ -273,7 +273,7 @@ fn a_write_that_comes_back_short_on_a_full_disk_is_told_by_the_next_call() {
             let taken: u64 = filled.parse().unwrap();
             let mut next = told.does(end);
             if next == "8" {
-                // The server had not found out yet.
+                // The server had not noticed yet.
                 next = told.does("sync");
             }
             let there = std::fs::metadata(place.path("export/file")).unwrap().len();

@@ -1,5 +1,5 @@
-//! `dafs sort` and `dafs merge`, against sort(1) and the standard library, here and over every
-//! transport.
+//! Compares `dafs sort` and `dafs merge` with sort(1) and the standard library, locally and over
+//! every transport.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::program::{await_that, dafs};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The same numbers every time.
+/// A generator of the same numbers every time.
 struct Numbers(u64);
 
 impl Numbers {
@@ -23,7 +23,8 @@ impl Numbers {
         self.next() % bound
     }
 
-    /// Lines of all sorts: empty, long, of few words again and again, numbers, all bytes.
+    /// Generates all kinds of lines: empty, long, with few repeated words, with numbers, with all
+    /// bytes.
     fn text(&mut self, bytes: usize) -> Vec<u8> {
         let words = ["", "a", "B", "ab c", " lead", "x\ty", "Zz:y:x", "10 9", "9 10", "-3.50 z"];
         let mut text = Vec::new();
@@ -50,7 +51,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What sort(1) makes of files.
+/// Returns the output of sort(1) for these files.
 fn reference(arguments: &[&str], files: &[&str]) -> Vec<u8> {
     let mut sort = Command::new("sort");
     let output = sort.env("LC_ALL", "C").args(arguments).args(files).output().unwrap();
@@ -84,7 +85,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Options that both programs know.
+/// Options that both programs support.
 const CASES: [&[&str]; 14] = [
     &[],
     &["-r"],
@@ -106,7 +107,7 @@ const CASES: [&[&str]; 14] = [
 fn lines_are_sorted_as_sort_does() {
     let place = Place::new();
     let mut bytes = Numbers(7).text(400_000);
-    // The last line need not end.
+    // The last line need not end with a newline.
     bytes.pop();
     let (first, second) = (place.path("export/first"), place.path("export/second"));
     std::fs::write(&first, bytes).unwrap();
@@ -146,7 +147,7 @@ fn sorted_files_are_merged_as_sort_does() {
             .collect();
         let local: Vec<&str> = local.iter().map(String::as_str).collect();
         let expected = reference(&[&["-m"], *arguments].concat(), &local);
-        // Here and there, to a place beside.
+        // Local and remote files, with the output next to them.
         let mut files: Vec<String> = (0..5).map(|index| place.url(&index.to_string())).collect();
         files[1] = place.tcp_url("1");
         files[2] = local[2].to_owned();
@@ -207,7 +208,8 @@ fn a_file_may_be_sorted_onto_itself() {
     assert!(place.path("export/link").is_symlink());
 }
 
-/// Eight times the limit, which the kernel's count of the process's memory must not pass.
+/// The input is eight times the limit. The kernel's count of the process's memory must not exceed
+/// the limit.
 #[test]
 fn the_limit_of_memory_is_kept() {
     let place = Place::new();
@@ -269,7 +271,7 @@ fn a_full_disk_is_told() {
     assert_eq!(text(&listed.stdout), "");
 }
 
-/// Files of the work are beneath no name, but for the output's part.
+/// Waits for the output's temporary file. Other temporary files have no names.
 fn await_part(place: &Place) {
     await_that("the output is begun", || {
         names(&place.path("export")).iter().any(|name| name.starts_with(".dafs-part-"))
@@ -293,8 +295,8 @@ fn a_signal_ends_the_work_in_order() {
     }
 }
 
-/// A server that comes back has lost the files without a name; the sort says so, and takes its
-/// part away.
+/// A server that restarts has lost the files without a name. The sort reports that and removes its
+/// partial output.
 #[test]
 fn a_restart_of_the_server_fails_a_sort_or_changes_nothing() {
     let mut place = Place::new();

@@ -1,5 +1,5 @@
-//! `dafs fence` and the fence agent as an operator and a cluster use them: a real server in
-//! a process of its own, which also dies.
+//! Tests `dafs fence` and the fence agent as an operator and a cluster use them, with a real server
+//! in a separate process that is also killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A served directory, and what servers keep from one life to the next.
+/// A served directory, and the state that servers keep across restarts.
 struct Place {
     directory: tempfile::TempDir,
 }
 
 struct Server {
     child: Child,
-    /// The root's URL for whom the server knows by password: the superuser.
+    /// The root's URL for a user with a password, the superuser.
     trusted: String,
-    /// The root's URLs for anybody, one for each transport.
+    /// The root's URLs without a password, one for each transport.
     anybody: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ impl Place {
         std::fs::create_dir(directory.path().join("export")).unwrap();
         let password = directory.path().join("password");
         std::fs::write(&password, "secret\n").unwrap();
-        // What others can read is no secret, and not taken for one.
+        // A file that others can read is not accepted as a secret.
         let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&password, own).unwrap();
         let place = Self { directory };
@@ -74,7 +74,7 @@ impl Place {
         self.serve(&[self.path("export").to_str().unwrap()])
     }
 
-    /// `dafs fence VERB` by the superuser around the whole file system.
+    /// Runs `dafs fence VERB` as the superuser for the whole file system.
     fn fence(&self, server: &Server, verb: &str, more: &[&str]) -> Output {
         dafs()
             .args(["fence", verb, "--file-system", "--password-from"])
@@ -99,7 +99,7 @@ impl Server {
         std::io::read_to_string(self.child.stderr.take().unwrap()).unwrap()
     }
 
-    /// Whether a member reads a file.
+    /// True if a client with this identity can read a file.
     fn may_read(&self, url: &str, fence_id: &str, name: &str) -> bool {
         let output = dafs()
             .args(["cat", "--fence-id", fence_id, &format!("{url}/{name}")])
@@ -136,7 +136,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A file that everybody may read, whoever runs the tests.
+/// Lets everybody read a file, whichever user runs the tests.
 fn readable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, b"content").unwrap();
@@ -158,7 +158,7 @@ fn lists_are_shown_and_changed() {
     for url in &server.anybody {
         assert!(server.may_read(url, "a", "file"));
         assert!(!server.may_read(url, "b", "file"));
-        // By the environment, too.
+        // The identity can also be set in the environment.
         let by_environment =
             dafs().args(["cat", &format!("{url}/file")]).env("DAFS_FENCE_ID", "a").output();
         assert!(by_environment.unwrap().status.success());
@@ -217,7 +217,7 @@ fn a_server_without_a_journal_says_once_that_its_fences_end_with_it() {
 
 // ---- the agent --------------------------------------------------------------------------
 
-/// The agent under the system's shell, with options as a cluster gives them.
+/// Runs the agent with the system's shell, with options as a cluster gives them.
 fn agent(place: &Place, server: &Server, options: &[(&str, &str)]) -> Output {
     let mut text = format!(
         "# a comment\nunknown=passed over\nagent=fence_dafs\nurl={}/\npassword_from={}\n\
@@ -249,7 +249,7 @@ fn the_agent_shuts_nodes_out_and_lets_them_in() {
         let output = agent(&place, &server, &[("action", action), ("plug", plug)]);
         (output.status.code().unwrap(), errors(&output))
     };
-    // Without a fence nobody could be shut out, and the cluster hears of it in time.
+    // Without a fence no client could be excluded, and the monitor action reports that early.
     assert_eq!(code("status", "a").0, 0);
     for action in ["monitor", "off"] {
         let (failed, complaint) = code(action, "a");
@@ -260,14 +260,14 @@ fn the_agent_shuts_nodes_out_and_lets_them_in() {
     assert_eq!(place.fence_ok(&server, "list", &[]), "");
     place.fence_ok(&server, "set", &["a", "b"]);
     assert_eq!(code("monitor", "").0, 0);
-    // Twice each: what is so already is no failure.
+    // Twice each: repeating an action is no failure.
     for _ in 0..2 {
         assert_eq!(code("off", "b").0, 0);
         assert_eq!(code("status", "b").0, 2);
         assert_eq!(code("STATUS", "a").0, 0);
     }
     assert!(!server.may_read(&server.anybody[0], "b", "file"));
-    // The last one can be shut out, too.
+    // The last identity can be removed, too.
     assert_eq!(code("off", "a").0, 0);
     assert_eq!(code("status", "a").0, 2);
     for _ in 0..2 {
@@ -276,7 +276,7 @@ fn the_agent_shuts_nodes_out_and_lets_them_in() {
     }
     assert!(server.may_read(&server.anybody[0], "b", "file"));
     assert!(!server.may_read(&server.anybody[0], "a", "file"));
-    // By other names of the node: what is more certain counts for more.
+    // Other options name the node, too. The more specific one takes precedence.
     let off = |options: &[(&str, &str)]| {
         let mut all = vec![("action", "status")];
         all.extend(options);
@@ -337,7 +337,7 @@ fn the_agents_metadata_is_what_clusters_read() {
     let output = Command::new("sh").arg(script()).args(["-o", "metadata"]).output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    // Clusters ask by the standard input, too.
+    // Clusters also pass the options on standard input.
     let mut asked = Command::new("sh");
     let asked = asked.arg(script()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut asked = asked.unwrap();

@@ -1,5 +1,5 @@
-//! `dafs lock`, and what is left of a writer that dies under an auto-recovery lock, by processes
-//! of their own.
+//! Tests `dafs lock`, and the effects of a writer that is killed under an auto-recovery lock, with
+//! separate processes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -34,8 +34,8 @@ impl Place {
         told[table].as_array().unwrap().clone()
     }
 
-    /// Bytes of undo data on the disk. Where the file system has reflinks all of it is there with
-    /// the first change.
+    /// Returns the bytes of undo data on the disk. With reflinks, all of it exists after the first
+    /// change.
     fn undo_bytes(&self) -> u64 {
         fn sum(directory: &Path) -> u64 {
             let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -74,7 +74,7 @@ fn a_command_runs_under_the_lock_and_ends_it() {
     assert!(text(&denied.stderr).contains("another client"), "{}", text(&denied.stderr));
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
-    // The command's end is the end of `dafs lock`.
+    // The exit status is that of the command.
     assert_eq!(place.ran(&["--nonblock"], "file", &["sh", "-c", "exit 7"]).status.code(), Some(7));
     assert_eq!(place.locks().len(), 0);
     let missing = place.ran(&[], "file", &["/no/such/command"]);
@@ -93,7 +93,7 @@ fn a_command_that_fails_changes_nothing_and_one_that_does_not_changes_all() {
         assert!(said.contains("is unchanged"), "{options:?}: {said}");
         assert_eq!(std::fs::read_to_string(&local).unwrap(), "the old content", "{options:?}");
         if options.contains(&"--persistent") {
-            // It was left to break.
+            // The lock was left to break.
             await_that("its lease is over", || place.locks()[0]["condition"] == "breakable");
             let told = place.ran(&["--nonblock"], "file", &["true"]);
             assert!(text(&told.stderr).contains("--repair"), "{}", text(&told.stderr));
@@ -105,7 +105,7 @@ fn a_command_that_fails_changes_nothing_and_one_that_does_not_changes_all() {
     }
 }
 
-/// More than is kept in memory, so that it is in a file.
+/// More output than is kept in memory, so it goes to a file.
 const MUCH: &str = "head -c 20000000 /dev/zero";
 
 #[test]
@@ -115,7 +115,7 @@ fn what_a_command_prints_reaches_the_file_when_the_command_has_succeeded_and_not
     let old = || std::fs::read_to_string(&local).is_ok_and(|content| content == "the old content");
     for end in ["succeeds", "fails", "is killed", "dies with its lock"] {
         std::fs::write(&local, "the old content").unwrap();
-        // It says on its standard error that all is printed, which is all taken then.
+        // The script prints its process id when its output is complete.
         let script = format!("{MUCH}; exec >&-; echo $$ >&2; read -r code; exit $code");
         let mut lock = place.lock(&["--write"], "file", &["sh", "-c", &script]);
         let mut lock = lock.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -147,7 +147,7 @@ fn what_a_command_prints_reaches_the_file_when_the_command_has_succeeded_and_not
 fn a_signal_does_not_end_the_replacing_of_a_file_and_a_second_one_does() {
     let mut place = Place::new();
     place.kill_server();
-    // The lock outlives a pause of the server's.
+    // The lock must survive a pause of the server.
     place.lease = 10;
     place.serve();
     let local = place.path("export").join("file");
@@ -159,7 +159,7 @@ fn a_signal_does_not_end_the_replacing_of_a_file_and_a_second_one_does() {
         let mut lock = lock.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(lock.stderr.take().unwrap());
         let command = format!("/proc/{}", line(&mut said));
-        // Nothing is replaced meanwhile.
+        // Nothing is replaced while the server is stopped.
         kill_process(server, Signal::STOP).unwrap();
         lock.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         await_that("the command was waited for", || !Path::new(&command).exists());
@@ -195,7 +195,7 @@ fn a_lock_is_shown_by_a_name_that_the_file_has() {
     let place = Place::new();
     let local = place.path("export").join("file");
     std::fs::write(&local, "bytes").unwrap();
-    // It gets its name as a second one, and loses the first.
+    // The output gets its final name as a second link, and then loses the first.
     assert!(dafs().arg("apps").arg("gzip").arg(place.url("file")).status().unwrap().success());
     let hold = |name: &str, is_removed: bool| {
         let mut holder = place.lock(&[], name, &["cat"]).stdin(Stdio::piped()).spawn().unwrap();
@@ -210,11 +210,11 @@ fn a_lock_is_shown_by_a_name_that_the_file_has() {
     };
     let shown = hold("file.gz", false);
     assert!(!shown.contains("(deleted)"), "{shown}");
-    // Only who may open files by their handles learns more.
+    // Only users who can open files by handle see the new name.
     if rustix::process::geteuid().is_root() {
         assert!(shown.ends_with("/export/file.gz"), "{shown}");
     }
-    // One that was removed has the name that it had.
+    // A removed file is shown with its former name.
     std::fs::write(place.path("export").join("removed"), "bytes").unwrap();
     let shown = hold("removed", true);
     assert!(shown.ends_with("/export/removed"), "{shown}");
@@ -238,8 +238,8 @@ fn a_persistent_lock_breaks_with_its_holder_and_is_repaired() {
     assert!(place.ran(&["--nonblock"], "file", &["true"]).status.success());
 }
 
-/// A writer, or the server, is killed in the middle of writing a large file anew: the old content
-/// is there, byte by byte. `DAFS_LARGE_MIB=1024` takes a file of 1 GiB (`make soak`).
+/// A writer or the server is killed while a large file is rewritten. Then the file has its old
+/// contents. `DAFS_LARGE_MIB=1024` uses a file of 1 GiB (`make soak`).
 #[test]
 fn a_writer_that_dies_leaves_the_old_content() {
     for dies in ["writer", "server"] {
@@ -269,7 +269,7 @@ fn large_bytes() -> u64 {
     let set = std::env::var("DAFS_LARGE_MIB").ok().and_then(|text| text.parse::<u64>().ok());
     set.unwrap_or(192) << 20
 }
-/// A command that says its number and then does what it is told, and its lock.
+/// Starts a command under a lock that prints its process id and then executes lines of its input.
 fn started(mut lock: Command) -> (Child, BufReader<ChildStdout>, Pid) {
     let mut child = lock.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -283,7 +283,7 @@ fn line(from: &mut impl BufRead) -> String {
     line.trim_end().to_owned()
 }
 
-/// Waits until nobody writes there any more.
+/// Waits until no process can write to the pipe any more.
 fn await_end(mut out: BufReader<ChildStdout>) {
     out.read_to_end(&mut Vec::new()).unwrap();
 }
@@ -308,7 +308,7 @@ fn a_command_that_goes_on_after_a_signal_keeps_its_lock() {
     let command = ["sh", "-c", "trap 'echo got' TERM; echo $$; while read -r _ || :; do :; done"];
     let (mut lock, mut out, command) = started(place.lock(&[], "file", &command));
     kill_process(Pid::from_child(&lock), Signal::TERM).unwrap();
-    // The shell hears of it between two lines.
+    // The shell handles the signal between two lines.
     lock.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert_eq!(line(&mut out), "got");
     let denied = place.ran(&["--nonblock"], "file", &["true"]);
@@ -332,7 +332,7 @@ fn a_command_ends_with_its_lock_when_that_is_killed() {
 #[test]
 fn a_command_ends_whenever_its_lock_is_killed() {
     let place = Place::new();
-    // As soon as there is a child, when it has become the command, and at once.
+    // After the child exists, after it has become the command, and at once.
     for stage in ["begun", "forked", "runs"].into_iter().cycle().take(24) {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut lock = {
@@ -349,7 +349,7 @@ fn a_command_ends_whenever_its_lock_is_killed() {
             _ => await_that("it runs", || name().is_ok_and(|name| name.trim() == "cat")),
         }
         lock.kill().unwrap();
-        // The end of the pipe that it had, and whatever it has started.
+        // Wait until all processes that inherited the pipe have ended.
         BufReader::new(reader).read_to_end(&mut Vec::new()).unwrap();
         drop(stdin);
         lock.wait().unwrap();
@@ -375,7 +375,7 @@ fn a_signal_that_was_ignored_before_ends_no_wait_for_a_lock() {
     let place = Place::new();
     let (mut holder, _out, _) =
         started(place.lock(&[], "file", &["sh", "-c", "echo $$; exec cat"]));
-    // As nohup and shells without job control start a command.
+    // Start the command as nohup and shells without job control do.
     let lock = place.lock(&[], "file", &["echo", "had it"]);
     let mut waiter = Command::new("sh");
     waiter.args(["-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]).arg(lock.get_program());
@@ -397,7 +397,7 @@ fn a_command_whose_lock_was_lost_is_ended_and_it_is_told() {
     lock.stderr(Stdio::piped());
     let (mut lock, out, _) = started(lock);
     let stdin = lock.stdin.take();
-    // Without its state a server knows no handle that was given out before.
+    // Without its state, a server knows no handle that was returned before.
     place.kill_server();
     std::fs::remove_dir_all(place.path("state")).unwrap();
     place.serve();

@@ -1,12 +1,12 @@
-//! What a server's log says of logins, in the form that fail2ban is told to look for.
+//! Tests the server's log lines for logins, which must match the fail2ban configuration.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use crate::program::dafs;
 
-/// The line of `docs/operating/access.md` without what stands before it: who comes first is the
-/// server's own word, and what the peer has said is quoted.
+/// Checks the line that `docs/operating/access.md` shows. The address comes first and is the
+/// server's own, and text from the peer is quoted.
 #[test]
 fn a_refused_login_is_in_the_log_with_where_it_came_from_before_what_was_said() {
     let directory = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn a_refused_login_is_in_the_log_with_where_it_came_from_before_what_was_said() 
     assert!(established.contains("from=127.0.0.1 principal=\"user:ann\""), "{established}");
 }
 
-/// A password that others can read is no secret.
+/// A password file that others can read is refused.
 #[test]
 fn a_password_in_a_file_that_others_can_read_is_not_taken() {
     let directory = tempfile::tempdir().unwrap();

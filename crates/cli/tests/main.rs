@@ -1,6 +1,6 @@
-//! The `dafs` command as people run it, against real servers.
+//! Tests of the `dafs` command as users run it, against real servers.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! All tests are in one binary, because linking many takes longer than running them.
 
 mod applications;
 mod blocks;

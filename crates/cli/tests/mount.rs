@@ -1,4 +1,4 @@
-//! `dafs mount` with a real server and a real mount; skipped where FUSE cannot be used.
+//! Tests `dafs mount` with a real server and a real mount. Skipped where FUSE is not available.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 const DAFS: &str = env!("CARGO_BIN_EXE_dafs");
 
-/// A server and a mount of it; both end with this.
+/// A server and a mount of it; both end when this is dropped.
 struct Mounted {
     server: Child,
     mount: Child,
@@ -16,7 +16,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// `None` where there is no FUSE, with a message.
+    /// Returns `None` and prints a message where there is no FUSE.
     fn new() -> Option<Self> {
         let has_device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
         if !has_device || !rustix::process::geteuid().is_root() {

@@ -1,7 +1,7 @@
-//! Names that are not UTF-8, through the command, the mount and the preload library.
+//! Tests names that are not UTF-8 with the command, the mount and the preload library.
 //!
-//! Invariant: each face has for a local process the name that it was given, byte for byte, and
-//! shows the name that a local process gave.
+//! Invariant: each interface creates exactly the name it was given, byte for byte, and shows names
+//! of local processes unchanged.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use crate::place::Place;
 use crate::preloaded::{has, library};
 use crate::program::dafs;
 
-/// Every byte that is no ASCII, the longest names, what looks like escapes, and random names.
+/// All non-ASCII bytes, the longest names, names that look like escapes, and random names.
 fn odd_names() -> Vec<OsString> {
     let mut names: Vec<Vec<u8>> = (0x80..=0xff).map(|byte| vec![b'n', byte]).collect();
     names.extend([vec![0xff; 255], b"\xee\xbe\x80".repeat(85), b"new\nline\x1b".to_vec()]);
@@ -37,7 +37,7 @@ fn entries(directory: &Path) -> BTreeSet<OsString> {
     std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }
 
-/// Runs a command on arguments of any bytes.
+/// Runs a command with arguments of any bytes.
 fn run(arguments: &[&OsStr]) -> Output {
     dafs().args(arguments).output().unwrap()
 }
@@ -120,7 +120,7 @@ fn trees_with_names_of_any_bytes_are_copied_both_ways_listed_and_removed() {
         diff.args(["-r", "--no-dereference"]).arg(&tree).arg(&back);
         assert!(diff.status().unwrap().success());
 
-        // What is no terminal gets the names as they are.
+        // Without a terminal, names are printed unchanged.
         let directory = OsString::from_vec([there.as_bytes(), b"/de\xfep"].concat());
         let mut expected: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
         expected.sort_unstable();
@@ -243,7 +243,7 @@ fn programs_under_the_preload_library_have_names_of_any_bytes() {
         exec(&["python3".as_ref(), "-c".as_ref(), PROGRAM.as_ref(), list.as_ref(), prefix]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(entries(&export), [OsString::from_vec(b"k\xe9pt".to_vec())].into());
-    // The working directory goes on to programs that are started from it.
+    // Programs started from here inherit the working directory.
     let shell = OsStr::from_bytes(
         b"mkdir /he\xffre/d\xfd && cd /he\xffre/d\xfd && \
         cat ../k\xe9pt > c\xe9 && sh -c 'pwd; ls; cat c\xe9'",
@@ -252,7 +252,7 @@ fn programs_under_the_preload_library_have_names_of_any_bytes() {
     assert_eq!(output.stdout, b"/he\xffre/d\xfd\nc\xe9\nkept", "{output:?}");
 }
 
-/// Does with each name what programs do with names, and looks at what they have come to.
+/// Does the usual operations with each name and checks the results.
 const PROGRAM: &str = r#"
 import os, sys
 names = open(sys.argv[1], "rb").read().split(b"\0")

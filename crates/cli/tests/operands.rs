@@ -1,4 +1,4 @@
-//! Commands on several operands, some of which fail, and what `dafs rm` takes and leaves.
+//! Tests commands with several operands of which some fail, and what `dafs rm` removes.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ fn an_operand_that_fails_keeps_no_other_from_its_turn() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(said(&output).lines().count(), 2, "{}", said(&output));
     assert!(!place.in_export("b").exists() && !place.in_export("new/a").exists());
-    // Without -r or -d a directory stays, even an empty one.
+    // Without -r or -d a directory stays, even if it is empty.
     assert!(place.in_export("newer").is_dir());
     assert!(place.run_on(&["rm", "-d"], &["newer", "new"]).status.success());
     assert!(place.run_on(&["rm", "-f"], &["missing", "no/such"]).status.success());
@@ -169,13 +169,13 @@ fn a_move_onto_another_name_of_the_same_file_is_refused() {
     assert!(place.in_export("e/a").exists());
 }
 
-/// Runs a command under a umask.
+/// Runs a command with a umask.
 fn under(umask: &str, arguments: &[&str]) {
     use std::io::Write;
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "umask \"$0\"; exec \"$@\"", umask, env!("CARGO_BIN_EXE_dafs")]);
     let mut child = shell.args(arguments).stdin(std::process::Stdio::piped()).spawn().unwrap();
-    // One that reads nothing may have ended by now.
+    // A program that reads nothing may have ended already.
     let _ = child.stdin.take().unwrap().write_all(b"b\na\n");
     assert!(child.wait().unwrap().success(), "{arguments:?}");
 }
@@ -232,12 +232,12 @@ fn what_is_made_has_the_mode_that_the_umask_leaves() {
         ] {
             assert_eq!(mode(name), file_mode, "{umask} {name}");
         }
-        // A mode that lets its owner not write comes last, and changes no time.
+        // A mode without owner write permission is set last, and must not change the times.
         for name in ["copy/readable", "copy-here/readable", "stable/readable"] {
             assert_eq!(mode(name), 0o444 & file_mode, "{umask} {name}");
             assert_eq!(modified(&place.in_export(&at(name))), modified(&readable), "{name}");
         }
-        // What is there keeps its mode, unless that is to come along.
+        // An existing file keeps its mode, unless modes are copied.
         to(&place.in_export(&at("file")), 0o640);
         to(&place.in_export(&at("sorted")), 0o646);
         under(umask, &["cp", &file, &url("file")]);
@@ -248,7 +248,7 @@ fn what_is_made_has_the_mode_that_the_umask_leaves() {
     }
 }
 
-/// The kernel takes from the mode of what is made what the list does not let through, and no umask.
+/// The kernel reduces the mode of a new file by the default access list and not by the umask.
 #[test]
 fn what_a_default_list_takes_from_a_mode_stays_away() {
     use std::os::unix::fs::PermissionsExt;
@@ -259,7 +259,7 @@ fn what_a_default_list_takes_from_a_mode_stays_away() {
     std::fs::write(&file, "for some").unwrap();
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
     std::fs::create_dir(&directory).unwrap();
-    // Its owner may do everything, its group may read, others nothing.
+    // The owner has all permissions, the group may read, others have none.
     let entries = [(1_u16, 7_u16), (4, 4), (0x20, 0)];
     let entry = |(tag, bits): (u16, u16)| {
         [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()

@@ -1,10 +1,11 @@
-//! The scripts of the packages, in a mount namespace of their own: nothing of this host is touched.
+//! Tests the package scripts in a separate mount namespace, so that nothing on this host is
+//! changed.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a purge comes to where `mounts` are mount points: its exit status, the files that are left,
-/// and what it has said. `None` where nobody may have namespaces.
+/// Runs a purge where `mounts` are mount points. Returns its exit status with the remaining files,
+/// and its output. Returns `None` where namespaces are not permitted.
 fn purge(mounts: &str, first: &str) -> Option<(String, String)> {
     let postrm = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dist/debian/dafs.postrm");
     let script = "mount -t tmpfs t /etc && mount -t tmpfs t /var/lib || exit 9
@@ -49,7 +50,8 @@ fn a_purge_takes_what_is_the_packages_and_never_fails() {
             "{mounts}: {said}"
         );
     }
-    // What lies on a file system beneath is not the package's: it stays, and is told.
+    // Files on a file system mounted beneath do not belong to the package. They stay and are
+    // reported.
     let (left, said) = purge("/etc/dafs/below", "touch /etc/dafs/below/file").unwrap();
     assert_eq!(left, "0 /etc/dafs/below/file /var/lib/dafs/theirs", "{said}");
     assert!(said.contains("not all of /etc/dafs"), "{said}");

@@ -1,7 +1,7 @@
-//! The page of `dafs serve --http` in a headless Chromium: it needs nothing from anywhere else,
-//! shows what goes on, outlives its server, and can be read on a telephone and in the dark.
+//! Tests the page of `dafs serve --http` in a headless Chromium: it loads nothing from other hosts,
+//! shows the current state, survives a server restart, and is readable on a phone and in dark mode.
 //!
-//! With `DAFS_PICTURES=DIRECTORY` pictures are left there.
+//! With `DAFS_PICTURES=DIRECTORY` screenshots are saved there.
 
 #[path = "watched/browser.rs"]
 mod browser;
@@ -18,7 +18,7 @@ use crate::program::await_that;
 use crate::watched::{Server, has};
 use browser::Browser;
 
-/// Somebody who reads and writes all the time.
+/// A thread that reads and writes all the time.
 struct Load {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ impl Drop for Load {
     }
 }
 
-/// The least contrast between words and what is behind them, of everything that is shown.
+/// Computes the lowest contrast between any shown text and its background.
 const CONTRAST: &str = "(() => {
   const channel = (value) => {
     const part = value / 255;
@@ -119,7 +119,7 @@ fn the_page_is_live_alone_readable_and_outlives_its_server() {
     browser.look_like(1280, 900, "light");
     browser.go(&format!("http://{http}/"));
 
-    // It is live.
+    // The page is live.
     await_that("the page has had two answers", || answers(&mut browser) >= 2);
     assert_eq!(browser.evaluate("document.querySelector('#state').dataset.state"), "live");
     await_that("throughput is shown", || {
@@ -139,7 +139,7 @@ fn the_page_is_live_alone_readable_and_outlives_its_server() {
     let seen = answers(&mut browser);
     await_that("it asks again", || answers(&mut browser) > seen + 8);
 
-    // It can be read, in any light and on a small screen.
+    // The page is readable in any colour scheme and on a small screen.
     for (width, height, scheme) in
         [(1280, 900, "light"), (1280, 900, "dark"), (390, 844, "light"), (390, 844, "dark")]
     {
@@ -153,7 +153,7 @@ fn the_page_is_live_alone_readable_and_outlives_its_server() {
     }
     assert_eq!(browser.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"), true);
 
-    // Its server goes and comes back.
+    // The server ends and restarts.
     drop(file);
     drop(load);
     drop(session);
@@ -168,7 +168,7 @@ fn the_page_is_live_alone_readable_and_outlives_its_server() {
     await_that("and live", || !text(&mut browser, "#throughput .value").starts_with("0 "));
     drop(load);
 
-    // It has asked nobody else.
+    // The page has sent no request to other hosts.
     let own = format!("http://{http}/");
     let is_own = |url: &&String| url.starts_with(&own) || url.starts_with("data:");
     let foreign: Vec<&String> = browser.asked.iter().filter(|url| !is_own(url)).collect();

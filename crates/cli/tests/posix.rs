@@ -1,7 +1,7 @@
-//! What POSIX asks of a file system, asked of `dafs mount` with a real server: the table of cases,
-//! random calls on a file, and random calls on trees. Skipped where FUSE cannot be used.
+//! Runs the POSIX tests on `dafs mount` with a real server: the table of cases, random calls on a
+//! file, and random calls on trees. Skipped where FUSE is not available.
 //!
-//! A program of its own, not one of the test harness: cases run it again as other users.
+//! This is a separate program without the test harness, because cases run it again as other users.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -28,14 +28,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Children are heard on their standard output.
+            // The parent reads the output of children from their standard output.
             println!("{error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Every test whose name the arguments have; all, if they have none.
+/// Runs every test whose name is in the arguments; all tests without arguments.
 fn tests(arguments: &[String]) -> Result<()> {
     let all: [Test; 6] = [
         ("the_suite_passes_over_shared_memory", || suite(Transport::Memory, UNCACHED, &[])),
@@ -67,7 +67,7 @@ fn tests(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A name, and what it does.
+/// The name and function of a test.
 type Test = (&'static str, fn() -> Result<()>);
 
 fn can_mount() -> Result<bool> {
@@ -84,7 +84,7 @@ enum Transport {
     Tcp,
 }
 
-/// A server and a mount of it; both end with this.
+/// A server and a mount of it; both end when this is dropped.
 struct Mounted {
     server: Child,
     mount: Child,
@@ -101,7 +101,7 @@ impl Mounted {
         serve.args(["serve", "--squash", "none", "--cache", "32M", "--state"]).arg(at("state"));
         match transport {
             Transport::Memory => serve.arg("--no-tcp").arg("--socket").arg(at("socket")),
-            // Whoever comes is root.
+            // All clients act as root.
             Transport::Tcp => {
                 serve.args(["--no-socket", "--tcp", "127.0.0.1:0", "--anonymous", "0:0"])
             }
@@ -146,7 +146,7 @@ fn first_line(child: &mut Child) -> Result<String> {
     Ok(line)
 }
 
-/// Runs cases whose names begin with one of these; all, if there are none.
+/// Runs the cases whose names begin with one of these texts; all cases without texts.
 fn suite(transport: Transport, options: &str, groups: &[&str]) -> Result<()> {
     let mounted = Mounted::new(transport, options)?;
     let program = std::env::current_exe()?;
@@ -186,11 +186,11 @@ fn random_trees() -> Result<()> {
     Ok(())
 }
 
-/// How long random calls go on.
+/// How long the random tests run.
 const TIME: Duration = Duration::from_secs(20);
-/// What a mount need not have; `docs/operating/mount.md` says why.
+/// Features that a mount need not support; `docs/operating/mount.md` gives the reasons.
 const LACKS: &[&str] = &["exchange", "fallocate", "punch", "zero-range", "tmpfile"];
-/// The kernel believes nothing for any time.
+/// The kernel caches nothing.
 const UNCACHED: &str = "attr_timeout=0,entry_timeout=0";
-/// Where it matters what the page cache does.
+/// The cases for which the page cache matters.
 const ABOUT_DATA: &[&str] = &["chown/", "data/", "maps/", "open/", "stat/", "times/", "truncate/"];

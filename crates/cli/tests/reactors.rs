@@ -1,4 +1,4 @@
-//! `dafs serve --reactors`: several threads serve connections, and clients see one server.
+//! Tests `dafs serve --reactors`: several threads serve connections, and clients see one server.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -18,7 +18,7 @@ fn a_server_has_as_many_reactors_as_the_flag_or_the_file_says() {
     let config = place.path().join("dafs.toml");
     std::fs::write(&config, "reactors = 2\n").unwrap();
     let config = ["--config", config.to_str().unwrap()];
-    // A flag counts for more than the file.
+    // A flag takes precedence over the file.
     for (options, count) in [
         (vec!["--reactors", "3"], 3),
         (config.to_vec(), 2),
@@ -33,7 +33,7 @@ fn a_server_has_as_many_reactors_as_the_flag_or_the_file_says() {
         let metrics = server.get("/metrics").body;
         assert!(metrics.contains(&format!("\ndafs_reactors {count}\n")), "{metrics}");
         assert!(metrics.contains("\ndafs_reactor_messages_total "), "{metrics}");
-        // The first may be the thread that the process has begun with.
+        // The first reactor may run on the main thread.
         let threads = reactors_of(server.process());
         assert!(threads == count || threads + 1 == count, "{threads} of {count} threads");
         server.stop();
@@ -57,7 +57,7 @@ fn trees_go_in_and_out_over_all_reactors_at_once() {
     };
     let cp = |from: &str, to: &str| dafs().args(["cp", "-r", from, to]).spawn().unwrap();
     all(&|number| cp(tree.to_str().unwrap(), &url(number)));
-    // What one connection has brought is read by the next.
+    // Data that was written through one connection is read through the next.
     let out = |number: usize| place.path(&format!("out-{number}"));
     all(&|number| cp(&url((number + 1) % copies), out(number).to_str().unwrap()));
     for number in 0..copies {
@@ -76,7 +76,7 @@ fn clients_of_different_reactors_see_one_file_one_lock_and_one_list_of_sessions(
     let found: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(found["reactors"]["count"].as_u64(), Some(REACTORS as u64), "{found:#}");
     assert_eq!(reactors_in(&found), [0, 0, 1, 1, 2, 2], "{found:#}");
-    // Each appends to what all others have appended.
+    // Each session appends after the data of all others.
     for round in 0..3_u8 {
         for (number, (_, session)) in sessions.iter().enumerate() {
             let file = session.open("/log", &OpenOptions::write()).unwrap();
@@ -123,7 +123,7 @@ fn a_lock_goes_from_reactor_to_reactor() {
     let mut count = [0; 8];
     file.read_at(&mut count, 0).unwrap();
     assert_eq!(u64::from_le_bytes(count), 2 * REACTORS as u64 * rounds);
-    // Who waits on one reactor for what a client of another holds is told that there was one.
+    // A client that waits on one reactor for a lock held on another is notified of its release.
     let told = said(&["locks", place.path("socket").to_str().unwrap()]);
     assert!(!told.contains("counter"), "{told}");
 }
@@ -175,7 +175,7 @@ fn clients_with_a_second_connection_for_delegations_are_spread_all_the_same() {
     assert_eq!(reactors_in(&found), [0, 0, 1, 1], "{found:#}");
 }
 
-/// A session over shared memory or TCP.
+/// Starts a session over shared memory or TCP.
 fn session(place: &Place, number: usize) -> (Client, Session) {
     let client = Client::new(ClientConfig::default()).unwrap();
     let url = if number.is_multiple_of(2) { place.url("") } else { place.tcp_url("") };
@@ -184,7 +184,7 @@ fn session(place: &Place, number: usize) -> (Client, Session) {
     (client, session)
 }
 
-/// The reactors of all sessions, in order.
+/// Returns the reactors of all sessions, in order.
 fn reactors_in(found: &Value) -> Vec<u64> {
     let sessions = found["sessions"].as_array().unwrap().iter();
     let mut reactors: Vec<_> =
@@ -205,7 +205,7 @@ fn make_tree(tree: &Path) {
     }
 }
 
-/// How many threads of a process are named after reactors.
+/// Returns the number of a process's threads that are named as reactors.
 fn reactors_of(process: u32) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let name = |task: std::io::Result<std::fs::DirEntry>| {

@@ -1,5 +1,5 @@
-//! `dafs recover-test`: a few rounds of what it does hundreds of; and a server that begins while
-//! the last one ends.
+//! Tests a few rounds of `dafs recover-test`, and a server that starts while the previous one is
+//! ending.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -43,7 +43,7 @@ fn recover(reactors: &str) {
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "it leaves nothing");
 }
 
-/// The lock of the only journal beneath a directory, taken in the name of a process.
+/// Takes the lock of the only journal beneath a directory, in the name of a process.
 fn lock_journal(state: &Path, process: u32) -> File {
     let journals = std::fs::read_dir(state.join("journals")).unwrap();
     let [journal] = &journals.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()[..] else {
@@ -67,7 +67,7 @@ fn serve(place: &Place) -> Command {
 fn a_server_waits_for_the_last_one_to_end() {
     let mut place = Place::new();
     place.kill_server();
-    // Nobody waits for it, so it has ended and its number is still its own.
+    // The process is not waited for, so it has ended but its id is not reused.
     let mut zombie = Command::new("true").spawn().unwrap();
     let stat = format!("/proc/{}/stat", zombie.id());
     await_that("it has ended", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));

@@ -1,8 +1,8 @@
-//! Undo data that shares blocks with the files, on file systems that have reflinks: images that
-//! are made and mounted here, served by processes that are killed, and a power that fails.
+//! Tests undo data that shares blocks with the files, on file systems with reflinks. The tests make
+//! and mount images, serve them with processes that are killed, and simulate a power failure.
 //!
-//! Without root, loop devices or the programs that make file systems the tests are skipped and
-//! say so, unless `DAFS_REQUIRE_REFLINK=1`.
+//! Without root, loop devices or the mkfs programs, the tests are skipped with a message, unless
+//! `DAFS_REQUIRE_REFLINK=1`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::blocks::{BLOCK_BYTES, old_block};
 use crate::program::{await_that, dafs};
 
-/// An image, mounted in a directory of its own.
+/// An image that is mounted in its own directory.
 struct Mount {
-    // Before the directory, in which it is.
+    // Declared before the directory that contains it, so that it is dropped first.
     mounted: Mounted,
     directory: tempfile::TempDir,
 }
 
-/// Unmounts, however a test ends.
+/// Unmounts when it is dropped.
 struct Mounted(Option<PathBuf>);
 
 impl Drop for Mounted {
@@ -28,7 +28,7 @@ impl Drop for Mounted {
         if let Some(path) = self.0.take() {
             let unmounted = run(Command::new("umount").arg(&path));
             if unmounted.is_err() {
-                // Rather than to leave it for ever.
+                // A lazy unmount is better than none.
                 let _ = run(Command::new("umount").arg("--lazy").arg(&path));
             }
         }
@@ -36,7 +36,8 @@ impl Drop for Mounted {
 }
 
 impl Mount {
-    /// A new file system of this make; `None`, with a word of why, where none can be had.
+    /// Makes a new file system with this command. Returns `None` and prints the reason if that is
+    /// not possible.
     fn new(make: &[&str]) -> Option<Self> {
         match Self::try_new(make) {
             Ok(mount) => Some(mount),
@@ -72,7 +73,7 @@ impl Mount {
         self.directory.path().join("mount")
     }
 
-    /// What was not synced is gone.
+    /// Simulates a power failure: unsynced data is lost.
     fn lose_power(&mut self) {
         run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(self.path())).unwrap();
     }
@@ -82,7 +83,7 @@ impl Mount {
         self.mount().unwrap();
     }
 
-    /// Bytes in use, with all that is under way on the disk.
+    /// Returns the bytes in use, after everything has been written to the disk.
     fn used_bytes(&self) -> u64 {
         let directory = std::fs::File::open(self.path()).unwrap();
         rustix::fs::syncfs(&directory).unwrap();
@@ -98,7 +99,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{name}: {}", said.trim())) }
 }
 
-/// A served directory, and what servers keep from one life to the next.
+/// A served directory, and the state that servers keep across restarts.
 struct Place {
     export: PathBuf,
     state: PathBuf,
@@ -147,7 +148,7 @@ impl Place {
         std::fs::read_to_string(self.socket.path().join("log")).unwrap()
     }
 
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     fn kill_server(&mut self) {
         if let Some(mut server) = self.server.take() {
             server.kill().unwrap();
@@ -155,7 +156,7 @@ impl Place {
         }
     }
 
-    /// Holds the lock, and writes what it is given from the start of the file on.
+    /// Starts a client that holds the lock and writes its input to the file.
     fn writer(&self) -> Writer {
         let socket = self.socket.path().join("socket");
         let mut process = dafs()
@@ -177,7 +178,7 @@ impl Place {
         told["locks"].as_array().unwrap().len()
     }
 
-    /// Bytes of undo data: those copied, and how far those cloned reach.
+    /// Returns the bytes of undo data: the copied bytes, or the extent of the cloned ones.
     fn undo_bytes(&self, kind: &str) -> u64 {
         fn sum(directory: &Path, kind: &str) -> u64 {
             let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -192,7 +193,7 @@ impl Place {
         sum(&self.state, kind)
     }
 
-    /// Waits until nothing of a failed writer is left, and looks at what is.
+    /// Waits until all traces of a failed writer are gone, and checks the file.
     fn assert_taken_back(&self, who: &str) {
         await_that("the lock is gone", || self.locks() == 0);
         assert_old(&self.local(), who);
@@ -229,7 +230,7 @@ impl Writer {
     }
 }
 
-/// The end is not that of a block.
+/// The length is not a multiple of the block size.
 fn write_old(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
     for number in 0..BLOCKS {
@@ -251,7 +252,7 @@ fn assert_old(path: &Path, who: &str) {
     assert!(block == [9; END_BYTES], "the end: {who}");
 }
 
-/// Whether a file begins with zeros for so long, as local processes see it.
+/// True if the file begins with this many zeros for local processes.
 fn is_zeros(path: &Path, bytes: u64) -> bool {
     let mut file = std::fs::File::open(path).unwrap();
     let mut block = vec![1; BLOCK_BYTES];
@@ -261,7 +262,7 @@ fn is_zeros(path: &Path, bytes: u64) -> bool {
     })
 }
 
-/// A writer, or the server, is killed when a little or all of a file is written anew.
+/// Kills a writer or the server after a small part or all of a file was rewritten.
 fn it_is_taken_back(make: &[&str]) {
     let Some(mount) = Mount::new(make) else { return };
     for dies in ["writer", "server"] {
@@ -272,8 +273,7 @@ fn it_is_taken_back(make: &[&str]) {
             writer.write(bytes);
             let (local, end) = (place.local(), bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64);
             await_that("it is overwritten", || is_zeros(&local, end));
-            // All was saved with the first change, and nothing of it takes room of its own: that
-            // of what is written anew is new.
+            // Everything was saved with the first change, and shares its blocks with the file.
             assert_eq!(place.undo_bytes("clone-"), BLOCKS * BLOCK_BYTES as u64);
             assert!(place.undo_bytes("undo-") < BLOCK_BYTES as u64, "it was copied");
             let took = mount.used_bytes().saturating_sub(used_before);
@@ -287,7 +287,7 @@ fn it_is_taken_back(make: &[&str]) {
                 place.serve();
             }
             place.assert_taken_back(&who);
-            // What was not changed is not written anew either.
+            // Unchanged blocks were not rewritten either.
             let took = mount.used_bytes().saturating_sub(used_before);
             assert!(took < SLACK_BYTES, "{took} bytes are left: {who}");
             assert!(place.log().contains("shares blocks"), "{}", place.log());
@@ -348,5 +348,5 @@ const IMAGE_BYTES: u64 = 600 << 20;
 const BLOCKS: u64 = 96;
 const END_BYTES: usize = 1234;
 const LARGE_BYTES: u64 = BLOCKS * BLOCK_BYTES as u64 + END_BYTES as u64;
-/// What the file system needs for itself.
+/// Space that the file system needs for itself.
 const SLACK_BYTES: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! `dafs bench scale`, and what benchmarks leave behind when they are ended: nothing.
+//! Tests `dafs bench scale`, and that benchmarks leave nothing behind when they are killed.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ fn what_servers_and_clients_cost_is_told_apart_and_nothing_concluded_where_clien
         }
         let parts = number("reactor_cpu_us") + number("pool_cpu_us");
         assert!(parts <= number("server_cpu_us") * 1.001, "{point}");
-        // Each read is one request, and so is each name that is removed.
+        // Each read is one request, and so is each removal of a name.
         assert!(number("requests") >= 1.0, "{point}");
         assert_eq!(number("messages"), 0.0, "one reactor has nobody to tell: {point}");
         assert_eq!(point["is_conclusive"], false, "{point}");
@@ -53,7 +53,7 @@ fn what_servers_and_clients_cost_is_told_apart_and_nothing_concluded_where_clien
         let drawn = std::fs::read_to_string(plot).unwrap();
         assert!(drawn.contains("linear") && drawn.contains("no conclusion"), "{drawn}");
     }
-    // The same plots come of the numbers alone.
+    // The numbers alone produce the same plots.
     let drawn = || -> Vec<String> {
         plots.iter().map(|plot| std::fs::read_to_string(plot).unwrap()).collect()
     };
@@ -87,7 +87,7 @@ fn servers_with_more_reactors_are_held_against_one_reactor_with_the_same_clients
     let options = ["--reactors", "1,2", "--clients", "1,2", "--only", "shm read 4 KiB"];
     let (said, report) = scale(place.path(), &[&options, ANYHOW].concat());
     let points = report["points"].as_array().unwrap();
-    // One client is not asked of two reactors, and nothing goes over TCP.
+    // One client is not measured with two reactors, and nothing is measured over TCP.
     let of = |point: &Value| (point["reactors"].as_u64(), point["clients"].as_u64());
     let expected = [(Some(1), Some(1)), (Some(1), Some(2)), (Some(2), Some(2))];
     assert_eq!(points.iter().map(of).collect::<Vec<_>>(), [expected, expected].concat());
@@ -138,7 +138,7 @@ fn a_benchmark_that_is_interrupted_leaves_neither_processes_nor_files() {
     let mut bench = Marked::start("scale", place.path(), &options);
     let line = bench.line_with("ready:");
     assert!(line.contains("3 clients"), "{line}");
-    // The bench, who cleans up, a server, three clients.
+    // The benchmark, its keeper, a server and three clients.
     assert!(bench.processes().len() >= 6, "{:?}", bench.processes());
     for made in names(place.path()) {
         let mode = made.metadata().unwrap().permissions().mode();
@@ -167,7 +167,7 @@ fn a_benchmark_that_is_killed_leaves_neither_its_mount_nor_its_server() {
     assert_eq!(names(place.path()), [] as [PathBuf; 0]);
 }
 
-/// A tiny run with its report beneath `place`: what it prints, and the report.
+/// Runs a minimal benchmark with its report beneath `place`. Returns its output and the report.
 fn scale(place: &Path, options: &[&str]) -> (String, Value) {
     let output = place.join("output");
     let ran = dafs()
@@ -201,7 +201,7 @@ fn mounts_below(directory: &Path) -> usize {
     mounts.lines().filter(|line| line.contains(directory)).count()
 }
 
-/// A benchmark whose processes are known by their environment.
+/// A benchmark whose processes are identified by their environment.
 struct Marked {
     mark: String,
     child: Child,
@@ -216,7 +216,7 @@ impl Marked {
         Self { mark, child: command.spawn().unwrap() }
     }
 
-    /// Reads what it prints up to a line that begins so.
+    /// Reads the output up to a line that begins with this text.
     fn line_with(&mut self, beginning: &str) -> String {
         let output = BufReader::new(self.child.stdout.as_mut().unwrap());
         let mut lines = output.lines().map(Result::unwrap);
@@ -228,7 +228,7 @@ impl Marked {
         assert!(!self.child.wait().unwrap().success());
     }
 
-    /// All that it has started and that has not ended.
+    /// Returns all processes that it has started and that have not ended.
     fn processes(&self) -> Vec<u32> {
         let mark = format!("{MARK}={}", self.mark);
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -249,7 +249,7 @@ impl Drop for Marked {
     }
 }
 
-/// Conclusions are drawn whoever takes the cores: what others do at the same time is no matter here.
+/// Draws conclusions even if other programs use the cores, which does not matter here.
 const ANYHOW: &[&str] = &["--clients-share", "1000", "--others-share", "1000"];
-/// An environment variable that everything inherits.
+/// An environment variable that all child processes inherit.
 const MARK: &str = "DAFS_TEST_MARK";

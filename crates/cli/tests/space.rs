@@ -1,9 +1,9 @@
-//! What a server keeps of files takes no space that was given up.
+//! Tests that files held by a server do not take space after their removal.
 
 use crate::place::Place;
 use crate::program::{await_that, dafs};
 
-/// Files of the export that have no name any more, and the server has open.
+/// Returns the number of the server's open files in the export that have no name.
 fn held_without_name(place: &Place) -> usize {
     let descriptors = format!("/proc/{}/fd", place.server_id());
     let links = std::fs::read_dir(descriptors).unwrap().flatten();
@@ -15,7 +15,7 @@ fn held_without_name(place: &Place) -> usize {
     targets.filter(is_held).count()
 }
 
-/// While several are removed at the same time, other threads close them, and some wait for more.
+/// Some files are removed at the same time, so other threads close them.
 #[test]
 fn small_files_that_many_remove_take_no_space_any_more() {
     let place = Place::new();
@@ -36,7 +36,7 @@ fn a_file_that_is_removed_beside_the_server_takes_no_space_any_more() {
     assert!(status.success());
     std::fs::remove_file(place.path("export/big")).unwrap();
     await_that("the server lets go of it", || held_without_name(&place) == 0);
-    // Another of the name is another file.
+    // A new file with the same name is another file.
     std::fs::write(place.path("export/big"), "small").unwrap();
     let output = dafs().arg("cat").arg(place.url("big")).output().unwrap();
     assert_eq!(output.stdout, b"small");

@@ -1,4 +1,4 @@
-//! `dafs sessions` and `dafs locks` against a real server.
+//! Tests `dafs sessions` and `dafs locks` against a real server.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The command by TLS: a server that takes nothing else, and what it says to whom.
+//! Tests the command over TLS, with a server that accepts only TLS, and the error messages.
 
 #[path = "../../dat/tests/certificates/mod.rs"]
 #[allow(dead_code, reason = "shared with tests that need more of it")]
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use certificates::Authority;
 
-/// A server on a directory, by TLS alone.
+/// A server of a directory that accepts only TLS.
 struct Server {
     child: Child,
     directory: tempfile::TempDir,
@@ -23,7 +23,7 @@ impl Server {
         let export = directory.path().join("export");
         std::fs::create_dir(&export).unwrap();
         let (certificate, key) = authority.issue("server", &["localhost"], |_| {});
-        // The file's keys are the flags' names.
+        // The keys of the file are the names of the flags.
         let config = directory.path().join("config.toml");
         let text = format!(
             "tls-cert = {certificate:?}\ntls-key = {key:?}\ntls-client-ca = {:?}\n",
@@ -91,7 +91,7 @@ fn files_go_by_tls_and_in_no_other_way() {
     std::fs::write(&file, &content).unwrap();
     let copied = dafs(&["cp", file.to_str().unwrap(), &url], &all);
     assert!(copied.status.success(), "{copied:?}");
-    // By the flag as well as by the URL.
+    // TLS can be selected by a flag as well as by the URL.
     let read = dafs(&["cat", "--tls", &format!("{}file", server.url("dafs"))], &all);
     assert!(read.status.success() && read.stdout == content);
     says(&dafs(&["doctor", &url], &all), "by TLS 1.3, with a verified server certificate");

@@ -1,4 +1,4 @@
-//! Watching a real server: metrics, HTTP, `dafs top`, `dafs follow`, traces.
+//! Tests monitoring of a real server: metrics, HTTP, `dafs top`, `dafs follow`, traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::program::{await_that, dafs};
 use crate::watched::{Server, has};
 
-/// Metrics by name and labels.
+/// Returns the metrics by name and labels.
 fn metrics(server: &Server) -> BTreeMap<String, f64> {
     let answer = server.get("/metrics");
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -41,7 +41,7 @@ fn metrics_count_what_was_done() {
         assert_eq!(file.read_at(&mut [0; 4096], 0).unwrap(), 4096);
     }
     assert!(session.open("/nothing", &OpenOptions::read()).is_err());
-    // Whoever asks again at once gets the same copy.
+    // A request that follows at once gets the same copy.
     let mut after = BTreeMap::new();
     await_that("there is another copy", || {
         after = metrics(&server);
@@ -67,9 +67,9 @@ fn metrics_count_what_was_done() {
     );
     assert_eq!(after["dafs_sessions"], 1.0);
     assert_eq!(after[r#"dafs_connections{transport="shm"}"#], 1.0);
-    // A file has its session by the hand.
+    // A file holds its session, too.
     drop((file, session));
-    // What is gone is still counted.
+    // Counts of ended sessions remain.
     await_that("the session has left", || metrics(&server)["dafs_sessions"] == 0.0);
     let left = metrics(&server);
     assert!(left[r#"dafs_transport_requests_total{transport="shm"}"#] >= 7.0);
@@ -100,8 +100,8 @@ fn promtool_accepts_the_metrics() {
     }
 }
 
-/// What a parser minds: each family once, with help and type before its samples; buckets that
-/// rise to the count.
+/// Checks the rules that parsers enforce: each family occurs once, with help and type before its
+/// samples; bucket counts increase up to the total.
 fn check_strictly(text: &str) {
     let mut families = BTreeSet::new();
     let mut current = String::new();
@@ -187,7 +187,7 @@ fn only_reading_is_served_and_only_to_names_of_this_machine() {
         let body = server.get(path).body.replace("http://www.w3.org/2000/svg", "");
         assert!(!body.contains("http://") && !body.contains("https://"), "{path}");
     }
-    // Those that say nothing are in nobody's way.
+    // Idle connections must not block others.
     let idle: Vec<TcpStream> =
         (0..20).map(|_| TcpStream::connect(server.http()).unwrap()).collect();
     assert_eq!(server.get("/healthz").body, "ok\n");
@@ -212,7 +212,7 @@ fn a_page_from_elsewhere_reads_nothing_by_letting_its_name_lead_here() {
     for host in ["files.example.org", own.trim(), "localhost", "192.0.2.1", "[2001:db8::1]"] {
         assert_eq!(status(host), 200, "{host}");
     }
-    // Our own programs ask by the address, whatever name they were given.
+    // Our own programs send the address as the host, whatever name they were given.
     let url = format!("http://localhost:{port}");
     let shown = dafs().args(["top", &url, "--once", "--interval", "0.1"]).output().unwrap();
     assert!(shown.status.success(), "{shown:?}");
@@ -269,7 +269,7 @@ fn requests_are_followed_by_their_label() {
     let mut said = String::new();
     BufReader::new(follow.stderr.take().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "dafs: following\n");
-    // Somebody else.
+    // Another client.
     let (_client, other) = server.session(0x2b);
     other.metadata("/file").unwrap();
     let url = format!("dafs+shm://{}!/file", server.socket());
@@ -322,7 +322,7 @@ fn the_log_has_requests_where_it_is_asked_to() {
     assert!(mine.iter().any(|record| is_listing(&record)), "{lines}");
 }
 
-/// Spans that a collector has been sent.
+/// Receives the spans that are sent to a collector.
 fn receive(listener: &TcpListener) -> ExportTraceServiceRequest {
     let (stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(&stream);
@@ -387,7 +387,7 @@ fn a_collector_gets_a_span_for_each_request_with_its_label() {
     await_that("the collector's thanks are counted", || {
         metrics(&server)["dafs_trace_spans_exported_total"] >= spans.len() as f64
     });
-    // Without a collector nothing stops, and what is lost is counted.
+    // Without a collector nothing blocks, and lost spans are counted.
     drop(collector);
     file.read_at(&mut [0; 4096], 0).unwrap();
     await_that("spans are lost", || metrics(&server)["dafs_trace_spans_dropped_total"] > 0.0);

@@ -1,4 +1,4 @@
-//! The random testers on a local directory, which has no difference.
+//! Runs the random tests on a local directory, which must show no difference.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! The table on a local directory, which passes; and with a wrong row, which does not.
+//! Runs the table on a local directory, which must pass, and with a wrong row, which must fail.
 
 use std::path::Path;
 use std::process::{Command, Output};

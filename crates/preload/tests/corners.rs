@@ -1,4 +1,4 @@
-//! Corners: a program in C that does with descriptors what few do, and what is told of it.
+//! Tests unusual operations on descriptors with a C program, and checks the report.
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
-//! Programs under the preload library.
+//! Tests of programs under the preload library.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! All tests are in one binary, because linking many takes longer than running them.
 
 mod common;
 mod corners;

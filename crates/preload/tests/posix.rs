@@ -1,8 +1,8 @@
-//! What POSIX asks of a file system, asked of the library with a real server: the table of cases,
-//! but for what `posix.known` names with why, random calls on a file, and random calls on trees.
+//! Runs the POSIX tests on the library with a real server: the table of cases, except those in
+//! `posix.known`, which gives the reasons, random calls on a file, and random calls on trees.
 //!
-//! A program of its own, not one of the test harness: it runs itself again with the library, and
-//! cases run it again as other users.
+//! This is a separate program without the test harness, because it runs itself again with the
+//! library, and cases run it again as other users.
 
 #[allow(dead_code)]
 mod common;
@@ -32,14 +32,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Children are heard on their standard output.
+            // The parent reads the output of children from their standard output.
             println!("{error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Every test whose name the arguments have; all, if they have none.
+/// Runs every test whose name is in the arguments; all tests without arguments.
 fn tests(arguments: &[String]) -> Result<()> {
     let names: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let is_list = arguments.iter().any(|word| word == "--list");
@@ -57,7 +57,7 @@ fn tests(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A name, and what is done with the library.
+/// The name of a test, and the function that runs with the library.
 type Test = (&'static str, fn() -> Result<()>);
 
 const TESTS: [Test; 3] = [
@@ -66,10 +66,10 @@ const TESTS: [Test; 3] = [
     ("random_calls_on_trees_agree_with_a_model", random_trees),
 ];
 
-/// Runs this program with the library, for one test.
+/// Runs this program with the library for one test.
 fn with_the_library(name: &str) -> Result<()> {
     let place = Place::new();
-    // Other users come to the server's socket by way of its directory.
+    // Other users reach the server's socket through its directory.
     for (path, mode) in [("", 0o711), ("socket", 0o666)] {
         std::fs::set_permissions(place.beside(path), std::fs::Permissions::from_mode(mode))?;
     }
@@ -79,7 +79,7 @@ fn with_the_library(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same, in a program that has the library.
+/// Runs the test in a process that has loaded the library.
 fn within(name: &str) -> Result<()> {
     match TESTS.iter().find(|test| test.0 == name) {
         Some((_, test)) => test(),
@@ -123,11 +123,11 @@ fn random_trees() -> Result<()> {
     Ok(())
 }
 
-/// First argument of this program with the library; the test's name is the second.
+/// The first argument of this program with the library. The second is the test's name.
 const WITHIN: &str = "--within";
-/// Where the server's directory is to programs with the library.
+/// The path of the server's directory for programs with the library.
 const DIRECTORY: &str = "/dafs";
-/// How long random calls go on.
+/// How long the random tests run.
 const TIME: Duration = Duration::from_secs(10);
-/// What the library need not have; `docs/preload.md` says why.
+/// Features that the library need not support; `docs/preload.md` gives the reasons.
 const LACKS: &[&str] = &["exchange", "punch", "zero-range", "tmpfile"];

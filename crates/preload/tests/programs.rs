@@ -1,4 +1,4 @@
-//! Unmodified programs on files that are in DAFS.
+//! Tests unmodified programs on files in DAFS.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -36,7 +36,7 @@ fn core_utilities_do_what_they_do_elsewhere() {
         |2001-02-03 04:05:06.789000000 +0000|640|z|2 5|5|4|/dafs/d|/dafs/d/e|/dafs/d/e/f|/dafs/d/e/x\
         |a,b,c|a|c|3|1|/dafs/z|2";
     let mut told = told.join("|");
-    // The sum's own value is no matter, only that both ways give it.
+    // Only check that both ways produce the same sum.
     let sum = text.lines().nth(2).unwrap().to_owned();
     told = told.replace(&sum, "a9e7a2ce");
     assert_eq!(told, wanted);
@@ -189,7 +189,7 @@ fn databases_are_shared_by_processes_in_both_modes() {
         let told: Vec<&str> = text.lines().collect();
         assert_eq!(told, [mode, "45|360", "ok"]);
     }
-    // What is there is there for programs that do not come by DAFS, too.
+    // Programs without DAFS can read the file, too.
     let output = std::process::Command::new("sqlite3")
         .arg(place.local("k.db"))
         .arg("select count(*) from a")
@@ -239,7 +239,7 @@ fn memory_is_shared_on_one_host_and_not_with_another() {
     }
     let place = Place::new();
     std::fs::write(place.local("shared"), vec![0; 8192]).unwrap();
-    // The server by another name is as far as another host.
+    // The same server under another name counts as another host.
     std::os::unix::fs::symlink(place.beside("socket"), place.beside("other")).unwrap();
     let far_url = format!("/dafs=dafs+shm://{}!/", place.beside("other").display());
     let mapping = "import mmap, sys; f = open('/dafs/shared', 'r+b')\n";
@@ -281,7 +281,7 @@ fn what_goes_into_the_file_does_not_come_back_into_memory() {
     }
     let place = Place::new();
     std::fs::write(place.local("shared"), vec![0; 4096]).unwrap();
-    // A counter stays what its owner made it while others let go of the same page.
+    // A counter keeps its value while other processes unmap the same page.
     let script = r#"
 import mmap, os
 def mapped():
@@ -397,10 +397,10 @@ fn what_killed_programs_leave_in_memory_is_put_into_the_file_and_removed() {
         "if os.fork() == 0: print(first(), flush=True); os.kill(os.getpid(), 9)\nos.wait()";
     let left = program(script);
     assert!(left.starts_with("/dev/shm/dafs-"), "{left:?}");
-    // Whoever maps something next sweeps.
+    // The next process that maps a file sweeps.
     program("first('/dafs/other')");
     assert!(!std::path::Path::new(left.trim()).exists());
-    // What they changed is in the file, but not over what came behind.
+    // Their changes are in the file, except where it was written later.
     let told = program("print(open('/dafs/mapped', 'rb').read(2))");
     assert_eq!(told.trim(), "b'Ax'");
     program(script);
@@ -409,7 +409,7 @@ fn what_killed_programs_leave_in_memory_is_put_into_the_file_and_removed() {
     assert_eq!(told.trim(), "b'yy'");
 }
 
-/// Maps a file, and finds what is in memory for it.
+/// Maps a file and finds its shared memory.
 const MAPPED: &str = r#"
 import mmap, os
 def first(path='/dafs/mapped'):
@@ -425,7 +425,7 @@ fn random_calls_do_what_they_do_to_a_local_file() {
     }
     let place = Place::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/random.py");
-    // The script names the seed and the call of what differs; it can be run again by hand.
+    // The script prints the seed and the call of a difference, so that it can be repeated by hand.
     for seed in 1..=3 {
         let mut program = place.program("python3");
         program.args([script, "/dafs/file"]).arg(place.beside("file"));

@@ -1,8 +1,8 @@
-//! What large files hold before somebody dies over them.
+//! The contents of large files before a process is killed while it changes them.
 
 pub const BLOCK_BYTES: usize = 1 << 20;
 
-/// No two blocks are the same.
+/// Returns the contents of a block. No two blocks are equal.
 pub fn old_block(number: u64) -> Vec<u8> {
     let words = BLOCK_BYTES as u64 / 8;
     let word = |index: u64| (number * words + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! What programs see of a mount when something fails, and that they go on when it is mended.
+//! Tests what programs see of a mount when something fails, and that they can continue afterwards.
 
 use std::fs::File;
 use std::io::{BufRead, Read, Write};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::mounts::host::{Host, have, run, shell};
 use crate::program::{await_that, dafs};
 
-/// Whether a process waits for an answer of a mount.
+/// True if the process waits for a reply of the mount.
 fn waits_in_fuse(child: &Child) -> bool {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/{}/{name}", child.id())).unwrap_or_default()
@@ -38,7 +38,7 @@ fn programs_go_on_when_a_killed_server_is_back() {
             let file = File::create(path).unwrap();
             let mut number = 0;
             while !is_over.load(Ordering::Relaxed) {
-                // What is written last must be there last, too.
+                // The last write must be the one that is visible.
                 file.write_all_at(&[0xEE; 2 * RECORD], number * RECORD as u64).unwrap();
                 file.write_all_at(&record(number), number * RECORD as u64).unwrap();
                 if number % 64 == 0 {
@@ -72,7 +72,7 @@ fn a_file_is_neither_shorter_nor_older_when_a_killed_server_is_back() {
     let file = File::options().read(true).write(true).create_new(true).open(host.at("file"));
     let file = file.unwrap();
     for round in 1..=5_u8 {
-        // More than one piece, so that it takes a while to write it again.
+        // Several pieces, so that writing them again takes a while.
         for piece in 0..64 {
             file.write_all_at(&[round; 4096], piece * 8192 * u64::from(round)).unwrap();
         }
@@ -104,14 +104,15 @@ fn what_a_close_handed_over_is_neither_lost_nor_written_over() {
     host.kill_server();
     std::fs::write(host.exported("file"), "other").unwrap();
     host.serve();
-    // What was written is not there: whether it was lost or replaced nobody knows. The close of a
-    // copy, as every program has that is started meanwhile, tells it, but not in place of fsync.
+    // The written data is missing, and it is unknown whether it was lost or replaced. A close of a
+    // duplicate, such as in every program started meanwhile, reports the loss, but does not replace
+    // the report of fsync.
     await_that("a close that tells", || {
         nix::unistd::close(file.try_clone().unwrap()) == Err(nix::errno::Errno::EIO)
     });
     assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
     file.sync_all().unwrap();
-    // It is told once to each who had the file open then, and to nobody who comes later.
+    // The loss is reported once to each open that existed then, and to no later one.
     let later = File::options().write(true).open(host.at("file")).unwrap();
     assert_eq!(others.sync_all().unwrap_err().raw_os_error(), Some(5));
     others.sync_all().unwrap();
@@ -149,7 +150,7 @@ fn whoever_waits_for_a_server_can_be_interrupted() {
     assert_eq!(std::fs::read_to_string(host.at("file")).unwrap(), "text");
 }
 
-/// The program of `signals.c`, at work in a directory.
+/// Starts the program of `signals.c` in a directory.
 fn signalled(host: &Host) -> Option<Child> {
     if !have(&["cc"]) {
         return None;
@@ -164,7 +165,7 @@ fn signalled(host: &Host) -> Option<Child> {
     Some(child.spawn().unwrap())
 }
 
-/// Ten kills of the server under a program that signals come to.
+/// Kills the server ten times while a program receives signals.
 fn no_call_fails(mut host: Host) {
     host.mount("");
     let Some(mut child) = signalled(&host) else { return };
@@ -212,7 +213,7 @@ fn who_is_killed_behind_a_harmless_signal_does_not_wait_for_a_server() {
     assert_eq!(lines.next().unwrap().unwrap(), "round");
     host.kill_server();
     await_that("an answer is waited for", || waits_in_fuse(&child));
-    // It goes on to wait, whatever comes that it has a handler for.
+    // It must continue to wait, whatever signals with a handler arrive.
     for _ in 0..20 {
         kill_process(Pid::from_child(&child), Signal::ALARM).unwrap();
         assert!(child.try_wait().unwrap().is_none());
@@ -238,7 +239,7 @@ fn whoever_waits_for_a_lock_can_be_interrupted() {
     assert_eq!(run(&host.at(""), "flock -n file echo had"), "had\n");
 }
 
-/// A served directory of a few MiB.
+/// A served directory on a disk of a few MiB.
 struct Small(std::path::PathBuf, tempfile::TempDir);
 
 impl Small {
@@ -276,12 +277,12 @@ fn a_full_disk_is_told_as_such() {
             std::fs::remove_file(host.at("big")).unwrap();
         }
     }
-    // There is room again.
+    // There is space again.
     std::fs::write(host.at("little"), "text").unwrap();
     assert_eq!(std::fs::read_to_string(host.exported("little")).unwrap(), "text");
 }
 
-/// Whether somebody was told of a full disk: by `fsync` or by `close`.
+/// True if `fsync` or `close` reports a full disk.
 fn is_told_of_full_disk(file: &File, syncs: bool) -> bool {
     let synced = if syncs { file.sync_all().map_err(|error| error.raw_os_error()) } else { Ok(()) };
     let copy = file.try_clone().unwrap();
@@ -299,7 +300,7 @@ fn a_write_that_comes_back_short_on_a_full_disk_is_told_by_fsync_and_close() {
     let data = vec![7; 12 << 20];
     for syncs in [true, false, true, false] {
         let mut file = File::create(host.at("big")).unwrap();
-        // What comes back short and what fails at once are both right.
+        // A short count and an immediate failure are both correct.
         let taken = file.write(&data).unwrap_or(0);
         if !is_told_of_full_disk(&file, syncs) {
             let there = std::fs::metadata(host.exported("big")).unwrap().len();
@@ -330,7 +331,7 @@ fn what_is_written_once_a_full_disk_has_room_again_is_there_or_told() {
             }
             if at < data.len() && std::fs::remove_file(host.exported("ballast")).is_ok() {
                 await_room_of(&small, 2 << 20);
-                // Whoever was told goes on, too.
+                // After the error was reported, writing can continue.
                 refused = None;
             }
         }
@@ -346,7 +347,7 @@ fn what_is_written_once_a_full_disk_has_room_again_is_there_or_told() {
     }
 }
 
-/// Waits until what was removed takes no room any more.
+/// Waits until removed files take no space any more.
 fn await_room(small: &Small) {
     await_room_of(small, 4 << 20);
 }
@@ -354,7 +355,7 @@ fn await_room(small: &Small) {
 fn await_room_of(small: &Small, wanted: u64) {
     await_that("the room of what was removed", || {
         let room = rustix::fs::statvfs(&small.0).unwrap();
-        // Less what the directory itself takes.
+        // Minus the space of the directory itself.
         room.f_bfree * room.f_frsize + (64 << 10) >= wanted
     });
 }
@@ -372,7 +373,7 @@ fn a_session_that_has_ended_is_an_input_output_error_until_there_is_another() {
     let failed = File::open(host.at("file")).unwrap_err();
     assert_eq!(failed.raw_os_error(), Some(5));
     host.serve();
-    // A server that has restarted lets nobody in anew until its former clients are back.
+    // A server that has restarted accepts no new opens until its former clients have reconnected.
     await_that("another session", || File::open(host.at("file")).is_ok());
     open.write_all_at(b" yet", 8).unwrap();
     open.sync_all().unwrap();
@@ -406,7 +407,7 @@ fn a_mount_that_the_kernel_aborts_is_gone() {
     let Some(mut host) = Host::mounted("") else { return };
     let control = tempfile::tempdir().unwrap();
     let device = std::fs::metadata(host.at("")).unwrap().dev();
-    // Their file system is mounted nowhere on some hosts. Such devices have major number 0.
+    // Some hosts have not mounted fusectl. Devices of FUSE have major number 0.
     let at = control.path().display();
     run(control.path(), &format!("mount -t fusectl none {at}"));
     let abort = control.path().join(rustix::fs::minor(device).to_string()).join("abort");

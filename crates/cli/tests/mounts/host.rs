@@ -1,4 +1,4 @@
-//! A served directory, and mounts of it.
+//! A served directory with mounts of it.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,15 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::program::dafs;
 
-/// A directory with a server of its part `export`, and mounts of that. All end with it.
+/// A directory, a server of its subdirectory `export`, and mounts of that. All end when this is
+/// dropped.
 pub struct Host {
     directory: tempfile::TempDir,
     export: PathBuf,
     server: Option<Child>,
     next: Option<Child>,
     mounts: Vec<Mount>,
-    /// The port that it is reached by, if that is by TCP.
+    /// The server's TCP port, if it is reached over TCP.
     port: Option<u16>,
 }
 
@@ -23,19 +24,19 @@ struct Mount {
 }
 
 impl Host {
-    /// `None` where there is no FUSE, with a message.
+    /// Returns `None` and prints a message where there is no FUSE.
     pub fn new() -> Option<Self> {
         Self::of(None)
     }
 
-    /// A server of a directory elsewhere.
+    /// Starts a server for another directory.
     pub fn of(export: Option<PathBuf>) -> Option<Self> {
         Self::of_by(export, None)
     }
 
-    /// A server that is reached by TCP.
+    /// Starts a server that is reached over TCP.
     pub fn by_tcp() -> Option<Self> {
-        // Free now, and the same for each server that follows.
+        // This port is free now, and every later server uses it, too.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Self::of_by(None, Some(port))
     }
@@ -55,15 +56,15 @@ impl Host {
         Some(host)
     }
 
-    /// A server and one mount of it.
+    /// Starts a server and one mount of it.
     pub fn mounted(options: &str) -> Option<Self> {
         let mut host = Self::new()?;
         host.mount(options);
         Some(host)
     }
 
-    /// Starts a server. Its process is there before it is needed: to start one closes what this
-    /// process has open, and a file of the mount is closed when its server says so.
+    /// Starts a server. Its process was created in advance: creating one closes descriptors of this
+    /// process, and a close of a file on the mount needs the server.
     pub fn serve(&mut self) {
         let mut server = self.next.take().unwrap_or_else(|| self.prepare());
         server.stdin.take().unwrap().write_all(b"begin\n").unwrap();
@@ -104,7 +105,7 @@ impl Host {
         }
     }
 
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     pub fn kill_server(&mut self) {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
@@ -118,7 +119,7 @@ impl Host {
         format!("dafs+shm://{}!/", self.path("socket").display())
     }
 
-    /// Mounts once more; its place.
+    /// Adds a mount. Returns its mount point.
     pub fn mount(&mut self, options: &str) -> PathBuf {
         self.mount_with(options, &[])
     }
@@ -138,22 +139,22 @@ impl Host {
         place
     }
 
-    /// The process that serves a mount.
+    /// Returns the process that serves a mount.
     pub fn process(&mut self, mount: usize) -> &mut Child {
         &mut self.mounts[mount].process
     }
 
-    /// A path outside of both.
+    /// Returns a path outside of the export and the mounts.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A path in the first mount.
+    /// Returns a path in the first mount.
     pub fn at(&self, name: &str) -> PathBuf {
         self.mounts[0].place.join(name)
     }
 
-    /// The same without a server between.
+    /// Returns the local path of the same file, without the server.
     pub fn exported(&self, name: &str) -> PathBuf {
         self.export.join(name)
     }
@@ -165,7 +166,7 @@ impl Drop for Host {
             if mount.process.try_wait().is_ok_and(|ended| ended.is_none()) {
                 let _ = dafs().args(["unmount", "--lazy"]).arg(&mount.place).status();
                 if self.server.is_none() {
-                    // What waits for the server would do so for long.
+                    // A process that waits for the server would wait for long.
                     let _ = mount.process.kill();
                 }
                 let _ = mount.process.wait();
@@ -178,7 +179,7 @@ impl Drop for Host {
     }
 }
 
-/// What cannot be tested here. Nothing, with a message, unless everything is required.
+/// Skips a test with a message, unless all tests are required.
 pub fn missing<T>(what: &str) -> Option<T> {
     let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|is| is == "1");
     assert!(!is_required, "DAFS_REQUIRE_FACES=1, and there is no {what}");
@@ -186,7 +187,7 @@ pub fn missing<T>(what: &str) -> Option<T> {
     None
 }
 
-/// Whether programs are there; skips with a message where not.
+/// True if the programs are available. Otherwise prints a message.
 pub fn have(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |name: &str| std::env::split_paths(&path).any(|at| at.join(name).exists());
@@ -196,14 +197,14 @@ pub fn have(programs: &[&str]) -> bool {
     }
 }
 
-/// A shell's command, run in a directory.
+/// Runs a shell command in a directory.
 pub fn shell(directory: &Path, command: &str) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-ec", command]).current_dir(directory).env("LC_ALL", "C");
     shell.output().unwrap()
 }
 
-/// What a shell's command writes; it must succeed.
+/// Runs a shell command that must succeed, and returns its output.
 pub fn run(directory: &Path, command: &str) -> String {
     let output = shell(directory, command);
     let (said, complained) =
@@ -212,7 +213,7 @@ pub fn run(directory: &Path, command: &str) -> String {
     said.into_owned()
 }
 
-/// The next line that it writes.
+/// Returns the next line of the child's output.
 #[expect(clippy::unbuffered_bytes, reason = "what follows is for the next")]
 fn next_line(child: &mut Child) -> String {
     let output = child.stdout.as_mut().unwrap();

@@ -1,5 +1,6 @@
-//! The mount under programs that know nothing of it, and under failures: a real server, a real
-//! mount. Skipped where FUSE or a program is missing; `DAFS_REQUIRE_FACES=1` makes that a failure.
+//! Tests the mount with programs that know nothing of it, and with failures: a real server and a
+//! real mount. Skipped where FUSE or a program is missing; `DAFS_REQUIRE_FACES=1` makes that a
+//! failure.
 
 mod failures;
 pub mod host;

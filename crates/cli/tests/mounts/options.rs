@@ -1,4 +1,4 @@
-//! Options of a mount, calls that few programs make, and who may mount.
+//! Tests mount options, rarely used calls, and which users may mount.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::mounts::host::{Host, have, missing, run, shell};
 use crate::program::dafs;
 
-/// Writes, reads, appends, maps and cuts a file, and compares it with one that is served locally.
+/// Writes, reads, appends to, maps and truncates a file, and compares it with the local file.
 fn use_a_file(host: &Host) {
     let content: Vec<u8> = (0..2_500_003_u32).map(|n| (n % 253) as u8).collect();
     let mut file =
@@ -70,7 +70,7 @@ fn names_are_exchanged_for_none_and_kept_where_asked() {
         |from: &str, to: &str, how| renameat_with(CWD, host.at(from), CWD, host.at(to), how);
     assert_eq!(rename("one", "two", RenameFlags::NOREPLACE), Err(Errno::EXIST));
     rename("one", "three", RenameFlags::NOREPLACE).unwrap();
-    // The protocol has no exchange.
+    // The protocol cannot exchange two names.
     assert_eq!(rename("two", "three", RenameFlags::EXCHANGE), Err(Errno::INVAL));
     assert_eq!(std::fs::read_to_string(host.at("three")).unwrap(), "one");
     assert_eq!(std::fs::read_to_string(host.at("two")).unwrap(), "two");
@@ -188,7 +188,7 @@ fn who_is_not_root_mounts_for_himself() {
     if !shell(&host.path(""), &format!("{may} {dafs} --version")).status.success() {
         return missing("the program where nobody may start it").unwrap_or(());
     }
-    // A device that everybody may open, as udev makes it, for this alone.
+    // A device that everybody may open, as udev makes it, only for this namespace.
     let script = format!(
         "mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
         {may} {dafs} mount '{}' place; {may} sh -ec 'cd place; echo text > file; stat -c %u file'
@@ -201,7 +201,7 @@ fn who_is_not_root_mounts_for_himself() {
     assert_eq!(host.exported("file").metadata().unwrap().uid(), 65534);
 }
 
-/// Every option that mount(8) and fstab have for all file systems.
+/// Every option that mount(8) and fstab support for all file systems.
 const OF_FSTAB: &[&str] = &[
     "defaults",
     "rw,_netdev",
@@ -252,7 +252,7 @@ const OF_FSTAB: &[&str] = &[
     "ro",
 ];
 
-/// The helper of mount(8), as that calls it.
+/// Runs the helper of mount(8) as mount does.
 fn helper(host: &Host, place: &std::path::Path, arguments: &[&str]) -> std::process::Output {
     let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/mount.fuse.dafs");
     let mut command = std::process::Command::new("sh");
@@ -271,7 +271,7 @@ fn every_option_that_fstab_has_for_all_file_systems_is_taken_and_no_other() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{options}: {said}");
         let text = std::fs::read_to_string(place.join("file"));
-        // Whatever other tests start may have a copy of a file for a moment.
+        // Processes of other tests may briefly have inherited a descriptor on the mount.
         let mut unmount = dafs();
         unmount.args(["unmount", "--lazy"]).arg(&place);
         assert!(unmount.status().unwrap().success(), "{options}");

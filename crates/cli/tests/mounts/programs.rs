@@ -1,4 +1,4 @@
-//! Programs as they are: sqlite3, git, tar, rsync.
+//! Tests unmodified programs: sqlite3, git, tar, rsync.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::mounts::host::{Host, have, run, shell};
 
-/// Processes that each add so many rows to a table, one transaction each, all at once.
+/// Runs processes that concurrently add rows to a table, one transaction per row.
 fn write_rows(places: &[&Path], writers: usize, rows: usize) {
     let start = |writer: usize| -> Child {
         let insert = format!("insert into rows values ({writer}, 'text of a row');");
@@ -37,7 +37,7 @@ fn sqlite_journals_with_many_writers_of_two_mounts() {
         return;
     }
     let Some(mut host) = Host::new() else { return };
-    // What one mount has changed the other must see at once: nothing is believed.
+    // Changes through one mount must be visible in the other at once, so nothing is cached.
     let uncached = "attr_timeout=0,entry_timeout=0";
     let (one, other) = (host.mount(uncached), host.mount(uncached));
     for mode in ["delete", "truncate", "persist"] {
@@ -66,7 +66,7 @@ fn sqlite_logs_ahead_with_many_writers() {
     check_rows(&host.exported(""), 100);
 }
 
-/// Files in git's test; `DAFS_GIT_FILES=10000` for the large one.
+/// The number of files in git's test; `DAFS_GIT_FILES=10000` for the large test.
 fn git_files() -> usize {
     let asked = std::env::var("DAFS_GIT_FILES").ok();
     asked.map_or(300, |count| count.parse().expect("DAFS_GIT_FILES is a number"))
@@ -107,7 +107,7 @@ fn git_commits_clones_and_checks() {
     assert_eq!(differences, "");
 }
 
-/// A tree with all that a directory may hold.
+/// A tree with all types of objects.
 const MAKE_TREE: &str = "mkdir -p t/deep/er; cd t
     echo text > plain; head -c 300000 /dev/urandom > deep/big; : > empty
     ln plain deep/hard; ln -s ../plain deep/soft; ln -s nowhere dangling
@@ -118,7 +118,7 @@ const MAKE_TREE: &str = "mkdir -p t/deep/er; cd t
     truncate -s 5M sparse; touch -d '1969-12-31 23:59:58.5' sparse
     touch -d '2003-03-03 03:03:03.333333333' deep/er deep";
 
-/// All that `find` tells, of everything.
+/// Lists all attributes that `find` can print.
 const SHOW_TREE: &str = "find . -mindepth 1 -printf '%P %y %#m %U:%G %n %s %l %T@\\n' | sort |
     sed 's/^\\(.* d .* [0-9]*\\) [0-9]* \\( [0-9.-]*\\)$/\\1 \\2/'";
 
@@ -158,7 +158,7 @@ fn rsync_copies_nothing_the_second_time() {
     let back = "rsync -aHX --numeric-ids --itemize-changes mnt0/t/ back/";
     assert_ne!(run(&host.path(""), back), "");
     assert_eq!(run(&host.path(""), back), "");
-    // It leaves times of what is neither a file nor a directory as they come.
+    // The program does not set the times of special files.
     let show = format!("{SHOW_TREE} | sed '/^[^ ]* [bclp] /s/ [0-9.]*$//'");
     assert_eq!(run(&host.path("back"), &show), run(&local.join("t"), &show));
     assert_eq!(run(&host.path(""), "rsync -aHX --checksum -i local/t/ back/"), "");

@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Tests extended attributes.
 
 use rustix::fs::{
     XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr,
@@ -61,7 +61,7 @@ fn what_the_server_does_not_keep_is_refused() {
     let set = |length| setxattr(&file, "user.a", &vec![b'x'; length], XattrFlags::empty());
     assert_eq!(set(65_537), Err(Errno::TOOBIG));
     set(100).unwrap();
-    // What the served file system has no room for leaves what there was.
+    // If the served file system has no space for a value, the old value stays.
     if let Err(error) = set(65_536) {
         assert!(matches!(error, Errno::NOSPC | Errno::TOOBIG), "{error}");
         assert_eq!(getxattr(&file, "user.a", &mut [0u8; 200][..]), Ok(100));

@@ -1,4 +1,4 @@
-//! A directory, and a server of it that can be killed and started again.
+//! A directory, with a server that can be killed and restarted.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -7,17 +7,17 @@ use std::process::{Child, Command, Stdio};
 
 use crate::program::dafs;
 
-/// A served directory, and what servers keep from one life to the next.
+/// A served directory, and the state that servers keep across restarts.
 pub struct Place {
     directory: tempfile::TempDir,
     server: Option<Child>,
-    /// Address and port.
+    /// The TCP address and port.
     tcp: String,
-    /// What is served is a disk of its own.
+    /// True if the export is on a small disk of its own.
     is_small: bool,
-    /// Seconds, for the next start.
+    /// The lease in seconds for the next start.
     pub lease: u32,
-    /// As `lease`; without a number, as many as servers have.
+    /// The number of reactors for the next start; `None` for the default.
     reactors: Option<usize>,
 }
 
@@ -31,7 +31,7 @@ impl Place {
         place
     }
 
-    /// One of a disk of 4 MiB; `None`, with a message, for whoever cannot mount one.
+    /// Uses a disk of 4 MiB. Returns `None` and prints a message where it cannot be mounted.
     #[allow(dead_code)]
     pub fn small() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -60,7 +60,7 @@ impl Place {
         format!("dafs+shm://{}!/{path}", self.path("socket").display())
     }
 
-    /// The same over TCP. A server that is started again has another port.
+    /// Returns the TCP URL of a path. A restarted server has another port.
     pub fn tcp_url(&self, path: &str) -> String {
         format!("dafs://{}/{path}", self.tcp)
     }
@@ -75,7 +75,7 @@ impl Place {
         self.start(directories);
     }
 
-    /// Serves memory of so many bytes instead of the directory.
+    /// Serves memory of this size instead of the directory.
     pub fn serve_memory(&mut self, size: &str) {
         self.start(&["--memory".as_ref(), size.as_ref()]);
     }
@@ -102,7 +102,7 @@ impl Place {
         self.server = Some(server);
     }
 
-    /// Starts the server anew, with so many reactors.
+    /// Restarts the server with this number of reactors.
     pub fn restart_with(&mut self, reactors: usize) {
         self.kill_server();
         self.reactors = Some(reactors);
@@ -113,7 +113,7 @@ impl Place {
         self.server.as_ref().unwrap().id()
     }
 
-    /// SIGKILL: what was not committed may be lost.
+    /// Kills the server with SIGKILL. Uncommitted data may be lost.
     pub fn kill_server(&mut self) {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-/// Whom clients over TCP act for.
+/// The user and group for clients over TCP.
 fn own() -> String {
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     format!("{}:{}", uid.as_raw(), gid.as_raw())

@@ -1,8 +1,8 @@
-//! The preload library, and the programs that are run with it.
+//! The preload library, and the programs to run with it.
 
 use std::path::{Path, PathBuf};
 
-/// The library, as it was built with the tests.
+/// Returns the library that was built with the tests.
 pub fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let built = own.parent().and_then(Path::parent).unwrap().join("deps/libdafs_preload.so");
@@ -10,7 +10,7 @@ pub fn library() -> PathBuf {
     built
 }
 
-/// Whether programs are there; where one is not, the test says so and is skipped.
+/// True if the programs are available. Otherwise prints that the test is skipped.
 pub fn has(programs: &[&str]) -> bool {
     let is_there = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();

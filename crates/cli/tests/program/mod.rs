@@ -1,9 +1,9 @@
-//! The program, and waiting for what it brings about.
+//! The `dafs` program, and waiting for its effects.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A guard against hanging; no test expects anything of time.
+/// A guard against hanging. No test expects anything of time.
 const HANG: Duration = Duration::from_secs(300);
 
 pub fn dafs() -> Command {

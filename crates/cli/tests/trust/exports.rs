@@ -1,4 +1,5 @@
-//! What a server keeps for itself is in no client's reach, and no export is got into by another.
+//! Tests that clients cannot access the server's own files, and cannot enter one export through
+//! another.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ fn own() -> Person {
     Person::new(rustix::process::geteuid().as_raw())
 }
 
-/// What `dafs serve` says to a configuration that it refuses.
+/// Returns the error of `dafs serve` for a configuration that it refuses.
 fn refused(config: &Path) -> String {
     let mut serve = dafs();
     serve.args(["serve", "--no-tcp", "--no-socket", "--config"]).arg(config);
@@ -32,7 +33,7 @@ fn clients_get_nowhere_near_the_state_of_a_server_that_serves_the_home_it_lies_i
     let home = person.directory("home");
     std::fs::write(home.join("file"), "mine\n").unwrap();
     let state = home.join(".local/state/dafs");
-    // Nothing says where the state is.
+    // The state directory is the default one.
     let mut serve = person.dafs(&["serve", "--no-anonymous", "--tcp", "127.0.0.1:0"]);
     serve.arg("--socket").arg(person.path("socket")).arg(&home);
     serve.env("XDG_STATE_HOME", home.join(".local/state"));
@@ -52,7 +53,7 @@ fn clients_get_nowhere_near_the_state_of_a_server_that_serves_the_home_it_lies_i
         let put = run(&["cp", "/etc/hostname", &url(&format!("{path}/new"))]);
         assert!(!put.status.success(), "{path}: {}", said(&put));
     }
-    // Nor is it moved to where another can take its place.
+    // Nor can it be moved to a place where another directory could replace it.
     for path in [".local/state/dafs", ".local/state", ".local"] {
         let moved = run(&["mv", &url(path), &url("elsewhere")]);
         assert!(!moved.status.success(), "{path}: {}", said(&moved));
@@ -114,13 +115,13 @@ fn an_export_with_stricter_rules_does_not_lie_in_one_without() {
         let looked = dafs().arg("doctor").arg("--config").arg(&config).output().unwrap();
         assert!(said(&looked).contains("BAD") && said(&looked).contains(what), "{}", said(&looked));
     }
-    // Laxer terms are told of, and served.
+    // Less strict terms are reported as a risk, but served.
     let config = nested("anonymous = \"1:1\"");
     let looked = said(&dafs().arg("doctor").arg("--config").arg(&config).output().unwrap());
     assert!(looked.contains("risk ") && looked.contains("\"inner\" is inside"), "{looked}");
 }
 
-/// Starts a server of a configuration and ends it. The journals there are then.
+/// Starts a server with a configuration and stops it. Returns the names of the journals.
 fn journals_after(config: &Path, state: &Path, more: &[&str]) -> Vec<String> {
     let mut serve = dafs();
     serve.args(["serve", "--no-tcp", "--cache", "16M", "--config"]).arg(config);
@@ -164,12 +165,12 @@ fn a_journal_of_the_former_name_is_taken_over_where_it_is_the_only_one() {
     let state = person.path("state");
     let new = journals_after(&config, &state, &[]).remove(0);
     let journals = state.join("journals");
-    // As an older server has called it, with what it kept.
+    // Name the journal as an older version did, with its contents.
     std::fs::rename(journals.join(&new), journals.join("-00000000")).unwrap();
     std::fs::write(journals.join("-00000000/mark"), "").unwrap();
     assert_eq!(journals_after(&config, &state, &[]), std::slice::from_ref(&new));
     assert!(journals.join(&new).join("mark").exists());
-    // Where there are others, it may be theirs.
+    // If there are other journals, it may belong to other exports.
     std::fs::rename(journals.join(&new), journals.join("-00000000")).unwrap();
     std::fs::create_dir(journals.join("other-12345678")).unwrap();
     let there = journals_after(&config, &state, &[]);

@@ -1,4 +1,5 @@
-//! Loopback is not the same user: whoever proves nothing gets in nowhere, unless that was asked for.
+//! Tests that loopback connections prove nothing: without authentication, no client gets in unless
+//! that is configured.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::people::{OWNER, Person, STRANGER, Server, can_be_others, said};
 
-/// A directory with a file that its owner alone may read.
+/// Makes a directory with a file that only its owner can read.
 fn home_with_a_secret(owner: &Person) -> PathBuf {
     let home = owner.directory("home");
     let secret = home.join("secret");
@@ -93,7 +94,7 @@ fn servers_of_our_own_for_a_while_let_nobody_else_in() {
             stranger.run(&["ls", "--transport", "tcp", &format!("dafs://{}/", server.tcp)]);
         assert!(!listed.status.success(), "{command:?}: {}", said(&listed));
         assert!(said(&listed).contains("USER@"), "{command:?}: {}", said(&listed));
-        // What lets its own clients in is not to be seen, either.
+        // The password for its own clients must not be visible, either.
         let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", server.pid)).unwrap();
         let environment = std::fs::read_to_string(format!("/proc/{}/environ", server.pid)).unwrap();
         assert!(arguments.contains("--one-time-password"), "{arguments}");
@@ -102,7 +103,7 @@ fn servers_of_our_own_for_a_while_let_nobody_else_in() {
         };
         assert!(!has_password(&arguments) && !has_password(&environment), "{command:?}");
         if command[0] == "demo" {
-            // Not even its own clients may change what is shown.
+            // Not even its own clients can change what is shown.
             let url = format!("dafs+shm://{}!/tree/made", server.socket);
             let made = Person::new(0).run(&["mkdir", &url]);
             assert!(said(&made).contains("read-only"), "{}", said(&made));
@@ -110,12 +111,12 @@ fn servers_of_our_own_for_a_while_let_nobody_else_in() {
     }
 }
 
-/// A command that starts a server of its own, and is stopped as soon as that listens.
+/// A command that starts its own server, and is stopped as soon as the server listens.
 struct Own {
     child: Child,
 }
 
-/// What the command has started.
+/// The server that the command has started.
 struct Found {
     pid: u32,
     tcp: String,
@@ -135,7 +136,7 @@ impl Own {
             found.is_some()
         });
         let found = found.unwrap();
-        // It stays for as long as whoever has started it does.
+        // The server runs as long as the process that started it.
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
         found
     }
@@ -165,7 +166,7 @@ impl Drop for Own {
     }
 }
 
-/// Where a process listens on TCP, by the tables of the kernel.
+/// Returns the TCP address at which a process listens, from the tables of the kernel.
 fn listener_of(pid: u32) -> Option<String> {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let open: Vec<String> = open

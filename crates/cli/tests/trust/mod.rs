@@ -1,5 +1,5 @@
-//! What other users of the machine try, and what becomes of it. Each test does what an attacker
-//! did, as that user; it needs root to be several users.
+//! Tests attacks by other users of the machine. Each test does what an attacker did, as that user.
+//! It needs root to act as several users.
 
 mod exports;
 mod loopback;

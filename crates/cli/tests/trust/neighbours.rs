@@ -1,5 +1,5 @@
-//! Users of the host who are let in by name, by a server that is no more than its own user: they
-//! come as themselves, and others do not come.
+//! Tests users of the host who are admitted by name, by a server that runs as an ordinary user:
+//! they act as themselves, and others are refused.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::people::{Person, Server, can_be_others, said};
 use crate::preloaded::{has, library};
 
-/// The usual place of a user's sockets, with what it is for.
+/// The usual place of a user's sockets. It is removed when it is dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -24,7 +24,8 @@ impl Drop for Place {
     }
 }
 
-/// A directory in a home that nobody else can enter, with a file for all and one for the owner.
+/// Makes a directory in a home that no other user can enter, with a file for all and one for the
+/// owner.
 fn shared(owner: &Person) -> PathBuf {
     let shared = owner.directory("shared");
     for (name, mode) in [("hello", 0o644), ("secret", 0o600)] {
@@ -37,11 +38,11 @@ fn shared(owner: &Person) -> PathBuf {
     shared
 }
 
-/// Serves it at the usual place to these users.
+/// Serves the directory at the usual place to these users.
 fn serve(owner: &Person, place: &Place, shared: &Path, users: &str) -> (Server, String) {
     let mut command = owner.dafs(&["serve", "--tcp", "127.0.0.1:0", "--cache", "16M"]);
     command.args(["--allow-user", users, "--state"]).arg(owner.path("state")).arg(shared);
-    // The socket is named after the port that was asked for.
+    // The socket is named after the requested port.
     let socket = place.0.join("0.sock");
     let url = format!("dafs+shm://{}!/", socket.display());
     (Server::run(command, socket), url)
@@ -54,7 +55,7 @@ fn who_is_let_in_by_name_sees_what_the_files_let_him_and_nobody_else_comes() {
     }
     let [owner, bob, mallory] = [41_051, 41_052, 41_053].map(Person::new);
     let (place, shared) = (Place::of(&owner), shared(&owner));
-    // It was its owner's alone before.
+    // Before this, only the owner could enter it.
     std::fs::create_dir(&place.0).unwrap();
     std::fs::set_permissions(&place.0, Permissions::from_mode(0o700)).unwrap();
     chown(&place.0, Some(owner.uid), Some(owner.uid)).unwrap();
@@ -69,7 +70,7 @@ fn who_is_let_in_by_name_sees_what_the_files_let_him_and_nobody_else_comes() {
     assert!(!secret.status.success() && secret.stdout.is_empty(), "{}", said(&secret));
     assert!(!bob.run(&["mkdir", &format!("{url}made")]).status.success());
 
-    // Mallory is refused by the socket, and by TCP, which asks for a proof that nobody has.
+    // Mallory is refused by the socket, and over TCP for lack of authentication.
     let by_tcp = format!("dafs://{}/", server.tcp);
     for url in [url.as_str(), by_tcp.as_str()] {
         for arguments in [&["ls", url][..], &["cat", &format!("{url}hello")], &["stat", url]] {
@@ -91,7 +92,7 @@ fn what_others_make_at_a_users_server_does_not_run_as_that_user() {
     let (place, shared) = (Place::of(&owner), shared(&owner));
     std::fs::set_permissions(&shared, Permissions::from_mode(0o777)).unwrap();
     let (_server, url) = serve(&owner, &place, &shared, "41055");
-    // Where every user can load it from.
+    // A place from which every user can load it.
     let preload = bob.path("libdafs_preload.so");
     std::fs::copy(library(), &preload).unwrap();
     std::fs::set_permissions(bob.path(""), Permissions::from_mode(0o755)).unwrap();
@@ -111,7 +112,7 @@ fn a_named_socket_in_a_directory_that_is_called_after_a_user_is_that_users() {
         return;
     }
     let [owner, bob, mallory] = [41_056, 41_057, 41_058].map(Person::new);
-    // While the owner has no server, mallory takes the name, and lets bob in.
+    // While the owner has no server, Mallory takes the name and admits Bob.
     let (place, theirs) = (Place::of(&owner), shared(&mallory));
     std::fs::create_dir(&place.0).unwrap();
     std::fs::set_permissions(&place.0, Permissions::from_mode(0o755)).unwrap();
@@ -124,7 +125,7 @@ fn a_named_socket_in_a_directory_that_is_called_after_a_user_is_that_users() {
     let read = bob.run(&["cat", &fake.url("hello")]);
     assert!(!read.status.success() && read.stdout.is_empty(), "{}", said(&read));
     assert!(said(&read).contains("belongs to user 41058"), "{}", said(&read));
-    // The owner does not serve there either, and says so.
+    // The owner does not serve there either, and reports that.
     let (export, state) = (owner.directory("export"), owner.path("state"));
     let (export, state) = (export.to_str().unwrap(), state.to_str().unwrap());
     let refused = owner.run(&["serve", "--allow-user", "41057", "--state", state, export]);
@@ -137,12 +138,12 @@ fn a_server_that_nobody_could_log_in_to_over_the_network_listens_by_its_socket_a
     let (export, socket) = (own.directory("export"), own.path("socket"));
     let mut serve = own.dafs(&["serve", "--while-stdin", "--cache", "16M", "--state"]);
     serve.arg(own.path("state")).arg("--socket").arg(&socket).arg(&export);
-    // At the end of its input it ends.
+    // The server stops at the end of its input.
     let output = serve.output().unwrap();
     let ready = String::from_utf8(output.stdout).unwrap();
     let url = format!("dafs+shm://{}", socket.display());
     assert_eq!(ready, format!("ready: shm:{}\ntry:   dafs ls {url}\n", socket.display()));
-    // Who is to be let in is told before anything is served.
+    // An unknown user is reported before anything is served.
     let refused = own.run(&["serve", "--allow-user", "nemo", export.to_str().unwrap()]);
     assert!(said(&refused).contains("no user \"nemo\""), "{}", said(&refused));
 }

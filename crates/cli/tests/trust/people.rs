@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// Somebody with a directory that nobody else can enter.
+/// A user with a directory that no other user can enter.
 pub struct Person {
     pub uid: u32,
     home: tempfile::TempDir,
 }
 
-/// The one whose files they are, and the one who wants them.
+/// The owner of the files, and the user who tries to access them.
 pub const OWNER: u32 = 41_001;
 pub const STRANGER: u32 = 41_002;
 
-/// Whether this process can be several users; says so where it cannot.
+/// True if this process can act as several users. Otherwise prints a message.
 pub fn can_be_others() -> bool {
     let can = rustix::process::geteuid().is_root();
     if !can {
@@ -38,7 +38,7 @@ impl Person {
         self.home.path().join(name)
     }
 
-    /// A directory of the person's own.
+    /// Makes a directory that belongs to this user.
     pub fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir(&path).unwrap();
@@ -46,7 +46,7 @@ impl Person {
         path
     }
 
-    /// A command as this person, with nothing of this process's environment.
+    /// Returns a command that runs as this user with an empty environment.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.home.path());
@@ -54,7 +54,7 @@ impl Person {
         command
     }
 
-    /// `dafs` as this person, wherever the program lies.
+    /// Returns a `dafs` command that runs as this user, wherever the program is.
     pub fn dafs(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(program());
         command.args(arguments);
@@ -66,8 +66,8 @@ impl Person {
     }
 }
 
-/// A path of the program that every user can execute: its own may lead through directories of
-/// root's.
+/// Returns a path of the program that every user can execute, because the original one may be in a
+/// directory of root's.
 fn program() -> PathBuf {
     static OPENED: OnceLock<File> = OnceLock::new();
     let opened = OPENED.get_or_init(|| File::open(env!("CARGO_BIN_EXE_dafs")).unwrap());
@@ -82,7 +82,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a person's directory as that person, with more options.
+    /// Serves a user's directory as that user, with more options.
     pub fn start(person: &Person, export: &Path, more: &[&str]) -> Self {
         let socket = person.path("socket");
         let mut command = person.dafs(&["serve", "--tcp", "127.0.0.1:0", "--cache", "16M"]);
@@ -91,7 +91,7 @@ impl Server {
         Self::run(command, socket)
     }
 
-    /// Runs `dafs serve` as it is, whose socket is there.
+    /// Runs a given `dafs serve` command with this socket.
     pub fn run(mut command: Command, socket: PathBuf) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -106,7 +106,7 @@ impl Server {
         format!("dafs+shm://{}!/{path}", self.socket.display())
     }
 
-    /// Ends it. What it has written into its log.
+    /// Kills the server and returns its log.
     pub fn end(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -121,7 +121,7 @@ impl Drop for Server {
     }
 }
 
-/// Both streams.
+/// Returns the contents of both output streams.
 pub fn said(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr].concat();
     String::from_utf8_lossy(&both).into_owned()

@@ -1,11 +1,12 @@
-//! Names and messages of others reach a terminal as text: nothing in them steers it.
+//! Tests that names and messages of other users reach a terminal as plain text without control
+//! characters.
 
 use std::process::{Command, Output, Stdio};
 
 use super::people::{Person, Server, said};
 use crate::program::await_that;
 
-/// Clears the screen, sets the title, and turns the order of letters around.
+/// Clears the screen, sets the title, and reverses the text direction.
 const NAME: &str = "a\x1b[2J\x1b]0;title\x07\u{9b}1m\u{202e}z";
 
 fn is_harmless(text: &str) -> bool {
@@ -44,12 +45,12 @@ fn names_with_escape_sequences_do_not_steer_a_terminal() {
     ] {
         harmless(&person.run(told), &format!("{told:?}"));
     }
-    // A fence identity is any client's choice.
+    // A client can choose any fence identity.
     harmless(&person.run(&["ping", "--fence-id", NAME, &server.url("")]), "a fence identity");
     harmless(&person.run(&["fence", "deny", &url, NAME]), "fence deny");
     harmless(&person.run(&["fence", "list", &url]), "fence list");
 
-    // Whoever holds a lock chose the file's name.
+    // The holder of a lock chose the file's name.
     let mut held = person
         .dafs(&["lock", &server.url(&format!("directory/{NAME}")), "--", "cat"])
         .stdin(Stdio::piped())
@@ -64,7 +65,7 @@ fn names_with_escape_sequences_do_not_steer_a_terminal() {
     drop(held.stdin.take());
     held.wait().unwrap();
 
-    // On a terminal, which `script` makes.
+    // On a terminal, which `script` provides.
     let terminal = Command::new("script")
         .args([
             "-qec",

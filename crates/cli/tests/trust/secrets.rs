@@ -1,4 +1,4 @@
-//! A URL as text is a secret: its password is in no list that others read, and in no message.
+//! Tests that the password in a URL is not visible in process lists or messages.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::program::{await_that, dafs};
 
 const PASSWORD: &str = "opensesame";
 
-/// A server that knows ann by her password.
+/// A server that knows the user ann with her password.
 struct Scene {
     own: Person,
     server: Server,
@@ -37,19 +37,19 @@ impl Scene {
         Self { own, server }
     }
 
-    /// With the password.
+    /// Returns a URL with the password.
     fn url(&self, path: &str) -> String {
         format!("dafs://ann:{PASSWORD}@{}/{path}", self.server.tcp)
     }
 }
 
-/// What every user reads of a process.
+/// Returns the arguments of a process, which every user can read.
 fn arguments_of(process: &str) -> String {
     let text = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&text).replace('\0', " ")
 }
 
-/// Processes with this in their arguments.
+/// Returns the processes with this text in their arguments.
 fn processes_with(text: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -85,7 +85,7 @@ fn a_mount_shows_no_password_in_the_lists_of_mounts_and_of_processes() {
     assert_eq!(shown.len(), 1, "{shown:?}");
     assert!(shown[0].contains("dafs://ann:**********@"), "{shown:?}");
 
-    // A line of /etc/fstab names a file.
+    // A line of /etc/fstab can name a password file.
     let file = scene.own.path("password");
     std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
     let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -171,7 +171,7 @@ fn no_message_shows_a_password() {
             assert!(!said(&told).contains(PASSWORD), "{command} {url}: {}", said(&told));
         }
     }
-    // Once: guesses are slowed.
+    // Only once, because guesses are slowed down.
     let guess = format!("dafs://ann:x{PASSWORD}@{}/", scene.server.tcp);
     let told = dafs().args(["cat", &guess]).output().unwrap();
     assert!(!told.status.success() && !said(&told).contains(PASSWORD), "{}", said(&told));

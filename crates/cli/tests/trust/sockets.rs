@@ -1,15 +1,15 @@
-//! Well-known names in places where anybody may make them: a client believes no socket that another
-//! user may have put there.
+//! Tests well-known names in places where any user can create them: a client trusts no socket that
+//! another user may have put there.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::people::{Person, Server, can_be_others, said};
 
-/// Users whom no other test has: the names in /tmp are theirs alone.
+/// Users that no other test uses, so that their names in /tmp belong to this test.
 const ATTACKER: u32 = 41_012;
 
-/// Where clients of a user without $XDG_RUNTIME_DIR look last.
+/// The last place where clients of a user without $XDG_RUNTIME_DIR look.
 struct Candidate(PathBuf);
 
 impl Candidate {
@@ -29,8 +29,7 @@ impl Drop for Candidate {
     }
 }
 
-/// The real server of a victim over TCP, and the one an attacker has put where the victim's
-/// clients look.
+/// The real server of a victim over TCP, and an attacker's server where the victim's clients look.
 struct Scene {
     victim: Person,
     _attacker: Person,
@@ -39,7 +38,7 @@ struct Scene {
     place: Candidate,
 }
 
-/// How an attacker gets his socket there.
+/// Puts the attacker's socket into its place.
 type Trap = fn(place: &Path, victim: &Person, fake: &Path, name: &str);
 
 impl Scene {
@@ -55,7 +54,7 @@ impl Scene {
         let (honest, false_) = (served(&victim, "real\n"), served(&attacker, "fake\n"));
         let real = Server::start(&victim, &honest, &["--anonymous", "own"]);
         let fake = Server::start(&attacker, &false_, &["--anonymous", "own"]);
-        // Everybody may come to it.
+        // All users can connect to it.
         let socket = attacker.path("socket");
         for path in [socket.parent().unwrap(), &socket] {
             std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
@@ -65,7 +64,7 @@ impl Scene {
         Self { victim, _attacker: attacker, real, fake, place }
     }
 
-    /// The victim's clients do not fall for it, and the doctor says what is there.
+    /// The victim's clients must not use it, and the doctor must report it.
     fn is_seen_through(&self) {
         let url = format!("dafs://{}/file", self.real.tcp);
         let read = self.victim.run(&["cat", &url]);
@@ -93,7 +92,7 @@ fn a_socket_in_a_directory_of_another_user_is_not_believed() {
     scene.is_seen_through();
     let found = scene.doctor();
     assert!(found.contains("belongs to user 41012"), "{found}");
-    // A password does not go to whoever is there, either.
+    // A password must not be sent to it, either.
     let port = scene.real.tcp.rsplit(':').next().unwrap();
     let url = format!("dafs://ann:secret@127.0.0.1:{port}/file");
     let read = scene.victim.run(&["cat", "--transport", "shm", &url]);
@@ -139,7 +138,7 @@ fn another_user_who_answers_at_a_socket_of_ones_own_is_not_believed() {
     if !can_be_others() {
         return;
     }
-    // Everything looks right, and the kernel says who listens.
+    // Everything looks right, but the kernel reports which user listens.
     let scene = Scene::new(41_017, |place, victim, fake, name| {
         std::fs::create_dir(place).unwrap();
         std::fs::set_permissions(place, PermissionsExt::from_mode(0o700)).unwrap();
@@ -148,7 +147,7 @@ fn another_user_who_answers_at_a_socket_of_ones_own_is_not_believed() {
         std::os::unix::fs::chown(place.join(name), Some(victim.uid), None).unwrap();
     });
     scene.is_seen_through();
-    // Whoever names the socket is told whose server that is.
+    // A user who names the socket is told whose server it is.
     let socket = scene.fake.url("");
     let found = said(&scene.victim.run(&["doctor", &socket]));
     assert!(found.contains("a server of user 41012"), "{found}");
@@ -186,11 +185,11 @@ fn ones_own_server_is_found_at_the_usual_place() {
     std::fs::write(export.join("file"), "mine\n").unwrap();
     let mut command = person.dafs(&["serve", "--tcp", "127.0.0.1:0", "--state"]);
     command.arg(person.path("state")).arg(&export);
-    // The port is not known before, and the socket is named after what was asked for.
+    // The port is not known in advance, and the socket is named after the requested one.
     let server = Server::run(command, place.0.join("0.sock"));
     let port = server.tcp.rsplit(':').next().unwrap();
     std::fs::hard_link(place.0.join("0.sock"), place.0.join(format!("{port}.sock"))).unwrap();
-    // Over TCP nobody would be let in.
+    // Over TCP no client would be admitted.
     let read = person.run(&["cat", &format!("dafs://{}/file", server.tcp)]);
     assert_eq!(said(&read), "mine\n");
 }
@@ -203,13 +202,13 @@ fn a_server_s_sockets_are_its_users_alone_whatever_the_umask_is() {
     let (person, stranger) = (Person::new(41_020), Person::new(ATTACKER));
     let export = person.directory("export");
     std::fs::write(export.join("file"), "mine\n").unwrap();
-    // Whoever gets to the sockets' directory would get in.
+    // Any user who can enter the sockets' directory could connect.
     std::fs::set_permissions(person.path(""), PermissionsExt::from_mode(0o755)).unwrap();
     let mut open = person.command("/bin/sh");
     open.args(["-c", "umask 0; exec \"$@\"", "sh"]);
     let mut serve = person.dafs(&["serve", "--no-anonymous", "--tcp", "127.0.0.1:0", "--state"]);
     serve.arg(person.path("state")).arg("--socket").arg(person.path("socket")).arg(&export);
-    // The shell has none of this process's descriptors.
+    // The shell must not inherit this process's descriptors.
     let program = person.path("dafs");
     let own = env!("CARGO_BIN_EXE_dafs");
     std::fs::hard_link(own, &program).or_else(|_| std::fs::copy(own, &program).map(drop)).unwrap();

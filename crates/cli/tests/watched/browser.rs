@@ -1,4 +1,4 @@
-//! A headless Chromium, driven by its own protocol over a pair of pipes.
+//! A headless Chromium, driven by its debugging protocol over a pair of pipes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,15 +11,15 @@ pub struct Browser {
     answers: BufReader<ChildStdout>,
     session: String,
     last: u64,
-    /// Every address it has asked for something.
+    /// Every address from which it has requested something.
     pub asked: Vec<String>,
-    /// What scripts have complained of.
+    /// The errors that scripts have reported.
     pub complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Starts one with a tab that shows nothing.
+    /// Starts a browser with an empty tab.
     pub fn start() -> Self {
         let profile = tempfile::tempdir().unwrap();
         let flags = [
@@ -33,7 +33,7 @@ impl Browser {
             "--disable-component-update",
             "--disable-sync",
             "--disable-extensions",
-            // Whatever has a name is not there.
+            // Make all host names unresolvable.
             "--host-resolver-rules='MAP * ~NOTFOUND , EXCLUDE 127.0.0.1'",
             "--remote-debugging-pipe",
         ];
@@ -71,7 +71,7 @@ impl Browser {
         browser
     }
 
-    /// Has something done, and waits for its result.
+    /// Runs a method and waits for its result.
     pub fn call(&mut self, method: &str, arguments: &Value) -> Value {
         self.last += 1;
         let mut command = json!({ "id": self.last, "method": method, "params": arguments });
@@ -103,7 +103,7 @@ impl Browser {
         }
     }
 
-    /// What an expression of JavaScript comes to.
+    /// Evaluates a JavaScript expression.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let wish = json!({ "expression": expression, "returnByValue": true });
         let result = self.call("Runtime.evaluate", &wish);
@@ -111,12 +111,12 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Shows a page.
+    /// Opens a page.
     pub fn go(&mut self, url: &str) {
         self.call("Page.navigate", &json!({ "url": url }));
     }
 
-    /// Takes on a window's size and a colour scheme.
+    /// Sets the window size and the colour scheme.
     pub fn look_like(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
@@ -126,7 +126,7 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", &features);
     }
 
-    /// A picture of the whole page, as a PNG.
+    /// Takes a screenshot of the whole page, as a PNG.
     pub fn picture(&mut self) -> Vec<u8> {
         use base64::Engine;
         let wish = json!({ "format": "png", "captureBeyondViewport": true });

@@ -1,4 +1,4 @@
-//! A server that is watched, and what asks it.
+//! A monitored server, and the requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use dafs_client::{Client, ClientConfig, Label, Location, Session, SessionOptions};
 
-/// `dafs serve --http` in a process of its own.
+/// `dafs serve --http` in a separate process.
 pub struct Server {
     child: Child,
     _stdout: BufReader<ChildStdout>,
@@ -16,7 +16,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves what is in `place`, with the page at this address and more options.
+    /// Serves the contents of `place`, with the page at this address and more options.
     pub fn start(place: &Path, http: &str, more: &[&str]) -> Self {
         std::fs::create_dir_all(place.join("export")).unwrap();
         let at = |name: &str| place.join(name).into_os_string();
@@ -58,7 +58,7 @@ impl Server {
         &self.socket
     }
 
-    /// A session, whose requests bear a label.
+    /// Starts a session whose requests have a label.
     pub fn session(&self, label: u64) -> (Client, Session) {
         let client = Client::new(ClientConfig::default()).unwrap();
         let location = Location::parse(format!("dafs+shm://{}!/", self.socket)).unwrap();
@@ -68,7 +68,7 @@ impl Server {
         (client, session)
     }
 
-    /// What is answered to GET.
+    /// Returns the response to a GET request.
     pub fn get(&self, path: &str) -> Answer {
         let host = self.http.to_string();
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
@@ -84,13 +84,13 @@ impl Server {
         Answer { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    /// Ends it in order.
+    /// Stops the server cleanly.
     pub fn stop(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Ends it at once.
+    /// Kills the server.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -104,15 +104,15 @@ impl Drop for Server {
     }
 }
 
-/// An answer of HTTP.
+/// An HTTP response.
 pub struct Answer {
     pub status: u16,
-    /// In small letters.
+    /// The headers in lower case.
     pub head: String,
     pub body: String,
 }
 
-/// Whether a program that tests need is here. `DAFS_REQUIRE_WATCH=1` makes a missing one a
+/// True if a program that the tests need is available. `DAFS_REQUIRE_WATCH=1` makes a missing one a
 /// failure.
 pub fn has(program: &str) -> bool {
     let is_here = Command::new(program).arg("--version").output().is_ok();

@@ -1,4 +1,4 @@
-//! A served directory, and programs that are run with the library.
+//! A served directory, and programs that run with the library.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use dafs_server::{LedgerError, Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_types::Credentials;
 
-/// A server on a thread of its own, and its directory.
+/// A server in a separate thread, with its directory.
 pub struct Place {
     directory: tempfile::TempDir,
     stopper: Stopper,
@@ -33,7 +33,7 @@ impl Place {
             )
             .unwrap(),
         );
-        // What a process that was killed has locked is kept for it so long.
+        // The locks of a killed process are held for this long.
         config.filer.lease = Duration::from_secs(1);
         let state = directory.path().join("state");
         let store = LocalStore::new(&LocalConfig::new(exported, state)).unwrap();
@@ -43,12 +43,12 @@ impl Place {
         Self { directory, stopper, thread }
     }
 
-    /// A path beside what is served.
+    /// Returns a path next to the export.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Where a path that is served is on this machine.
+    /// Returns the local path of a served file.
     pub fn local(&self, name: &str) -> PathBuf {
         self.beside("export").join(name)
     }
@@ -57,7 +57,8 @@ impl Place {
         format!("dafs+shm://{}!/", self.beside("socket").display())
     }
 
-    /// A program with the library, to which the server's directory is `/dafs`.
+    /// Returns a command that runs a program with the library, with the server's directory at
+    /// `/dafs`.
     pub fn program(&self, name: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(name);
         command
@@ -68,7 +69,7 @@ impl Place {
         command
     }
 
-    /// Runs a script by bash, which ends with its first command that fails. What it prints.
+    /// Runs a bash script that stops at the first failing command. Returns its output.
     #[track_caller]
     pub fn script(&self, text: &str) -> String {
         let output = self.program("bash").args(["-euo", "pipefail", "-c", text]).output().unwrap();
@@ -85,7 +86,7 @@ impl Drop for Place {
     }
 }
 
-/// What a program has printed that went well.
+/// Returns the output of a program that must have succeeded.
 #[track_caller]
 pub fn printed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -94,7 +95,7 @@ pub fn printed(output: &Output) -> String {
     text
 }
 
-/// The library, as it was built with the tests.
+/// Returns the library that was built with the tests.
 pub fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let built = own.parent().and_then(Path::parent).unwrap().join("deps/libdafs_preload.so");
@@ -102,7 +103,7 @@ pub fn library() -> PathBuf {
     built
 }
 
-/// Whether programs are there; where one is not, the test says so and is skipped.
+/// True if the programs are available. Otherwise prints that the test is skipped.
 pub fn has(programs: &[&str]) -> bool {
     let is_there = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
