@@ -39,7 +39,7 @@ impl Proof {
             Ok(verdict) => verdict,
             Err(refusal) => {
                 let by = rule_text::named(how);
-                tracing::warn!(%principal, from = %peer, by, %refusal, "refused by the access rules");
+                tracing::warn!(%principal, from = %peer, by, %refusal, "refused by access rules");
                 return Err(Status::NotAuthorized);
             }
         };
