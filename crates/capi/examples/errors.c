@@ -16,7 +16,7 @@ int main(int count, char **arguments) {
     dap_file *file = NULL, *garbage = (dap_file *)(size_t)0x1234;
     dap_connect_options options;
     memset(&options, 0, sizeof options);
-    REFUSED(dap_connect(NULL, "http://nowhere/", NULL, &session), EINVAL, "no DAFS URL");
+    REFUSED(dap_connect(NULL, "http://nowhere/", NULL, &session), EINVAL, "not a DAFS URL");
     REFUSED(dap_connect(NULL, NULL, NULL, &session), EFAULT, "url is NULL");
     REFUSED(dap_connect(NULL, arguments[1], NULL, NULL), EFAULT, "session is NULL");
     REFUSED(dap_connect(NULL, arguments[1], &options, &session), EINVAL, "sizeof");

@@ -135,7 +135,7 @@ fn errors_say_why() {
     };
     let url = Some(&*served.url);
     fails(None, "--rw=read", "dafs_url says where the files are");
-    fails(Some("nonsense"), "--rw=read", "is no DAFS URL");
+    fails(Some("nonsense"), "--rw=read", "is not a DAFS URL");
     fails(Some("dafs://127.0.0.1:1/"), "--rw=read", "Connection refused");
     fails(url, "--rw=read --dafs_transport=pigeon", "dafs_transport");
     fails(url, "--rw=randtrim", "nothing to trim with");

@@ -105,7 +105,7 @@ fn files_go_by_tls_and_in_no_other_way() {
     let (other, shm) = (Authority::new(), ["ls", "--transport", "shm", &url]);
     let wrong = [("DAFS_TLS_CA", other.file())];
     says(&dafs(&["ls", &url], &[(wrong[0].0, &wrong[0].1)]), "UnknownIssuer");
-    says(&dafs(&shm, &all), "TLS goes over TCP");
+    says(&dafs(&shm, &all), "TLS works over TCP");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::session::Session;
 
 /// A request in flight. The thread that polls it must also call [`crate::Client::turn`].
 #[derive(Debug)]
-#[must_use = "without it nobody learns how the request ended"]
+#[must_use = "dropping it discards the result of the request"]
 pub struct Call {
     procedure: Procedure,
     address: String,

@@ -249,7 +249,7 @@ pub(crate) async fn establish(
     let identity = log_in(shared, key, &greeting).await?;
     shared.borrow_mut().note_identity(key, identity);
     let reply = Answer::to(shared, key, None, &Request::GetRootHandle(Empty))?.await?;
-    let what = || format!("asking {address} for its root");
+    let what = || format!("requesting the root of {address}");
     match decode(Procedure::GetRootHandle, &reply, &address, what)? {
         (_, Response::GetRootHandle(root)) => Ok(root.file),
         _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
@@ -268,8 +268,7 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
     if options.tls.is_none() {
         return Err(ClientError::Connect {
             address: server.to_string(),
-            reason: "TLS needs the authorities that vouch for servers; \
-                     give --tls-ca FILE or DAFS_TLS_CA"
+            reason: "TLS needs trusted certificate authorities; give --tls-ca FILE or DAFS_TLS_CA"
                 .into(),
         });
     }
@@ -283,8 +282,8 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
         ServerName::Socket(_) if choice == TransportChoice::Tcp => {
             return Err(ClientError::Connect {
                 address: server.to_string(),
-                reason: "a socket path leads over shared memory, not TCP; \
-                         name the server with dafs://host[:port]/path"
+                reason: "a socket path means shared memory, not TCP; name the server with \
+                         dafs://host[:port]/path"
                     .into(),
             });
         }
@@ -293,7 +292,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
         ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
             return Err(ClientError::Connect {
                 address: server.to_string(),
-                reason: "TLS goes over TCP, not over shared memory; write dafs://".into(),
+                reason: "TLS works over TCP only, not over shared memory; write dafs://".into(),
             });
         }
         ServerName::Host { host, port, .. } => (host, *port),
@@ -319,7 +318,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     };
     let places = Places::new(local, fixed);
     if places.now().is_empty() {
-        let mut reason = "no server on this host offers shared memory at the usual places; \
+        let mut reason = "no server on this host listens for shared memory at the usual paths; \
                           name its socket with dafs+shm:///path/to/socket!/path"
             .to_owned();
         for passed_over in places.passed_over() {
@@ -343,7 +342,7 @@ fn places_by_verbs(
         return Err(failed(reason));
     }
     if choice != TransportChoice::Automatic {
-        return Err(failed("dafs+verbs:// names the transport already".into()));
+        return Err(failed("dafs+verbs:// already selects the transport".into()));
     }
     let sockets: Vec<_> = (host, port)
         .to_socket_addrs()

@@ -94,8 +94,8 @@ impl Core {
                 None => {}
             },
             Event::Rejected { endpoint, .. } => {
-                let reason = "the server refused the connection: it is full, or its rules keep \
-                              this host or user out; its log says which";
+                let reason = "the server refused the connection: it has reached a limit, or its \
+                              rules exclude this host or user; see its log";
                 self.end_connection(endpoint, reason.into());
             }
             Event::Broken { endpoint, reason } => self.end_connection(endpoint, describe(&reason)),
@@ -143,16 +143,16 @@ impl Core {
     fn take_answer(&mut self, key: SessionKey, message: &[u8]) {
         let session = &mut self.sessions[key];
         let Ok(header) = ResponseHeader::decode(ByteOrder::NATIVE, message) else {
-            return self.violate(key, "an answer without a readable header");
+            return self.violate(key, "a reply with an invalid header");
         };
         if session.terms.checksums && !is_intact(message) {
-            return self.violate(key, "an answer with a wrong checksum");
+            return self.violate(key, "a reply with a wrong checksum");
         }
         if !session.under_way.credits.is_newest(header.stream, header.sequence) {
-            return self.violate(key, "an answer with another sequence number");
+            return self.violate(key, "a reply with an unexpected sequence number");
         }
         let Some(pending) = session.under_way.take_pending(header.stream) else {
-            return self.violate(key, "an answer to no request");
+            return self.violate(key, "a reply without a request");
         };
         session.under_way.credits.give(header.stream, header.target_credits);
         session.has_spoken = true;

@@ -46,7 +46,7 @@ impl Core {
                 what: "submitting a transfer",
                 source: SystemCause::new(
                     Errno::INVAL.raw_os_error(),
-                    "its completion group was released, or is another client's",
+                    "its completion group was released, or belongs to another client",
                 ),
             });
         }

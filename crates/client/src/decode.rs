@@ -15,7 +15,7 @@ pub(crate) fn decode_any<'m>(
     dafs_wire::decode_response(ByteOrder::NATIVE, procedure, message).map_err(|error| {
         ClientError::Protocol {
             address: address.to_owned(),
-            what: format!("{} answer: {error}", procedure.name()),
+            what: format!("{} reply: {error}", procedure.name()),
         }
     })
 }
@@ -38,6 +38,6 @@ pub(crate) fn decode<'m>(
 pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
     ClientError::Protocol {
         address: address.to_owned(),
-        what: format!("{what} was answered with results of another procedure"),
+        what: format!("the reply to {what} has results of another procedure"),
     }
 }

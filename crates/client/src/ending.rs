@@ -22,7 +22,7 @@ impl Core {
         let beside = self.sessions[key].role.beside();
         // The first channel leaves last: with it go the locks and opens that the client holds.
         beside.iter().chain([&key]).for_each(|&key| self.take_leave(key));
-        self.end_session(key, "nobody uses it any more".into());
+        self.end_session(key, "its last handle was dropped".into());
         beside.iter().chain([&key]).for_each(|&key| self.sessions.remove(key));
     }
 

@@ -67,8 +67,8 @@ pub enum ClientError {
     /// was away for longer than the server keeps them. Check whether the request was carried out
     /// before repeating it.
     #[error(
-        "{what}: the connection broke and the server no longer knows whether this was done; \
-         look before doing it again"
+        "{what}: the connection broke and the server no longer knows whether this was done; check \
+         before repeating it"
     )]
     OutcomeUnknown {
         /// The request whose outcome is unknown.
@@ -98,7 +98,7 @@ pub enum ClientError {
     },
     /// A file of another session, or a buffer of another client. Handles belong to one session, and
     /// registrations to one client.
-    #[error("{what}: the file is of another session or the buffer of another client")]
+    #[error("{what}: the file belongs to another session, or the buffer to another client")]
     Foreign {
         /// The path of the file.
         what: String,
@@ -112,7 +112,7 @@ pub enum ClientError {
     },
     /// This connection cannot move data to or from the memory of a device: it uses no RDMA device,
     /// or one that does not accept the memory.
-    #[error("device memory is out of reach over {address}: {reason}")]
+    #[error("device memory cannot be reached over {address}: {reason}")]
     OutOfReach {
         /// The address of the connection.
         address: String,
@@ -125,8 +125,8 @@ pub enum ClientError {
     /// A directory was to be removed with its content, but its name cannot be removed. Nothing was
     /// removed.
     #[error(
-        "{path} is the root of a server, of an export or of a mounted file system, which stays; \
-         name what is in it"
+        "{path} is the root of a server, of an export or of a mounted file system, which cannot \
+         be removed; name its entries instead"
     )]
     Kept {
         /// The path of the directory.
@@ -280,16 +280,16 @@ fn login_advice(user: &Option<String>, status: Status) -> &'static str {
     let is_refusal = matches!(status, Status::Access | Status::Perm | Status::NotAuthorized);
     match user {
         _ if status == Status::Delay => {
-            "; too many logins from here wait to be checked: try again in a moment"
+            "; too many logins from this host are waiting: try again in a moment"
         }
         Some(_) if is_refusal => {
-            "; check the name and the password; if they are right, a rule of the server keeps \
-             you out, and its log says which"
+            "; check the name and the password; if they are right, a rule of the server excludes \
+             you (see its log)"
         }
         Some(_) if status == Status::NotSupp => "; this server has no passwords",
         None if is_refusal => {
-            "; a rule of the server keeps clients without a login out (its log says which): name \
-             a user, as in dafs://USER@host/, or get a ticket with kinit"
+            "; a rule of the server excludes clients without a login (see its log): name a user, \
+             as in dafs://USER@host/, or get a ticket with kinit"
         }
         None if status == Status::NotSupp => {
             "; name a user, as in dafs://USER@host/, or get a ticket with kinit"

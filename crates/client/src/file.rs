@@ -483,7 +483,7 @@ impl File {
     pub(crate) fn no_progress(&self, what: &str) -> ClientError {
         ClientError::Protocol {
             address: self.session.address().to_string(),
-            what: format!("{what} of {} moved nothing, short of the file's end", self.path),
+            what: format!("{what} of {} moved no bytes before the end of the file", self.path),
         }
     }
 

@@ -109,7 +109,7 @@ impl Core {
         for transfer in ended {
             let source = SystemCause::new(
                 Errno::NXIO.raw_os_error(),
-                "the session has come back over another device",
+                "the session reconnected over another device",
             );
             self.complete(&transfer, Err(ClientError::System { what: LENDING, source }));
         }

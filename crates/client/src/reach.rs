@@ -91,8 +91,8 @@ impl SessionState {
         }
         Err(ClientError::OutOfReach {
             address: self.address.clone(),
-            reason: "this session has checksums of all data, which the processor would have to \
-                     compute; connect without (SessionOptions::checksums)"
+            reason: "this session has checksums, for which the processor would have to read the \
+                     data; connect without them (SessionOptions::checksums)"
                 .into(),
         })
     }
@@ -121,10 +121,8 @@ fn not_registered(source: SystemCause) -> ClientError {
     ClientError::System { what: "registering device memory", source }
 }
 
-const NO_DEVICE: &str = "this connection goes through no RDMA device (one that is lost may have \
-                         been replaced by another transport), and without one the processor would \
-                         have to move the bytes; connect by dafs+verbs://HOST/ where both hosts \
-                         have a device (`dafs doctor` tells), or go through a buffer \
-                         (Client::allocate) and copy";
+const NO_DEVICE: &str = "this connection uses no RDMA device (after a loss it may have moved to \
+                         another transport); connect by dafs+verbs://HOST/ if both hosts have a \
+                         device (see `dafs doctor`), or copy through a buffer (Client::allocate)";
 
-const OTHERWISE: &str = "or go through a buffer (Client::allocate) and copy";
+const OTHERWISE: &str = "or copy through a buffer (Client::allocate)";

@@ -22,11 +22,11 @@ pub(crate) fn describe(reason: &BreakReason) -> String {
 fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
     match failure {
         TlsFailure::Required => Some(TLS_REQUIRED_ADVICE),
-        TlsFailure::NotSpoken => Some("write dafs://, or have it serve with --tls-cert"),
+        TlsFailure::NotSpoken => Some("write dafs://, or start the server with --tls-cert"),
         TlsFailure::Certificate(_) => {
-            Some("look at the server's certificate, --tls-ca and --tls-name")
+            Some("check the server's certificate, --tls-ca and --tls-name")
         }
-        TlsFailure::Refused(_) => Some("look at --tls-cert, and at what the server trusts"),
+        TlsFailure::Refused(_) => Some("check --tls-cert and the server's trusted certificates"),
         TlsFailure::Truncated | TlsFailure::Protocol(_) => None,
     }
 }

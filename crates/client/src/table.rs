@@ -187,7 +187,7 @@ impl IndexMut<SessionKey> for SessionTable {
 fn gone() -> ClientError {
     ClientError::SessionEnded {
         address: "its server".into(),
-        reason: "nobody holds it any more".into(),
+        reason: "its last handle was dropped".into(),
     }
 }
 

@@ -167,7 +167,7 @@ impl Transfer {
             return Err(ClientError::Protocol {
                 address: server.address.to_owned(),
                 what: format!(
-                    "{} answer: {} bytes where {} were asked for",
+                    "{} reply: {} bytes instead of the {} requested",
                     self.procedure.name(),
                     moved.length,
                     self.job.length
@@ -214,7 +214,7 @@ impl Transfer {
     ) -> Result<Transferred> {
         let protocol = |what: String| ClientError::Protocol {
             address: server.address.to_owned(),
-            what: format!("{} answer: {what}", self.procedure.name()),
+            what: format!("{} reply: {what}", self.procedure.name()),
         };
         let response = decode_results(ByteOrder::NATIVE, self.procedure, header, message)
             .map_err(|error| protocol(error.to_string()))?;

@@ -63,7 +63,7 @@ impl Core {
             let has_spoken = std::mem::take(&mut session.has_spoken);
             let Some(machine) = &mut session.recovery else { continue };
             if machine.is_silent(owes && machine.is_established(), has_spoken, now) {
-                self.lose(key, "no answer for too long".into());
+                self.lose(key, "no reply for too long".into());
             }
             self.mind_rescue(key, now);
             self.mind_back(key, now);
@@ -160,7 +160,7 @@ impl Core {
             return;
         }
         if let Some(limit) = self.patience_with(key).filter(|limit| silence >= *limit) {
-            self.lose(key, format!("no answer for {} s", limit.as_secs_f32()));
+            self.lose(key, format!("no reply for {} s", limit.as_secs_f32()));
         }
     }
 }

@@ -489,7 +489,7 @@ impl Session {
             match page.ok_or_else(|| self.protocol_error("READDIR_INLINE"))? {
                 Page { is_end: true, .. } => return Ok(entries),
                 Page { last, .. } if last == cookie => {
-                    return Err(self.protocol_error("READDIR_INLINE without an entry"));
+                    return Err(self.protocol_error("a READDIR_INLINE reply without entries"));
                 }
                 page => (cookie, verifier) = (page.last, page.verifier),
             }

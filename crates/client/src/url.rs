@@ -74,7 +74,7 @@ impl fmt::Debug for Location {
 /// Reports why a text is not a location. It does not contain the password of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path, \
+    "{text:?} is not a DAFS URL: {what}; write dafs://host[:port]/path, \
      dafs+tls://host[:port]/path, dafs+verbs://host[:port]/path or dafs+shm:///socket!/path"
 )]
 pub struct UrlError {
@@ -113,9 +113,7 @@ impl Location {
             .map(|rest| (rest, true, false))
             .or_else(|| Some((with("dafs+verbs://")?, false, true)))
             .or_else(|| Some((with("dafs://")?, false, false)))
-            .ok_or_else(|| {
-                wrong("the scheme is none of dafs, dafs+tls, dafs+verbs and dafs+shm")
-            })?;
+            .ok_or_else(|| wrong("the scheme must be dafs, dafs+tls, dafs+verbs or dafs+shm"))?;
         let (authority, path) = match rest.find('/') {
             Some(slash) => rest.split_at(slash),
             None => (rest, "/"),
@@ -259,19 +257,19 @@ fn absolute(path: &str) -> Option<OsString> {
 
 /// Splits host and port, or returns what is wrong with them.
 fn split_port(host: &str) -> Result<(String, u16), &'static str> {
-    let parse = |port: &str| port.parse().map_err(|_| "the port is no number from 0 to 65535");
+    let parse = |port: &str| port.parse().map_err(|_| "the port must be a number from 0 to 65535");
     if let Some(rest) = host.strip_prefix('[') {
         let (address, rest) = rest.split_once(']').ok_or("the IPv6 address lacks its ']'")?;
         let port = match rest.strip_prefix(':') {
             Some(port) => parse(port)?,
             None if rest.is_empty() => DEFAULT_TCP_PORT,
-            None => return Err("what follows the ']' of an IPv6 address is no colon and port"),
+            None => return Err("only a colon and a port may follow the ']' of an IPv6 address"),
         };
         return Ok((address.to_owned(), port));
     }
     match host.rsplit_once(':') {
         Some((host, _)) if host.contains(':') => {
-            Err("an IPv6 address stands in brackets: [::1] or [::1]:2050")
+            Err("an IPv6 address must be in brackets: [::1] or [::1]:2050")
         }
         Some((host, port)) => Ok((decode(host), parse(port)?)),
         None => Ok((decode(host), DEFAULT_TCP_PORT)),
@@ -427,11 +425,11 @@ mod tests {
         for (text, what) in [
             ("http://x/", "scheme"),
             ("dafs://:80/", "host"),
-            ("dafs://x:port/", "port is no number"),
+            ("dafs://x:port/", "port must be a number"),
             ("dafs://[::1/", "lacks its ']'"),
             ("dafs+tls://[fe80::1%7:2050/x", "lacks its ']'"),
-            ("dafs://[::1]2050/", "no colon and port"),
-            ("dafs://[::1]:port/", "port is no number"),
+            ("dafs://[::1]2050/", "only a colon and a port"),
+            ("dafs://[::1]:port/", "port must be a number"),
             ("dafs://::1/", "in brackets"),
             ("dafs+verbs://fe80::1:2050/", "in brackets"),
             ("dafs+shm://rel!/", "absolute"),

@@ -40,7 +40,7 @@ macro_rules! faults {
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
-                    Self::Unavailable(_) => "the node that has the file cannot be reached",
+                    Self::Unavailable(_) => "the node that stores the file is unreachable",
                     Self::Front(_) => "refused by the protocol",
                 }
             }
@@ -150,11 +150,11 @@ faults! {
     /// Waiting for the lock would cause a deadlock.
     Deadlock = 48 "waiting for the lock would deadlock";
     /// The fencing list excludes the client.
-    Fenced = 49 "shut out by a fencing list";
+    Fenced = 49 "excluded by a fencing list";
     /// Clients may still reclaim what they held before the server restarted.
     Grace = 50 "server in grace period";
     /// The grace period for reclaims is over.
-    NoGrace = 51 "nothing can be taken back any more";
+    NoGrace = 51 "the grace period for reclaims is over";
     /// The client's lease has expired.
     Expired = 52 "lease expired";
     /// The state id is from before the server restarted.
@@ -166,7 +166,7 @@ faults! {
     /// The server does not know the client since its restart.
     StaleClient = 56 "client id unknown after server restart";
     /// The operation would have to wait, which the caller does not allow.
-    WouldWait = 57 "somebody is in the way, try later";
+    WouldWait = 57 "would have to wait, try later";
     /// A limit of the server is reached.
     Limit = 58 "a limit of the server is reached";
     /// The client is not authorized for this.

@@ -175,7 +175,7 @@ def test_a_silent_server_is_given_up(own_server: Server) -> None:
         options = {"recovery": None, "answer_timeout": 0.3, **options_of(url)}
         session = await dafs.aio.connect(url, **options)
         own_server.process.send_signal(signal.SIGSTOP)
-        with pytest.raises(dafs.ConnectionLost, match="no answer"):
+        with pytest.raises(dafs.ConnectionLost, match="no reply"):
             await session.ping()
         own_server.process.send_signal(signal.SIGCONT)
 
@@ -184,7 +184,7 @@ def test_a_silent_server_is_given_up(own_server: Server) -> None:
         session = dafs.connect(url, recovery=None, answer_timeout=0.3, **options_of(url))
         session.ping()
         own_server.process.send_signal(signal.SIGSTOP)
-        with pytest.raises(dafs.ConnectionLost, match="no answer"):
+        with pytest.raises(dafs.ConnectionLost, match="no reply"):
             session.ping()
         own_server.process.send_signal(signal.SIGCONT)
         asyncio.run(main(url))

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The client belongs to the parent process: its connections and the state of its threads do not
 /// survive `fork`. Connect again in the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this was opened before fork(), by the parent process; connect anew in the child")]
+#[error("this was opened before fork(), by the parent process; connect again in the child")]
 pub struct Forked;
 
 /// The number of forks between the first process and this one.

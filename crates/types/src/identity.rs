@@ -124,7 +124,7 @@ pub const NO_ID: u32 = u32::MAX;
 
 /// The error for [`NO_ID`] given as a user or group id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{NO_ID} (-1) is no user and no group; give another number")]
+#[error("{NO_ID} (-1) is not a valid user or group id; use another number")]
 pub struct NoSuchId;
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ use std::borrow::Cow;
 /// The error for a string that is not the encoding of any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the string has an escaped byte (U+EF80 to U+EFFF) where none may be; \
-     no name is written like that"
+    "the string has an escaped byte (U+EF80 to U+EFFF) in a place where no encoded name has one"
 )]
 pub struct NotAName;
 

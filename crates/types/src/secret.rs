@@ -11,7 +11,7 @@ pub enum ExposedSecret {
     #[error("it belongs to user {0}, who could change it; it must belong to this user or to root")]
     Owner(u32),
     /// Its mode lets other users read or change it.
-    #[error("mode {0:03o} lets others at it; chmod 600 it (640 if root owns it)")]
+    #[error("mode {0:03o} gives others access; use chmod 600 (640 if root owns it)")]
     Mode(u32),
 }
 

@@ -17,7 +17,7 @@ pub enum DecodeError {
     #[error("wrong magic")]
     Magic,
     /// The length in the header differs from the length received.
-    #[error("header says {declared} bytes, {received} came")]
+    #[error("the header declares {declared} bytes, but {received} arrived")]
     Length {
         /// The length in the header, in bytes.
         declared: u32,
@@ -25,17 +25,17 @@ pub enum DecodeError {
         received: usize,
     },
     /// The message has another protocol version.
-    #[error("protocol version {0}")]
+    #[error("unsupported protocol version {0}")]
     Version(u32),
     /// The procedure number is not assigned.
-    #[error("procedure number {0}")]
+    #[error("unassigned procedure number {0}")]
     Procedure(u32),
     /// The chain flags contain undefined bits.
-    #[error("chain flags {0:#06x}")]
+    #[error("undefined chain flags {0:#06x}")]
     ChainFlags(u16),
     /// The offset of a variable field points into its own fixed section, outside the message, or is
     /// not aligned.
-    #[error("offset of {what} is bad")]
+    #[error("invalid offset of {what}")]
     Offset {
         /// The name of the variable field.
         what: &'static str,
@@ -44,7 +44,7 @@ pub enum DecodeError {
     #[error("padding is not zero")]
     Padding,
     /// A number is not defined by the draft's enumeration or flags.
-    #[error("{value} is no {what}")]
+    #[error("{value} is not a valid {what}")]
     Value {
         /// The enumeration or flag word.
         what: &'static str,
@@ -52,7 +52,7 @@ pub enum DecodeError {
         value: u32,
     },
     /// An option word has an undefined flag.
-    #[error("option bits {0:#x}")]
+    #[error("undefined option bits {0:#x}")]
     Option(u32),
     /// A name that must be UTF-8 is not.
     #[error("name is not UTF-8")]
@@ -70,7 +70,7 @@ pub enum DecodeError {
         what: &'static str,
     },
     /// An attribute has no known layout, so that nothing after it can be found.
-    #[error("attribute bits {0:#x}")]
+    #[error("unknown attribute bits {0:#x}")]
     AttributeBits(u64),
     /// An attribute was sent to be set that this implementation cannot set.
     #[error("attribute bits {0:#x} cannot be set")]
@@ -118,7 +118,7 @@ pub enum EncodeError {
         what: &'static str,
     },
     /// A value cannot be expressed in this field.
-    #[error("{what} has no form on the wire")]
+    #[error("{what} cannot be encoded")]
     Value {
         /// The name of the field.
         what: &'static str,

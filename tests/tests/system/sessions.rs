@@ -195,7 +195,7 @@ fn a_server_that_says_nothing_is_given_up() {
         let connecting = client.connect_async(&address, &options).unwrap();
         let awaited = block_on(&client, connecting).err().unwrap();
         for error in [waited, awaited] {
-            assert!(error.to_string().contains("no answer for 0.02 s"), "{error}");
+            assert!(error.to_string().contains("no reply for 0.02 s"), "{error}");
         }
         server.join().unwrap();
     }

@@ -46,7 +46,11 @@ impl Core {
         let Response::BatchSubmit(done) = response else { return };
         if synchronous {
             if done.completions.len() != part.requests.len() {
-                let error = self.batch_protocol_error(key, "not as many completions as requests");
+                let error = self.batch_protocol_error(
+                    key,
+                    "the number of completions differs \
+                    from the number of requests",
+                );
                 return self.batches.fail_part(part, &error);
             }
             self.take_completions(key, &done.completions);

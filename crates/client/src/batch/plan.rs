@@ -42,7 +42,7 @@ impl Batch<'_> {
         let ranges = split_batch(&session.terms, &self.requests)?;
         let state = BatchState::new(key, manner, self.requests);
         let batch = core.batches.insert(state).ok_or_else(|| ClientError::Status {
-            what: "beginning a batch: too many are under way".into(),
+            what: "starting a batch: too many are in flight".into(),
             status: Status::Resource,
         })?;
         for requests in ranges {
@@ -207,7 +207,7 @@ pub(super) fn split_batch(terms: &Terms, requests: &[Asked]) -> Result<Vec<Range
     for (place, request) in requests.iter().enumerate() {
         let own = request.wire_bytes();
         if REQUEST_HEAD_BYTES + own > bytes_max || place >= REQUESTS_MAX {
-            let what = format!("request {place} of a batch fits no message");
+            let what = format!("request {place} of a batch does not fit in a message");
             return Err(ClientError::Status { what, status: Status::Inval });
         }
         if bytes + own > bytes_max || place - start == count_max {

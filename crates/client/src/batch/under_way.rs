@@ -22,7 +22,7 @@ use crate::ids::SessionKey;
 /// A batch in flight. It becomes ready when every request has ended and yields their outcomes; the
 /// slices it was given are then free. The thread that polls it must also call
 /// [`crate::Client::turn`].
-#[must_use = "without it nobody learns how the batch ended"]
+#[must_use = "dropping it discards the results of the batch"]
 pub struct Batched {
     shared: Rc<Shared>,
     session: SessionKey,

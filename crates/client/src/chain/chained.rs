@@ -19,7 +19,7 @@ use crate::state::SessionState;
 
 /// A chain in flight. It becomes ready when every member has a reply; the slices it was given are
 /// then free. The thread that polls it must also call [`crate::Client::turn`].
-#[must_use = "without it nobody learns how the chain ended"]
+#[must_use = "dropping it discards the results of the chain"]
 pub struct Chained<'s> {
     session: &'s Session,
     state: State,
@@ -70,7 +70,7 @@ impl ChainWork {
         let answer = self.answer(number).unwrap_or_default();
         let broken = |what: String| ClientError::Protocol {
             address: session.address.clone(),
-            what: format!("{} answer: {what}", member.procedure.name()),
+            what: format!("{} reply: {what}", member.procedure.name()),
         };
         let decoded = decode_response(ByteOrder::NATIVE, member.procedure, answer);
         let (header, response) = match &decoded {

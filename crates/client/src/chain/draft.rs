@@ -65,7 +65,7 @@ impl Draft {
                 Some(format!("{name} cannot be in a chain (draft 4.3.1)"))
             }
             ChainClass::ModifiesFiles if self.has_fetched && procedure != Procedure::Close => {
-                Some(format!("{name} cannot stand behind a member that fetches (draft 4.3.1)"))
+                Some(format!("{name} cannot follow a member that fetches data (draft 4.3.1)"))
             }
             ChainClass::ModifiesFiles
             | ChainClass::BulkFetch

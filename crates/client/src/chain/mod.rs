@@ -459,7 +459,7 @@ impl<'s> Chain<'s> {
         if procedure.chain_class() == ChainClass::Simple {
             return self;
         }
-        let what = format!("{} is not simple, and SAVE is not for it", procedure.name());
+        let what = format!("SAVE is only for simple procedures, which {} is not", procedure.name());
         self.refuse(procedure, &what, Status::ChainForm)
     }
 

@@ -144,7 +144,7 @@ impl Asked {
             }
             Response::ReadInline(read) => {
                 let InlineData::Here(bytes) = read.data else {
-                    return Err("data that is not in it");
+                    return Err("data that is not in the message");
                 };
                 self.bounded(u32::try_from(bytes.len()).unwrap_or(u32::MAX))?;
                 Outcome::Bytes { bytes: bytes.to_vec(), end_of_file: read.end_of_file }

@@ -35,7 +35,7 @@ impl<'s> Chain<'s> {
         if let Some(last) = chain.members.last()
             && last.flags.contains(ChainFlags::SAVE)
         {
-            let what = "SAVE on the last member, which nobody follows".into();
+            let what = "SAVE on the last member, which nothing follows".into();
             return Err(ChainFailure {
                 member: chain.members.len() - 1,
                 name: last.procedure.name(),

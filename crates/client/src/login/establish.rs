@@ -83,7 +83,7 @@ async fn connect(shared: &Rc<Shared>, key: SessionKey, greeting: &Greeting<'_>) 
     let room = shared.borrow().sessions[key].token_request_bytes();
     let request = plain_connect_request(options, name, verifier, wish, room);
     let reply = Answer::to(shared, key, None, &request)?.await?;
-    let what = || format!("making a session with {address}");
+    let what = || format!("establishing a session with {address}");
     let (_, response) = decode(Procedure::ClientConnect, &reply, &address, what)?;
     let Response::ClientConnect(result) = response else {
         return Err(unexpected(&address, "CLIENT_CONNECT"));
@@ -119,7 +119,7 @@ async fn automatically(
         passed_over.push("password: no user was named; write dafs://USER@HOST/".into());
     }
     if !has(AuthType::None) {
-        passed_over.push("none: the server does not let clients in without a proof".into());
+        passed_over.push("none: the server refuses clients without a proof of identity".into());
         let address = address_of(shared, key);
         return Err(ClientError::NoLogin { address, reasons: passed_over });
     }

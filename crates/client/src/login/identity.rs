@@ -133,4 +133,4 @@ pub(crate) fn expiry(context: &Context) -> Option<Instant> {
 }
 
 /// The reason shown when a session reconnects although its connection stands.
-pub(crate) const LAPSED: &str = "the ticket that the session was established by has expired";
+pub(crate) const LAPSED: &str = "the session's ticket has expired";

@@ -55,7 +55,7 @@ impl Prover {
         match step.map_err(|error| self.failed(&error))? {
             Step::Continue { party, token } => Ok((party, token)),
             // The first step always has a token to send.
-            Step::Done { .. } => Err(Unproved::here("the mechanism makes no token".into())),
+            Step::Done { .. } => Err(Unproved::here("the mechanism returned no token".into())),
         }
     }
 
@@ -70,7 +70,7 @@ impl Prover {
             Some(AuthResult::Gss { major, token, .. }) => (*major, *token),
             _ => (0, &[][..]),
         };
-        let senseless = || Unproved::here("its answer to a token makes no sense".into());
+        let senseless = || Unproved::here("its reply to a token is invalid".into());
         match status {
             Status::Ok => match party.step(Some(theirs)).map_err(|error| self.failed(&error))? {
                 Step::Done { context, token: None } => Ok(Outlook::Proved(context)),
@@ -147,8 +147,8 @@ pub(crate) fn token_request(
 ) -> Result<AuthRequest<'_>, Unproved> {
     if token.len() + TOKEN_ROOM > room as usize {
         return Err(Unproved::here(format!(
-            "the ticket makes a token of {} bytes, and the server takes requests of {room} \
-             (max-token of [kerberos] says so); users with fewer groups have smaller tickets",
+            "the ticket needs a token of {} bytes, but the server accepts requests of {room} \
+             (max-token in [kerberos]); users in fewer groups have smaller tickets",
             token.len()
         )));
     }
@@ -159,16 +159,15 @@ pub(crate) fn token_request(
 fn refusal(status: Status, major: u32) -> &'static str {
     match (status, major) {
         (Status::NotAuthorized, UNAUTHORIZED) => {
-            "the server knows who you are, and has no user or no rule for you: its log says \
-             which is missing"
+            "the server authenticated you, but has no user or no rule for you; see its log"
         }
-        (Status::NotAuthorized, 0) => "a rule of the server keeps you out: its log says which",
-        (Status::NotAuthorized, _) => "the server does not take the ticket: its log says why",
+        (Status::NotAuthorized, 0) => "a rule of the server excludes you; see its log",
+        (Status::NotAuthorized, _) => "the server refuses the ticket; see its log",
         (Status::NotSupp, _) => "the server does not offer it",
-        (Status::ServerFault, _) => "the server cannot use its own keys: its log says why",
+        (Status::ServerFault, _) => "the server cannot use its own keys; see its log",
         (Status::Inval, _) => "the server cannot read the token",
-        (Status::ClidInUse, _) => "another principal has the client's name",
-        _ => "the server refuses; its log says why",
+        (Status::ClidInUse, _) => "another principal uses this client's name",
+        _ => "the server refused; see its log",
     }
 }
 

@@ -91,7 +91,7 @@ impl Core {
         };
         self.announce(key, SessionEvent::Reconnecting { attempt: number });
         let Some(place) = place else {
-            return self.attempt_failed(key, "the server's socket is not there".into());
+            return self.attempt_failed(key, "the server's socket does not exist".into());
         };
         if let Err(reason) = self.connect_again(key, &place) {
             self.attempt_failed(key, reason);

@@ -32,7 +32,7 @@ impl Core {
         let (Some(old), Some(rescue)) = (machine.session, &mut machine.rescue) else {
             return false;
         };
-        rescue.break_off("it was given up".into(), coarse_now() + LOOK_PERIOD);
+        rescue.break_off("the channel was given up".into(), coarse_now() + LOOK_PERIOD);
         let mut questions: Vec<(Option<usize>, Request<'static>)> = Vec::new();
         for (number, stranded) in rescue.stranded.iter().enumerate() {
             if stranded.is_open() {
@@ -110,7 +110,7 @@ impl Core {
         let client = machine.client;
         let delayed = machine.take_delayed().into_iter().map(|delayed| delayed.work);
         let mut works: Vec<Work> = delayed.chain(session.under_way.end().1).collect();
-        let what = || "what the server said of a request".into();
+        let what = || "a request whose stored result is invalid".into();
         for Stranded { work, fate, .. } in rescue.stranded {
             match (work, fate) {
                 (Some(work), Fate::Undone) => works.push(work),
@@ -141,7 +141,7 @@ impl Core {
                 call @ Work::Call(_) => self.fail(call, &ClientError::Cancelled),
             }
         }
-        self.end_session(key, "it was given up".into());
+        self.end_session(key, "the channel was given up".into());
         for session in rescue.left.into_iter().chain(rescue.session).chain(old) {
             // The server may discard results that will not be requested any more.
             let _ = self.cast(first, &Request::DiscardResponses(DiscardResponses { session }));

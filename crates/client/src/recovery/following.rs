@@ -33,7 +33,7 @@ impl Core {
         let client = self.rescue(key).map(|rescue| rescue.client);
         let leader = self.sessions.get(first)?;
         if !leader.is_open() {
-            return Some("the first connection of its session is not back".into());
+            return Some("the session's first connection is not restored yet".into());
         }
         if Some(leader.standing.client) == client {
             return None;
@@ -41,7 +41,7 @@ impl Core {
         // One of the two connections leads to a server that has ended, or to another server. If it
         // is the first channel's, sending something will show it.
         self.send_null(first);
-        Some("this server does not know its session".into())
+        Some("this server does not know the session".into())
     }
 
     /// Lets the additional channels reconnect, now that the first one has.

@@ -106,7 +106,7 @@ impl Core {
                     stranded.fate = Fate::Undone;
                 }
             }
-            status => self.attempt_failed(key, format!("it answered {status}")),
+            status => self.attempt_failed(key, format!("the server replied {status}")),
         }
     }
 
@@ -134,7 +134,7 @@ impl Core {
         message: &[u8],
     ) {
         if is_put_off(header.status) {
-            return self.attempt_failed(key, format!("it answered {}", header.status));
+            return self.attempt_failed(key, format!("the server replied {}", header.status));
         }
         let result = decode_response(ByteOrder::NATIVE, Procedure::RegisterCred, message);
         let handle = match (header.status, result) {
@@ -249,7 +249,7 @@ impl Core {
             return;
         }
         if is_put_off(status) {
-            return self.attempt_failed(key, format!("it answered {status}"));
+            return self.attempt_failed(key, format!("the server replied {status}"));
         }
         // Others may have changed the range that was locked, and the application must learn that.
         let file = claim.opened.handle;
@@ -414,7 +414,7 @@ impl Core {
             let Some(work) = work else { continue };
             if !matches!(fate, Fate::Undone) {
                 // The stored result was found, but it cannot be decoded.
-                let what = "what the server said of a request".into();
+                let what = "a request whose stored result is invalid".into();
                 self.fail(work, &ClientError::OutcomeUnknown { what });
                 continue;
             }

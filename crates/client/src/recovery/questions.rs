@@ -89,7 +89,7 @@ impl Core {
             Question::Meet => return self.on_met(key, header, message),
             Question::Prove => return self.on_proved(key, header, message),
             Question::Part if is_put_off(header.status) => {
-                return self.attempt_failed(key, format!("it answered {}", header.status));
+                return self.attempt_failed(key, format!("the server replied {}", header.status));
             }
             Question::Part | Question::Tidy => {}
             Question::Check(number) => self.on_checked(key, number, header.status),
@@ -193,7 +193,7 @@ impl Core {
         let result = match (header.status, result) {
             (Status::Ok, Ok(Response::ClientConnectAuth(result))) => result,
             (Status::Ok, _) => {
-                return self.attempt_failed(key, "an answer that makes no sense".into());
+                return self.attempt_failed(key, "an invalid reply".into());
             }
             (status, _) => return self.on_turned_away(key, status),
         };
@@ -211,7 +211,7 @@ impl Core {
         let result = match (header.status, result) {
             (Status::Ok, Ok(Response::ClientConnect(result))) => result,
             (Status::Ok, _) => {
-                return self.attempt_failed(key, "an answer that makes no sense".into());
+                return self.attempt_failed(key, "an invalid reply".into());
             }
             (status, _) => return self.on_turned_away(key, status),
         };
@@ -281,7 +281,7 @@ impl Core {
         }
         if !granted.response_cache {
             // Without kept results the remaining questions cannot be answered.
-            self.end_recovery(key, "the server keeps no results any more");
+            self.end_recovery(key, "the server no longer keeps results");
             return false;
         }
         true

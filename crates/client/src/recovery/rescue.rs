@@ -137,8 +137,8 @@ impl Rescue {
         let seconds = now.saturating_sub(lost_at.unwrap_or(now)).as_secs_f32();
         let failure = self.failure.as_deref().unwrap_or(&self.reason);
         format!(
-            "{}; {attempts} attempts to come back within {seconds:.1} s failed, the last \
-             because: {failure}",
+            "{}; {attempts} attempts to reconnect within {seconds:.1} s failed, the last one \
+             with: {failure}",
             self.reason
         )
     }

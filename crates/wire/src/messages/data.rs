@@ -128,7 +128,7 @@ fn place_data<O: Order>(
     if let Placement::Padded { header_bytes } = placement {
         let padding = (header_bytes as usize)
             .checked_sub(HEADER_BYTES + writer.length())
-            .ok_or(EncodeError::Value { what: "so small a write header" })?;
+            .ok_or(EncodeError::Value { what: "a write header of this size" })?;
         if !(header_bytes as usize).is_multiple_of(ALIGNMENT) {
             return Err(EncodeError::Value { what: "an unaligned write header" });
         }

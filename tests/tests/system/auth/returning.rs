@@ -116,7 +116,7 @@ fn a_session_waits_for_a_ticket_that_is_missing() {
         proxy.cut();
         match session.ping().unwrap_err() {
             ClientError::SessionEnded { reason, .. } => {
-                assert!(reason.contains("another principal has the client's name"), "{reason}");
+                assert!(reason.contains("another principal uses this client's name"), "{reason}");
             }
             other => panic!("{other:?}"),
         }

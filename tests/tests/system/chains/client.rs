@@ -100,9 +100,9 @@ fn what_is_misplaced_is_refused_before_anything_is_sent() {
     let form = Status::ChainForm;
     refused(made().getattr().remove("x"), 2, form, "REMOVE cannot stand behind");
     refused(made().getattr().null().commit(), 3, form, "COMMIT cannot stand behind");
-    refused(made().save(), 1, form, "not simple");
+    refused(made().save(), 1, form, "only for simple");
     refused(session.chain().save(), 0, form, "before the first");
-    refused(made().null().save(), 1, form, "nobody follows");
+    refused(made().null().save(), 1, form, "nothing follows");
     refused(made().lookup("../x"), 1, Status::Inval, "../x");
     refused(made().lookup("/"), 1, Status::Inval, "/");
     let truncating = OpenOptions { truncate: true, ..OpenOptions::read() };

@@ -280,7 +280,7 @@ fn when_the_time_is_over_everything_fails_at_once_and_says_why() {
         assert_eq!(client.wait(group, 100, None), 100);
         let error = block_on(&client, making).unwrap_err();
         assert!(matches!(error, ClientError::SessionEnded { .. }), "{error}");
-        assert!(error.to_string().contains("attempts to come back within"), "{error}");
+        assert!(error.to_string().contains("attempts to reconnect within"), "{error}");
         while let Some(completion) = client.next(group) {
             assert_eq!(completion.result.unwrap_err(), error);
         }

@@ -454,7 +454,7 @@ fn what_nobody_knows_any_more_is_said_to_be_unknown() {
     let (_client, session, events) = connect(&script);
     let error = session.remove("/file").unwrap_err();
     assert!(matches!(&error, ClientError::OutcomeUnknown { what } if what.contains("\"file\"")));
-    assert!(error.to_string().contains("look before doing it again"), "{error}");
+    assert!(error.to_string().contains("check before repeating it"), "{error}");
     assert_eq!(
         names(&events).last().unwrap(),
         "recovered from a restart: reissued 0 fetched 0 reclaimed 0 lost 0 unknown 1"
