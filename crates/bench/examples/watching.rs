@@ -156,9 +156,9 @@ impl Served {
             "shm" => dafs_client::TransportChoice::SharedMemory,
             _ => dafs_client::TransportChoice::Tcp,
         };
-        let options = SessionOptions { transport: choice, ..SessionOptions::default() };
+        let options = SessionOptions::default().transport(choice);
         let session = client.connect(&Location::parse(&url.1)?, &options)?;
-        Ok(session.open("/file", &OpenOptions { mode: 0o666, ..OpenOptions::write() })?)
+        Ok(session.open("/file", &OpenOptions::write().mode(0o666))?)
     }
 }
 

@@ -143,7 +143,7 @@ unsafe fn login(answer: &dap_auth_answer, user: Option<&str>) -> Result<Login> {
                     return Err(Failure::invalid(text));
                 }
             };
-            Ok(Login::Kerberos(Tickets { service, source }))
+            Ok(Login::Kerberos(Tickets::default().service(service).source(source)))
         }
         DAP_AUTH_AUTOMATIC => Ok(Login::Automatic),
         other => Err(Failure::invalid(format!("method {other} of dap_auth_answer is invalid"))),

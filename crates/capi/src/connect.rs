@@ -134,19 +134,17 @@ unsafe fn session_options(given: &dap_connect_options) -> Result<SessionOptions>
             return Err(Failure::invalid(text));
         }
     };
-    let mut options = SessionOptions {
-        transport,
-        recovery: match has(DAP_CONNECT_NO_RECOVERY) {
+    let mut options = SessionOptions::default()
+        .transport(transport)
+        .recovery(match has(DAP_CONNECT_NO_RECOVERY) {
             true => Recovery::Off,
             false => Recovery::On(recovery(given)?),
-        },
-        checksums: has(DAP_CONNECT_CHECKSUMS),
-        crc: has(DAP_CONNECT_CRC),
-        response_cache: has(DAP_CONNECT_RESPONSE_CACHE),
-        delegations: has(DAP_CONNECT_DELEGATIONS),
-        umask: Umask::OfProcess,
-        ..SessionOptions::default()
-    };
+        })
+        .checksums(has(DAP_CONNECT_CHECKSUMS))
+        .crc(has(DAP_CONNECT_CRC))
+        .response_cache(has(DAP_CONNECT_RESPONSE_CACHE))
+        .delegations(has(DAP_CONNECT_DELEGATIONS))
+        .umask(Umask::OfProcess);
     if given.credits != 0 {
         let text = || format!("credits {} exceeds the limit of {}", given.credits, u16::MAX);
         options.credits = u16::try_from(given.credits).map_err(|_| Failure::invalid(text()))?;
@@ -196,7 +194,7 @@ unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
             None => Ok(None),
         };
     };
-    let files = TlsClientFiles { authorities: authorities.into(), identity };
+    let files = TlsClientFiles::new(authorities).identity(identity);
     let loaded = TlsClient::load(&files);
     loaded.map(Some).map_err(|error| {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}"));

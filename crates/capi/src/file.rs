@@ -167,20 +167,19 @@ fn open_options(flags: u32, mode: u32, given: &dap_open_options) -> Result<OpenO
     }
     let deny = given.sharing & (DAP_DENY_READ | DAP_DENY_WRITE);
     let keeps_name = given.sharing & DAP_KEEP_NAME != 0;
-    Ok(OpenOptions {
-        access,
-        deny: ShareDeny::from_number(deny).unwrap_or(ShareDeny::Both),
-        create: has(DAP_CREATE) || has(DAP_NAMELESS),
-        create_new: has(DAP_EXCLUSIVE),
-        truncate: has(DAP_TRUNCATE),
-        mode,
-        owner: None,
-        key: (given.sharing & DAP_SHARE_KEY != 0).then_some(ShareKey(given.key)),
-        delete_disposition: match keeps_name {
+    Ok(OpenOptions::read()
+        .access(access)
+        .deny(ShareDeny::from_number(deny).unwrap_or(ShareDeny::Both))
+        .create(has(DAP_CREATE) || has(DAP_NAMELESS))
+        .create_new(has(DAP_EXCLUSIVE))
+        .truncate(has(DAP_TRUNCATE))
+        .mode(mode)
+        .owner(None)
+        .key((given.sharing & DAP_SHARE_KEY != 0).then_some(ShareKey(given.key)))
+        .delete_disposition(match keeps_name {
             true => DeleteDisposition::Deny,
             false => DeleteDisposition::DontCare,
-        },
-    })
+        }))
 }
 
 /// Returns the hint for the whole file, if there is one.

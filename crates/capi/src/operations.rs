@@ -135,7 +135,8 @@ impl Operation {
             // A part is not longer than a request.
             let moved = left.min(u32::try_from(length).unwrap_or(u32::MAX));
             left -= moved;
-            let transferred = Transferred { length: moved, ..Transferred::default() };
+            let mut transferred = Transferred::default();
+            transferred.length = moved;
             part.result = Some(outcome.clone().map(|_| transferred));
         }
         self.left = 0;

@@ -216,7 +216,8 @@ fn strangers(findings: &Findings, location: &Location, access: &Access) {
     if matches!(location.server, ServerName::Socket(_)) {
         return;
     }
-    let location = Location { user: None, ..location.clone() };
+    let mut location = location.clone();
+    location.user = None;
     let access = Access { login: LoginChoice::None, transport: Transport::Tcp, ..access.clone() };
     if connect(&location, &access).is_ok() {
         findings.risk(

@@ -144,7 +144,7 @@ fn asked_for(
         let recovery = RecoveryOptions::default();
         let attempt_timeout = recovery.attempt_timeout.min(give_up_after);
         wanted.recovery =
-            Recovery::On(RecoveryOptions { give_up_after, attempt_timeout, ..recovery });
+            Recovery::On(recovery.give_up_after(give_up_after).attempt_timeout(attempt_timeout));
     }
     Ok(wanted)
 }

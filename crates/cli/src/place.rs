@@ -94,7 +94,7 @@ impl Tls {
             DAFS_TLS_CA",
         )?;
         let identity = self.certificate.clone().zip(self.key.clone());
-        let files = TlsClientFiles { authorities, identity };
+        let files = TlsClientFiles::new(authorities).identity(identity);
         Ok(Some(TlsClient::load(&files).context("--tls-ca, --tls-cert, --tls-key")?))
     }
 
@@ -193,7 +193,8 @@ impl<'a> Sessions<'a> {
 
     /// Returns a session with the server of a location.
     pub fn connect(&mut self, location: &Location) -> Result<Session> {
-        let server = Location { path: "/".into(), ..location.clone() };
+        let mut server = location.clone();
+        server.path = "/".into();
         if let Some((_, session)) = self.open.iter().find(|(known, _)| *known == server) {
             return Ok(session.clone());
         }
@@ -238,18 +239,16 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         ServerName::Host { host, tls: true, .. } => access.tls.name.clone().or(Some(host.clone())),
         ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => None,
     };
-    Ok(SessionOptions {
-        transport,
-        login,
-        channels: access.channels,
-        checksums: access.checksums,
-        tls: access.tls.load(&location)?,
-        tls_name,
-        fence_id: access.fence_id.clone(),
-        umask: Umask::Bits(process_umask()),
-        label: access.label,
-        ..SessionOptions::default()
-    })
+    Ok(SessionOptions::default()
+        .transport(transport)
+        .login(login)
+        .channels(access.channels)
+        .checksums(access.checksums)
+        .tls(access.tls.load(&location)?)
+        .tls_name(tls_name)
+        .fence_id(access.fence_id.clone())
+        .umask(Umask::Bits(process_umask()))
+        .label(access.label))
 }
 
 fn microseconds(count: u32) -> Duration {
@@ -275,7 +274,7 @@ fn label(text: &str) -> Result<Label> {
 
 fn login(location: &Location, access: &Access) -> Result<Login> {
     let service = access.kerberos_service.as_deref().map(str::parse).transpose();
-    let tickets = Tickets { service: service.context("--kerberos-service")?, ..Tickets::default() };
+    let tickets = Tickets::default().service(service.context("--kerberos-service")?);
     match (access.login, &location.user) {
         (LoginChoice::Auto | LoginChoice::Password, Some((user, password))) => {
             let password = match password {

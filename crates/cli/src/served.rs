@@ -43,7 +43,7 @@ impl Pass {
     /// Returns session options that log in with the pass.
     pub fn options(&self) -> SessionOptions {
         let (user, password) = (OWN_USER.to_owned(), self.password.clone());
-        SessionOptions { login: Login::Password { user, password }, ..SessionOptions::default() }
+        SessionOptions::default().login(Login::Password { user, password })
     }
 
     /// Writes the pass into a file that only this user can read, for commands with

@@ -162,7 +162,7 @@ fn clients_with_a_second_connection_for_delegations_are_spread_all_the_same() {
     let client = |number: usize| {
         let client = Client::new(ClientConfig::default()).unwrap();
         let url = if number.is_multiple_of(2) { place.url("") } else { place.tcp_url("") };
-        let options = SessionOptions { delegations: true, ..SessionOptions::default() };
+        let options = SessionOptions::default().delegations(true);
         let session = client.connect(&Location::parse(url).unwrap(), &options).unwrap();
         let file = session.open("/file", &OpenOptions::read()).unwrap();
         assert_eq!(file.read_at(&mut [0; 5], 0).unwrap(), 4);

@@ -55,7 +55,7 @@ fn measure(
     (blocks, block_bytes, file_bytes): (usize, usize, usize),
 ) -> Outcome<()> {
     let client = Client::new(ClientConfig::default())?;
-    let options = SessionOptions { delegations: true, ..SessionOptions::default() };
+    let options = SessionOptions::default().delegations(true);
     let session = client.connect_to(address, &options)?;
     let direct = opened(&session)?;
     let mapping = direct.map();

@@ -78,7 +78,7 @@ fn serve(place: &Path, is_stable: bool) -> Outcome<Connected> {
     }
     let served = Served::start(place, &config)?;
     let client = Client::new(ClientConfig::default())?;
-    let options = SessionOptions { credits: 256, ..SessionOptions::default() };
+    let options = SessionOptions::default().credits(256);
     let session = client.connect_to(&served.address, &options)?;
     Ok(Connected { session, client, _served: served })
 }
@@ -89,7 +89,7 @@ fn make_files(connected: &Connected, round: usize, files: usize) -> Outcome<()> 
     session.create_dir(&directory, 0o755)?;
     let parent = session.metadata(&directory)?.handle;
     let buffer = client.allocate(AT_ONCE * BYTES)?;
-    let creating = OpenOptions { create_new: true, ..OpenOptions::write() };
+    let creating = OpenOptions::write().create_new(true);
     let one = async |number: usize| -> Outcome<()> {
         let name = format!("f{number}");
         let file = session.open_in_async(parent, &name, &name, &creating).await?;

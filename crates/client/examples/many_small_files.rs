@@ -24,7 +24,7 @@ fn main() -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let served = Served::start(directory.path(), &common::config(directory.path(), "tcp")?)?;
     let client = Client::new(ClientConfig::default())?;
-    let options = SessionOptions { credits: 256, ..SessionOptions::default() };
+    let options = SessionOptions::default().credits(256);
     let session = client.connect_to(&served.address, &options)?;
     let [made_apart, made_chained, read_apart, read_chained] =
         measure(&client, &session, files, rounds)?;
@@ -45,7 +45,7 @@ fn measure(client: &Client, session: &Session, files: usize, rounds: usize) -> O
         for directory in [&apart, &chained] {
             session.create_dir(format!("/{directory}"), 0o755)?;
         }
-        let creating = OpenOptions { create_new: true, ..OpenOptions::write() };
+        let creating = OpenOptions::write().create_new(true);
         let reading = OpenOptions::read();
         let slice = |at: usize| buffer.slice(at % AT_ONCE * BYTES, BYTES);
         let handle = session.metadata(format!("/{apart}"))?.handle;

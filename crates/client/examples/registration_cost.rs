@@ -79,7 +79,7 @@ fn main() -> Outcome<()> {
     for bytes in sizes {
         let mut ways = Vec::new();
         for (way, own_memory) in ways_of_memory().into_iter().enumerate() {
-            let config = ClientConfig { own_memory, ..client };
+            let config = client.own_memory(own_memory);
             let is_for_good = way == WAYS.len() - 1;
             let start = || Reader::start(url.clone(), config, bytes, is_for_good);
             let readers = (0..readers).map(|_| start()).collect();

@@ -14,6 +14,7 @@ use crate::error::ClientError;
 use crate::ids::SessionKey;
 
 /// A lock that was denied before and is now free. This is a hint: request the lock again to get it.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockReady {
     /// The file that the lock is on.

@@ -35,6 +35,7 @@ pub struct Reply {
 }
 
 impl Session {
+    #[doc(hidden)]
     /// Submits a request of any procedure, except those that move bulk data through the client's
     /// own buffers ([`Session::submit_read`] and similar) and those that establish the session. It
     /// is sent at the client's next turn.
@@ -53,6 +54,7 @@ impl Session {
         self.root
     }
 
+    #[doc(hidden)]
     /// Returns a file that was opened in this session by the caller's own OPEN request. Dropping
     /// the file closes it. `path` is used in error messages only.
     #[must_use]
@@ -62,6 +64,7 @@ impl Session {
 }
 
 impl File {
+    #[doc(hidden)]
     /// Sends CLOSE for this file without waiting for the reply.
     ///
     /// # Errors
@@ -73,6 +76,7 @@ impl File {
 }
 
 impl Slice {
+    #[doc(hidden)]
     /// Returns the name of this memory for requests that the caller builds, in sessions of this
     /// memory's client. Where the server knows the memory by another name, the library substitutes
     /// it when it sends the request. Keep the buffer until the reply has arrived. The client does

@@ -18,9 +18,11 @@ use crate::groups::Group;
 use crate::ids::SessionKey;
 use crate::operation::{Completion, OperationId};
 use crate::pool::Pool;
+use crate::setters::setters;
 use crate::sizes::DOMAIN;
 
 /// The settings of a client.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientConfig {
     /// When to busy-poll and when to sleep while waiting.
@@ -28,6 +30,11 @@ pub struct ClientConfig {
     /// How [`crate::File::read_at`] and [`crate::File::write_at`] treat large slices over RDMA
     /// devices. Other transports copy them.
     pub own_memory: OwnMemory,
+}
+
+setters! { ClientConfig:
+    wait: WaitPolicy,
+    own_memory: OwnMemory,
 }
 
 /// A set of sessions with servers, driven by the thread that owns it. Cheap to clone.
@@ -158,6 +165,7 @@ impl Client {
         Ok(Self::over(interface))
     }
 
+    #[doc(hidden)]
     /// Makes a client over the caller's own interface, such as one on a simulated network. The
     /// interface must have no listeners and no connections.
     #[must_use]

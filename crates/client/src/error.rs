@@ -8,6 +8,7 @@ use dafs_types::Status;
 pub type Result<T> = std::result::Result<T, ClientError>;
 
 /// The reason why a call failed.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The server replied with an error status.

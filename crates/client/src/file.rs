@@ -29,9 +29,11 @@ use crate::operation::{OperationId, Transferred};
 use crate::path::{beside, label, split_last, too_many_links};
 use crate::refusal::{done, encode_set, failed};
 use crate::session::Session;
+use crate::setters::setters;
 use crate::transfer::{TransferJob, TransferKind};
 
 /// The options for opening a file.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
     /// The access this open asks for.
@@ -53,6 +55,18 @@ pub struct OpenOptions {
     pub key: Option<ShareKey>,
     /// Controls whether the file's name may be removed while this open lasts.
     pub delete_disposition: DeleteDisposition,
+}
+
+setters! { OpenOptions:
+    access: ShareAccess,
+    deny: ShareDeny,
+    create: bool,
+    create_new: bool,
+    truncate: bool,
+    mode: u32,
+    owner: Option<(u32, u32)>,
+    key: Option<ShareKey>,
+    delete_disposition: DeleteDisposition,
 }
 
 impl OpenOptions {

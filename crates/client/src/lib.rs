@@ -83,6 +83,7 @@ mod refusal;
 mod removal;
 mod requests;
 mod session;
+mod setters;
 mod sizes;
 mod state;
 mod stream;
@@ -102,6 +103,7 @@ pub use acting::{ActFor, Registered};
 pub use backs::LockReady;
 pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
+#[doc(hidden)]
 pub use call::{Call, Reply};
 pub use chain::{Chain, ChainFailure, Chained, NewFile, Outcome};
 pub use client::{Client, ClientConfig};
@@ -128,13 +130,28 @@ pub use url::{
 };
 
 pub use dafs_dat::{
-    OwnMemory, RegionPath, TlsClient, TlsClientFiles, TlsConfigError, TrustedPeers,
+    Address, CertificateIdentity, OwnMemory, RegionPath, TlsClient, TlsClientFiles, TlsConfigError,
+    TrustedPeers, WaitPolicy,
 };
-pub use dafs_gss::{CredentialSource, ServiceName};
+pub use dafs_gss::{CredentialSource, NameError, Principal, ServiceName};
 pub use dafs_memory::{CacheCounters, CacheLimits, Memory};
 pub use dafs_types::{
-    AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, DeviceNumber, FileHandle,
-    FileSystemAttributes, ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey,
-    Stability, Status, Timestamp,
+    AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, DeviceNumber, FileAttributes,
+    FileHandle, FileSystemAttributes, ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny,
+    ShareKey, Stability, StateId, Status, Timestamp, Verifier,
 };
-pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate, LockOptions, NewObject};
+pub use dafs_wire::messages::{
+    FenceAccess, FenceObject, FenceUpdate, LockOptions, LockType, NewObject,
+};
+
+/// Types of the crates under this one, for the other crates of the DAFS project.
+///
+/// **Semantic versioning does not cover this module**, nor the methods that take or return its
+/// types, which the documentation leaves out: [`Client::over`], [`Session::start`],
+/// [`Session::opened`], [`File::start_close`], [`Chain::request`], [`Slice::direct`], and [`Call`]
+/// with [`Reply`]. Any release may change them.
+#[doc(hidden)]
+pub mod internals {
+    pub use dafs_dat::Interface;
+    pub use dafs_wire::{DirectBuffer, Request, Response};
+}

@@ -19,6 +19,7 @@ use crate::file::File;
 use crate::held::LockKind;
 
 /// A lock that conflicts with a request.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     /// The holder's name for itself, unique within its client.

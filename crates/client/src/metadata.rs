@@ -10,6 +10,7 @@ use dafs_wire::AttributeBitmap;
 use dafs_wire::attributes::file::bits;
 
 /// The attributes of a file, directory or other object.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// The type of the object.
@@ -43,12 +44,45 @@ pub struct Metadata {
 }
 
 /// One entry of a directory listing.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// The entry's name: any bytes except a slash and NUL.
     pub name: OsString,
     /// The object's attributes; `None` if it was removed before the server read them.
     pub metadata: Option<Metadata>,
+}
+
+impl Metadata {
+    /// Attributes of an object of which only the type and the handle are known; the other fields
+    /// are zero or empty. For tests and caches of applications.
+    #[must_use]
+    pub fn new(kind: ObjectType, handle: FileHandle) -> Self {
+        Self {
+            kind,
+            mode: 0,
+            link_count: 1,
+            size: 0,
+            file_id: 0,
+            space_used: 0,
+            time_access: Timestamp::default(),
+            time_modify: Timestamp::default(),
+            time_metadata: Timestamp::default(),
+            owner: String::new(),
+            owner_group: String::new(),
+            change: 0,
+            handle,
+            device: DeviceNumber::default(),
+        }
+    }
+}
+
+impl DirectoryEntry {
+    /// An entry with the attributes of its object, if they are known.
+    #[must_use]
+    pub fn new(name: OsString, metadata: Option<Metadata>) -> Self {
+        Self { name, metadata }
+    }
 }
 
 pub(crate) fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Option<Metadata> {

@@ -11,6 +11,7 @@ use crate::error::Result;
 pub struct OperationId(pub(crate) u64);
 
 /// The result of a successful operation.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
     /// The number of bytes moved.
@@ -23,6 +24,7 @@ pub struct Transferred {
 }
 
 /// Reports that an operation has ended.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The operation that has ended.

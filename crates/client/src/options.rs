@@ -11,10 +11,12 @@ use dafs_wire::messages::SessionOptions as WireOptions;
 use crate::label::Label;
 use crate::login::identity::Login;
 use crate::recovery::options::Recovery;
+use crate::setters::setters;
 use crate::sizes::{SLOT_BYTES, SPARE_SLOTS};
 use crate::umask::Umask;
 
 /// Selects the transports that may be used.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
     /// Shared memory if the server is on this host and offers it, otherwise TCP.
@@ -27,6 +29,7 @@ pub enum TransportChoice {
 }
 
 /// The options of a session, for [`Client::connect`](crate::Client::connect).
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// The transports that may be used.
@@ -79,6 +82,27 @@ pub struct SessionOptions {
     /// A label sent in all requests, with which they can be followed at the server;
     /// [`Session::set_label`](crate::Session::set_label) changes it.
     pub label: Label,
+}
+
+setters! { SessionOptions:
+    transport: TransportChoice,
+    login: Login,
+    recovery: Recovery,
+    host: String,
+    response_cache: bool,
+    checksums: bool,
+    crc: bool,
+    tls: Option<TlsClient>,
+    tls_name: Option<String>,
+    credits: u16,
+    channels: u16,
+    client_name: String,
+    fence_id: String,
+    delegations: bool,
+    direct_reads: bool,
+    answer_timeout: Option<Duration>,
+    umask: Umask,
+    label: Label,
 }
 
 impl Default for SessionOptions {

@@ -12,6 +12,7 @@ use dafs_types::names::{from_wire, shown, to_wire};
 use dafs_wire::DEFAULT_TCP_PORT;
 
 /// A server and a path on it. `Display` and `Debug` omit the password.
+#[non_exhaustive]
 #[derive(Clone, PartialEq, Eq)]
 pub struct Location {
     /// The server to connect to.
@@ -82,7 +83,21 @@ pub struct UrlError {
     what: &'static str,
 }
 
+impl std::str::FromStr for Location {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        Self::parse(text)
+    }
+}
+
 impl Location {
+    /// A path on a server, without a user name.
+    #[must_use]
+    pub fn new(server: ServerName, path: impl Into<OsString>) -> Self {
+        Self { server, user: None, path: path.into() }
+    }
+
     /// Returns true if a text looks like a DAFS URL rather than a local path.
     #[must_use]
     pub fn is_url(text: impl AsRef<OsStr>) -> bool {

@@ -42,7 +42,7 @@ fn serve_by_device() -> Option<(TempDir, Served)> {
 }
 
 fn open(served: &Served, own_memory: OwnMemory, name: &str) -> (Client, File) {
-    let client = Client::new(ClientConfig { own_memory, ..ClientConfig::default() }).unwrap();
+    let client = Client::new(ClientConfig::default().own_memory(own_memory)).unwrap();
     let session = client.connect_to(&served.address, &SessionOptions::default()).unwrap();
     let file = session.open(name, &OpenOptions::write()).unwrap();
     (client, file)
@@ -114,7 +114,7 @@ fn slices_are_registered_for_each_call_or_stay_so() {
     // Once to be read, and once to be written; again where other tests have changed memory.
     assert_eq!(kept.hits + kept.misses, 8);
     assert!(kept.misses - kept.passing == 2 && kept.entries == 2, "{kept:?}");
-    let follows = CacheLimits { on_demand: true, ..CacheLimits::default() };
+    let follows = CacheLimits::default().on_demand(true);
     // Whether the device follows memory or not.
     let followed = use_memory(&served, cached(follows));
     assert_eq!(followed.hits + followed.misses, 8);
@@ -140,7 +140,7 @@ fn no_read_goes_to_memory_that_has_gone() {
     let Some((_place, served)) = serve_by_device() else { return };
     let seconds = std::env::var("DAFS_STRESS_SECONDS").map_or(3, |text| text.parse().unwrap());
     let until = Instant::now() + Duration::from_secs(seconds);
-    let limits = CacheLimits { entries_max: 16, checks_pages: true, ..CacheLimits::default() };
+    let limits = CacheLimits::default().entries_max(16).checks_pages(true);
     std::thread::scope(|scope| {
         for number in 0..3 {
             let served = &served;

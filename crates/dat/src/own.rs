@@ -82,7 +82,7 @@ impl OwnRegistrations {
     pub(crate) fn new(rule: OwnMemory) -> Option<Self> {
         let limits = match rule {
             OwnMemory::Copied => return None,
-            OwnMemory::Registered => CacheLimits { entries_max: 0, ..CacheLimits::default() },
+            OwnMemory::Registered => CacheLimits::default().entries_max(0),
             OwnMemory::Cached(limits, TrustedPeers(())) => limits,
         };
         let follows = limits.on_demand && limits.entries_max > 0;

@@ -55,7 +55,7 @@ impl Served {
     /// An engine whose session ends with its connection.
     fn engine(&self) -> DafsEngine {
         let client = Client::new(ClientConfig::default()).unwrap();
-        let options = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
+        let options = SessionOptions::default().recovery(Recovery::Off);
         DafsEngine::new(client.connect_to(&self.address, &options).unwrap(), Watch::default())
     }
 }

@@ -112,7 +112,7 @@ impl Engine {
         handle: FileHandle,
         access: ShareAccess,
     ) -> Answered<File> {
-        let options = OpenOptions { access, ..OpenOptions::read() };
+        let options = OpenOptions::read().access(access);
         let opened = session.open_handle_async(handle, "", &options).await;
         opened.map_err(|error| self.failed(&error))
     }

@@ -121,14 +121,12 @@ impl Engine {
         mode: u32,
         flags: u32,
     ) -> Answered<(OpenFile, dafs_client::Metadata)> {
-        let options = OpenOptions {
-            create: true,
-            create_new: true,
-            mode: mode & 0o7777,
-            access: ShareAccess::Both,
-            owner: self.owner(caller, directory),
-            ..OpenOptions::read()
-        };
+        let options = OpenOptions::read()
+            .create(true)
+            .create_new(true)
+            .mode(mode & 0o7777)
+            .access(ShareAccess::Both)
+            .owner(self.owner(caller, directory));
         let (session, epoch) = self.session();
         let chain = session.chain().at(directory.handle).open(name, &options).getattr();
         let outcomes = chain.run_async().await.map_err(|failure| self.failed(&failure.error))?;

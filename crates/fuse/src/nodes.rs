@@ -107,28 +107,15 @@ const DIRECTORY: u32 = 0o040_000;
 
 #[cfg(test)]
 mod tests {
-    use dafs_client::{DeviceNumber, ObjectType, Timestamp};
+    use dafs_client::ObjectType;
     use dafs_posix::stat::Names;
 
     use super::*;
 
     fn object(byte: u8) -> Metadata {
-        Metadata {
-            kind: ObjectType::Regular,
-            mode: 0o644,
-            link_count: 1,
-            size: 0,
-            file_id: byte.into(),
-            space_used: 0,
-            time_access: Timestamp::default(),
-            time_modify: Timestamp::default(),
-            time_metadata: Timestamp::default(),
-            owner: String::new(),
-            owner_group: String::new(),
-            change: 0,
-            handle: FileHandle([byte; FileHandle::LENGTH]),
-            device: DeviceNumber::default(),
-        }
+        let mut object = Metadata::new(ObjectType::Regular, FileHandle([byte; FileHandle::LENGTH]));
+        (object.mode, object.file_id) = (0o644, byte.into());
+        object
     }
 
     fn shown(byte: u8) -> Stat {
@@ -152,7 +139,8 @@ mod tests {
         let mut nodes = Nodes::new(FileHandle::NULL);
         let file = nodes.look_up(&object(1), &shown(1));
         assert_eq!(nodes.get(file).unwrap().removed_directory(), None);
-        let directory = Metadata { kind: ObjectType::Directory, link_count: 2, ..object(2) };
+        let mut directory = object(2);
+        (directory.kind, directory.link_count) = (ObjectType::Directory, 2);
         let stat = Stat::of(&directory, &Names::default());
         let directory = nodes.look_up(&directory, &stat);
         let removed = nodes.get(directory).unwrap().removed_directory();

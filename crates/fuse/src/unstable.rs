@@ -527,7 +527,7 @@ impl Engine {
     ) -> Result<(File, bool), Failed> {
         let mut access = ShareAccess::Both;
         loop {
-            let options = OpenOptions { access, ..OpenOptions::read() };
+            let options = OpenOptions::read().access(access);
             match session.open_handle_async(handle, "", &options).await {
                 Ok(file) => return Ok((file, access == ShareAccess::Both)),
                 // Without read permission, the data cannot be compared.

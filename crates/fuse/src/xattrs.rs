@@ -61,12 +61,8 @@ impl Engine {
         length: usize,
         is_new: bool,
     ) -> Answered<()> {
-        let options = OpenOptions {
-            access: ShareAccess::Write,
-            create: is_new,
-            create_new: is_new,
-            ..OpenOptions::read()
-        };
+        let options =
+            OpenOptions::read().access(ShareAccess::Write).create(is_new).create_new(is_new);
         let size = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
         let (session, _) = self.session();
         let mut chain = session.chain().request(&directory_of(object)).open(name, &options);

@@ -14,6 +14,7 @@ use crate::pages::PageNumbers;
 use crate::{WatchError, Watched};
 
 /// The limits of a cache of registrations.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
     /// The greatest number of registrations, including those in use.
@@ -36,6 +37,36 @@ impl Default for CacheLimits {
         let locked = locked.filter(|_| !is_privileged).unwrap_or(u64::MAX);
         let bytes_max = BYTES_MAX.min(usize::try_from(locked / 2).unwrap_or(BYTES_MAX));
         Self { entries_max: ENTRIES_MAX, bytes_max, on_demand: false, checks_pages: false }
+    }
+}
+
+impl CacheLimits {
+    /// Sets the field [`entries_max`](Self#structfield.entries_max).
+    #[must_use]
+    pub fn entries_max(mut self, entries_max: usize) -> Self {
+        self.entries_max = entries_max;
+        self
+    }
+
+    /// Sets the field [`bytes_max`](Self#structfield.bytes_max).
+    #[must_use]
+    pub fn bytes_max(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
+    }
+
+    /// Sets the field [`on_demand`](Self#structfield.on_demand).
+    #[must_use]
+    pub fn on_demand(mut self, on_demand: bool) -> Self {
+        self.on_demand = on_demand;
+        self
+    }
+
+    /// Sets the field [`checks_pages`](Self#structfield.checks_pages).
+    #[must_use]
+    pub fn checks_pages(mut self, checks_pages: bool) -> Self {
+        self.checks_pages = checks_pages;
+        self
     }
 }
 

@@ -25,6 +25,8 @@ pub fn errno(error: &ClientError) -> i32 {
         | ClientError::DataLost { .. }
         | ClientError::OutOfReach { .. } => EIO,
         ClientError::System { source, .. } => of_system(source),
+        // A later version of the client may have more of them.
+        _ => EIO,
     }
 }
 

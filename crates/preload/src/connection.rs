@@ -202,15 +202,13 @@ fn options(location: &Location) -> Result<SessionOptions, String> {
         ServerName::Host { tls: true, .. } => Some(tls()?),
         ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => None,
     };
-    Ok(SessionOptions {
-        transport,
-        login: login(location)?,
-        tls,
-        tls_name: variable("DAFS_TLS_NAME"),
-        fence_id: variable("DAFS_FENCE_ID").unwrap_or_default(),
-        channels: channels()?,
-        ..SessionOptions::default()
-    })
+    Ok(SessionOptions::default()
+        .transport(transport)
+        .login(login(location)?)
+        .tls(tls)
+        .tls_name(variable("DAFS_TLS_NAME"))
+        .fence_id(variable("DAFS_FENCE_ID").unwrap_or_default())
+        .channels(channels()?))
 }
 
 /// Returns the maximum number of connections for transfers.
@@ -253,7 +251,8 @@ fn tls() -> Result<TlsClient, String> {
     let file = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
     let authorities = file("DAFS_TLS_CA").ok_or("TLS needs DAFS_TLS_CA".to_owned())?;
     let identity = file("DAFS_TLS_CERT").zip(file("DAFS_TLS_KEY"));
-    TlsClient::load(&TlsClientFiles { authorities, identity }).map_err(|error| error.to_string())
+    TlsClient::load(&TlsClientFiles::new(authorities).identity(identity))
+        .map_err(|error| error.to_string())
 }
 
 /// Returns the open descriptors of this process.

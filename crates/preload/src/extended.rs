@@ -98,12 +98,8 @@ impl Bearer {
         let client = self.session.client();
         let buffer = client.allocate(value.len().max(1))?;
         buffer.write(0, value);
-        let options = OpenOptions {
-            access: ShareAccess::Write,
-            create: is_new,
-            create_new: is_new,
-            ..OpenOptions::read()
-        };
+        let options =
+            OpenOptions::read().access(ShareAccess::Write).create(is_new).create_new(is_new);
         let size = SetAttributes { size: Some(value.len() as u64), ..SetAttributes::default() };
         let mut chain = self.session.chain().at(directory).open(name, &options);
         if !value.is_empty() {

@@ -269,7 +269,7 @@ impl State {
     /// may be removed.
     fn rescue(&mut self, mount: usize, handle: FileHandle, object: &SharedObject) -> Outcome<bool> {
         let (session, _) = self.connection.mount(mount)?;
-        let options = OpenOptions { access: ShareAccess::Both, ..OpenOptions::read() };
+        let options = OpenOptions::read().access(ShareAccess::Both);
         let opening = session.open_handle_async(handle, object.name(), &options);
         let file = match settle(&session.client(), opening) {
             Ok(file) => file,

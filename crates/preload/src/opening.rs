@@ -225,7 +225,7 @@ impl State {
             Kind::Object => return fail(libc::EBADF),
         }
         let (session, _) = self.connection.mount(of.identity.mount)?;
-        let options = OpenOptions { access, ..OpenOptions::read() };
+        let options = OpenOptions::read().access(access);
         let opening = session.open_handle_async(of.identity.handle, &of.identity.path, &options);
         settle(&session.client(), opening)
     }
@@ -283,12 +283,10 @@ fn options(flags: i32, mode: u32) -> OpenOptions {
     let truncate = flags & libc::O_TRUNC != 0;
     // Truncation requires write access, as in the kernel.
     let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY && truncate;
-    OpenOptions {
-        access: if is_reader { ShareAccess::Both } else { access_of(flags) },
-        create: flags & libc::O_CREAT != 0,
-        create_new: is_exclusive(flags),
-        truncate,
-        mode: new_mode(mode),
-        ..OpenOptions::read()
-    }
+    OpenOptions::read()
+        .access(if is_reader { ShareAccess::Both } else { access_of(flags) })
+        .create(flags & libc::O_CREAT != 0)
+        .create_new(is_exclusive(flags))
+        .truncate(truncate)
+        .mode(new_mode(mode))
 }

@@ -67,32 +67,30 @@ pub fn connect(
         Some(authorities) => {
             let identity = tls_certificate.zip(tls_key);
             let identity = identity.map(|(certificate, key)| (certificate.into(), key.into()));
-            let files = TlsClientFiles { authorities: authorities.into(), identity };
+            let files = TlsClientFiles::new(authorities).identity(identity);
             Some(TlsClient::load(&files).map_err(|error| wrong(error.to_string()))?)
         }
         None => None,
     };
-    let options = SessionOptions {
-        transport,
-        login: chosen_login(login, &location, user, password)?,
-        recovery: match seconds(recovery)? {
+    let options = SessionOptions::default()
+        .transport(transport)
+        .login(chosen_login(login, &location, user, password)?)
+        .recovery(match seconds(recovery)? {
             Some(give_up_after) => {
-                Recovery::On(RecoveryOptions { give_up_after, ..RecoveryOptions::default() })
+                Recovery::On(RecoveryOptions::default().give_up_after(give_up_after))
             }
             None => Recovery::Off,
-        },
-        checksums,
-        tls,
-        tls_name,
-        credits,
-        channels,
-        client_name: client_name.to_owned(),
-        fence_id: fence_id.to_owned(),
-        delegations,
-        answer_timeout: seconds(answer_timeout)?,
-        umask: Umask::OfProcess,
-        ..SessionOptions::default()
-    };
+        })
+        .checksums(checksums)
+        .tls(tls)
+        .tls_name(tls_name)
+        .credits(credits)
+        .channels(channels)
+        .client_name(client_name.to_owned())
+        .fence_id(fence_id.to_owned())
+        .delegations(delegations)
+        .answer_timeout(seconds(answer_timeout)?)
+        .umask(Umask::OfProcess);
     // The user is in the login.
     location.user = None;
     let path = location.path.clone();

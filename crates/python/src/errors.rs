@@ -85,6 +85,8 @@ impl Failure {
                 | ClientError::TooManyLinks(_)
                 | ClientError::Kept { .. }
                 | ClientError::System { .. } => "system",
+                // A later version of the client may have more of them.
+                _ => "system",
             },
             Self::Forked => "forked",
             Self::Closed | Self::NoSession => "closed",

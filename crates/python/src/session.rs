@@ -333,31 +333,29 @@ impl Session {
         key: Option<u64>,
         keep_name: bool,
     ) -> PyResult<Operation> {
-        let options = OpenOptions {
-            access: match access {
+        let options = OpenOptions::read()
+            .access(match access {
                 1 => ShareAccess::Read,
                 2 => ShareAccess::Write,
                 3 => ShareAccess::Both,
                 _ => return Err(PyValueError::new_err("access must be 1, 2 or 3")),
-            },
-            deny: match deny {
+            })
+            .deny(match deny {
                 0 => ShareDeny::None,
                 1 => ShareDeny::Read,
                 2 => ShareDeny::Write,
                 3 => ShareDeny::Both,
                 _ => return Err(PyValueError::new_err("deny must be 0 to 3")),
-            },
-            create,
-            create_new: exclusive,
-            truncate,
-            mode,
-            key: key.map(ShareKey),
-            delete_disposition: match keep_name {
+            })
+            .create(create)
+            .create_new(exclusive)
+            .truncate(truncate)
+            .mode(mode)
+            .key(key.map(ShareKey))
+            .delete_disposition(match keep_name {
                 true => DeleteDisposition::Deny,
                 false => DeleteDisposition::DontCare,
-            },
-            ..OpenOptions::read()
-        };
+            });
         Ok(self.operation_on(&path.clone(), move |state, session| async move {
             let file = names::open(&session, &path, &options, state.keeps.get()).await?;
             Ok(Value::File(state.keep_file(file), path))
@@ -367,7 +365,7 @@ impl Session {
     /// Creates a file without a name.
     fn open_unlinked(&self, directory: OsString, mode: u32) -> Operation {
         self.operation(move |state, session| async move {
-            let options = OpenOptions { mode, ..OpenOptions::write() };
+            let options = OpenOptions::write().mode(mode);
             let file = session.create_unlinked_async(&directory, &options).await?;
             Ok(Value::File(state.keep_file(file), directory))
         })

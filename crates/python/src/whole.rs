@@ -123,13 +123,11 @@ pub async fn write_file(
     is_new: bool,
 ) -> Result<(), Failure> {
     let session = state.session()?;
-    let options = OpenOptions {
-        access: ShareAccess::Write,
-        truncate: !is_new,
-        create_new: is_new,
-        mode,
-        ..OpenOptions::write()
-    };
+    let options = OpenOptions::write()
+        .access(ShareAccess::Write)
+        .truncate(!is_new)
+        .create_new(is_new)
+        .mode(mode);
     let length = range.length();
     let is_small = length <= INLINE_BYTES;
     if is_small {

@@ -118,14 +118,12 @@ impl Actor {
     ) -> Result<(), ClientError> {
         self.sessions_made += 1;
         let generation = if keeps_name { 0 } else { self.sessions_made };
-        let options = SessionOptions {
-            checksums: self.checksums,
+        let options = SessionOptions::default()
+            .checksums(self.checksums)
             // The model decides whether a lost request was executed.
-            recovery: Recovery::Off,
-            credits: 16,
-            client_name: format!("client-{:03}-{generation:05}", self.node),
-            ..SessionOptions::default()
-        };
+            .recovery(Recovery::Off)
+            .credits(16)
+            .client_name(format!("client-{:03}-{generation:05}", self.node));
         let session = self.client.connect_async(address, &options)?;
         self.life = Life::Connecting(Box::pin(async move {
             let session = session.await?;

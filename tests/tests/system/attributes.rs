@@ -114,8 +114,8 @@ fn over_attributes_of_a_file(check: impl Fn(&Fixture, &Client, &Session, FileHan
         std::fs::write(fixture.local("file"), b"").unwrap();
         // What the server puts off is told after a while, which need not be the usual one.
         let give_up_after = Duration::from_millis(200);
-        let recovery = Recovery::On(RecoveryOptions { give_up_after, ..Default::default() });
-        let options = SessionOptions { recovery, ..SessionOptions::default() };
+        let recovery = Recovery::On(RecoveryOptions::default().give_up_after(give_up_after));
+        let options = SessionOptions::default().recovery(recovery);
         let (client, session) = fixture.connect_with(transport, &options);
         let directory = open_attributes(&client, &session, handle(&session, "/file")).unwrap();
         check(fixture, &client, &session, directory);

@@ -23,7 +23,7 @@ use crate::reconnect::scripted::{self, closed, discarded};
 const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
 
 fn with_channels(channels: u16) -> SessionOptions {
-    SessionOptions { channels, ..SessionOptions::default() }
+    SessionOptions::default().channels(channels)
 }
 
 /// A server that has use for four channels of a client.
@@ -146,8 +146,7 @@ fn more_channels_than_the_server_has_use_for_are_not_made() {
     let fixture = wide();
     let (_, two) = fixture.connect_with(any(), &with_channels(2));
     assert_eq!(two.channel_count(), 2);
-    let options =
-        SessionOptions { recovery: Recovery::Off, response_cache: true, ..with_channels(8) };
+    let options = with_channels(8).recovery(Recovery::Off).response_cache(true);
     let (_, without) = fixture.connect_with(any(), &options);
     assert_eq!(without.channel_count(), 1, "it could not come back");
     assert_eq!(fixture.look().sessions.len(), 3);
@@ -229,7 +228,7 @@ fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
         },
     );
     let client = Client::new(ClientConfig::default()).unwrap();
-    let options = SessionOptions { channels: 2, ..scripted::options(Duration::from_secs(60)) };
+    let options = scripted::options(Duration::from_secs(60)).channels(2);
     let session = client.connect_to(&script.address, &options).unwrap();
     let file = session.open("/file", &OpenOptions::read()).unwrap();
     assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 0);
@@ -277,7 +276,7 @@ fn what_a_chain_leaves_open_is_closed_over_the_first_channel() {
     drop(open_files(&session));
     let buffer = client.allocate(FILES).unwrap();
     // Nobody may read what is open for writing.
-    let options = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+    let options = OpenOptions::read().access(ShareAccess::Write);
     let chains: Vec<_> = (0..FILES)
         .map(|number| {
             let chain = session.chain().open(format!("/file-{number}"), &options);
@@ -302,7 +301,7 @@ fn nothing_is_kept_of_a_file_that_another_channel_is_changing() {
     let fixture = wide();
     let proxy = Proxy::before(&fixture.address(Transport::Tcp));
     let client = Client::new(ClientConfig::default()).unwrap();
-    let options = SessionOptions { delegations: true, ..with_channels(2) };
+    let options = with_channels(2).delegations(true);
     let session = client.connect_to(&proxy.address, &options).unwrap();
     let buffer = client.allocate(BLOCK).unwrap();
     let group = client.group();
@@ -310,7 +309,7 @@ fn nothing_is_kept_of_a_file_that_another_channel_is_changing() {
         .map(|number| {
             let name = format!("file-{number}");
             std::fs::write(fixture.local(&name), b"old").unwrap();
-            let options = OpenOptions { create: false, ..OpenOptions::write() };
+            let options = OpenOptions::write().create(false);
             let file = session.open(&name, &options).unwrap();
             // Proves that nobody else changes it.
             assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 3);
@@ -367,13 +366,13 @@ fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
     let fixture = wide();
     let proxy = Proxy::before(&fixture.address(Transport::Tcp));
     let client = Client::new(ClientConfig::default()).unwrap();
-    let recovery = Recovery::On(RecoveryOptions {
-        give_up_after: Duration::from_millis(300),
-        pause_min: Duration::from_millis(1),
-        pause_max: Duration::from_millis(20),
-        ..RecoveryOptions::default()
-    });
-    let options = SessionOptions { recovery, ..with_channels(2) };
+    let recovery = Recovery::On(
+        RecoveryOptions::default()
+            .give_up_after(Duration::from_millis(300))
+            .pause_min(Duration::from_millis(1))
+            .pause_max(Duration::from_millis(20)),
+    );
+    let options = with_channels(2).recovery(recovery);
     let session = client.connect_to(&proxy.address, &options).unwrap();
     let files = open_files(&session);
     let group = client.group();
@@ -451,7 +450,7 @@ fn locks_are_held_through_a_kill_and_all_channels_write_under_them() {
 fn a_fence_keeps_every_channel_out() {
     let fixture = wide();
     let (_, owner) = fixture.connect(any());
-    let fenced = SessionOptions { fence_id: "a".into(), ..with_channels(4) };
+    let fenced = with_channels(4).fence_id("a".into());
     let (client, session) = fixture.connect_with(any(), &fenced);
     let files = open_files(&session);
     let group = client.group();

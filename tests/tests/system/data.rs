@@ -157,7 +157,7 @@ fn any_memory_will_do_and_the_library_says_how_it_is_reached() {
 #[test]
 fn checksums_change_nothing_but_the_trust() {
     over_each(|fixture, transport| {
-        let options = SessionOptions { checksums: true, ..SessionOptions::default() };
+        let options = SessionOptions::default().checksums(true);
         let (_, session) = fixture.connect_with(transport, &options);
         let data = pattern(700_003, 6);
         let file = session.open("/sums", &OpenOptions::write()).unwrap();
@@ -172,7 +172,7 @@ fn checksums_change_nothing_but_the_trust() {
 #[test]
 fn writes_with_checksums_over_each_other_wait_for_room_and_all_succeed() {
     over_each(|fixture, transport| {
-        let options = SessionOptions { checksums: true, ..SessionOptions::default() };
+        let options = SessionOptions::default().checksums(true);
         let (client, session) = fixture.connect_with(transport, &options);
         let file = session.open("/sums", &OpenOptions::write()).unwrap();
         // More together than a server holds before it looks at them.
@@ -331,7 +331,7 @@ fn a_file_larger_than_the_cache_goes_through_it() {
 fn an_orderly_stop_loses_nothing_that_was_acknowledged() {
     for transport in transports() {
         let fixture = Fixture::new();
-        let options = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
+        let options = SessionOptions::default().recovery(Recovery::Off);
         let (client, session) = fixture.connect_with(transport, &options);
         let file = session.open("/kept", &OpenOptions::write()).unwrap();
         file.write_at(&pattern(500_000, 1), 0).unwrap();

@@ -163,13 +163,11 @@ impl Bytes {
 }
 
 fn options() -> SessionOptions {
-    let recovery = RecoveryOptions {
-        pause_min: Duration::ZERO,
-        pause_max: Duration::from_millis(1),
-        give_up_after: Duration::from_secs(30),
-        ..RecoveryOptions::default()
-    };
-    SessionOptions { recovery: Recovery::On(recovery), ..SessionOptions::default() }
+    let recovery = RecoveryOptions::default()
+        .pause_min(Duration::ZERO)
+        .pause_max(Duration::from_millis(1))
+        .give_up_after(Duration::from_secs(30));
+    SessionOptions::default().recovery(Recovery::On(recovery))
 }
 
 /// The server's thread may not listen yet.
@@ -503,7 +501,7 @@ fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
 fn a_request_that_meets_the_end_of_its_connection_is_told_why_that_ended() {
     for seed in 0..6 {
         over_a_device(seed, |world| {
-            let options = SessionOptions { credits: 1, ..options() };
+            let options = options().credits(1);
             let (client, session) = world.connect(&options);
             session.ping().unwrap();
             let losses = Rc::new(RefCell::new(Vec::new()));
@@ -549,7 +547,7 @@ fn device_memory_goes_with_its_descriptor_and_its_slices() {
 fn a_session_with_checksums_refuses_device_memory() {
     over_a_device(6, |world| {
         let Setup { bytes, memory, client, .. } = world.setup(&pattern(9000, 1));
-        let options = SessionOptions { checksums: true, ..options() };
+        let options = options().checksums(true);
         let session = client.connect_to(&Address::sim(SERVER), &options).unwrap();
         let file = session.open("/file", &OpenOptions::write()).unwrap();
         let slice = || memory.slice(0, 8).unwrap();

@@ -61,7 +61,7 @@ fn attributes_are_told_and_set() {
 fn times_that_are_set_are_those_of_the_file_though_data_is_on_its_way() {
     over_each(|fixture, transport| {
         let (_, session) = fixture.connect(transport);
-        let options = OpenOptions { create: true, ..OpenOptions::write() };
+        let options = OpenOptions::write().create(true);
         let file = session.open("/file", &options).unwrap();
         file.write_at(&[7; 10_000], 0).unwrap();
         let time = |seconds| Timestamp { seconds, nanoseconds: 5_000 };
@@ -180,7 +180,7 @@ fn bad_names_get_the_right_answer() {
             assert_eq!(status(path), Some(Status::IsDir), "{path}");
         }
         assert_eq!(status("/none/.."), Some(Status::NoEnt));
-        let new = OpenOptions { create_new: true, ..OpenOptions::write() };
+        let new = OpenOptions::write().create_new(true);
         assert_eq!(session.open("/", &new).err().unwrap().status(), Some(Status::Exist));
         std::fs::write(fixture.local("plain"), b"").unwrap();
         assert_eq!(status("/plain/below"), Some(Status::NotDir));
@@ -227,7 +227,7 @@ fn objects_are_made_for_whom_they_are_to_belong_to() {
         let is_root = rustix::process::getuid().is_root();
         let (_, session) = fixture.connect(transport);
         let other = (rustix::process::getuid().as_raw() + 1, 4321);
-        let options = OpenOptions { create_new: true, owner: Some(other), ..OpenOptions::write() };
+        let options = OpenOptions::write().create_new(true).owner(Some(other));
         let opened = session.open("/theirs", &options);
         let wanted = SetAttributes {
             mode: Some(0o640),

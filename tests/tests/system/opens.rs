@@ -19,7 +19,7 @@ fn share_reservations_hold_between_sessions() {
         std::fs::write(fixture.local("file"), b"x").unwrap();
         let (_, first) = fixture.connect(transport);
         let (_, second) = fixture.connect(transport);
-        let deny = OpenOptions { deny: ShareDeny::Write, ..OpenOptions::read() };
+        let deny = OpenOptions::read().deny(ShareDeny::Write);
         let held = first.open("/file", &deny).unwrap();
         assert_eq!(status(second.open("/file", &OpenOptions::write())), Some(Status::ShareDenied));
         let reader = second.open("/file", &OpenOptions::read()).unwrap();
@@ -35,7 +35,7 @@ fn all_opens_show_the_same_key() {
         std::fs::write(fixture.local("file"), b"x").unwrap();
         let (_, first) = fixture.connect(transport);
         let (_, second) = fixture.connect(transport);
-        let with = |key| OpenOptions { key: Some(ShareKey(key)), ..OpenOptions::read() };
+        let with = |key| OpenOptions::read().key(Some(ShareKey(key)));
         let held = first.open("/file", &with(1)).unwrap();
         second.open("/file", &with(1)).unwrap().close().unwrap();
         assert_eq!(status(second.open("/file", &with(2))), Some(Status::KeyMismatch));
@@ -81,7 +81,7 @@ fn a_file_is_opened_by_its_handle_whatever_its_name_is() {
         read();
         session.remove("/other").unwrap();
         read();
-        let truncating = OpenOptions { create: false, truncate: true, ..OpenOptions::write() };
+        let truncating = OpenOptions::write().create(false).truncate(true);
         let cut = session.open_handle(handle, "the file", &truncating).unwrap();
         assert_eq!(cut.metadata().unwrap().size, 0);
         cut.close().unwrap();
@@ -102,9 +102,9 @@ fn an_open_by_handle_meets_what_others_deny() {
         std::fs::write(fixture.local("file"), b"x").unwrap();
         let (_, first) = fixture.connect(transport);
         let (_, second) = fixture.connect(transport);
-        let deny = OpenOptions { deny: ShareDeny::Write, ..OpenOptions::read() };
+        let deny = OpenOptions::read().deny(ShareDeny::Write);
         let held = first.open("/file", &deny).unwrap();
-        let writing = OpenOptions { create: false, ..OpenOptions::write() };
+        let writing = OpenOptions::write().create(false);
         let denied = second.open_handle(held.handle(), "the file", &writing);
         assert_eq!(status(denied), Some(Status::ShareDenied));
         held.close().unwrap();
@@ -117,7 +117,7 @@ fn an_open_can_keep_the_name() {
         std::fs::write(fixture.local("file"), b"x").unwrap();
         let (_, session) = fixture.connect(transport);
         let delete_disposition = DeleteDisposition::Deny;
-        let options = OpenOptions { delete_disposition, ..OpenOptions::read() };
+        let options = OpenOptions::read().delete_disposition(delete_disposition);
         let file = session.open("/file", &options).unwrap();
         assert_eq!(status(session.remove("/file")), Some(Status::DenyDispConflict));
         file.close().unwrap();
@@ -129,9 +129,9 @@ fn an_open_can_keep_the_name() {
 fn every_mode_of_creation() {
     over_each(|fixture, transport| {
         let (_, session) = fixture.connect(transport);
-        let missing = OpenOptions { create: false, ..OpenOptions::write() };
+        let missing = OpenOptions::write().create(false);
         assert_eq!(status(session.open("/file", &missing)), Some(Status::NoEnt));
-        let new = OpenOptions { create_new: true, mode: 0o600, ..OpenOptions::write() };
+        let new = OpenOptions::write().create_new(true).mode(0o600);
         let file = session.open("/file", &new).unwrap();
         file.write_at(b"content", 0).unwrap();
         file.close().unwrap();
@@ -139,7 +139,7 @@ fn every_mode_of_creation() {
         assert_eq!(status(session.open("/file", &new)), Some(Status::Exist));
         session.open("/file", &OpenOptions::write()).unwrap().close().unwrap();
         assert_eq!(session.metadata("/file").unwrap().size, 7);
-        let cut = OpenOptions { truncate: true, ..OpenOptions::write() };
+        let cut = OpenOptions::write().truncate(true);
         session.open("/file", &cut).unwrap().close().unwrap();
         assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"");
     });
@@ -166,7 +166,7 @@ fn a_read_only_open_does_not_write() {
         let (_, session) = fixture.connect(transport);
         let file = session.open("/file", &OpenOptions::read()).unwrap();
         assert_eq!(status(file.write_at(b"y", 0)), Some(Status::Access));
-        let options = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+        let options = OpenOptions::read().access(ShareAccess::Write);
         let file = session.open("/file", &options).unwrap();
         assert_eq!(status(file.read_at(&mut [0; 1], 0)), Some(Status::Access));
     });
@@ -180,7 +180,7 @@ fn what_is_asked_right_behind_a_close_finds_the_file_closed() {
         let (client, session) = fixture.connect(transport);
         let content = pattern(100, 8);
         std::fs::write(fixture.local("file"), &content).unwrap();
-        let mine = OpenOptions { deny: ShareDeny::Both, ..OpenOptions::read() };
+        let mine = OpenOptions::read().deny(ShareDeny::Both);
         for _ in 0..50 {
             let file = session.open("/file", &mine).unwrap();
             let (handle, state) = (file.handle(), file.state());

@@ -327,10 +327,7 @@ fn a_change_of_times_is_asked_anew_and_one_of_the_mode_is_found() {
 fn everything_that_goes_through_the_journal_is_answered() {
     for transport in crate::fixture::transports() {
         let fixture = Fixture::with_journal();
-        let options = dafs_client::SessionOptions {
-            response_cache: true,
-            ..dafs_client::SessionOptions::default()
-        };
+        let options = dafs_client::SessionOptions::default().response_cache(true);
         let (_, session) = fixture.connect_with(transport, &options);
         session.create_dir("/d", 0o755).unwrap();
         let file = session.open("/d/f", &dafs_client::OpenOptions::write()).unwrap();
@@ -343,8 +340,7 @@ fn everything_that_goes_through_the_journal_is_answered() {
         session.remove("/d/f").unwrap();
         let mode = dafs_types::SetAttributes { mode: Some(0o600), ..Default::default() };
         session.set_attributes("/h", &mode).unwrap();
-        let truncating =
-            dafs_client::OpenOptions { truncate: true, ..dafs_client::OpenOptions::write() };
+        let truncating = dafs_client::OpenOptions::write().truncate(true);
         assert_eq!(std::fs::read(fixture.local("h")).unwrap(), b"onetwo");
         session.open("/h", &truncating).unwrap();
         assert_eq!(std::fs::metadata(fixture.local("h")).unwrap().len(), 0);

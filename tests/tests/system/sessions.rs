@@ -24,9 +24,9 @@ fn passwords_are_checked_and_give_their_identity() {
             config.password_file = Some(file.clone());
             config.sessions.authentication.anonymous = None;
         });
-        let login = |password: &str| SessionOptions {
-            login: Login::Password { user: "ann".into(), password: password.into() },
-            ..SessionOptions::default()
+        let login = |password: &str| {
+            SessionOptions::default()
+                .login(Login::Password { user: "ann".into(), password: password.into() })
         };
         let (_, session) = fixture.connect_with(transport, &login("right"));
         session.ping().unwrap();
@@ -48,7 +48,7 @@ fn a_hundred_sessions_share_one_client() {
     over_each(|fixture, transport| {
         std::fs::write(fixture.local("file"), b"shared").unwrap();
         let client = Client::new(ClientConfig::default()).unwrap();
-        let options = SessionOptions { credits: 4, ..SessionOptions::default() };
+        let options = SessionOptions::default().credits(4);
         let sessions: Vec<_> = (0..100)
             .map(|_| client.connect_to(&fixture.address(transport), &options).unwrap())
             .collect();
@@ -70,7 +70,7 @@ fn the_end_of_a_session_releases_its_opens() {
         std::fs::write(fixture.local("file"), b"x").unwrap();
         let (_, watcher) = fixture.connect(transport);
         let (client, session) = fixture.connect(transport);
-        let deny = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::read() };
+        let deny = OpenOptions::read().deny(dafs_client::ShareDeny::Both);
         let file = session.open("/file", &deny).unwrap();
         assert!(watcher.open("/file", &OpenOptions::read()).is_err());
         session.disconnect().unwrap();
@@ -124,7 +124,7 @@ fn a_thousand_tcp_sessions_stand_at_once() {
     let fixture = Fixture::new();
     std::fs::write(fixture.local("file"), b"shared").unwrap();
     let client = Client::new(ClientConfig::default()).unwrap();
-    let options = SessionOptions { credits: 2, ..SessionOptions::default() };
+    let options = SessionOptions::default().credits(2);
     let address = fixture.address(Transport::Tcp);
     let sessions: Vec<_> =
         (0..1000).map(|_| client.connect_to(&address, &options).unwrap()).collect();
@@ -190,7 +190,7 @@ fn a_server_that_says_nothing_is_given_up() {
         let server = std::thread::spawn(move || serve_in_silence(interface, 2));
         let client = Client::new(ClientConfig::default()).unwrap();
         let answer_timeout = Some(Duration::from_millis(20));
-        let options = SessionOptions { answer_timeout, ..SessionOptions::default() };
+        let options = SessionOptions::default().answer_timeout(answer_timeout);
         let waited = client.connect_to(&address, &options).err().unwrap();
         let connecting = client.connect_async(&address, &options).unwrap();
         let awaited = block_on(&client, connecting).err().unwrap();

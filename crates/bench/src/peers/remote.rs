@@ -29,7 +29,7 @@ impl Link {
     pub fn new(address: &Address, options: &Options, path: &str, sleeps: bool) -> Result<Rc<Self>> {
         let open = || -> Result<Self> {
             let wait = if sleeps { WaitPolicy { spin_max: Duration::ZERO } } else { options.wait };
-            let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
+            let client = Client::new(ClientConfig::default().wait(wait))?;
             let session = client.connect_to(address, &options.session)?;
             let file = session.open(path, &OpenOptions::write())?;
             let buffer = client.allocate(BLOCK_BYTES_MAX * DEPTH_MAX)?;

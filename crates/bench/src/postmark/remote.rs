@@ -70,8 +70,7 @@ impl Served {
 
     /// Opens, writes and closes.
     async fn create(&self, target: Target, bytes: &[u8], buffer: &Buffer) -> Result<()> {
-        let options =
-            OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
+        let options = OpenOptions::write().access(ShareAccess::Write).create_new(true);
         let chain = self.session.chain().at(self.directories[target.directory]);
         let chain = chain.open(target.name(), &options);
         let chain = if bytes.len() <= chain.inline_bytes_max() {

@@ -95,7 +95,7 @@ impl Link {
     fn new(plan: &ClientPlan, address: &Address) -> Result<Self> {
         let open = || -> Result<Self> {
             let wait = WaitPolicy { spin_max: Duration::ZERO };
-            let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
+            let client = Client::new(ClientConfig::default().wait(wait))?;
             let session = client.connect_to(address, &plan.session)?;
             let open = |path: String| session.open(path, &OpenOptions::read());
             let handle = |path: String| Ok::<_, anyhow::Error>(session.metadata(path)?.handle);
@@ -192,8 +192,7 @@ impl Link {
     }
 
     async fn make(&self, directory: FileHandle, name: &str) -> Result<()> {
-        let options =
-            OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
+        let options = OpenOptions::write().access(ShareAccess::Write).create_new(true);
         let chain = self.session.chain().at(directory).open(name, &options).close();
         chain.run_async().await.with_context(|| format!("creating file {name}"))?;
         Ok(())

@@ -148,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
 }
 
 fn session(host: &Host, transport: &str, wait: WaitPolicy) -> Result<Session> {
-    let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
+    let client = Client::new(ClientConfig::default().wait(wait))?;
     Ok(client.connect_to(host.address(transport)?, &host.options())?)
 }
 

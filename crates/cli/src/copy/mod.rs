@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, bail};
 use clap::Args;
-use dafs_client::{Client, ClientError, SessionOptions, process_umask, shown_path};
+use dafs_client::{Client, ClientError, process_umask, shown_path};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::place::{Access, Place, client, options};
@@ -170,7 +170,7 @@ fn side(client: &Client, text: &OsStr, arguments: &Arguments) -> Result<Side> {
         Place::Remote(location) => {
             // Each file in flight has several requests outstanding.
             let credits = dafs_types::limits::CREDITS_MAX;
-            let wanted = SessionOptions { credits, ..options(&location, &arguments.access)? };
+            let wanted = options(&location, &arguments.access)?.credits(credits);
             let session = client.connect(&arguments.access.tls.applied(&location), &wanted)?;
             Side::Remote(session, location.path)
         }

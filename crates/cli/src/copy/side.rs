@@ -356,7 +356,7 @@ impl Side {
             }
             Side::Remote(session, top) => {
                 let path = join(top, &item.path);
-                let options = OpenOptions { create_new: true, mode, ..writing() };
+                let options = writing().create_new(true).mode(mode);
                 let made = match parent.handle() {
                     Some(directory) => {
                         session.open_in_async(directory, item.name(), &path, &options).await
@@ -419,7 +419,7 @@ impl Side {
                     Err(error) if error.status() == Some(Status::Symlink) => {
                         session.remove_in_async(directory, name, &path).await?;
                         let mode = early_mode(item);
-                        let options = OpenOptions { create_new: true, mode, ..options };
+                        let options = options.create_new(true).mode(mode);
                         session.open_in_async(directory, name, &path, &options).await?
                     }
                     other => other?,
@@ -556,7 +556,7 @@ fn in_two(wanted: SetAttributes) -> (SetAttributes, Option<SetAttributes>) {
 
 /// Options to open an existing file for writing, without truncation.
 fn writing() -> OpenOptions {
-    OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() }
+    OpenOptions::read().access(ShareAccess::Write)
 }
 
 /// Opens a local source. Below the top it must still be the regular file that was listed: not a

@@ -60,11 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         };
         if !is_directory {
             let name = split_last(&path).1.to_owned();
-            listing.entry(
-                &DirectoryEntry { name, metadata: Some(named) },
-                OsStr::new(""),
-                &path,
-            )?;
+            listing.entry(&DirectoryEntry::new(name, Some(named)), OsStr::new(""), &path)?;
             return Ok(listing.out.flush()?);
         }
         if arguments.urls.len() > 1 && !arguments.json {

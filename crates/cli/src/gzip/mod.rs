@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use dafs_bench::own_cpu;
-use dafs_client::{ClientError, Location, Status, shown_path};
+use dafs_client::{ClientError, Status, shown_path};
 use dafs_types::Timestamp;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -375,7 +375,11 @@ impl<'a> Run<'a> {
         };
         Ok(Some(match place {
             Place::Local(_) => Place::Local(PathBuf::from(named)),
-            Place::Remote(location) => Place::Remote(Location { path: named, ..location.clone() }),
+            Place::Remote(location) => {
+                let mut location = location.clone();
+                location.path = named;
+                Place::Remote(location)
+            }
         }))
     }
 

@@ -69,7 +69,7 @@ impl Output {
         }
         let (directory, _) = split_last(path);
         let mode = if attributes.mode.is_some() { 0o600 } else { 0o666 };
-        let options = OpenOptions { create_new: true, mode, ..OpenOptions::write() };
+        let options = OpenOptions::write().create_new(true).mode(mode);
         let (temporary, file) = loop {
             let mut temporary = directory.to_owned();
             temporary.push(format!("/{PREFIX}{:016x}", random()));

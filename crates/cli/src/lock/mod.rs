@@ -78,8 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let signals = Signals::catch()?;
     let (session, path) = open(&arguments.url, &arguments.access)?;
     let access = if arguments.shared { ShareAccess::Read } else { ShareAccess::Both };
-    let options =
-        OpenOptions { access, create: !arguments.shared, mode: 0o666, ..OpenOptions::write() };
+    let options = OpenOptions::write().access(access).create(!arguments.shared).mode(0o666);
     let file = session.open(&path, &options)?;
     let is_lost = watch_over(&session);
     if let Some(signal) = take(arguments, &file, &signals)? {

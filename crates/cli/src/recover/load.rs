@@ -93,11 +93,11 @@ impl Load {
         let client = Client::new(ClientConfig::default())?;
         // A server that lives for a fraction of a second must be reached during that time, so retry
         // often.
-        let recovery = RecoveryOptions { pause_max: PAUSE_MAX, ..RecoveryOptions::default() };
+        let recovery = RecoveryOptions::default().pause_max(PAUSE_MAX);
         // Two of every four clients use as many connections as the server has reactors.
         let channels = if self.number % 4 < 2 { 1 } else { SessionOptions::CHANNELS_MAX };
         let recovery = Recovery::On(recovery);
-        let options = SessionOptions { recovery, channels, ..self.options };
+        let options = self.options.recovery(recovery).channels(channels);
         let session = client.connect_to(&self.address, &options)?;
         // There is no receiver any more if everything has been stopped.
         let _ = connected.send(());
@@ -174,7 +174,7 @@ impl Worker<'_> {
 
     fn create(&mut self) -> Result<()> {
         let name = self.outcome.model.new_name();
-        let options = OpenOptions { create_new: true, ..OpenOptions::write() };
+        let options = OpenOptions::write().create_new(true);
         self.session.open(self.path(&name), &options)?.close()?;
         self.outcome.model.files.insert(name, Vec::new());
         Ok(())

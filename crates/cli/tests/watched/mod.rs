@@ -63,7 +63,7 @@ impl Server {
         let client = Client::new(ClientConfig::default()).unwrap();
         let location = Location::parse(format!("dafs+shm://{}!/", self.socket)).unwrap();
         let label = Label::new(label).unwrap();
-        let options = SessionOptions { label, ..SessionOptions::default() };
+        let options = SessionOptions::default().label(label);
         let session = client.connect(&location, &options).unwrap();
         (client, session)
     }

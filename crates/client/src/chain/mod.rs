@@ -429,6 +429,7 @@ impl<'s> Chain<'s> {
 
     // ---- other -------------------------------------------------------------------------
 
+    #[doc(hidden)]
     /// Adds a request that the caller has built, with the object and the open that it names. Its
     /// results are not decoded.
     pub fn request(self, request: &Request<'_>) -> Self {

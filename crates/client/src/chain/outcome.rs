@@ -87,6 +87,7 @@ impl Outcome {
 }
 
 /// Reports the member that stopped a chain, and the outcomes before it.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("member {} of the chain, {name}: {}", member + 1, error.in_full())]
 pub struct ChainFailure {

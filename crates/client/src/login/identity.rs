@@ -9,6 +9,7 @@ use dafs_gss::{Context, CredentialSource, ServiceName};
 use dafs_types::{AuthType, limits};
 use dafs_wire::messages::AuthRequest;
 
+use crate::setters::setters;
 use crate::sizes::SLOT_BYTES;
 
 /// The way in which a client proves its identity.
@@ -18,6 +19,7 @@ use crate::sizes::SLOT_BYTES;
 /// distribution centre, which takes many seconds if that is silent. If this matters, get the ticket
 /// in advance (`kvno dafs/HOST`) or connect on another thread. Reconnecting reads the tickets again
 /// and can block too.
+#[non_exhaustive]
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Login {
     /// No proof. Over shared memory the kernel vouches for the user.
@@ -65,6 +67,7 @@ impl Login {
 }
 
 /// The source of Kerberos tickets, and the service they are for.
+#[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tickets {
     /// The service to authenticate to; `None` means `dafs@` and the server's host.
@@ -73,7 +76,13 @@ pub struct Tickets {
     pub source: CredentialSource,
 }
 
+setters! { Tickets:
+    service: Option<ServiceName>,
+    source: CredentialSource,
+}
+
 /// The identity under which a session was established.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The method by which the client authenticated.

@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::setters::setters;
+
 /// Controls what a session does when its connection is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
@@ -25,6 +27,7 @@ impl Default for Recovery {
 }
 
 /// The limits for reconnecting a session.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryOptions {
     /// How long a session tries to recover, counted from the loss or from the last reply before it.
@@ -37,6 +40,13 @@ pub struct RecoveryOptions {
     pub pause_min: Duration,
     /// The limit for the pause between attempts.
     pub pause_max: Duration,
+}
+
+setters! { RecoveryOptions:
+    give_up_after: Duration,
+    attempt_timeout: Duration,
+    pause_min: Duration,
+    pause_max: Duration,
 }
 
 impl Default for RecoveryOptions {

@@ -52,12 +52,28 @@ pub enum ClientCertificates {
 }
 
 /// The files of the side that connects, all in PEM format.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct TlsClientFiles {
     /// The authorities that sign server certificates.
     pub authorities: PathBuf,
     /// The certificate chain and the key of this side, for servers that ask for them.
     pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl TlsClientFiles {
+    /// Names the file of the authorities, and no certificate of this side.
+    #[must_use]
+    pub fn new(authorities: impl Into<PathBuf>) -> Self {
+        Self { authorities: authorities.into(), identity: None }
+    }
+
+    /// Sets the field [`identity`](Self#structfield.identity).
+    #[must_use]
+    pub fn identity(mut self, identity: Option<(PathBuf, PathBuf)>) -> Self {
+        self.identity = identity;
+        self
+    }
 }
 
 /// The reason why a TLS configuration cannot be used.

@@ -96,6 +96,6 @@ pub fn target_of(
     identity: Option<(PathBuf, PathBuf)>,
     name: &str,
 ) -> TlsTarget {
-    let files = TlsClientFiles { authorities: authorities.into(), identity };
+    let files = TlsClientFiles::new(authorities).identity(identity);
     TlsClient::load(&files).unwrap().target(name).unwrap()
 }

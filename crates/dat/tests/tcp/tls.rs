@@ -900,7 +900,7 @@ fn a_key_that_is_not_the_certificates_is_refused() {
 #[test]
 fn a_name_that_no_certificate_can_bear_is_refused() {
     let authority = Authority::new();
-    let files = dafs_dat::TlsClientFiles { authorities: authority.file(), identity: None };
+    let files = dafs_dat::TlsClientFiles::new(authority.file());
     let client = dafs_dat::TlsClient::load(&files).unwrap();
     assert!(matches!(client.target("not a name"), Err(TlsConfigError::Name(_))));
 }

@@ -123,7 +123,7 @@ impl Engine for DafsEngine {
 
     fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>> {
         let name = format!("a temporary file in {}", shown_path(directory));
-        let options = OpenOptions { mode: 0o600, ..OpenOptions::write() };
+        let options = OpenOptions::write().mode(0o600);
         match self.session.create_unlinked(directory, &options) {
             Ok(file) => Ok(self.file(&name, file)),
             Err(error) => Err(Error::engine(format!("making {name}"), error)),
@@ -138,7 +138,7 @@ impl Engine for DafsEngine {
         let part = beside(&target, format!(".dafs-part-{number:016x}").as_bytes());
         // The new file gets the mode of the file that it replaces; until then it is private.
         let made = mode.map_or(0o666, |_| 0o600);
-        let options = OpenOptions { create_new: true, mode: made, ..OpenOptions::write() };
+        let options = OpenOptions::write().create_new(true).mode(made);
         let file = self.session.open(&part, &options).map_err(failed)?;
         if mode.is_some() {
             let wanted = SetAttributes { mode, ..SetAttributes::default() };

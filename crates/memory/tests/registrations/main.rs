@@ -260,12 +260,7 @@ fn memory_file() -> File {
 
 #[test]
 fn nobody_sees_the_bytes_of_another_mapping() {
-    let limits = CacheLimits {
-        entries_max: 40,
-        bytes_max: 4 << 20,
-        checks_pages: true,
-        ..CacheLimits::default()
-    };
+    let limits = CacheLimits::default().entries_max(40).bytes_max(4 << 20).checks_pages(true);
     let Some(setting) = setting(limits) else { return };
     let seconds = std::env::var("DAFS_STRESS_SECONDS").map_or(3, |text| text.parse().unwrap());
     let until = Instant::now() + Duration::from_secs(seconds);

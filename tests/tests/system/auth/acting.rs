@@ -128,7 +128,7 @@ fn trusted_clients_fence_file_systems_for_themselves_alone() {
         config.access.trusted =
             vec![Peers { principals: vec!["anonymous".parse().unwrap()], ..Peers::default() }];
     });
-    let options = SessionOptions { fence_id: "node1".to_owned(), ..SessionOptions::default() };
+    let options = SessionOptions::default().fence_id("node1".to_owned());
     let session = try_connect(&fixture, far(), &options).unwrap();
     let fence = |session: &Session| {
         let (whole, allow) = (FenceObject::FileSystem, FenceAccess::Allow);
@@ -206,7 +206,7 @@ fn who_is_not_trusted_acts_for_nobody_else() {
 fn what_was_registered_goes_with_the_client() {
     let fixture = trusting(Squash::Nobody);
     let client_name = "gateway".to_owned();
-    let options = SessionOptions { client_name, ..SessionOptions::default() };
+    let options = SessionOptions::default().client_name(client_name);
     let first = try_connect(&fixture, Transport::Shm, &options).unwrap();
     let uid = rustix::process::getuid().as_raw();
     let registered = first.register_credentials(id(uid)).unwrap();

@@ -46,7 +46,7 @@ fn fixture_with(change: impl FnOnce(&mut ServerConfig)) -> Fixture {
 
 fn as_user(user: &str, password: &str) -> SessionOptions {
     let login = Login::Password { user: user.into(), password: password.into() };
-    SessionOptions { login, ..SessionOptions::default() }
+    SessionOptions::default().login(login)
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn passwords_are_not_asked_for_where_nobody_has_one() {
             let refused = try_connect(&fixture, transport, &as_user("ann", "ann")).err().unwrap();
             assert_eq!(refused.status(), Some(Status::NotSupp), "{refused}");
             let client = Client::new(ClientConfig::default()).unwrap();
-            let options = SessionOptions { login: Login::Automatic, ..SessionOptions::default() };
+            let options = SessionOptions::default().login(Login::Automatic);
             let session = client.connect_to(&fixture.address(transport), &options).unwrap();
             let offered = session.identity().unwrap().offered;
             assert!(!offered.contains(&AuthType::Text), "{offered:?}");

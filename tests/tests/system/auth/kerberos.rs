@@ -55,8 +55,8 @@ pub fn kerberos_config(keytab: PathBuf) -> KerberosConfig {
 }
 
 pub fn by_kerberos(source: CredentialSource) -> SessionOptions {
-    let tickets = Tickets { service: Some(SERVICE.parse().unwrap()), source };
-    SessionOptions { login: Login::Kerberos(tickets), ..SessionOptions::default() }
+    let tickets = Tickets::default().service(Some(SERVICE.parse().unwrap())).source(source);
+    SessionOptions::default().login(Login::Kerberos(tickets))
 }
 
 /// With a ticket of somebody's, got with a password.
@@ -68,7 +68,7 @@ fn with_ticket(realm: &Realm, who: &str, password: &str) -> SessionOptions {
 
 fn automatic() -> SessionOptions {
     let host = "server.dafs.test".to_owned();
-    SessionOptions { login: Login::Automatic, host, ..SessionOptions::default() }
+    SessionOptions::default().login(Login::Automatic).host(host)
 }
 
 /// What somebody is told who is not let in by Kerberos.
@@ -120,8 +120,7 @@ fn checksums_hold_from_the_first_token_on() {
         let fixture = serve(realm, populate(realm), |_| {});
         open_to_all(&fixture, "");
         for transport in transports() {
-            let options =
-                SessionOptions { checksums: true, ..by_kerberos(CredentialSource::Default) };
+            let options = by_kerberos(CredentialSource::Default).checksums(true);
             try_connect(&fixture, transport, &options).unwrap().ping().unwrap();
         }
     });
@@ -296,7 +295,7 @@ fn a_session_outlives_its_ticket_if_it_is_renewed() {
                 realm.ticket("alice", "wonderland", &cache, &["-l", "3s"]);
                 let options = by_kerberos(CredentialSource::Default);
                 // It would come back by itself, with whatever ticket there is.
-                let options = SessionOptions { recovery: Recovery::Off, ..options };
+                let options = options.recovery(Recovery::Off);
                 try_connect(&fixture, Transport::Tcp, &options).ok()
             })
             .unwrap();

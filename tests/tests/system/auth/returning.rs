@@ -109,8 +109,8 @@ fn a_session_waits_for_a_ticket_that_is_missing() {
         assert!(recovered(&events).is_some());
 
         // Another's ticket does not do, and in the end it is said why.
-        let brief = RecoveryOptions { give_up_after: Duration::ZERO, ..RecoveryOptions::default() };
-        let options = SessionOptions { recovery: Recovery::On(brief), ..options };
+        let brief = RecoveryOptions::default().give_up_after(Duration::ZERO);
+        let options = options.recovery(Recovery::On(brief));
         let session = client.connect_to(&proxy.address, &options).unwrap();
         realm.ticket("bob", "builder", &cache, &[]);
         proxy.cut();
@@ -242,7 +242,7 @@ fn who_acts_for_others_does_so_after_a_restart() {
         session.release_credentials(gone).unwrap();
         let acting = session.acting_for(second);
         // Only its owner may open it.
-        let private = OpenOptions { mode: 0o600, ..OpenOptions::write() };
+        let private = OpenOptions::write().mode(0o600);
         let file = acting.open("/private", &private).unwrap();
         file.write_at(b"mine", 0).unwrap();
         file.commit().unwrap();

@@ -31,7 +31,7 @@ fn with_rules(connect: Vec<ConnectRule>) -> Fixture {
 
 fn password(user: &str, password: &str) -> SessionOptions {
     let (user, password) = (user.to_owned(), password.to_owned());
-    SessionOptions { login: Login::Password { user, password }, ..SessionOptions::default() }
+    SessionOptions::default().login(Login::Password { user, password })
 }
 
 #[test]

@@ -12,14 +12,14 @@ use crate::fixture::{Fixture, Transport};
 /// A connecting side, with a certificate for a name or without one.
 fn by_tls(authority: &Authority, owner: Option<&str>) -> SessionOptions {
     let identity = owner.map(|owner| authority.issue(owner, &[], |_| {}));
-    let files = TlsClientFiles { authorities: authority.file(), identity };
+    let files = TlsClientFiles::new(authority.file()).identity(identity);
     let tls = Some(TlsClient::load(&files).unwrap());
-    SessionOptions { tls, ..SessionOptions::default() }
+    SessionOptions::default().tls(tls)
 }
 
 fn with_password(options: SessionOptions, password: &str) -> SessionOptions {
     let (user, password) = ("ann".to_owned(), password.to_owned());
-    SessionOptions { login: Login::Password { user, password }, ..options }
+    options.login(Login::Password { user, password })
 }
 
 fn status(outcome: Result<Session, ClientError>) -> Option<Status> {
@@ -72,7 +72,7 @@ fn a_certificate_lets_in_and_a_secret_line_can_be_demanded() {
     assert_eq!(status(connect(stranger.clone())), None, "the server is not proved to it");
     let other = Authority::new();
     let identity = Some(other.issue("gateway", &[], |_| {}));
-    let files = TlsClientFiles { authorities: authority.file(), identity };
+    let files = TlsClientFiles::new(authority.file()).identity(identity);
     stranger.tls = Some(TlsClient::load(&files).unwrap());
     assert!(connect(stranger).is_err());
 }

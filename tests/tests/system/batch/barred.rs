@@ -95,11 +95,7 @@ fn what_others_deny_is_denied_to_batches_without_an_open() {
         let close = dafs_wire::messages::Close { file: batcher.file, state: batcher.state };
         assert_eq!(batcher.rogue.outcome(&Request::Close(close)), Some(Status::Ok));
         let (_client, session) = fixture.connect(transport);
-        let denying = OpenOptions {
-            access: ShareAccess::Read,
-            deny: ShareDeny::Write,
-            ..OpenOptions::read()
-        };
+        let denying = OpenOptions::read().access(ShareAccess::Read).deny(ShareDeny::Write);
         let held = session.open("/file", &denying).unwrap();
         let buffers = [batcher.buffer(1, 10)];
         let chunks = [FileChunk { offset: 0, length: 10, hint: CacheHint(0) }];

@@ -94,7 +94,7 @@ fn lists_are_cut_differently_in_the_file_and_in_memory() {
 #[test]
 fn sums_are_checked_in_sessions_that_have_them() {
     over_each(|fixture, transport| {
-        let options = SessionOptions { checksums: true, ..SessionOptions::default() };
+        let options = SessionOptions::default().checksums(true);
         let (client, session) = fixture.connect_with(transport, &options);
         let file = session.open("/file", &OpenOptions::write()).unwrap();
         let content = pattern(30_001, 4);

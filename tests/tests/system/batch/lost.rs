@@ -20,7 +20,7 @@ const PIECES: usize = 40;
 
 fn connect(address: &Address, checksums: bool) -> (Client, Session, File) {
     let client = Client::new(ClientConfig::default()).unwrap();
-    let options = SessionOptions { checksums, ..SessionOptions::default() };
+    let options = SessionOptions::default().checksums(checksums);
     let session = client.connect_to(address, &options).unwrap();
     let file = session.open("/file", &OpenOptions::write()).unwrap();
     (client, session, file)

@@ -63,7 +63,7 @@ impl Play {
         for (index, content) in model.iter().enumerate() {
             std::fs::write(fixture.local(&index.to_string()), content).unwrap();
         }
-        let options = SessionOptions { checksums: dice.percent(30), ..SessionOptions::default() };
+        let options = SessionOptions::default().checksums(dice.percent(30));
         let (client, session) = fixture.connect_with(transport, &options);
         let open = |index| session.open(format!("/{index}"), &OpenOptions::write()).unwrap();
         let files = (0..FILES).map(open).collect();

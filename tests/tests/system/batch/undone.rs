@@ -20,7 +20,7 @@ fn abort_takes_back_what_a_batch_has_written() {
             let fixture = served();
             let content = || std::fs::read(fixture.local("file")).unwrap();
             let client = dafs_client::Client::new(ClientConfig::default()).unwrap();
-            let options = SessionOptions { checksums, ..SessionOptions::default() };
+            let options = SessionOptions::default().checksums(checksums);
             let session = client.connect_to(&fixture.address(transport), &options).unwrap();
             let file = session.open("/file", &OpenOptions::write()).unwrap();
             assert_eq!(file.try_lock(LockKind::Exclusive, 20, u64::MAX, A).unwrap(), None);

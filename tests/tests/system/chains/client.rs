@@ -14,7 +14,7 @@ use dafs_wire::{Procedure, Request};
 use crate::fixture::{Fixture, over_each, pattern, transports};
 
 fn create_new() -> OpenOptions {
-    OpenOptions { create_new: true, ..OpenOptions::write() }
+    OpenOptions::write().create_new(true)
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn what_is_misplaced_is_refused_before_anything_is_sent() {
     refused(made().null().save(), 1, form, "nothing follows");
     refused(made().lookup("../x"), 1, Status::Inval, "../x");
     refused(made().lookup("/"), 1, Status::Inval, "/");
-    let truncating = OpenOptions { truncate: true, ..OpenOptions::read() };
+    let truncating = OpenOptions::read().truncate(true);
     refused(made().open("x", &truncating), 1, Status::Inval, "x");
     let large = vec![0; 100_000];
     let written = made().open("x", &create_new()).write_inline(0, &large);
@@ -180,7 +180,7 @@ fn chains_longer_than_the_credits_go_on_as_members_are_answered() {
     for transport in transports() {
         for credits in [1, 2, 3, 8] {
             let fixture = Fixture::new();
-            let options = SessionOptions { credits, ..SessionOptions::default() };
+            let options = SessionOptions::default().credits(credits);
             let (client, session) = fixture.connect_with(transport, &options);
             // Other requests wait behind, whatever they are.
             let file = session.open("/f", &OpenOptions::write()).unwrap();
@@ -255,7 +255,7 @@ fn many_chains_run_beside_each_other() {
 fn chains_carry_checksums_and_go_on_without_their_futures() {
     for transport in transports() {
         let fixture = Fixture::new();
-        let options = SessionOptions { checksums: true, ..SessionOptions::default() };
+        let options = SessionOptions::default().checksums(true);
         let (client, session) = fixture.connect_with(transport, &options);
         let content = pattern(20_000, 9);
         let buffer = client.allocate(content.len()).unwrap();
@@ -307,7 +307,7 @@ fn small_files_are_read_and_made_as_a_whole() {
         let refused = session.create_file("/none/f", b"", 0o600).unwrap_err();
         assert_eq!(refused.status(), Some(Status::NoEnt));
         // Nothing is left open: the name may go, and with it the file.
-        let guarded = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::write() };
+        let guarded = OpenOptions::write().deny(dafs_client::ShareDeny::Both);
         session.open("/d/f4", &guarded).unwrap().close().unwrap();
     });
 }
@@ -352,7 +352,7 @@ fn a_new_file_is_made_complete_in_one_round_trip() {
         assert_eq!(std::fs::metadata(fixture.local("d/f 3")).unwrap().len(), 5000);
         // Whose mode lets nobody write is written all the same, and nothing is left open.
         make("guarded", 10, true, 0o444).unwrap().unwrap();
-        let all = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::read() };
+        let all = OpenOptions::read().deny(dafs_client::ShareDeny::Both);
         session.open("/d/guarded", &all).unwrap().close().unwrap();
     });
 }

@@ -129,9 +129,7 @@ impl Step {
             Self::Lookup(name) => chain.lookup(name),
             Self::Parent => chain.parent(),
             Self::MakeDirectory(name) => chain.create_dir(name, 0o755),
-            Self::Open(name, create) => {
-                chain.open(name, &OpenOptions { create: *create, ..OpenOptions::write() })
-            }
+            Self::Open(name, create) => chain.open(name, &OpenOptions::write().create(*create)),
             Self::Write(offset, bytes) => chain.write_inline(*offset, bytes),
             Self::Append(bytes) => chain.append(bytes),
             Self::Read(offset, length) => chain.read_inline(*offset, *length),
@@ -411,7 +409,7 @@ fn run_case(client: &Client, session: &Session, seed: u64) {
 }
 
 fn run_cases(fixture: &Fixture, transport: Transport, seeds: std::ops::Range<u64>) {
-    let options = SessionOptions { response_cache: true, ..SessionOptions::default() };
+    let options = SessionOptions::default().response_cache(true);
     let (client, session) = fixture.connect_with(transport, &options);
     match std::env::var("DAFS_CHAIN_SEED") {
         Ok(seed) => run_case(&client, &session, seed.parse().unwrap()),

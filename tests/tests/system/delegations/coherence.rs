@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, Transport, any, pattern, transports};
 /// Two sessions of one client, which turns both: each is called back while the other waits.
 fn two(fixture: &Fixture, transport: Transport) -> (Client, [Session; 2]) {
     let client = Client::new(ClientConfig::default()).unwrap();
-    let options = SessionOptions { delegations: true, ..SessionOptions::default() };
+    let options = SessionOptions::default().delegations(true);
     let session = || client.connect_to(&fixture.address(transport), &options).unwrap();
     let sessions = [session(), session()];
     (client, sessions)
@@ -117,7 +117,7 @@ fn follow(fixture: &Fixture, transport: Transport, seed: u64) {
         let said = format!("seed {seed}, step {step}, session {who}, {name}, {transport:?}");
         let file = open[who][place].get_or_insert_with(|| {
             let access = if random.below(3) == 0 { ShareAccess::Both } else { ShareAccess::Read };
-            sessions[who].open(&name, &OpenOptions { access, ..OpenOptions::read() }).unwrap()
+            sessions[who].open(&name, &OpenOptions::read().access(access)).unwrap()
         });
         let content = &mut model[place];
         match random.below(12) {
@@ -135,7 +135,7 @@ fn follow(fixture: &Fixture, transport: Transport, seed: u64) {
                 let offset = random.below(LENGTH);
                 let length = 1 + random.below(5000);
                 let bytes = random.bytes(length);
-                let write = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+                let write = OpenOptions::read().access(ShareAccess::Write);
                 let writer = sessions[who].open(&name, &write).unwrap();
                 writer.write_at(&bytes, offset as u64).unwrap();
                 let end = offset + bytes.len();

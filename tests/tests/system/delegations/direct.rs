@@ -24,7 +24,7 @@ const RECALLS: u64 = 10_000;
 const PAGE: usize = 4096;
 
 fn options() -> SessionOptions {
-    SessionOptions { delegations: true, ..SessionOptions::default() }
+    SessionOptions::default().delegations(true)
 }
 
 /// Opens until this process reads the file by itself.
@@ -109,7 +109,7 @@ impl Race {
         await_that("the reader reads by itself", || {
             self.shown.load(Ordering::SeqCst) + 1 == version || self.is_over.load(Ordering::SeqCst)
         });
-        let write = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+        let write = OpenOptions::read().access(ShareAccess::Write);
         let file = session.open("file", &write).unwrap();
         file.write_at(&page(version), 0).unwrap();
         self.acknowledged.store(version, Ordering::SeqCst);
@@ -156,7 +156,7 @@ fn what_was_written_and_not_flushed_is_read_and_so_are_own_changes() {
     let (_client, session) = fixture.connect_with(Transport::Shm, &options());
     let content = pattern(300_000, 3);
     // Whoever could read by it would have a delegation to write.
-    let write = OpenOptions { access: ShareAccess::Write, ..OpenOptions::write() };
+    let write = OpenOptions::write().access(ShareAccess::Write);
     let writer = session.open("file", &write).unwrap();
     writer.write_at(&content, 0).unwrap();
     let file = open(&session, "file");
@@ -203,7 +203,7 @@ fn a_mapped_file_that_a_local_process_cuts_is_read_as_it_is_then() {
 fn a_client_whose_server_is_gone_reads_by_itself_no_more() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"content").unwrap();
-    let options = SessionOptions { recovery: Recovery::Off, ..options() };
+    let options = options().recovery(Recovery::Off);
     let (_client, session) = fixture.connect_with(Transport::Shm, &options);
     let file = open(&session, "file");
     let stopped = fixture.stop();
@@ -215,7 +215,7 @@ fn a_client_whose_server_is_gone_reads_by_itself_no_more() {
 fn a_client_that_does_not_want_files_asks_for_none() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"content").unwrap();
-    let options = SessionOptions { direct_reads: false, ..options() };
+    let options = options().direct_reads(false);
     let (_client, session) = fixture.connect_with(Transport::Shm, &options);
     let file = session.open("file", &OpenOptions::read()).unwrap();
     for _ in 0..100 {
@@ -276,7 +276,7 @@ fn who_ignores_a_recall_sees_the_file_he_was_given_and_does_nothing_to_it() {
     assert_eq!(flags & rustix::fs::OFlags::RWMODE, rustix::fs::OFlags::RDONLY);
     // Others go on when its time is over.
     let (_client, session) = fixture.connect(Transport::Shm);
-    let write = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+    let write = OpenOptions::read().access(ShareAccess::Write);
     let writer = session.open("file", &write).unwrap();
     writer.write_at(b"changed", 0).unwrap();
     writer.close().unwrap();
@@ -417,7 +417,7 @@ fn sessions_that_are_not_whom_the_kernel_saw_connect_read_as_ever() {
         session.direct_reads()
     };
     let login = Login::Password { user: "guest".into(), password: secret.into() };
-    let named = SessionOptions { login, ..options() };
+    let named = options().login(login);
     let (_client, session) = fixture.connect_with(Transport::Shm, &named);
     assert_eq!(reads(&session), 0);
     let (_client, session) = fixture.connect_with(Transport::Tcp, &options());
@@ -462,7 +462,7 @@ fn a_file_with_a_fencing_list_is_read_by_the_server_alone() {
         std::fs::write(fixture.local("silent"), b"content").unwrap();
         let client = Client::new(ClientConfig::default()).unwrap();
         let member = |name: &str| {
-            let options = SessionOptions { fence_id: name.into(), ..options() };
+            let options = options().fence_id(name.into());
             client.connect_to(&fixture.address(Transport::Shm), &options).unwrap()
         };
         let [first, second] = [member("first"), member("second")];

@@ -29,7 +29,7 @@ pub fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
 
 /// Options of a session under a fence identity.
 pub fn named(fence_id: &str) -> SessionOptions {
-    SessionOptions { fence_id: fence_id.into(), ..SessionOptions::default() }
+    SessionOptions::default().fence_id(fence_id.into())
 }
 
 /// Puts a list in place of the one there is.
@@ -74,7 +74,7 @@ fn with_superuser() -> (Fixture, SessionOptions) {
         config.sessions.authentication.anonymous = Some(Credentials::plain(4711, 4711).unwrap());
     });
     let login = Login::Password { user: "root".into(), password: "secret".into() };
-    (fixture, SessionOptions { login, ..SessionOptions::default() })
+    (fixture, SessionOptions::default().login(login))
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use dafs_client::{
     Buffer, Call, Client, ClientConfig, FenceAccess, FenceObject, FenceUpdate, File, Group,
-    OpenOptions, Session, SessionOptions, Stability, Status,
+    OpenOptions, Session, Stability, Status,
 };
 use dafs_types::{CacheHint, Random};
 use dafs_wire::Request;
@@ -95,7 +95,7 @@ impl Scene {
         let mut random = Random::new(seed);
         let client = Client::new(ClientConfig::default()).unwrap();
         let connect = |name: &str| {
-            let options = SessionOptions { response_cache: true, ..named(name) };
+            let options = named(name).response_cache(true);
             client.connect_to(&fixture.address(transport), &options).unwrap()
         };
         let fencer = connect("fencer");

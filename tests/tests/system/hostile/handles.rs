@@ -99,10 +99,7 @@ fn state_ids_of_others_open_nothing() {
     beside_bystanders(|fixture, transport| {
         std::fs::write(fixture.local("file"), b"as it was").unwrap();
         let (_, honest) = fixture.connect(transport);
-        let options = dafs_client::OpenOptions {
-            deny: dafs_client::ShareDeny::Both,
-            ..dafs_client::OpenOptions::write()
-        };
+        let options = dafs_client::OpenOptions::write().deny(dafs_client::ShareDeny::Both);
         let held = honest.open("/file", &options).unwrap();
         let mut rogue = Rogue::logged_in(&fixture.address(transport));
         let file = rogue.lookup("file");

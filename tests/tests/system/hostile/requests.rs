@@ -238,7 +238,7 @@ fn a_client_that_vanishes_half_way_leaves_nothing_behind() {
         }
         // What those had open hinders nobody, once the server has heard of their end.
         let (_, honest) = fixture.connect(transport);
-        let deny = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::read() };
+        let deny = OpenOptions::read().deny(dafs_client::ShareDeny::Both);
         await_that("what the vanished had open is closed", || honest.open("/file", &deny).is_ok());
     });
 }

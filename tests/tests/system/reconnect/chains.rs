@@ -108,7 +108,7 @@ fn a_file_that_was_closed_already_is_opened_once_more_for_what_is_missing() {
         },
     );
     let (_client, session, _) = connect(&script);
-    let options = OpenOptions { truncate: true, ..OpenOptions::write() };
+    let options = OpenOptions::write().truncate(true);
     let chain = session.chain().open("/file", &options).write_inline(0, b"bytes");
     assert_eq!(chain.read_inline(0, 6).close().run().unwrap().len(), 4);
     assert_eq!(

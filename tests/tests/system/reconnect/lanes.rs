@@ -158,7 +158,7 @@ impl Lane<'_> {
     async fn make_file(&mut self) {
         let name = self.name();
         let wanted = if self.names.contains_key(&name) { Status::Exist } else { Status::Ok };
-        let options = OpenOptions { create_new: true, ..OpenOptions::write() };
+        let options = OpenOptions::write().create_new(true);
         let opening = self.session.open_in_async(self.directory, &name, &name, &options);
         let opened = self.expect(&format!("making file {name}"), opening.await, wanted);
         if let Some(file) = opened {
@@ -229,7 +229,7 @@ impl Lane<'_> {
     async fn chain(&mut self, step: usize) {
         let (directory, file) = (self.name(), self.name());
         let record = self.record(step);
-        let options = OpenOptions { create_new: true, ..OpenOptions::write() };
+        let options = OpenOptions::write().create_new(true);
         let slice = self.buffer.slice(0, SLOT_BYTES).unwrap();
         let chain = self.session.chain().at(self.directory).create_dir(&directory, 0o755);
         let chain = chain.of(self.records).append(&record);

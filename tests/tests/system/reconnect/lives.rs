@@ -183,7 +183,7 @@ fn a_silent_network_is_noticed_by_whoever_waits_for_completions() {
     std::fs::write(server.local("file"), &data).unwrap();
     let client = Client::new(ClientConfig::default()).unwrap();
     let answer_timeout = Some(Duration::from_millis(50));
-    let options = SessionOptions { answer_timeout, ..SessionOptions::default() };
+    let options = SessionOptions::default().answer_timeout(answer_timeout);
     let session = client.connect_to(&proxy.address, &options).unwrap();
     let file = session.open("/file", &OpenOptions::read()).unwrap();
     let mut back = vec![0; data.len()];
@@ -202,7 +202,7 @@ fn a_stream_hands_out_what_has_come_before_it_tells_of_a_loss() {
         let data = pattern(16 * BLOCK, 13);
         std::fs::write(server.local("file"), &data).unwrap();
         let client = Client::new(ClientConfig::default()).unwrap();
-        let options = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
+        let options = SessionOptions::default().recovery(Recovery::Off);
         let session = client.connect_to(&server.address(transport), &options).unwrap();
         let file = session.open("/file", &OpenOptions::read()).unwrap();
         // Then the server has it, and answers in the order of what is asked.
@@ -254,8 +254,8 @@ fn when_the_time_is_over_everything_fails_at_once_and_says_why() {
         std::fs::write(server.local("file"), b"bytes").unwrap();
         let client = Client::new(ClientConfig::default()).unwrap();
         let give_up_after = Duration::from_millis(200);
-        let recovery = Recovery::On(RecoveryOptions { give_up_after, ..Default::default() });
-        let options = SessionOptions { recovery, ..SessionOptions::default() };
+        let recovery = Recovery::On(RecoveryOptions::default().give_up_after(give_up_after));
+        let options = SessionOptions::default().recovery(recovery);
         let session = client.connect_to(&server.address(transport), &options).unwrap();
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = events.clone();
@@ -302,7 +302,7 @@ fn without_recovery_a_broken_connection_ends_the_session() {
     let server = ServerProcess::start();
     let proxy = Proxy::before(&server.address(Transport::Tcp));
     let client = Client::new(ClientConfig::default()).unwrap();
-    let options = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
+    let options = SessionOptions::default().recovery(Recovery::Off);
     let session = client.connect_to(&proxy.address, &options).unwrap();
     session.on_event(|event| panic!("nobody is told of {event:?}"));
     session.ping().unwrap();

@@ -20,13 +20,13 @@ pub fn restarted(connection: u64) -> u64 {
 }
 
 pub fn options(give_up_after: Duration) -> SessionOptions {
-    let recovery = Recovery::On(RecoveryOptions {
-        give_up_after,
-        pause_min: Duration::from_millis(1),
-        pause_max: Duration::from_millis(5),
-        ..RecoveryOptions::default()
-    });
-    SessionOptions { recovery, ..SessionOptions::default() }
+    let recovery = Recovery::On(
+        RecoveryOptions::default()
+            .give_up_after(give_up_after)
+            .pause_min(Duration::from_millis(1))
+            .pause_max(Duration::from_millis(5)),
+    );
+    SessionOptions::default().recovery(recovery)
 }
 
 pub type Events = Rc<RefCell<Vec<SessionEvent>>>;
@@ -227,7 +227,7 @@ fn an_open_that_a_former_life_of_the_server_made_is_taken_back_before_it_is_told
         (_, _) => Act::Break,
     });
     let (_client, session, events) = connect(&script);
-    let new = OpenOptions { create_new: true, ..OpenOptions::write() };
+    let new = OpenOptions::write().create_new(true);
     let file = session.open("/new", &new).unwrap();
     assert_eq!(file.state(), StateId(33));
     file.close().unwrap();
@@ -287,7 +287,7 @@ fn without_reclaim_a_file_is_opened_by_its_name_if_it_kept_nobody_out() {
     });
     let (_client, session, events) = connect(&script);
     let shared = session.open("/shared", &OpenOptions::write()).unwrap();
-    let deny = OpenOptions { deny: dafs_client::ShareDeny::Write, ..OpenOptions::read() };
+    let deny = OpenOptions::read().deny(dafs_client::ShareDeny::Write);
     let held = session.open("/held", &deny).unwrap();
     session.ping().unwrap();
     shared.close().unwrap();
@@ -379,7 +379,7 @@ fn a_request_that_is_put_off_is_asked_again_until_it_is_not() {
     assert!(events.borrow().is_empty());
     // Who does not recover has the server's word.
     let script = Script::start(|_| 1, |_, _| Act::refuse(Status::Grace));
-    let off = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
+    let off = SessionOptions::default().recovery(Recovery::Off);
     let (_client, session, _) = connect_with(&script, &off);
     assert_eq!(session.create_dir("/new", 0o755).unwrap_err().status(), Some(Status::Grace));
     // So has who has waited for long enough.

@@ -91,7 +91,7 @@ fn storm_over(channels: u16, transport: Transport, troubles: &[Trouble], load: L
     let proxy = (transport == Transport::Tcp).then(|| Proxy::before(&address));
     let address = proxy.as_ref().map_or(address, |proxy| proxy.address.clone());
     let client = Client::new(ClientConfig::default()).unwrap();
-    let options = SessionOptions { channels, ..options() };
+    let options = options().channels(channels);
     let session = loop {
         match client.connect_to(&address, &options) {
             Ok(session) => break session,
@@ -155,16 +155,15 @@ fn make(trouble: Trouble, server: &mut ServerProcess, proxy: Option<&Proxy>, ran
 }
 
 fn options() -> SessionOptions {
-    SessionOptions {
-        recovery: Recovery::On(RecoveryOptions {
-            give_up_after: Duration::from_secs(120),
-            attempt_timeout: Duration::from_secs(2),
-            pause_min: Duration::from_millis(2),
-            pause_max: Duration::from_millis(50),
-        }),
-        answer_timeout: Some(Duration::from_millis(150)),
-        ..SessionOptions::default()
-    }
+    SessionOptions::default()
+        .recovery(Recovery::On(
+            RecoveryOptions::default()
+                .give_up_after(Duration::from_secs(120))
+                .attempt_timeout(Duration::from_secs(2))
+                .pause_min(Duration::from_millis(2))
+                .pause_max(Duration::from_millis(50)),
+        ))
+        .answer_timeout(Some(Duration::from_millis(150)))
 }
 
 /// Events follow one another as they must, and something has happened.
