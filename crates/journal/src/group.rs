@@ -1,29 +1,29 @@
-//! Groups: what one write and one sync bring to stable storage, and their frames.
+//! Groups, which one write and one sync bring to stable storage, and their frames.
 //!
-//! Invariant: a group begins at a multiple of [`BLOCK_BYTES`] and shares no block with
-//! another; it counts only if its header and every frame of it are whole and were
-//! written for just this place. A group is written when all before it are on stable
-//! storage, so that a whole one proves that those before it were there.
+//! Invariant: a group begins at a multiple of [`BLOCK_BYTES`] and shares no block with another. It
+//! is valid only if its header and all its frames are complete and were written for exactly this
+//! position. A group is written only when all groups before it are on stable storage. So a complete
+//! group proves that those before it were there.
 
 use crate::shelf::{Blob, ShelfError, read_whole};
 use crate::test_hooks::{Mutation, is_on};
 
-/// Groups begin at multiples of this. No smaller write of a disk tears the neighbour.
+/// Groups begin at multiples of this. A disk write of this size does not tear its neighbours.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// No group is longer: what recovery allocates for one.
+/// The greatest length of a group, for which recovery allocates memory.
 pub(crate) const GROUP_BYTES_MAX: usize = 64 << 20;
 
-/// What ties a group to the blob it was written for: checksums take it in, so that what
-/// an earlier use of the blob has left is never taken for a frame of this one.
+/// Ties a group to the blob for which it was written. Checksums include it, so a frame left by an
+/// earlier use of the blob is never mistaken for a frame of this use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// The journal, or the undo data of one lock: drawn at random.
+    /// The journal, or the undo data of one lock; drawn at random.
     pub stream: u64,
-    /// The segment.
+    /// The number of the segment.
     pub part: u64,
 }
 
-/// One frame of a group that was found whole.
+/// One frame of a complete group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub kind: u16,
@@ -32,10 +32,10 @@ pub(crate) struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
-/// A group being filled, or written. Its memory is kept from one group to the next.
+/// A group that is being filled or written. Its memory is reused for later groups.
 #[derive(Debug, Default)]
 pub(crate) struct GroupBuffer {
-    /// Room for the header, then frames; padded when sealed.
+    /// Room for the header, then the frames, then padding after [`GroupBuffer::seal`].
     bytes: Vec<u8>,
     frame_count: u32,
 }
@@ -50,22 +50,22 @@ impl GroupBuffer {
         self.frame_count == 0
     }
 
-    /// Bytes that the group takes in its blob.
+    /// Returns the number of bytes that the group takes in its blob.
     pub fn padded_length(&self) -> u64 {
         Self::padded_length_of(self.frame_bytes())
     }
 
-    /// Bytes that a group with so many bytes of frames takes.
+    /// Returns the number of bytes that a group with `frame_bytes` bytes of frames takes.
     pub fn padded_length_of(frame_bytes: usize) -> u64 {
         (HEADER_BYTES + frame_bytes).next_multiple_of(BLOCK_BYTES) as u64
     }
 
-    /// Bytes of frames so far.
+    /// Returns the number of bytes of frames so far.
     pub fn frame_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER_BYTES)
     }
 
-    /// Adds a frame whose payload is `parts`, one behind the other.
+    /// Adds a frame whose payload is the concatenation of `parts`.
     pub fn push(&mut self, kind: u16, flags: u16, number: u64, parts: &[&[u8]]) {
         self.open();
         push_frame(&mut self.bytes, kind, flags, number, parts);
@@ -85,7 +85,7 @@ impl GroupBuffer {
         }
     }
 
-    /// Sums up and pads: then these bytes are what is to be written at `offset`.
+    /// Adds checksums and padding. Returns the bytes to write at `offset`.
     pub fn seal(&mut self, lineage: Lineage, offset: u64, first_number: u64) -> &[u8] {
         self.open();
         let length = self.bytes.len();
@@ -121,7 +121,7 @@ impl Lineage {
     }
 }
 
-/// Writes a frame, its sum left out, and returns the bytes it takes.
+/// Appends a frame without its checksum, and returns its number of bytes.
 pub(crate) fn push_frame(
     bytes: &mut Vec<u8>,
     kind: u16,
@@ -144,42 +144,42 @@ pub(crate) fn push_frame(
     bytes.len() - start
 }
 
-/// Bytes of the frame that begins at `at`.
+/// Returns the number of bytes of the frame that begins at `at`.
 pub(crate) fn frame_bytes_at(bytes: &[u8], at: usize) -> usize {
     frame_bytes_of(get_u32(bytes, at) as usize)
 }
 
-/// Bytes of a frame with so many bytes of payload.
+/// Returns the number of bytes of a frame with `payload_length` bytes of payload.
 pub(crate) const fn frame_bytes_of(payload_length: usize) -> usize {
     FRAME_HEADER_BYTES + payload_length.next_multiple_of(FRAME_ALIGNMENT)
 }
 
-/// Covers everything of a frame but the sum itself and the padding.
+/// Returns the checksum of a frame. It covers everything except itself and the padding.
 fn frame_sum(seed: u32, frame: &[u8]) -> u32 {
     let length = get_u32(frame, 0) as usize;
     let sum = crc32c::crc32c_append(seed, &frame[..FRAME_SUM_AT]);
     crc32c::crc32c_append(sum, &frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length])
 }
 
-/// A group that was read and found whole.
+/// A complete group that was read.
 #[derive(Debug, Default)]
 pub(crate) struct GroupRead {
     bytes: Vec<u8>,
     length: usize,
 }
 
-/// What lies where a group was looked for.
+/// What was found where a group was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A whole group that takes so many bytes.
+    /// A complete group that takes this many bytes.
     Group(u64),
-    /// None; why not.
+    /// No group, for this reason.
     Nothing(&'static str),
 }
 
 impl GroupRead {
-    /// Reads the group at `offset`, if there is a whole one that ends by `limit`, was
-    /// written for this place and begins with `first_number`.
+    /// Reads the group at `offset`. It must be complete, end by `limit`, have been written for this
+    /// position, and begin with `first_number`.
     pub fn read(
         &mut self,
         blob: &dyn Blob,
@@ -193,7 +193,7 @@ impl GroupRead {
         })
     }
 
-    /// The same, whichever number it begins with.
+    /// Does the same as [`GroupRead::read`], whichever number the group begins with.
     pub fn read_as_it_stands(
         &mut self,
         blob: &dyn Blob,
@@ -246,26 +246,26 @@ impl GroupRead {
         Ok(Found::Group(padded as u64))
     }
 
-    /// The frames of the group read last.
+    /// Returns the frames of the group read last.
     pub fn frames(&self) -> Frames<'_> {
         Frames { bytes: &self.bytes[..self.length], at: HEADER_BYTES }
     }
 
-    /// The frame that begins at `at` of the group read last, and where the next begins.
+    /// Returns the frame that begins at `at` of the group read last, and where the next one begins.
     pub fn frame_at(&self, at: usize) -> Option<(Frame<'_>, usize)> {
         let mut frames = Frames { bytes: &self.bytes[..self.length], at: at.max(HEADER_BYTES) };
         let frame = frames.next()?;
         Some((frame, frames.at))
     }
 
-    /// The bytes of the group read last, padding included.
+    /// Returns the bytes of the group read last, including padding.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length.next_multiple_of(BLOCK_BYTES)]
     }
 }
 
-/// Looks for the header of a group of this lineage behind a place where none was whole.
-/// One that is there was written when the place before it was on stable storage.
+/// Finds the header of a group of this lineage after a position at which no complete group was
+/// found. Such a group was written when the data at that position was on stable storage.
 pub(crate) fn find_later_group(
     blob: &dyn Blob,
     lineage: Lineage,
@@ -295,7 +295,7 @@ pub(crate) fn find_later_group(
     Ok(None)
 }
 
-/// The lineage that the group at `offset` claims, if its header is whole.
+/// Returns the lineage in the header of the group at `offset`, if the header is complete.
 pub(crate) fn lineage_at(blob: &dyn Blob, offset: u64) -> Result<Option<Lineage>, ShelfError> {
     let mut bytes = [0; HEADER_BYTES];
     if !read_whole(blob, offset, &mut bytes)? {
@@ -305,7 +305,7 @@ pub(crate) fn lineage_at(blob: &dyn Blob, offset: u64) -> Result<Option<Lineage>
     Ok(header.map(|header| header.lineage))
 }
 
-/// The frames of a group whose sums are right.
+/// The frames of a group whose checksums are correct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frames<'a> {
     bytes: &'a [u8],
@@ -329,7 +329,7 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// What a group says of itself.
+/// The contents of a group's header.
 #[derive(Clone, Copy)]
 struct GroupHeader {
     lineage: Lineage,
@@ -365,7 +365,7 @@ impl GroupHeader {
     }
 }
 
-/// Whether a group's frames fill it, with their sums right.
+/// Checks that a group's frames fill it and that their checksums are correct.
 fn check_frames(bytes: &[u8], lineage: Lineage, frame_count: u32) -> Result<(), &'static str> {
     let seed = lineage.seed();
     let mut at = HEADER_BYTES;
@@ -407,14 +407,14 @@ fn get_u16(bytes: &[u8], at: usize) -> u16 {
 }
 
 const MAGIC: &[u8; 8] = b"DAFSGRP1";
-/// Bytes before a group's first frame.
+/// The number of bytes before a group's first frame.
 pub(crate) const HEADER_BYTES: usize = 64;
 const HEADER_SUM_AT: usize = 60;
 const FRAME_HEADER_BYTES: usize = 24;
 const FRAME_SUM_AT: usize = 20;
 /// Frames begin at multiples of this.
 const FRAME_ALIGNMENT: usize = 8;
-/// Read at a time in search of later groups.
+/// The number of bytes read at a time in search of later groups.
 const SEARCH_BYTES: usize = 256 * BLOCK_BYTES;
 const _: () = assert!(HEADER_BYTES.is_multiple_of(FRAME_ALIGNMENT));
 
@@ -509,7 +509,7 @@ mod tests {
         let blob = blob_of(&[1; BLOCK_BYTES]);
         let mut group = GroupBuffer::default();
         group.push(1, 0, 1, &[b"x"]);
-        // Here at the wrong offset, which proves nothing.
+        // This group was written for another offset, so it proves nothing.
         let bytes = group.seal(LINEAGE, far, 1);
         blob.write_at(far - 4096, bytes).unwrap();
         assert_eq!(find_later_group(&*blob, LINEAGE, AT, far + 4096).unwrap(), None);

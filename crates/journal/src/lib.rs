@@ -1,15 +1,14 @@
 //! Stable storage for a server: a write-ahead log and undo data.
 //!
-//! [`log`] keeps records that must outlive a crash, many of them to one sync, and a
-//! checkpoint of what they amount to. [`undo`] keeps what a file held before it was
-//! changed under a lock that promises to take the changes back. Both live on a
-//! [`shelf`], a flat directory of named blobs, which is a real directory in production
-//! and a model of a crashing disk in tests.
+//! The [`log`] stores records that must survive a crash, many of them with one sync, and
+//! checkpoints of the state that they result in. [`undo`] stores the former contents of a file that
+//! is changed under an auto-recovery lock, so that the changes can be rolled back. Both use a
+//! [`shelf`], a flat directory of named blobs. In production it is a real directory; in tests it is
+//! a model of a disk that crashes.
 //!
-//! Invariant: nothing is reported durable that a crash could take; nothing that was once
-//! found lost comes back. What is on the disk, byte by byte, and what recovery promises
-//! is `docs/spec/journal.md`. This crate knows bytes, records and files; no message of a
-//! protocol and no session.
+//! Invariant: data reported as durable survives every crash, and data once found lost never
+//! reappears. `docs/spec/journal.md` specifies the bytes on disk and the guarantees of recovery.
+//! This crate handles bytes, records and files, and knows no protocol messages or sessions.
 #![forbid(unsafe_code)]
 
 mod group;

@@ -1,28 +1,28 @@
-//! Switches by which tests show that they would notice a defect.
+//! Switches that introduce defects, by which tests show that they would detect them.
 //!
-//! Invariant: outside of this crate's own tests no switch is ever on, and the compiler
-//! leaves out what it guards.
+//! Invariant: outside this crate's own tests no switch is ever on, and the compiler removes the
+//! code that it guards.
 
-/// A defect on purpose.
+/// A deliberate defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// A group is reported durable without a sync.
+    /// A group is reported as durable without a sync.
     SkipGroupSync,
     /// A new segment's header is not synced before groups follow it.
     SkipHeaderSync,
-    /// Undo data says that it shares blocks before that is durable.
+    /// Undo data records that it shares blocks before that is durable.
     SkipCloneSync,
-    /// What was saved is cloned once more, as it is now.
+    /// Saved bytes are cloned again, with their present contents.
     CloneSaved,
-    /// A new blob's name is not synced.
+    /// The name of a new blob is not synced.
     SkipNamesSync,
     /// Recovery does not make durable what it found.
     SkipRecoverySync,
-    /// Groups of another use of a segment, or of another place, are believed.
+    /// Groups of another use of a segment, or of another position, are accepted.
     TrustStale,
-    /// Older segments are given free before the checkpoint is durable.
+    /// Old segments are freed before the checkpoint is durable.
     RecycleEarly,
-    /// A failed sync is tried again instead of poisoning.
+    /// A failed sync is repeated instead of poisoning the log.
     RetrySync,
 }
 
@@ -48,7 +48,7 @@ mod switches {
         ON.get() == Some(mutation)
     }
 
-    /// Runs something with a defect, or none.
+    /// Runs `run` with a defect, or with none.
     pub(crate) fn with<T>(mutation: Option<Mutation>, run: impl FnOnce() -> T) -> T {
         ON.set(mutation);
         let result = run();

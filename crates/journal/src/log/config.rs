@@ -1,33 +1,33 @@
-//! How large a log may get.
+//! The size limits of a log.
 //!
-//! Invariant: a configuration that [`LogConfig::check`] accepts always leaves room for a
-//! checkpoint of the largest size, however many records are appended meanwhile.
+//! Invariant: a configuration that [`LogConfig::check`] accepts always leaves room for a checkpoint
+//! of the greatest size, however many records are appended meanwhile.
 
 use super::LogError;
 use crate::group::{BLOCK_BYTES, GROUP_BYTES_MAX, HEADER_BYTES, frame_bytes_of};
 
-/// Bounds of a [`Log`](super::Log). They may differ from one opening to the next.
+/// The limits of a [`Log`](super::Log). They may differ each time the log is opened.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// Bytes of a segment, a multiple of 4096.
+    /// The number of bytes of a segment, a multiple of 4096.
     pub segment_bytes: u64,
-    /// Most segments on disk. Records are refused ([`LogError::Full`]) when half of them
-    /// are in use; the other half is for the checkpoint.
+    /// The greatest number of segments on disk. Records are refused ([`LogError::Full`]) when half
+    /// of them are in use; the other half is for the checkpoint.
     pub segment_count_max: u32,
-    /// Segments made ready at opening and kept at hand, so that beginning one costs no
-    /// writing of zeros.
+    /// The number of free segments that are prepared when the log is opened, so that starting a
+    /// segment does not have to write zeros.
     pub spare_segment_count: u32,
-    /// Longest record, in bytes.
+    /// The greatest length of a record in bytes.
     pub record_bytes_max: usize,
-    /// Most bytes that wait for the group under way; beyond, the log says
-    /// [`LogError::Wait`].
+    /// The greatest number of bytes that may be buffered while a group is in flight. Above it, the
+    /// log returns [`LogError::Wait`].
     pub buffered_bytes_max: usize,
-    /// After so many bytes of records a checkpoint is wanted.
+    /// The number of bytes of records after which a checkpoint is due.
     pub checkpoint_after_bytes: u64,
-    /// Largest checkpoint, in bytes. It is kept in memory until it is written.
+    /// The greatest size of a checkpoint in bytes. It is kept in memory until it is written.
     pub checkpoint_bytes_max: usize,
-    /// What of a checkpoint goes with one group, at least: larger means done sooner,
-    /// smaller means that records wait less.
+    /// The least number of checkpoint bytes written with one group. With a larger value the
+    /// checkpoint is done sooner; with a smaller value records wait less.
     pub checkpoint_chunk_bytes: usize,
 }
 
@@ -48,10 +48,10 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    /// Whether these bounds go together.
+    /// Checks that the values are consistent.
     ///
     /// # Errors
-    /// [`LogError::Config`] says which do not.
+    /// [`LogError::Config`] says which are not.
     pub fn check(&self) -> Result<(), LogError> {
         let block = BLOCK_BYTES as u64;
         let wrong = if !self.segment_bytes.is_multiple_of(block) {
@@ -79,16 +79,16 @@ impl LogConfig {
         Err(LogError::Config { wrong })
     }
 
-    /// Bytes of the longest group: what may be buffered, and of a checkpoint a chunk
-    /// that its last record overshoots.
+    /// Returns the size of the longest group in bytes: the full buffer, and a chunk of a checkpoint
+    /// whose last record exceeds it.
     fn group_bytes_max(&self) -> u64 {
         let record = frame_bytes_of(self.record_bytes_max);
         let chunk = self.checkpoint_chunk_bytes + record;
         (HEADER_BYTES + self.buffered_bytes_max + chunk).next_multiple_of(BLOCK_BYTES) as u64
     }
 
-    /// Segments that a checkpoint can take, with all that may be appended while it is
-    /// written: each group has a chunk of it, and each segment may end a group early.
+    /// Returns the number of segments that a checkpoint can take, including everything that may be
+    /// appended meanwhile: each group has a chunk of it, and a segment may end before it is full.
     pub(super) fn checkpoint_segment_count(&self) -> u64 {
         let chunks = self.checkpoint_bytes_max.div_ceil(self.checkpoint_chunk_bytes) as u64 + 1;
         let beside = (self.buffered_bytes_max + HEADER_BYTES + BLOCK_BYTES) as u64;
@@ -97,16 +97,16 @@ impl LogConfig {
         total.div_ceil(useful.max(1)) + 1
     }
 
-    /// With so many segments in use no record is taken.
+    /// Returns the number of segments in use at which no more records are accepted.
     pub(super) fn appending_segment_count(&self) -> usize {
         (self.segment_count_max / 2) as usize
     }
 }
 
-/// Segments that what was taken before may still need: the group under way, the one being
-/// filled, and that of another opening.
+/// The number of segments that earlier records may still need: for the group in flight, for the one
+/// being filled, and for the next opening.
 const SLACK: u64 = 3;
-/// No journal has more segments.
+/// The greatest allowed number of segments.
 const SEGMENT_COUNT_LIMIT: u32 = 1 << 16;
 
 #[cfg(test)]

@@ -1,54 +1,54 @@
-//! Why a log refuses.
+//! The errors of the log.
 
 use crate::shelf::{BlobName, ShelfError};
 
-/// Why an operation on the log failed.
+/// The reason why an operation on the log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The storage failed while the log was opened or read.
     #[error("the journal's storage failed")]
     Shelf {
-        /// What it said.
+        /// The error of the storage.
         source: ShelfError,
     },
-    /// Nothing more can be made durable. Whatever changes state must be refused.
+    /// Nothing more can be made durable. Every change of state must be refused.
     #[error(
         "the journal has failed and can make nothing durable any more ({cause}); changes are \
          refused until the server is started again, with its disk in order"
     )]
     Poisoned {
-        /// What failed first.
+        /// The first failure.
         cause: String,
     },
-    /// What was durable is damaged.
+    /// Data that was durable is damaged.
     #[error(
         "the journal is damaged: {name} at offset {offset}: {what}. What it held there was \
          durable, so this is no torn end: restore the directory from a copy, or move it away to \
          start without it, which forgets locks, fences and cached replies"
     )]
     Corrupt {
-        /// The segment's file.
+        /// The file of the segment.
         name: BlobName,
-        /// Where in it.
+        /// The offset of the damage in the file.
         offset: u64,
-        /// What is wrong there.
+        /// A description of the damage.
         what: &'static str,
     },
-    /// Two journals are mixed up.
+    /// The directory contains files of two journals.
     #[error("{name} belongs to another journal than the files beside it; put it back where it was")]
     Foreign {
-        /// The file of which this was seen.
+        /// The file that belongs to another journal.
         name: BlobName,
     },
     /// Another version of this software wrote the file.
     #[error("{name} has version {version} of the journal's format, which this server cannot read")]
     Version {
-        /// The file.
+        /// The name of the file.
         name: BlobName,
-        /// Its version.
+        /// The version in the file.
         version: u32,
     },
-    /// As much is buffered as may be: go on when the group under way is done.
+    /// The buffer is full. Continue when the group in flight is done.
     #[error("the journal has as much to write as it may hold; wait for the group under way")]
     Wait,
     /// All segments that records may use are in use.
@@ -57,30 +57,30 @@ pub enum LogError {
          segment_count_max raised"
     )]
     Full {
-        /// Segments in use.
+        /// The number of segments in use.
         count: usize,
     },
     /// The record is too long.
     #[error("a record of {length} bytes is too long for the journal, which takes {length_max}")]
     TooLong {
-        /// Its length.
+        /// The length of the record in bytes.
         length: usize,
-        /// The longest allowed.
+        /// The greatest allowed length in bytes.
         length_max: usize,
     },
-    /// The checkpoint is too large.
+    /// The checkpoint exceeds its limit.
     #[error("a checkpoint of more than {bytes_max} bytes; raise checkpoint_bytes_max")]
     CheckpointTooLarge {
-        /// The bound.
+        /// The limit in bytes.
         bytes_max: usize,
     },
-    /// One checkpoint at a time.
+    /// Another checkpoint is still being written.
     #[error("a checkpoint is being written already")]
     CheckpointUnderWay,
-    /// The configuration contradicts itself.
+    /// The values of the configuration contradict each other.
     #[error("the journal's bounds do not go together: {wrong}")]
     Config {
-        /// Which do not.
+        /// A description of the contradiction.
         wrong: &'static str,
     },
 }

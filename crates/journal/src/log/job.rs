@@ -1,7 +1,7 @@
-//! The part of the log that blocks: one write and one sync.
+//! The blocking part of the log: one write and one sync.
 //!
-//! Invariant: a job writes behind all that is durable and nothing else; a new segment's
-//! blob, name and header are on stable storage before the group that opens it is written.
+//! Invariant: a job writes only after everything that is durable. The blob, name and header of a
+//! new segment are on stable storage before its first group is written.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use crate::group::GroupBuffer;
 use crate::shelf::{Blob, BlobName, Result, Shelf, ShelfError};
 use crate::test_hooks::{Mutation, is_on};
 
-/// A group to be made durable, by whichever thread may block.
+/// A group to be made durable, by any thread that may block.
 pub struct GroupJob {
     pub(super) shelf: Arc<dyn Shelf>,
     pub(super) place: Place,
-    /// Of the segment it goes to.
+    /// The header of the segment that gets the group.
     pub(super) header: SegmentHeader,
     pub(super) offset: u64,
     pub(super) first_record: u64,
     pub(super) buffer: GroupBuffer,
 }
 
-/// A group that was run; for [`Log::on_group_done`](super::Log::on_group_done).
+/// The result of a job, to be passed to [`Log::on_group_done`](super::Log::on_group_done).
 pub struct GroupDone {
     pub(super) header: SegmentHeader,
     pub(super) buffer: GroupBuffer,
-    /// The blob of the segment, if it is a new one.
+    /// The blob of the segment, if the job created a new segment.
     pub(super) result: Result<Option<Slot>>,
 }
 
-/// Where a group goes.
+/// The destination of a group.
 pub(super) enum Place {
     Here(Arc<dyn Blob>),
     New(SlotBlob),
@@ -50,7 +50,7 @@ impl GroupJob {
         GroupDone { header: self.header, buffer: self.buffer, result }
     }
 
-    /// What it comes to if it cannot be finished: the log makes nothing durable any more.
+    /// Returns the result of a job that cannot be run. The log then makes nothing durable any more.
     #[must_use = "the log waits for it"]
     pub fn failed(&self, why: &'static str) -> GroupDone {
         let error = ShelfError::from_io("write", "a group", std::io::Error::other(why));
@@ -85,7 +85,7 @@ impl GroupJob {
     }
 }
 
-/// Makes a blob of zeros, so that no append needs space or changes metadata.
+/// Creates a blob filled with zeros, so that no append needs space or changes metadata.
 pub(super) fn make_slot(shelf: &dyn Shelf, name: &BlobName, length: u64) -> Result<Slot> {
     let blob = shelf.create(name)?;
     blob.preallocate(length)?;
@@ -96,7 +96,7 @@ pub(super) fn make_slot(shelf: &dyn Shelf, name: &BlobName, length: u64) -> Resu
     Ok(Slot { name: name.clone(), blob })
 }
 
-/// Makes a segment of a blob, durably.
+/// Writes a segment header to a blob and makes it durable.
 pub(super) fn write_header(blob: &dyn Blob, header: &SegmentHeader) -> Result<()> {
     blob.write_at(0, &header.encode()[..])?;
     if is_on(Mutation::SkipHeaderSync) {

@@ -1,14 +1,18 @@
-//! The write-ahead log: records, written in groups, with a checkpoint now and then.
+//! The write-ahead log: records, written in groups, and periodic checkpoints.
 //!
-//! Invariant: a record number is reported durable only after a sync that followed its
-//! write has succeeded. At most one group is under way, so that each group found on disk
-//! proves those before it. After any failure nothing more is reported: of a failed sync
-//! nobody knows what it has left undone, and the next one would not tell.
+//! Invariants:
 //!
-//! The log is a machine: [`Log::append`] buffers, [`Log::take_group`] hands out what is
-//! to be written, [`GroupJob::run`] does it on whichever thread may block, and
-//! [`Log::on_group_done`] takes the outcome back. Its owner keeps the state that the
-//! records amount to, and when [`Log::wants_checkpoint`] hands it over as records again.
+//! - A record number is reported as durable only after a sync that followed its write has
+//!   succeeded.
+//! - At most one group is in flight, so each group found on disk proves those before it.
+//! - After any failure, nothing more is reported as durable. It is unknown what a failed sync left
+//!   unwritten, and the next sync would not report it.
+//!
+//! The log makes no blocking calls itself. [`Log::append`] buffers a record, [`Log::take_group`]
+//! returns a group to write, [`GroupJob::run`] writes it on any thread that may block, and
+//! [`Log::on_group_done`] takes the result. The owner keeps the state that results from the
+//! records. When [`Log::wants_checkpoint`] is true, the owner passes that state to the log as
+//! records.
 
 mod config;
 mod error;
@@ -33,16 +37,15 @@ use job::{Place, SlotBlob};
 pub use recovered::{Origin, Record, Recovered};
 use segment::SegmentHeader;
 
-/// The place of a record in the log: from 1, dense, never used for another that was
-/// reported durable.
+/// The number of a record: dense, from 1. A number that was reported as durable is never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordNumber(pub u64);
 
-/// What a record means to the log's owner; the log does not ask.
+/// The kind of a record, which only the log's owner interprets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKind(pub u16);
 
-/// Tells one journal from another.
+/// Identifies a journal. It is drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JournalId(pub u64);
 
@@ -51,20 +54,20 @@ pub struct Log {
     shelf: Arc<dyn Shelf>,
     config: LogConfig,
     journal: JournalId,
-    /// Segments in use, oldest first; the last is written to.
+    /// The segments in use, oldest first. The last one is written to.
     chain: Vec<Segment>,
-    /// Where the next group goes in the last segment.
+    /// The offset of the next group in the last segment.
     position: u64,
-    /// Blobs at hand for further segments.
+    /// Free blobs for further segments.
     free: Vec<Slot>,
-    /// Numbers of all blobs there are.
+    /// The numbers of all blobs.
     slots: BTreeSet<u64>,
     next_record: u64,
     durable: u64,
-    /// Number of the first record in `filling`.
+    /// The number of the first record in `filling`.
     filling_first: u64,
     filling: GroupBuffer,
-    /// The other buffer, unless a group is under way with it.
+    /// The other buffer, unless it is in use by a group in flight.
     spare: GroupBuffer,
     in_flight: Option<InFlight>,
     checkpoint: Option<Checkpoint>,
@@ -74,12 +77,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Buffers a record whose bytes are `parts`, one behind the other. It is durable
-    /// when [`Log::on_group_done`] reports its number or a later one.
+    /// Buffers a record whose bytes are the concatenation of `parts`. The record is durable when
+    /// [`Log::on_group_done`] reports its number or a later one.
     ///
     /// # Errors
-    /// [`LogError::Wait`] and [`LogError::Full`] say what must happen first;
-    /// [`LogError::TooLong`]; [`LogError::Poisoned`]. The record is not buffered then.
+    /// [`LogError::Wait`] or [`LogError::Full`] say what must happen first; [`LogError::TooLong`];
+    /// [`LogError::Poisoned`]. On error, the record is not buffered.
     pub fn append(&mut self, kind: RecordKind, parts: &[&[u8]]) -> Result<RecordNumber, LogError> {
         self.check_poison()?;
         let length = self.check_length(parts)?;
@@ -97,15 +100,16 @@ impl Log {
         Ok(RecordNumber(number))
     }
 
-    /// Whether there is anything that a group could be made of.
+    /// True if there is anything to write.
     #[inline]
     #[must_use]
     pub fn has_some(&self) -> bool {
         !self.filling.is_empty() || self.checkpoint.is_some()
     }
 
-    /// What is buffered, to be written; `None` if there is nothing, if a group is under
-    /// way or if the log is poisoned. The job must be run and given back.
+    /// Returns a job that writes the buffered records. Returns `None` if there are none, if a group
+    /// is in flight, or if the log is poisoned. The caller must run the job and pass the result to
+    /// [`Log::on_group_done`].
     pub fn take_group(&mut self) -> Option<GroupJob> {
         if self.poison.is_some() || self.in_flight.is_some() {
             return None;
@@ -142,14 +146,14 @@ impl Log {
         Some(GroupJob { shelf, place, header, offset, first_record, buffer })
     }
 
-    /// Takes back a group that was run: all records up to the returned one are durable.
+    /// Takes the result of a job. All records up to the returned number are durable.
     ///
     /// # Errors
-    /// [`LogError::Poisoned`] if the write or the sync failed: from now on, and for all
-    /// that was not reported durable before.
+    /// [`LogError::Poisoned`] if the write or the sync failed. From then on, nothing that was not
+    /// reported as durable before can become durable.
     ///
     /// # Panics
-    /// If the job is not one that this log has under way.
+    /// Panics if the result belongs to no job of this log that is in flight.
     pub fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LogError> {
         let in_flight = self.in_flight.take().expect("a group that this log has handed out");
         self.spare = done.buffer;
@@ -174,10 +178,10 @@ impl Log {
         Ok(self.durable())
     }
 
-    /// Whether so much was appended since the last checkpoint that another one is due.
+    /// True if so much was appended since the last checkpoint that another one is due.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
-        // No oftener than its own size is worth; but in time before records are refused.
+        // Not before as much was appended as a checkpoint writes, but before records are refused.
         let due = self.config.checkpoint_after_bytes.max(self.last_checkpoint_bytes);
         let is_short = self.chain.len() + 1 >= self.config.appending_segment_count();
         self.poison.is_none()
@@ -185,14 +189,14 @@ impl Log {
             && (self.bytes_since_checkpoint > due || is_short)
     }
 
-    /// Begins a checkpoint: `records` are what all records appended so far amount to.
-    /// They are written along with the next groups; once the last of them is durable
-    /// recovery yields them in place of those records, whose segments are then free.
+    /// Begins a checkpoint. `records` describe the state that results from all records appended so
+    /// far. They are written together with the next groups. Once the last of them is durable,
+    /// recovery yields them instead of the former records, whose segments become free.
     ///
     /// # Errors
-    /// [`LogError::CheckpointUnderWay`], [`LogError::CheckpointTooLarge`],
-    /// [`LogError::TooLong`], [`LogError::Full`] if not even a checkpoint has room,
-    /// [`LogError::Poisoned`]. Nothing has begun then.
+    /// [`LogError::CheckpointUnderWay`]; [`LogError::CheckpointTooLarge`]; [`LogError::TooLong`];
+    /// [`LogError::Full`] if there is no room even for a checkpoint; [`LogError::Poisoned`]. On
+    /// error, no checkpoint has begun.
     pub fn begin_checkpoint<'a>(
         &mut self,
         records: impl IntoIterator<Item = (RecordKind, &'a [u8])>,
@@ -221,43 +225,43 @@ impl Log {
         Ok(())
     }
 
-    /// Whether a checkpoint has begun and is not durable yet.
+    /// True if a checkpoint has begun and is not durable yet.
     #[must_use]
     pub fn is_checkpoint_under_way(&self) -> bool {
         self.checkpoint.is_some()
     }
 
-    /// All records up to this one are durable; 0: none is.
+    /// Returns the number of the last durable record; 0 if there is none.
     #[must_use]
     pub fn durable(&self) -> RecordNumber {
         RecordNumber(self.durable)
     }
 
-    /// Number of the record appended last; 0: none was.
+    /// Returns the number of the last appended record; 0 if there is none.
     #[must_use]
     pub fn last_appended(&self) -> RecordNumber {
         RecordNumber(self.next_record - 1)
     }
 
-    /// Whether the log has failed for good.
+    /// True if the log has failed permanently.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poison.is_some()
     }
 
-    /// Which journal this is.
+    /// Returns the identity of the journal.
     #[must_use]
     pub fn journal(&self) -> JournalId {
         self.journal
     }
 
-    /// Segments in use.
+    /// Returns the number of segments in use.
     #[must_use]
     pub fn segment_count(&self) -> usize {
         self.chain.len()
     }
 
-    /// Puts the next chunk of a checkpoint into the group; whether it was the last.
+    /// Adds the next chunk of a checkpoint to the group. Returns true if it was the last one.
     fn fill_from_checkpoint(&mut self) -> bool {
         let Some(checkpoint) = &mut self.checkpoint else { return false };
         let end = checkpoint.at + self.config.checkpoint_chunk_bytes;
@@ -269,7 +273,7 @@ impl Log {
         checkpoint.at == checkpoint.frames.len()
     }
 
-    /// Header of the segment behind the last one.
+    /// Returns the header of the segment after the last one.
     fn next_header(&self, begins_checkpoint: bool) -> SegmentHeader {
         let last = self.last().header;
         let below = self.checkpoint.as_ref().map(|checkpoint| checkpoint.below);
@@ -284,8 +288,8 @@ impl Log {
         }
     }
 
-    /// A blob for another segment; if there can be none, the log ends here. The bounds
-    /// on appending and on checkpoints are such that there always can.
+    /// Returns a blob for another segment. If there is none, the log ends here. The limits on
+    /// appends and checkpoints ensure that there always is one.
     fn take_slot(&mut self) -> Option<SlotBlob> {
         if let Some(slot) = self.free.pop() {
             return Some(SlotBlob::Ready(slot));
@@ -326,7 +330,7 @@ impl Log {
     }
 }
 
-/// A blob for a segment.
+/// A blob for a segment, with its name.
 #[derive(Clone)]
 struct Slot {
     name: BlobName,
@@ -344,22 +348,22 @@ struct LastSegment<'a> {
     blob: &'a Arc<dyn Blob>,
 }
 
-/// What becomes true when the group under way is durable.
+/// The changes of state when the group in flight becomes durable.
 struct InFlight {
     last_record: u64,
-    /// Where the next group goes.
+    /// The offset of the next group.
     end: u64,
     ends_checkpoint: bool,
 }
 
-/// A checkpoint being written.
+/// A checkpoint that is being written.
 struct Checkpoint {
     frames: Vec<u8>,
-    /// What lies before has been handed out.
+    /// The number of bytes of `frames` that were added to groups.
     at: usize,
-    /// The segment it begins in, once handed out.
+    /// The number of the segment in which it begins, once its first chunk was added.
     start: Option<u64>,
-    /// It stands for the records below this number.
+    /// It replaces the records below this number.
     below: u64,
 }
 
@@ -371,10 +375,10 @@ fn lowest_unused(slots: &BTreeSet<u64>) -> u64 {
     (0..).zip(slots).find(|(number, slot)| number != *slot).map_or(slots.len() as u64, |(n, _)| n)
 }
 
-/// What the names of segments begin with.
+/// The prefix of the names of segments.
 const SLOT_PREFIX: &str = "log-";
-/// A frame that belongs to a checkpoint; its number counts from 0 in there.
+/// The flag of a frame of a checkpoint. The numbers of such frames count from 0.
 const FLAG_CHECKPOINT: u16 = 1;
-/// The frame behind a checkpoint's last; its number is how many there were.
+/// The flag of the frame after a checkpoint's last one. Its number is the count of frames.
 const FLAG_END: u16 = 2;
 const END_FRAME_BYTES: usize = frame_bytes_of(0);

@@ -1,9 +1,9 @@
-//! Opening a log: recovery, and a fresh segment behind what has survived.
+//! Opens a log: recovers its records and starts a new segment after them.
 //!
-//! Invariant: when a log is open all that it has recovered is on stable storage, and a
-//! new segment says durably where that ends. So what was found torn is never read again,
-//! however the machine crashes from then on; and until that header is durable nothing
-//! has changed, so that recovery can be broken off anywhere and begun anew.
+//! Invariant: when a log is open, everything that it has recovered is on stable storage, and the
+//! header of a new segment durably records where it ends. So a torn group is never read again,
+//! whatever crash follows. Nothing has changed until that header is durable, so recovery can be
+//! interrupted anywhere and started again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +20,16 @@ use crate::shelf::{Shelf, ShelfError};
 use crate::test_hooks::{Mutation, is_on};
 
 impl Log {
-    /// Opens the log that lies on a shelf, or begins one there, and yields what has
+    /// Opens the log in a storage directory, or creates one, and returns the records that have
     /// survived. Blocks. A new journal takes its identity from `entropy`.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`], [`LogError::Foreign`] and [`LogError::Version`] if the
-    /// shelf holds what is no journal of ours, whole but for a torn end;
-    /// [`LogError::Full`] if no segment is left; [`LogError::Config`];
-    /// [`LogError::Shelf`]. It may be tried again.
+    /// - [`LogError::Corrupt`], [`LogError::Foreign`] or [`LogError::Version`] if the directory
+    ///   contains no complete journal of this format. A torn end is allowed.
+    /// - [`LogError::Full`] if no segment is left.
+    /// - [`LogError::Config`] or [`LogError::Shelf`].
+    ///
+    /// The caller may try again.
     pub fn open(
         shelf: Arc<dyn Shelf>,
         config: LogConfig,
@@ -89,17 +91,16 @@ impl Scanned {
     }
 }
 
-/// Makes the last group durable. It may have been read from the page cache: of a process
-/// that was killed before its sync, or even of one whose sync failed, after which the
-/// page cache holds what no later sync would write. So it is written anew. All groups
-/// before it are proved by it.
+/// Makes the last group durable. It may have been read only from the page cache, if the process was
+/// killed before its sync or that sync failed. After a failed sync, no later sync would write these
+/// pages. So the group is written again. It proves that all groups before it are durable.
 fn make_durable(chain: &Chain) -> Result<(), LogError> {
     let Some(last) = chain.segments.last().filter(|_| chain.is_last_unproven) else {
         return Ok(());
     };
     let Some(at) = last.last_group else { return Ok(()) };
     let mut group = GroupRead::default();
-    // Its first record is known to the group alone, so it is read as it stands.
+    // Only the group itself states the number of its first record, so the number is not checked.
     match group.read_as_it_stands(&*last.slot.blob, last.header.lineage(), at, last.end)? {
         Found::Group(_) => last.slot.blob.write_at(at, group.bytes())?,
         Found::Nothing(what) => return Err(super::scan::corrupt(&last.slot, at, what)),
@@ -108,11 +109,11 @@ fn make_durable(chain: &Chain) -> Result<(), LogError> {
     Ok(())
 }
 
-/// The blobs that no segment in use needs.
+/// The blobs that are not in use by a segment.
 struct Slots {
     numbers: BTreeSet<u64>,
     free: Vec<Slot>,
-    /// Of another length than segments have now, or never finished.
+    /// The blobs of another length than segments have now, or incomplete ones.
     useless: Vec<Slot>,
 }
 
@@ -138,14 +139,14 @@ impl Slots {
             return Err(LogError::Full { count: in_use });
         }
         let number = lowest_unused(&self.numbers);
-        // Taken even if this fails half-way: the name may be there then.
+        // The number counts as used even if this fails half-way: the name may exist then.
         self.numbers.insert(number);
         Ok(make_slot(shelf, &slot_name(number), config.segment_bytes)?)
     }
 
-    /// Removes what is not needed and makes what will be. Only now, with the new
-    /// segment's number above all others on stable storage: should a name come back by a
-    /// crash, its number is an old one.
+    /// Removes unneeded blobs and creates those that will be needed. This comes only now, when the
+    /// new segment's number, above all others, is on stable storage. If a crash brings a removed
+    /// name back, its number is an old one.
     fn tidy(
         &mut self,
         shelf: &dyn Shelf,
@@ -164,7 +165,7 @@ impl Slots {
         while self.free.len() < config.spare_segment_count as usize {
             match self.make(shelf, config, in_use + 1) {
                 Ok(slot) => self.free.push(slot),
-                // It can do without until it needs one.
+                // The log can work without a spare blob until it needs one.
                 Err(
                     LogError::Full { .. } | LogError::Shelf { source: ShelfError::NoSpace { .. } },
                 ) => {
@@ -177,5 +178,5 @@ impl Slots {
     }
 }
 
-/// Free segments kept beyond those that fill up from one checkpoint to the next.
+/// The number of free segments kept in addition to those that fill up between two checkpoints.
 const SPARE_COUNT: u64 = 2;

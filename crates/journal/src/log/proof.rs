@@ -1,8 +1,8 @@
-//! The log against a model of what it promises, over a disk that crashes at random.
+//! Tests the log against a model of its guarantees, on a disk that crashes at random.
 //!
-//! What the records amount to is a hash over all of them in order, so that one record
-//! lost, invented, repeated or come back makes another state. Every record differs from
-//! every other that was ever appended, discarded ones included.
+//! The state is a hash over all records in order. So a record that is lost, invented, repeated or
+//! reappears leads to another state. Every record differs from all others that were ever appended,
+//! including discarded ones.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::shelf::{CrashShelf, Operation};
 use crate::test_hooks::with;
 
-/// What a run has found wrong.
+/// The first violation found by a run.
 type Verdict = Result<(), String>;
 
 struct World {
@@ -20,27 +20,27 @@ struct World {
     shelf: CrashShelf,
     log: Log,
     job: Option<GroupJob>,
-    /// What the records amount to, after each of them; first, before any.
+    /// The state after each record, preceded by the state before any.
     states: Vec<u64>,
     durable: u64,
-    /// Makes every record another.
+    /// Makes every record different.
     serial: u64,
     seen: Seen,
 }
 
-/// What a run has come by, lest the proof be one of nothing.
+/// Counts what occurred in a run, to show that the test covered it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Records that were found lost.
+    /// The number of records found lost.
     lost: u64,
-    /// Records that survived without having been reported durable.
+    /// The number of records that survived although they were not reported as durable.
     found: u64,
-    /// Recoveries from a checkpoint, and checkpoints that a restart broke off.
+    /// The numbers of recoveries from a checkpoint and of checkpoints interrupted by a restart.
     checkpoints: u64,
     broken_off: u64,
-    /// Failed writes and syncs.
+    /// The number of failed writes and syncs.
     poisoned: u64,
-    /// Openings that failed half-way.
+    /// The number of openings that failed half-way.
     openings: u64,
 }
 
@@ -62,7 +62,7 @@ fn mix(state: u64, bytes: &[u8]) -> u64 {
     Random::new(state.rotate_left(7) ^ sum).next_u64()
 }
 
-/// Bytes behind a checkpoint's first record, to make it long.
+/// Returns the bytes after a checkpoint's first record, which make it long.
 fn filler(state: u64, index: u64) -> Vec<u8> {
     let mut random = Random::new(state ^ index);
     let length = random.below(3000);
@@ -100,7 +100,7 @@ impl World {
                 Ok(())
             }
             95..97 => {
-                // The disk has it, the log was never told.
+                // The disk has the group, but the log does not learn of it.
                 if let Some(job) = self.job.take() {
                     drop(job.run());
                 }
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// Crashes or kills until the log opens again, in the midst of recovery as well.
+    /// Crashes or kills until the log opens again, also during recovery.
     fn restart(&mut self) -> Verdict {
         self.job = None;
         self.seen.broken_off += u64::from(self.log.is_checkpoint_under_way());
@@ -222,7 +222,7 @@ impl World {
         Ok(())
     }
 
-    /// Holds what was recovered against the model; what was lost is gone for good.
+    /// Compares what was recovered with the model. Lost records stay lost.
     fn judge(&mut self, recall: &Recall) -> Verdict {
         let (count, durable) = (recall.count, self.durable);
         let appended = self.states.len() as u64 - 1;
@@ -243,7 +243,7 @@ impl World {
     }
 }
 
-/// What recovered records amount to.
+/// The number and the resulting state of recovered records.
 struct Recall {
     count: u64,
     state: u64,
@@ -359,7 +359,7 @@ fn defects_are_noticed() {
 
 const STEPS: usize = 150;
 
-/// Writes groups of one record each, and says where each ends.
+/// Writes groups of one record each. Returns the end of each group.
 fn written(shelf: &CrashShelf, count: u64) -> Vec<u64> {
     let (mut log, _) = opened(shelf).unwrap();
     let mut ends = Vec::new();
@@ -396,7 +396,7 @@ fn damage_before_the_last_group_is_told_from_a_torn_end() {
             written(&shelf, 3);
             shelf.corrupt(&name, offset, &[0xee]).unwrap();
             match opened(&shelf) {
-                // It could be torn: nothing behind it says that it was durable.
+                // The last group could be torn: nothing after it proves that it was durable.
                 Ok((_, recovered)) => assert_eq!((index, count(recovered)), (2, 2)),
                 Err(LogError::Corrupt { name: damaged, offset, .. }) => {
                     assert!(index < 2, "group {index} at {offset}");
@@ -425,7 +425,7 @@ fn a_damaged_header_is_told_from_one_never_finished() {
     shelf.corrupt(&slot_name(0), 20, &[0xee]).unwrap();
     let error = opened(&shelf).map(|_| ()).unwrap_err();
     assert!(matches!(error, LogError::Corrupt { offset: 0, .. }), "{error}");
-    // No group lies behind this one: nothing is lost with it.
+    // There is no group after this header, so nothing is lost with it.
     let shelf = CrashShelf::new();
     drop(opened(&shelf).unwrap());
     shelf.corrupt(&slot_name(0), 20, &[0xee]).unwrap();

@@ -1,25 +1,25 @@
-//! What a log held when it was opened.
+//! The records that a log contained when it was opened.
 //!
-//! Invariant: the records of the checkpoint come first, then those that it does not
-//! stand for, each whole, in order and without a gap. Memory is bounded by one group.
+//! Invariant: the records of the checkpoint come first, then those that it does not replace, each
+//! complete, in order and without gaps. Memory is limited to one group.
 
 use super::scan::{Chain, Scanned, corrupt};
 use super::{FLAG_CHECKPOINT, FLAG_END, LogError, RecordKind, RecordNumber};
 use crate::group::{BLOCK_BYTES, Found, GroupRead, HEADER_BYTES};
 
-/// The records that have survived, for one pass over them. To be read before the log
-/// makes a checkpoint, which gives the segments they lie in to others.
+/// The records that have survived, for one pass over them. Read them before the log makes a
+/// checkpoint, which frees their segments.
 pub struct Recovered {
     segments: Vec<Scanned>,
     phase: Phase,
-    /// The segment being read, and where in it the next group begins.
+    /// The index of the segment being read, and the offset of its next group.
     segment: usize,
     position: u64,
     next_number: u64,
     group: GroupRead,
-    /// The next frame of the group.
+    /// The offset of the next frame in the group.
     next_frame: usize,
-    /// Records of the checkpoint seen so far.
+    /// The number of records of the checkpoint read so far.
     checkpoint_count: u64,
     below: u64,
     last: RecordNumber,
@@ -28,20 +28,20 @@ pub struct Recovered {
 /// A record that has survived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Where it comes from: the checkpoint's records all come before the others.
+    /// The origin of the record. Those of the checkpoint come before the others.
     pub origin: Origin,
-    /// As it was appended.
+    /// The kind, as appended.
     pub kind: RecordKind,
-    /// As they were appended.
+    /// The bytes, as appended.
     pub bytes: &'a [u8],
 }
 
-/// Where a record comes from.
+/// The origin of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// From a checkpoint, which stands for all records before it.
+    /// A checkpoint, which replaces all records before it.
     Checkpoint,
-    /// Appended by itself, with this number.
+    /// The log itself; the record was appended with this number.
     Log(RecordNumber),
 }
 
@@ -72,23 +72,23 @@ impl Recovered {
         recovered
     }
 
-    /// Whether records of a checkpoint come before the others.
+    /// True if records of a checkpoint come before the others.
     #[must_use]
     pub fn has_checkpoint(&self) -> bool {
         self.below != 0
     }
 
-    /// Number of the last record that has survived; 0: none has.
+    /// Returns the number of the last record that has survived; 0 if there is none.
     #[must_use]
     pub fn last(&self) -> RecordNumber {
         self.last
     }
 
-    /// The next record; `None` behind the last.
+    /// Returns the next record, or `None` after the last.
     ///
     /// # Errors
-    /// What the storage says, and [`LogError::Corrupt`] if it says something else than
-    /// when the log was opened.
+    /// [`LogError::Shelf`] if the storage fails; [`LogError::Corrupt`] if it returns other data
+    /// than when the log was opened.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, LogError> {
         let Some((at, phase)) = self.advance()? else { return Ok(None) };
         let frame = self.group.frame_at(at).map(|(frame, _)| frame);
@@ -102,7 +102,7 @@ impl Recovered {
         }))
     }
 
-    /// Finds the next frame that is to be shown.
+    /// Finds the next frame to return.
     fn advance(&mut self) -> Result<Option<(usize, Phase)>, LogError> {
         loop {
             let at = self.next_frame;
@@ -150,7 +150,7 @@ impl Recovered {
         self.next_number = self.segments.get(segment).map_or(0, |s| s.header.first_record);
     }
 
-    /// Reads the next group; `false` if there is none.
+    /// Reads the next group. Returns false if there is none.
     fn read_group(&mut self) -> Result<bool, LogError> {
         while self.segments.get(self.segment).is_some_and(|s| self.position >= s.end) {
             self.enter(self.segment + 1);

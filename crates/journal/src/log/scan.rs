@@ -1,8 +1,8 @@
-//! Recovery's first look: which segments count, and where each of them ends.
+//! The first phase of recovery: finds the valid segments and the end of each.
 //!
-//! Invariant: a torn end is only accepted where it can be one, behind the last group of
-//! the newest segment with no later group to prove that it was once whole. All else that
-//! is not as it was written is an error.
+//! Invariant: a torn end is accepted only where one is possible: after the last group of the newest
+//! segment, if no later group proves that it was once complete. Any other deviation from what was
+//! written is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use super::{FLAG_CHECKPOINT, FLAG_END, LogError, SLOT_PREFIX, Slot};
 use crate::group::{BLOCK_BYTES, Found, GroupRead, find_later_group, lineage_at};
 use crate::shelf::{Shelf, read_whole};
 
-/// What lies on the shelf.
+/// The blobs in the storage directory.
 #[derive(Default)]
 pub(super) struct Survey {
-    /// Whole segments by number.
+    /// The segments with a valid header, by number.
     pub segments: BTreeMap<u64, (Slot, SegmentHeader)>,
-    /// Blobs without a header.
+    /// The blobs without a header.
     pub blank: Vec<Slot>,
-    /// Numbers in the names of all these blobs.
+    /// The numbers in the names of all these blobs.
     pub slots: BTreeSet<u64>,
 }
 
@@ -60,8 +60,8 @@ impl Survey {
         Ok(())
     }
 
-    /// Finds damaged headers: one whose segment has a group of the present part of the
-    /// journal was whole once, for no group is written before its segment's header is.
+    /// Finds damaged headers. A blob without a header must not contain a group of the live part of
+    /// the journal: no group is written before its segment's header is complete.
     fn check_blanks(&self, oldest: u64) -> Result<(), LogError> {
         for slot in &self.blank {
             let Some(lineage) = lineage_at(&*slot.blob, BLOCK_BYTES as u64)? else { continue };
@@ -77,34 +77,34 @@ impl Survey {
     }
 }
 
-/// A segment that counts.
+/// A valid segment.
 pub(super) struct Scanned {
     pub slot: Slot,
     pub header: SegmentHeader,
-    /// Where its groups end.
+    /// The offset at which its groups end.
     pub end: u64,
-    /// Number of the record behind its last.
+    /// The number of the record after its last one.
     pub next_record: u64,
-    /// Bytes of its records.
+    /// The number of bytes of its records.
     pub record_bytes: u64,
-    /// Where the last group with a record or a checkpoint's end ends.
+    /// The offset after the last group that contains a record or the end of a checkpoint.
     useful_end: Option<u64>,
-    /// Where the last group begins.
+    /// The offset of the last group.
     pub last_group: Option<u64>,
     ends_checkpoint: bool,
 }
 
-/// All that counts, oldest segment first; the first is the journal's beginning or that
-/// of a whole checkpoint.
+/// All valid segments, oldest first. The first one is the beginning of the journal or of a complete
+/// checkpoint.
 pub(super) struct Chain {
     pub segments: Vec<Scanned>,
-    /// The last group is the last of the journal: nothing proves that it is durable.
+    /// True if the last group is the last of the journal, so that nothing proves it durable.
     pub is_last_unproven: bool,
-    /// Above every number that was ever used.
+    /// A number above every segment number that was ever used.
     pub next_segment: u64,
 }
 
-/// Follows the segments from the newest back to where recovery starts.
+/// Follows the segments from the newest back to the point where recovery starts.
 pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
     let Some((&newest, _)) = survey.segments.last_key_value() else {
         survey.check_blanks(0)?;
@@ -114,7 +114,7 @@ pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
     let (mut number, mut missing_from) = (newest, None);
     loop {
         let Some((slot, header)) = survey.segments.get(&number) else {
-            // Known by name only to the segment that comes behind it.
+            // Only the following segment knows the missing one.
             let (slot, _) = &survey.segments[&missing_from.unwrap_or(newest)];
             return Err(corrupt(slot, 32, "the segment before it is missing"));
         };
@@ -135,8 +135,8 @@ pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
     Ok(Chain { segments, is_last_unproven, next_segment: newest + 1 })
 }
 
-/// Whether the last of `segments`, which are newest first, begins a checkpoint whose end
-/// is there.
+/// True if the last of `segments`, which are newest first, begins a checkpoint whose end is
+/// present.
 fn is_whole_checkpoint(segments: &[Scanned]) -> bool {
     let Some((first, later)) = segments.split_last() else { return false };
     let next_start = later.iter().rposition(|s| s.header.checkpoint_below.is_some());
@@ -145,9 +145,9 @@ fn is_whole_checkpoint(segments: &[Scanned]) -> bool {
         && (first.ends_checkpoint || own.iter().any(|segment| segment.ends_checkpoint))
 }
 
-/// Drops what follows the last record or the end of the checkpoint: parts of checkpoints
-/// that were not finished, and segments that were opened and not used. Whether the last
-/// group that remains is the last of all.
+/// Drops what follows the last record or the end of the checkpoint: parts of incomplete
+/// checkpoints, and segments that were opened but not used. Returns true if the last remaining
+/// group is the last one of all.
 fn drop_useless_tail(segments: &mut Vec<Scanned>) -> bool {
     let count = segments.len();
     while segments.len() > 1 && segments.last().is_some_and(|s| s.useful_end.is_none()) {
@@ -161,7 +161,7 @@ fn drop_useless_tail(segments: &mut Vec<Scanned>) -> bool {
     is_newest && is_last_group
 }
 
-/// Reads all groups of a segment. `successor` is the segment behind it.
+/// Reads all groups of a segment. `successor` is the segment after it.
 fn scan(
     slot: &Slot,
     header: &SegmentHeader,

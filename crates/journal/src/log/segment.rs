@@ -1,36 +1,37 @@
-//! The header of a segment: the first block of its blob.
+//! The header of a segment, which is the first block of its blob.
 //!
-//! Invariant: a header lies in one sector, which a disk writes whole or not at all, and
-//! is on stable storage before any group follows it. So a segment number that was ever
-//! used for a group is known to every later recovery, and never given again.
+//! Invariant: a header lies in one sector, which a disk writes completely or not at all. It is on
+//! stable storage before any group follows it. So every later recovery knows each segment number
+//! that was ever used for a group, and no number is used twice.
 
 use super::JournalId;
 use crate::group::{BLOCK_BYTES, Lineage, get_u32, get_u64, put_u32, put_u64};
 
-/// What a segment says of itself.
+/// The contents of a segment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub journal: JournalId,
-    /// From 1, never used twice.
+    /// The number of the segment, from 1, never used twice.
     pub number: u64,
-    /// The segment whose groups come before; 0: none do.
+    /// The number of the segment whose groups precede; 0 if there is none.
     pub previous: u64,
-    /// Where those groups end; what lies behind was found torn and does not count.
+    /// The offset in the previous segment at which its groups end. Anything after it was torn and
+    /// is ignored.
     pub previous_end: u64,
-    /// Number of the first record in here.
+    /// The number of the first record in this segment.
     pub first_record: u64,
-    /// Bytes of the blob.
+    /// The length of the blob in bytes.
     pub segment_bytes: u64,
-    /// A checkpoint begins here; it holds what all records below this number amount to.
+    /// Present if a checkpoint begins here. The checkpoint replaces all records below this number.
     pub checkpoint_below: Option<u64>,
 }
 
-/// Why the first block of a blob is no header.
+/// The reason why the first block of a blob is not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoHeader {
-    /// It never was, or was not finished, or is damaged.
+    /// There was never a header, or it is incomplete or damaged.
     Absent,
-    /// It is one of another version.
+    /// It is a header of another version.
     Version(u32),
 }
 
@@ -78,12 +79,12 @@ impl SegmentHeader {
 }
 
 const MAGIC: &[u8; 8] = b"DAFSLOG1";
-/// Every version has its magic, version and checksum where this one has them.
+/// The version. Magic, version and checksum have the same positions in every version.
 const VERSION: u32 = 1;
-/// Flag: a checkpoint begins here.
+/// The flag that a checkpoint begins here.
 const CHECKPOINT: u32 = 1;
 const SUM_AT: usize = 124;
-/// Bytes of a header; the rest of its block is zero.
+/// The number of bytes of a header. The rest of its block is zero.
 pub(super) const HEADER_BYTES: usize = 128;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! A model of a disk that crashes, in memory: for tests and simulations of restarts.
+//! A model of a disk that crashes, in memory, for tests and simulations of restarts.
 //!
-//! Invariant: what was synced is read for ever after; of what was not, a crash keeps any
+//! Invariant: synced data is read for ever after. Of data that was not synced, a crash keeps any
 //! part that a real disk could have kept, sector by sector, as the given entropy decides.
 
 use std::collections::BTreeMap;
@@ -12,44 +12,44 @@ use dafs_types::{CloneSource, Entropy};
 
 use super::{Blob, BlobName, CloneError, Result, Shelf, ShelfError};
 
-/// A shelf in memory whose power can fail. Clones share one disk.
+/// Storage in memory that can lose power. Clones share one disk.
 ///
-/// A server is restarted on it by [`CrashShelf::crash`] or [`CrashShelf::kill`] and a new
-/// open; blobs opened before are dead from then on, so that a job of the old server that
-/// still runs somewhere changes nothing.
+/// [`CrashShelf::crash`] or [`CrashShelf::kill`] and a new open simulate the restart of a server.
+/// Blobs opened before the restart no longer work, so a job of the old server that is still running
+/// changes nothing.
 #[derive(Clone, Default)]
 pub struct CrashShelf {
     disk: Arc<Mutex<Disk>>,
 }
 
-/// What a test can have fail.
+/// An operation that a test can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A write, of which the first half is made.
+    /// A write. Its first half is executed.
     Write,
-    /// A sync of a blob. What was written is read as before, but has left the list of
-    /// what the next sync writes (as Linux does it).
+    /// A sync of a blob. Reads still return the written data, but no later sync writes it (as on
+    /// Linux).
     Sync,
     /// A read.
     Read,
-    /// The making of a blob.
+    /// The creation of a blob.
     Create,
-    /// A sync of names, which changes nothing.
+    /// A sync of names. It changes nothing.
     SyncNames,
-    /// The sharing of blocks, which changes nothing.
+    /// Sharing blocks. It changes nothing.
     Clone,
 }
 
 impl CrashShelf {
-    /// An empty disk.
+    /// Creates an empty disk.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The power fails and comes back. Of each sector written but not synced, one of its
-    /// states since then is kept; of names made and removed since they were synced, the
-    /// first so many. Power that was to fail and failures that were ordered are forgotten.
+    /// Simulates a power failure and restart. Each sector written but not synced keeps one of its
+    /// states since then. Of the names created and removed since they were synced, the first ones
+    /// are kept. Scheduled power failures and injected errors are cancelled.
     pub fn crash(&self, entropy: &mut dyn Entropy) {
         let mut disk = self.lock();
         disk.restart();
@@ -66,44 +66,44 @@ impl CrashShelf {
         disk.names = names;
     }
 
-    /// The process is killed: everything written stays, and what was not synced may still
-    /// go in a later crash.
+    /// Simulates the kill of the process. Everything written stays, and a later crash may still
+    /// lose what was not synced.
     pub fn kill(&self) {
         self.lock().restart();
     }
 
-    /// Has the next operation of a kind fail with an I/O error, once.
+    /// Makes the next operation of a kind fail with an I/O error, once.
     pub fn fail_next(&self, operation: Operation) {
         self.lock().failing = Some(operation);
     }
 
-    /// Has the power fail in the midst of the operation after so many further ones that
-    /// change something. From then on everything fails, until a crash or kill.
+    /// Makes the power fail during the operation after `operation_count` further changes. From then
+    /// on every operation fails, until a crash or kill.
     pub fn power_off_after(&self, operation_count: u64) {
         self.lock().fuse = Some(operation_count);
     }
 
-    /// Whether the power has failed.
+    /// True if the power has failed.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.lock().is_off
     }
 
-    /// Bytes by which blobs can still grow; `None`: without limit.
+    /// Sets the number of bytes by which blobs can still grow; `None` means without limit.
     pub fn set_space_left(&self, space_left: Option<u64>) {
         self.lock().space_left = space_left;
     }
 
-    /// Whether blobs share blocks with other files of the simulation.
+    /// Sets whether blobs can share blocks with other files of the simulation.
     pub fn set_reflinks(&self, has_reflinks: bool) {
         self.lock().has_reflinks = has_reflinks;
     }
 
-    /// Bytes that a corruption puts where others were, behind the journal's back and
-    /// durably; for tests of what recovery makes of it.
+    /// Overwrites bytes of a blob durably without the journal's knowledge, to test how recovery
+    /// handles corruption.
     ///
     /// # Errors
-    /// [`ShelfError::NotFound`].
+    /// [`ShelfError::NotFound`] if the blob does not exist.
     pub fn corrupt(&self, name: &BlobName, offset: u64, bytes: &[u8]) -> Result<()> {
         let disk = self.lock();
         let contents = disk.names.get(name).cloned();
@@ -156,7 +156,7 @@ impl Shelf for CrashShelf {
 
     fn remove(&self, name: &BlobName) -> Result<()> {
         let mut disk = self.lock();
-        // Removing is not made to fail of itself, but the power may be off.
+        // No test makes a removal fail, but the power may be off.
         disk.admit(Operation::Create, name.as_str()).map_err(|(error, _)| error)?;
         if !disk.names.contains_key(name) {
             return Err(ShelfError::NotFound { name: name.clone() });
@@ -178,15 +178,15 @@ impl Shelf for CrashShelf {
     }
 }
 
-/// The whole disk and what is to befall it.
+/// The whole disk and its scheduled failures.
 #[derive(Default)]
 struct Disk {
-    /// Counts restarts: handles of an earlier one are dead.
+    /// The number of restarts. Handles from an earlier generation do not work.
     generation: u64,
-    /// As programs see it.
+    /// The names as programs see them.
     names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
     durable_names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
-    /// What leads from the durable names to those seen, in order.
+    /// The changes that lead from the durable names to the visible ones, in order.
     name_changes: Vec<NameChange>,
     failing: Option<Operation>,
     fuse: Option<u64>,
@@ -208,7 +208,7 @@ impl Disk {
         self.name_changes.push(change);
     }
 
-    /// Lets an operation pass, or fails it and says what it has done nevertheless.
+    /// Lets an operation pass, or makes it fail and returns what it has done nevertheless.
     fn admit(
         &mut self,
         operation: Operation,
@@ -237,13 +237,13 @@ impl Disk {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Harm {
     None,
-    /// The power went: a write is half made, a sync not begun.
+    /// The power failed: a write is half done, and a sync has not begun.
     Torn,
-    /// The disk failed: a write is half made, a sync has dropped what it was to write.
+    /// The disk failed: a write is half done, and a sync has dropped the data it should write.
     Failed,
 }
 
-/// A name that was made (with contents) or removed (without).
+/// A name that was created (with contents) or removed (without).
 #[derive(Clone)]
 struct NameChange {
     name: BlobName,
@@ -262,15 +262,15 @@ impl NameChange {
 /// A blob on the disk.
 #[derive(Default)]
 struct Contents {
-    /// What reads see.
+    /// The bytes that reads return.
     cached: Vec<u8>,
-    /// What is on the disk for certain, but for the sectors below.
+    /// The bytes that are certainly on the disk, except for the sectors below.
     durable: Vec<u8>,
-    /// Sectors written since the last sync: each state that may have reached the disk.
+    /// The sectors written since the last sync, with each state that may have reached the disk.
     dirty: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    /// Sectors that a failed sync has left: no sync writes them any more.
+    /// The sectors that a failed sync has left. No later sync writes them.
     doubtful: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    /// Lengths since the last sync.
+    /// The lengths since the last sync.
     lengths: Vec<usize>,
 }
 
@@ -292,11 +292,11 @@ impl Contents {
         let before = self.cached.len();
         self.cached.resize(length, 0);
         self.lengths.push(length);
-        // What is cut off may be gone from the disk or not, sector by sector.
+        // The part that is cut off may or may not be gone from the disk, sector by sector.
         self.soil(length.min(before), before.max(length));
     }
 
-    /// Notes the present state of sectors as one that may reach the disk.
+    /// Records the present state of sectors as one that may reach the disk.
     fn soil(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR..to.div_ceil(SECTOR) {
             let state = sector_of(&self.cached, sector);
@@ -329,7 +329,7 @@ impl Contents {
         }
         self.durable.resize(length, 0);
         for (sector, states) in states {
-            // The last choice is the state that was synced.
+            // The last choice is the synced state.
             let choice = below(entropy, states.len() as u64 + 1) as usize;
             if let Some(state) = states.get(choice) {
                 put_sector(&mut self.durable, sector, state);
@@ -340,7 +340,7 @@ impl Contents {
     }
 }
 
-/// A sector's bytes; zeros beyond the end.
+/// Returns a sector's bytes, with zeros beyond the end.
 fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
     let mut state = [0; SECTOR];
     let from = (sector * SECTOR).min(bytes.len());
@@ -355,7 +355,7 @@ fn put_sector(bytes: &mut [u8], sector: usize, state: &[u8; SECTOR]) {
     bytes[from..to].copy_from_slice(&state[..to - from]);
 }
 
-/// A handle of one restart.
+/// A handle of a blob, valid until the next restart.
 struct CrashBlob {
     shelf: CrashShelf,
     generation: u64,
@@ -364,7 +364,7 @@ struct CrashBlob {
 }
 
 impl CrashBlob {
-    /// Runs an operation that the disk lets pass, and tells what a failure has done.
+    /// Runs an operation if the disk lets it pass. Otherwise applies what the failure has done.
     fn run<T>(
         &self,
         operation: Operation,
@@ -431,8 +431,8 @@ impl Blob for CrashBlob {
         )
     }
 
-    /// A copy serves as well: nobody sees the difference but in time and space. Before it is
-    /// synced any part of it may be on the disk, in which a real one is kinder.
+    /// Copies the bytes, which differs from sharing only in time and space. Before a sync, any part
+    /// of them may be on the disk; a real file system guarantees more.
     fn share_blocks(
         &self,
         source: &dyn CloneSource,
@@ -469,7 +469,7 @@ fn below(entropy: &mut dyn Entropy, bound: u64) -> u64 {
     entropy.next_u64() % bound
 }
 
-/// What a disk writes whole or not at all.
+/// The number of bytes that a disk writes completely or not at all.
 const SECTOR: usize = 512;
 
 #[cfg(test)]
@@ -489,7 +489,7 @@ mod tests {
         bytes
     }
 
-    /// A disk with one synced blob of ones, over which twos are written unsynced.
+    /// Returns a disk with one synced blob of ones that is overwritten by unsynced twos.
     fn half_written() -> CrashShelf {
         let shelf = CrashShelf::new();
         let blob = shelf.create(&name("a")).unwrap();
@@ -511,7 +511,7 @@ mod tests {
                 assert!(sector.iter().all(|byte| *byte == sector[0]), "seed {seed}");
             }
             seen.insert(bytes.chunks(SECTOR).map(|s| s[0]).collect::<Vec<_>>());
-            // What survived is there to stay.
+            // The surviving bytes also survive further crashes.
             shelf.crash(&mut Random::new(seed + 1));
             assert_eq!(contents(&shelf, "a"), bytes, "seed {seed}");
         }

@@ -1,7 +1,7 @@
-//! A shelf that is a directory of this machine.
+//! Storage in a directory of this machine.
 //!
-//! Invariant: every system call takes one component relative to the directory's
-//! descriptor and follows no symbolic link, and one process at a time holds the lock.
+//! Invariant: every system call takes one path component relative to the directory's descriptor and
+//! follows no symbolic link. Only one process at a time holds the lock.
 
 use std::fs::File;
 use std::io;
@@ -18,21 +18,22 @@ use rustix::io::Errno;
 
 use super::{Blob, BlobName, CloneError, Result, Shelf, ShelfError, ZEROS};
 
-/// A directory that holds blobs as files and is nobody else's meanwhile.
+/// A locked directory that stores blobs as files.
 #[derive(Debug)]
 pub struct DirectoryShelf {
     directory: File,
-    /// Held as long as the shelf lives; the kernel lets it go when the process dies.
+    /// Held until drop. The kernel releases it when the process ends.
     _lock: File,
     path: PathBuf,
 }
 
 impl DirectoryShelf {
-    /// Opens a directory, made if it is not there, and locks it. Its mode becomes 0700:
-    /// what is kept there are other people's data.
+    /// Opens a directory, creates it if necessary, and locks it. Sets its mode to 0700, because its
+    /// files contain the data of other users.
     ///
     /// # Errors
-    /// [`ShelfError::InUse`] if another shelf has it, in this process or another; else
+    /// [`ShelfError::InUse`] if this or another process has it open; otherwise the system's error.
+    /// A symbolic link in place of the directory is an error.
     /// what the system says. A symbolic link in its place is an error.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
@@ -53,17 +54,17 @@ impl DirectoryShelf {
         Ok(Self { directory, _lock: lock, path })
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether blobs here can share blocks with files in another directory: tries it with two
-    /// files that never get a name.
+    /// Checks that blobs here can share blocks with files in another directory, by a trial with two
+    /// unnamed files.
     ///
     /// # Errors
-    /// What the system says of the first step that is refused.
+    /// The system's error in the first step that fails.
     pub fn try_reflink_from(&self, directory: &Path) -> io::Result<()> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -135,7 +136,7 @@ impl Shelf for DirectoryShelf {
     }
 }
 
-/// A regular file beneath the directory, opened for reading and writing.
+/// A regular file in the directory, open for reading and writing.
 struct FileBlob {
     file: File,
     name: BlobName,
@@ -198,9 +199,9 @@ impl Blob for FileBlob {
     }
 
     fn preallocate(&self, length: u64) -> Result<()> {
-        // For one long extent, and so that a full disk is known before anything is
-        // written; the zeros are written all the same, since turning an extent that was
-        // only reserved into a written one is a change of metadata at the first write.
+        // Allocate one long extent, and detect a full disk before anything is written. The zeros
+        // are written nevertheless: converting an extent that was only reserved to a written one is
+        // a change of metadata at the first write.
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => (),
             Err(errno) => return Err(self.failed("preallocate", errno.into())),
@@ -213,9 +214,9 @@ impl Blob for FileBlob {
     }
 }
 
-/// Has a file share blocks of another, at the same offsets (FICLONERANGE).
+/// Makes a file share blocks of another file at the same offsets (FICLONERANGE).
 fn clone(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
-    // A length of 0 would mean all that there is.
+    // A length of 0 would mean the rest of the file.
     let Some(length) = NonZeroU64::new(range.end.saturating_sub(range.start)) else {
         return Ok(());
     };
@@ -223,7 +224,7 @@ fn clone(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
     builder.from_offset(range.start).to_offset(range.start).reflink_block()
 }
 
-/// Takes the directory's lock, and leaves word of who has it.
+/// Takes the directory's lock and writes a description of this process to it.
 fn lock(directory: &File, path: &Path) -> Result<File> {
     let failed = |error| ShelfError::from_io("lock", &path.display().to_string(), error);
     let lock = open_regular(directory, LOCK_NAME, OFlags::CREATE).map_err(failed)?;
@@ -247,7 +248,7 @@ fn lock(directory: &File, path: &Path) -> Result<File> {
     Ok(lock)
 }
 
-/// Opens what is, or becomes, a regular file; never waits as for a FIFO.
+/// Opens or creates a regular file. Never blocks, as it would on a FIFO.
 fn open_regular(directory: &File, name: &str, extra: OFlags) -> io::Result<File> {
     let flags =
         OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -281,15 +282,15 @@ fn sync_parent(path: &Path) -> Result<()> {
         .map_err(|error| ShelfError::from_io("sync", &parent.display().to_string(), error))
 }
 
-/// What the system says of two files that will never share blocks.
+/// The system's errors for two files that can never share blocks.
 const NEVER: [Errno; 5] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
-/// More than a block of any file system.
+/// A size larger than a block of any file system.
 const TRIAL_BYTES_MAX: u64 = 1 << 20;
-/// The file whose lock is the directory's.
+/// The file whose lock protects the directory.
 const LOCK_NAME: &str = "lock";
-/// What is read of a holder's word.
+/// The greatest number of bytes read of a holder's description.
 const HOLDER_BYTES_MAX: usize = 128;
-/// Names read from the directory.
+/// The greatest number of names read from the directory.
 const NAME_COUNT_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -316,7 +317,7 @@ mod tests {
         blob.sync().unwrap();
         shelf.sync_names().unwrap();
         drop(shelf);
-        // Entries that are not ours are passed over.
+        // Files that do not belong to the journal are ignored.
         std::fs::write(path.join("Read.me"), b"").unwrap();
         let shelf = DirectoryShelf::open(&path).unwrap();
         assert_eq!(shelf.list().unwrap(), [name("a-1")]);
@@ -363,7 +364,7 @@ mod tests {
         }
     }
 
-    /// Whatever file system the test runs on, it does what a trial has promised.
+    /// On any file system on which the test runs, sharing works as the trial has promised.
     #[test]
     fn blocks_are_shared_or_it_is_said_that_they_never_will_be() {
         let place = tempfile::tempdir().unwrap();
@@ -398,7 +399,7 @@ mod tests {
         let fifo = shelf.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, fifo, Mode::RUSR | Mode::WUSR).unwrap();
         assert!(matches!(shelf.open(&name("pipe")), Err(ShelfError::NotRegular { .. })));
-        // A link in the place of the directory, or of its lock.
+        // A symbolic link in place of the directory, or of its lock.
         let link = place.path().join("link");
         symlink(shelf.path(), &link).unwrap();
         assert!(DirectoryShelf::open(&link).is_err());

@@ -1,8 +1,8 @@
-//! Where the journal keeps its bytes: a flat directory of named blobs on stable storage.
+//! The storage of the journal: a flat directory of named blobs on stable storage.
 //!
-//! Invariant: nothing is on stable storage before [`Blob::sync`] has returned for its
-//! bytes and [`Shelf::sync_names`] for its name; whoever builds on this trait assumes no
-//! more, and [`CrashShelf`] gives no more.
+//! Invariant: bytes are on stable storage only after [`Blob::sync`] has returned, and names only
+//! after [`Shelf::sync_names`] has. Users of this trait assume no more than that, and
+//! [`CrashShelf`] guarantees no more.
 
 mod crash;
 mod directory;
@@ -19,77 +19,76 @@ pub use crash::{CrashShelf, Operation};
 pub use directory::DirectoryShelf;
 pub use name::BlobName;
 
-/// A flat directory of named blobs. One process uses it at a time.
+/// A flat directory of named blobs. Only one process uses it at a time.
 pub trait Shelf: Send + Sync {
-    /// Makes an empty blob. Its name is on stable storage after [`Shelf::sync_names`].
+    /// Creates an empty blob. Its name is on stable storage after [`Shelf::sync_names`].
     ///
     /// # Errors
-    /// [`ShelfError::Exists`] if there is one of this name, or what the storage says.
+    /// [`ShelfError::Exists`] if there is a blob of this name; other errors of the storage.
     fn create(&self, name: &BlobName) -> Result<Arc<dyn Blob>>;
 
     /// Opens a blob for reading and writing.
     ///
     /// # Errors
-    /// [`ShelfError::NotFound`] if there is none of this name, or what the storage says.
+    /// [`ShelfError::NotFound`] if there is no blob of this name; other errors of the storage.
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>>;
 
-    /// The names of all blobs, in order. What else lies there is left out.
+    /// Returns the names of all blobs, in order. Leaves out other files.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The error of the storage.
     fn list(&self) -> Result<Vec<BlobName>>;
 
-    /// Removes a name. The removal may come undone by a crash before
-    /// [`Shelf::sync_names`].
+    /// Removes a name. Before [`Shelf::sync_names`], a crash may undo the removal.
     ///
     /// # Errors
-    /// [`ShelfError::NotFound`] if there is none of this name, or what the storage says.
+    /// [`ShelfError::NotFound`] if there is no blob of this name; other errors of the storage.
     fn remove(&self, name: &BlobName) -> Result<()>;
 
-    /// Brings all names made and removed so far to stable storage. Blocks.
+    /// Brings all names created and removed so far to stable storage. Blocks.
     ///
     /// # Errors
-    /// What the storage says; then nothing is known about these names.
+    /// The error of the storage. Then the state of these names is unknown.
     fn sync_names(&self) -> Result<()>;
 
-    /// Whether blobs may share blocks with other files of the same file system, so that
+    /// True if blobs may be able to share blocks with other files of the same file system, so that
     /// [`Blob::share_blocks`] is worth a try. May block.
     fn has_reflinks(&self) -> bool {
         false
     }
 }
 
-/// The bytes of one blob. Reads and writes may be made by several threads at once.
+/// The bytes of one blob. Several threads may read and write at once.
 pub trait Blob: Send + Sync {
-    /// Reads bytes from `offset` on; fewer than asked for only at the blob's end.
+    /// Reads bytes at `offset`. Returns their number, which is smaller than requested only at the
+    /// end of the blob.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The error of the storage.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `bytes` at `offset`; the blob grows if it must.
+    /// Writes all of `bytes` at `offset`. The blob grows if necessary.
     ///
     /// # Errors
-    /// What the storage says, [`ShelfError::NoSpace`] if it is full; any part of the
-    /// bytes may have been written then.
+    /// The error of the storage; [`ShelfError::NoSpace`] if it is full. On error, any part of the
+    /// bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Brings all bytes written so far, and the length, to stable storage (fdatasync).
-    /// Blocks.
+    /// Brings all bytes written so far, and the length, to stable storage (fdatasync). Blocks.
     ///
     /// # Errors
-    /// What the storage says. Nothing written since the last success may be counted on
-    /// then, and a later success says nothing about it: it must be written anew.
+    /// The error of the storage. Then nothing written since the last success is guaranteed, and a
+    /// later success does not change that: the data must be written again.
     fn sync(&self) -> Result<()>;
 
-    /// Has the blob share the blocks of a range of another file, at the same offsets: it then
-    /// holds what that file holds now, whatever becomes of that one, and is durable as if it
-    /// had been written. The range begins and ends at multiples of the source's
-    /// [`CloneSource::block_bytes`], and lies within it. Blocks.
+    /// Makes the blob share the blocks of a range of another file, at the same offsets. The blob
+    /// then has the present contents of that range, whatever happens to the other file, and they
+    /// are as durable as if they had been written. The range must lie within the source, and begin
+    /// and end at multiples of [`CloneSource::block_bytes`]. Blocks.
     ///
     /// # Errors
-    /// [`CloneError::Unable`] where these two will never share blocks, [`CloneError::Failed`]
-    /// for what may go another time; nothing is known then about the range in the blob.
+    /// [`CloneError::Unable`] if these two files can never share blocks; [`CloneError::Failed`] for
+    /// an error that may not recur. After an error, the range in the blob has unknown contents.
     fn share_blocks(
         &self,
         _source: &dyn CloneSource,
@@ -98,23 +97,23 @@ pub trait Blob: Send + Sync {
         Err(CloneError::Unable { source: io::ErrorKind::Unsupported.into() })
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The error of the storage.
     fn length(&self) -> Result<u64>;
 
-    /// Cuts the blob off, or lengthens it by zeros that take no space.
+    /// Truncates the blob, or extends it by zeros that take no space.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The error of the storage.
     fn set_length(&self, length: u64) -> Result<()>;
 
-    /// Writes zeros over the blob from its start up to `length`, so that later writes
-    /// there need neither space nor a change of metadata. Blocks.
+    /// Writes zeros to the blob from its start up to `length`, so that later writes there need
+    /// neither space nor a change of metadata. Blocks.
     ///
     /// # Errors
-    /// As [`Blob::write_at`].
+    /// The errors of [`Blob::write_at`].
     fn preallocate(&self, length: u64) -> Result<()> {
         let mut offset = 0;
         while offset < length {
@@ -126,74 +125,74 @@ pub trait Blob: Send + Sync {
     }
 }
 
-/// Why an operation on stable storage failed.
+/// The reason why an operation on stable storage failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShelfError {
     /// There is no blob of this name.
     #[error("{name} does not exist in the journal's directory")]
     NotFound {
-        /// The blob.
+        /// The name of the blob.
         name: BlobName,
     },
-    /// There is a blob of this name already.
+    /// There is already a blob of this name.
     #[error("{name} exists already in the journal's directory")]
     Exists {
-        /// The blob.
+        /// The name of the blob.
         name: BlobName,
     },
     /// The storage is full.
     #[error("no space left for {name}; free some where the journal is kept")]
     NoSpace {
-        /// The blob that was to be made or written.
+        /// The blob that was to be created or written.
         name: String,
     },
-    /// What has this name is no regular file.
+    /// The object of this name is not a regular file.
     #[error("{name} is not a regular file; remove it from the journal's directory")]
     NotRegular {
-        /// The name.
+        /// The name of the object.
         name: String,
     },
-    /// Somebody else uses the directory.
+    /// Another process, or another part of this one, uses the directory.
     #[error("{path} is in use by {holder}; stop that one or choose another directory")]
     InUse {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// Who holds it, by its own words.
+        /// The description that the holder has left in the lock file.
         holder: String,
-        /// Its number, if it has said that. It may have ended since.
+        /// The process id of the holder, if the description contains it. It may have ended since.
         process: Option<u32>,
     },
-    /// The directory holds more names than any journal makes.
+    /// The directory contains more names than any journal creates.
     #[error("the journal's directory has more than {count_max} names; it must be its own")]
     TooManyNames {
-        /// How many are read.
+        /// The greatest number of names that are read.
         count_max: usize,
     },
     /// The storage failed.
     #[error("cannot {action} {name}")]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// The blob or the directory.
+        /// The name of the blob or the directory.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why blocks are not shared.
+/// The reason why blocks are not shared.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
-    /// These two never will: another file system, or one without reflinks.
+    /// These files never can: they are on different file systems, or on one without reflinks.
     #[error("blocks cannot be shared here; they are copied")]
     Unable {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something is in the way of it now.
+    /// The attempt failed, for a reason that may not recur.
     #[error("blocks could not be shared; they are copied")]
     Failed {
-        /// What the storage said.
+        /// The error of the storage.
         source: ShelfError,
     },
 }
@@ -205,7 +204,8 @@ impl From<ShelfError> for CloneError {
 }
 
 impl ShelfError {
-    /// An error of the system on one name, told apart where the name's owner can help.
+    /// Converts an error of the system on one name. Kinds that an administrator can fix have their
+    /// own variant.
     pub(crate) fn from_io(action: &'static str, name: &str, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -216,7 +216,7 @@ impl ShelfError {
     }
 }
 
-/// The error and what caused it, on one line: for those who keep it as text.
+/// Returns an error and its causes on one line, for storing it as text.
 #[must_use]
 pub fn chain_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -229,13 +229,13 @@ pub fn chain_of(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Reads exactly `buffer.len()` bytes, or says that there are fewer.
+/// Reads exactly `buffer.len()` bytes. Returns false if there are fewer.
 pub(crate) fn read_whole(blob: &dyn Blob, offset: u64, buffer: &mut [u8]) -> Result<bool> {
     Ok(blob.read_at(offset, buffer)? == buffer.len())
 }
 
-/// What operations on stable storage yield.
+/// The result of an operation on stable storage.
 pub type Result<T> = std::result::Result<T, ShelfError>;
 
-/// What blobs are preallocated with, piece by piece.
+/// The zeros with which blobs are preallocated, piece by piece.
 static ZEROS: [u8; 1 << 18] = [0; 1 << 18];

@@ -1,17 +1,17 @@
-//! Names of blobs.
+//! The names of blobs.
 //!
-//! Invariant: a name is one component that no file system takes for anything else: no
-//! slash, no leading dot, ASCII alone, short.
+//! Invariant: a name is one path component without special meaning on any file system: short ASCII
+//! without a slash or a leading dot.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of a blob: 1 to 64 of `a-z`, `0-9`, `-`.
+/// The name of a blob: 1 to 64 characters of `a-z`, `0-9`, `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlobName(Arc<str>);
 
 impl BlobName {
-    /// A name, if it may be one.
+    /// Returns the name, or `None` if the text is not a valid name.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         let may = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
@@ -19,18 +19,18 @@ impl BlobName {
         is_name.then(|| Self(name.into()))
     }
 
-    /// A number behind a prefix, written so that names are in the order of numbers.
+    /// Returns a prefix and a number, written so that names sort like their numbers.
     pub(crate) fn numbered(prefix: &str, number: u64) -> Self {
         Self(format!("{prefix}{number:016x}").into())
     }
 
-    /// The number behind a prefix, if this is how [`BlobName::numbered`] writes it.
+    /// Returns the number after a prefix, if [`BlobName::numbered`] writes it this way.
     pub(crate) fn number_behind(&self, prefix: &str) -> Option<u64> {
         let number = u64::from_str_radix(self.0.strip_prefix(prefix)?, 16).ok()?;
         (*self == Self::numbered(prefix, number)).then_some(number)
     }
 
-    /// The name's characters.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -43,7 +43,7 @@ impl fmt::Display for BlobName {
     }
 }
 
-/// Far below every file system's limit.
+/// The greatest length, far below the limit of every file system.
 const LENGTH_MAX: usize = 64;
 
 #[cfg(test)]

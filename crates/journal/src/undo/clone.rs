@@ -1,12 +1,12 @@
-//! Bytes that are saved by sharing blocks with the file they are of (reflinks).
+//! Saves bytes by sharing blocks with their file (reflinks).
 //!
-//! They lie in a blob of their own, at the offsets that they have in the file; which of them
-//! are good, frames of the undo data say.
+//! The shared bytes are in a blob of their own, at the same offsets as in the file. Frames of the
+//! undo data say which of them are valid.
 //!
-//! Invariant: a frame that names bytes of this blob is written when they are on stable
-//! storage there, and never before. So whoever reads the frame, after whatever crash, may
-//! believe the bytes: no checksum could be had without reading them all. And what was saved
-//! is not cloned again, which would put what the file holds now in its place.
+//! Invariant: a frame that names bytes of this blob is written only when they are on stable storage
+//! there. So after any crash, a reader of the frame can trust the bytes, which have no checksum: it
+//! could not be computed without reading them all. Saved bytes are not cloned again, because that
+//! would replace them by the present contents of the file.
 
 use std::io;
 use std::ops::Range;
@@ -18,14 +18,15 @@ use super::UndoId;
 use crate::shelf::{Blob, BlobName, CloneError, Shelf, ShelfError};
 use crate::test_hooks::{Mutation, is_on};
 
-/// What is to be saved by sharing blocks, by whichever thread may block.
+/// A range to be saved by sharing blocks, by any thread that may block.
 #[derive(Debug)]
 pub struct CloneJob {
     pub(super) id: UndoId,
     pub(super) range: Range<u64>,
 }
 
-/// Bytes that are shared with the file, on stable storage; for [`UndoLog::save_cloned`].
+/// A range whose blocks are shared with the file, on stable storage. Pass it to
+/// [`UndoLog::save_cloned`].
 ///
 /// [`UndoLog::save_cloned`]: super::UndoLog::save_cloned
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +36,11 @@ pub struct Cloned {
 }
 
 impl CloneJob {
-    /// Shares as much of the range as lies in whole blocks of the file, if any does, and waits
-    /// until that is on stable storage. What the file holds in the range must be what is to be
-    /// saved, all the while.
+    /// Shares the whole blocks of the file within the range, if there are any, and waits until that
+    /// is on stable storage. Meanwhile the file must contain the bytes to be saved.
     ///
     /// # Errors
-    /// As [`Blob::share_blocks`]. Nothing is saved then: copy.
+    /// The errors of [`Blob::share_blocks`]. Then nothing is saved, and the caller must copy.
     pub fn run(self, shelf: &dyn Shelf, source: &dyn CloneSource) -> Result<Cloned, CloneError> {
         let Self { id, range } = self;
         let failed = |error| ShelfError::from_io("look at", "the file to share blocks with", error);
@@ -57,14 +57,14 @@ impl CloneJob {
 }
 
 impl Cloned {
-    /// Which bytes of the file.
+    /// Returns the saved range of the file.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 }
 
-/// The part of a range that is whole blocks of a file.
+/// Returns the part of a range that consists of whole blocks of a file.
 fn whole_blocks(source: &dyn CloneSource, range: Range<u64>) -> io::Result<Range<u64>> {
     let (block, size) = (source.block_bytes()?.max(1), source.size()?);
     let start = range.start.checked_next_multiple_of(block).unwrap_or(u64::MAX);
@@ -75,7 +75,7 @@ fn whole_blocks(source: &dyn CloneSource, range: Range<u64>) -> io::Result<Range
 fn open_or_create(shelf: &dyn Shelf, id: UndoId) -> Result<Arc<dyn Blob>, ShelfError> {
     let name = name_of(id);
     match shelf.open(&name) {
-        // Its name was made durable then, or at the start of this server.
+        // Otherwise its name was made durable then, or when this server started.
         Err(ShelfError::NotFound { .. }) => {
             let blob = shelf.create(&name)?;
             if !is_on(Mutation::SkipNamesSync) {
@@ -87,10 +87,10 @@ fn open_or_create(shelf: &dyn Shelf, id: UndoId) -> Result<Arc<dyn Blob>, ShelfE
     }
 }
 
-/// The blob of undo data that shares blocks with the file.
+/// Returns the name of the blob that shares blocks with the file.
 pub(super) fn name_of(id: UndoId) -> BlobName {
     BlobName::numbered(PREFIX, id.0)
 }
 
-/// What the names of such blobs begin with.
+/// The prefix of the names of such blobs.
 pub(super) const PREFIX: &str = "clone-";

@@ -1,76 +1,76 @@
-//! Why undo data cannot be kept or read.
+//! The errors of undo data.
 
 use crate::shelf::{BlobName, ShelfError};
 
-/// Why an operation on undo data failed.
+/// The reason why an operation on undo data failed.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
-    /// The storage failed while undo data was made, opened or read.
+    /// The storage failed while undo data was created, opened or read.
     #[error("the storage of undo data failed")]
     Shelf {
-        /// What it said.
+        /// The error of the storage.
         source: ShelfError,
     },
-    /// Nothing more can be saved: changes under this lock must be refused.
+    /// Nothing more can be saved. Changes under this lock must be refused.
     #[error("what a change would overwrite cannot be saved any more ({cause}); it is refused")]
     Poisoned {
-        /// What failed first.
+        /// The first failure.
         cause: String,
     },
-    /// As much is buffered as may be: go on when the group under way is done.
+    /// The buffer is full. Continue when the group in flight is done.
     #[error("as much is waiting to be saved as may be; wait for the group under way")]
     Wait,
-    /// The undo data is as large as it may get. What is saved stays good.
+    /// The undo data has reached its size limit. What is saved stays valid.
     #[error("undo data would exceed {bytes_max} bytes; the change is refused")]
     Full {
-        /// The bound.
+        /// The limit in bytes.
         bytes_max: u64,
     },
-    /// The file was changed in more places than are kept track of.
+    /// The file was changed in more separate ranges than are tracked.
     #[error("undo data would be of more than {count_max} places; the change is refused")]
     TooScattered {
-        /// The bound.
+        /// The limit of the number of ranges.
         count_max: usize,
     },
-    /// More bytes at once than a piece may have.
+    /// One call saves more bytes than a piece may have.
     #[error("{length} bytes are too many to save at once; {length_max} are the most")]
     TooLong {
-        /// How many were given.
+        /// The number of bytes given.
         length: usize,
-        /// How many may be.
+        /// The greatest allowed number of bytes.
         length_max: usize,
     },
-    /// The making of this undo data was not finished, so nothing was changed under it.
+    /// This undo data was not completely created, so nothing was changed under its lock.
     #[error("{name} was not finished when the server stopped; nothing was changed under it")]
     Unfinished {
-        /// The file.
+        /// The name of the file.
         name: BlobName,
     },
-    /// What was durable is damaged.
+    /// Data that was durable is damaged.
     #[error(
         "undo data is damaged: {name} at offset {offset}: {what}; what was changed under its lock \
          cannot be taken back"
     )]
     Corrupt {
-        /// The file.
+        /// The name of the file.
         name: BlobName,
-        /// Where in it.
+        /// The offset of the damage in the file.
         offset: u64,
-        /// What is wrong there.
+        /// A description of the damage.
         what: &'static str,
     },
     /// Another version of this software wrote the file.
     #[error("{name} has version {version} of the format of undo data, which this server lacks")]
     Version {
-        /// The file.
+        /// The name of the file.
         name: BlobName,
-        /// Its version.
+        /// The version in the file.
         version: u32,
     },
-    /// The configuration contradicts itself.
+    /// The values of the configuration contradict each other.
     #[error("the bounds of undo data do not go together: {wrong}")]
     Config {
-        /// Which do not.
+        /// A description of the contradiction.
         wrong: &'static str,
     },
 }

@@ -1,20 +1,20 @@
-//! The first block of undo data: what it is about.
+//! The first block of undo data: its identity.
 //!
-//! Invariant: it is on stable storage, whole, before anything is saved behind it.
+//! Invariant: the header is on stable storage, complete, before anything is saved after it.
 
 use super::{UndoError, UndoId};
 use crate::group::{BLOCK_BYTES, Lineage, get_u32, get_u64, lineage_at, put_u32, put_u64};
 use crate::shelf::{Blob, BlobName, read_whole};
 
-/// What undo data says of itself.
+/// The contents of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub version: u32,
     pub id: UndoId,
-    /// Drawn at random, so that no content of a file can look like a group of this.
+    /// Drawn at random, so that no content of a file can look like a group of this undo data.
     pub stream: u64,
     pub original_size: u64,
-    /// What the owner wants to find again.
+    /// The owner's data.
     pub bytes: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ impl Header {
             && &bytes[..8] == MAGIC
             && get_u32(&bytes, SUM_AT) == crc32c::crc32c(&bytes[..SUM_AT]);
         if !is_whole {
-            // Something was saved behind it once, so it was whole.
+            // Data was saved after it, so the header was once complete.
             return Err(match lineage_at(blob, BLOCK_BYTES as u64)? {
                 Some(lineage) if lineage.part == id.0 => {
                     UndoError::Corrupt { name: name.clone(), offset: 0, what: "its header" }
@@ -65,8 +65,8 @@ impl Header {
         })
     }
 
-    /// Whether frames may name bytes that are shared with the file: who reads the first
-    /// version would take them for others.
+    /// True if frames may name bytes that are shared with the file. Software of the first version
+    /// would misinterpret such frames.
     pub fn may_clone(&self) -> bool {
         self.version >= VERSION
     }
@@ -76,13 +76,13 @@ impl Header {
     }
 }
 
-/// Most bytes that an owner may put into the header.
+/// The greatest number of bytes that an owner may store in the header.
 pub const HEADER_BYTES_MAX: usize = SUM_AT - BYTES_AT;
 
 const MAGIC: &[u8; 8] = b"DAFSUND1";
-/// Every version has its magic, version and checksum where this one has them.
+/// The version. Magic, version and checksum have the same positions in every version.
 pub(super) const VERSION: u32 = 2;
-/// The first had pieces alone.
+/// The first version, which had only copied pieces.
 const VERSION_MIN: u32 = 1;
 const BYTES_AT: usize = 40;
 const SUM_AT: usize = BLOCK_BYTES - 4;

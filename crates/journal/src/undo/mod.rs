@@ -1,17 +1,16 @@
-//! Undo data: what a file held before it was changed under a lock whose changes the
-//! server takes back if the lock's holder fails (auto-recovery locks).
+//! Undo data: the contents of a file before it was changed under an auto-recovery lock. If the
+//! holder of such a lock fails, the server rolls back the changes made under it.
 //!
-//! Invariant: no byte of the file may be changed before what it was is saved and
-//! reported durable, and each byte is saved once, as it was when the lock was taken. So
-//! whichever changes a crash leaves of those under way, putting back all that is saved
-//! gives the file as it was.
+//! Invariant: no byte of the file may be changed before its former value is saved and reported as
+//! durable. Each byte is saved once, with its value when the lock was taken. So whichever changes
+//! in flight a crash leaves, restoring everything that is saved yields the original file.
 //!
-//! Where the storage shares blocks between files, what is saved need not be copied: a
-//! [`CloneJob`] has undo data share the file's blocks, and [`UndoLog::save_cloned`] says so.
+//! If the storage can share blocks between files, saved data need not be copied: a [`CloneJob`]
+//! shares the file's blocks with the undo data, and [`UndoLog::save_cloned`] records it.
 //!
-//! Like the [log](crate::log) it is a machine: [`UndoLog::save`] buffers,
-//! [`UndoLog::take_job`] hands out what is to be written, [`UndoJob::run`] does it and
-//! [`UndoLog::on_done`] takes the outcome back.
+//! Like the [log](crate::log), this module makes few blocking calls itself: [`UndoLog::save`]
+//! buffers, [`UndoLog::take_job`] returns a group to write, [`UndoJob::run`] writes it and
+//! [`UndoLog::on_done`] takes the result.
 
 mod clone;
 mod error;
@@ -36,36 +35,38 @@ use header::{Header, VERSION};
 pub use ranges::Ranges;
 pub use saved::{Content, Piece, SavedUndo};
 
-/// Which undo data. Its owner gives each lock another, and never one again.
+/// Identifies undo data. The owner gives each lock another id and never reuses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UndoId(pub u64);
 
-/// The place of a saved piece, from 1.
+/// The number of a saved piece, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PieceNumber(pub u64);
 
-/// How much undo data may become.
+/// The size limits of undo data.
 #[derive(Clone, Debug)]
 pub struct UndoConfig {
-    /// Most bytes saved by one call.
+    /// The greatest number of bytes saved by one call.
     pub piece_bytes_max: usize,
-    /// Most bytes that wait for the group under way; beyond, [`UndoError::Wait`].
+    /// The greatest number of bytes buffered while a group is in flight; above it,
+    /// [`UndoError::Wait`].
     pub buffered_bytes_max: usize,
-    /// Most bytes of undo data on disk, but for cloned ones, which take no more space than
-    /// the file has; beyond, [`UndoError::Full`].
+    /// The greatest number of bytes of undo data on disk; above it, [`UndoError::Full`]. Cloned
+    /// bytes do not count, because they take no more space than the file has.
     pub bytes_max: u64,
-    /// Most places that are kept track of; beyond, [`UndoError::TooScattered`].
+    /// The greatest number of separate ranges that are tracked; above it,
+    /// [`UndoError::TooScattered`].
     pub range_count_max: usize,
-    /// Least bytes that are worth being cloned. Who copies them syncs once, who clones them
-    /// three times, whatever their number.
+    /// The least number of bytes worth cloning. Copying takes one sync, and cloning takes three,
+    /// whatever the number of bytes.
     pub clone_bytes_min: u64,
-    /// Most bytes cloned at once, at multiples of which it is begun: the time that takes
-    /// grows with the number of extents they have.
+    /// The greatest number of bytes cloned at once. Clones begin at multiples of it. The time for a
+    /// clone grows with the number of extents.
     pub clone_bytes_max: u64,
 }
 
 impl Default for UndoConfig {
-    /// Pieces of 1 MiB, 4 MiB under way, 4 GiB in all, 65,536 places; clones of 256 KiB to 1 GiB.
+    /// Pieces of 1 MiB, 4 MiB in flight, 4 GiB in total, 65,536 ranges; clones of 256 KiB to 1 GiB.
     fn default() -> Self {
         Self {
             piece_bytes_max: 1 << 20,
@@ -80,7 +81,7 @@ impl Default for UndoConfig {
 
 impl UndoConfig {
     fn check(&self) -> Result<(), UndoError> {
-        // A call that saves what lies between all places that are tracked.
+        // One call may save the bytes between all tracked ranges.
         let scattered = self.range_count_max.saturating_mul(frame_bytes_of(OFFSET_BYTES + 8));
         let longest = frame_bytes_of(OFFSET_BYTES + self.piece_bytes_max);
         let wrong = if self.clone_bytes_max == 0 {
@@ -98,7 +99,7 @@ impl UndoConfig {
     }
 }
 
-/// The undo data of one lock, being written. See the [module](self).
+/// The undo data of one lock, while it is being written. See the [module](self).
 pub struct UndoLog {
     blob: Arc<dyn Blob>,
     config: UndoConfig,
@@ -107,28 +108,28 @@ pub struct UndoLog {
     original_size: u64,
     may_clone: bool,
     saved: Ranges,
-    /// Where the next group goes.
+    /// The offset of the next group.
     position: u64,
     next_number: u64,
     durable: u64,
-    /// Number of the first piece in `filling`.
+    /// The number of the first piece in `filling`.
     filling_first: u64,
     filling: GroupBuffer,
-    /// The other buffer, unless a group is under way with it.
+    /// The other buffer, unless it is in use by a group in flight.
     spare: GroupBuffer,
-    /// The last piece of the group under way.
+    /// The number of the last piece of the group in flight.
     in_flight: Option<u64>,
     poison: Option<String>,
 }
 
 impl UndoLog {
-    /// Begins undo data for a file of `original_size` bytes. Blocks until that is on
-    /// stable storage. `header` is for the owner, who gets it back after a restart.
+    /// Creates undo data for a file of `original_size` bytes. Blocks until it is on stable storage.
+    /// `header` is the owner's data, which it gets back after a restart.
     ///
     /// # Errors
-    /// [`UndoError::TooLong`] for the header (more than [`HEADER_BYTES_MAX`]),
-    /// [`UndoError::Config`], [`UndoError::Shelf`] ([`ShelfError::Exists`] if the id is
-    /// in use).
+    /// [`UndoError::TooLong`] if `header` has more than [`HEADER_BYTES_MAX`] bytes;
+    /// [`UndoError::Config`]; [`UndoError::Shelf`], with [`ShelfError::Exists`] if the id is in
+    /// use.
     pub fn create(
         shelf: &dyn Shelf,
         id: UndoId,
@@ -154,19 +155,20 @@ impl UndoLog {
         Ok(Self::over(blob, config, &header))
     }
 
-    /// Reads undo data after a restart, to take back what was done under its lock.
+    /// Reads undo data after a restart, to roll back the changes made under its lock.
     ///
     /// # Errors
-    /// [`UndoError::Unfinished`], [`UndoError::Corrupt`], [`UndoError::Version`],
+    /// [`UndoError::Unfinished`], [`UndoError::Corrupt`], [`UndoError::Version`] or
     /// [`UndoError::Shelf`].
     pub fn open(shelf: &dyn Shelf, id: UndoId) -> Result<SavedUndo, UndoError> {
         SavedUndo::open(shelf, id)
     }
 
-    /// Takes undo data up again after a restart, for a lock that was reclaimed. Reads all
-    /// of it and makes it durable. Blocks.
+    /// Continues undo data after a restart, for a lock that was reclaimed. Reads all of it and
+    /// makes it durable. Blocks.
     ///
     /// # Errors
+    /// The errors of [`UndoLog::open`], and [`UndoError::Config`].
     /// As [`UndoLog::open`], and [`UndoError::Config`].
     pub fn resume(shelf: &dyn Shelf, id: UndoId, config: UndoConfig) -> Result<Self, UndoError> {
         config.check()?;
@@ -188,11 +190,11 @@ impl UndoLog {
         Ok(undo)
     }
 
-    /// Removes undo data. First the end of its lock must be durable elsewhere: the
-    /// removal may come undone by a crash, and what then lies there must be known to be
-    /// of no lock.
+    /// Removes undo data. The end of its lock must be durable elsewhere first: a crash may undo the
+    /// removal, and the owner must then know that the undo data belongs to no lock.
     ///
     /// # Errors
+    /// [`UndoError::Shelf`] if the storage fails.
     /// [`UndoError::Shelf`].
     pub fn remove(shelf: &dyn Shelf, id: UndoId) -> Result<(), UndoError> {
         let had_clone = match shelf.remove(&clone::name_of(id)) {
@@ -201,16 +203,16 @@ impl UndoLog {
             Err(error) => return Err(error.into()),
         };
         match shelf.remove(&name_of(id)) {
-            // A crash may have let one of them go and not the other.
+            // A crash may have removed one of the two names and not the other.
             Err(ShelfError::NotFound { .. }) if had_clone => Ok(()),
             removed => Ok(removed?),
         }
     }
 
-    /// All undo data on a shelf, that of locks long gone included.
+    /// Returns all undo data in a storage directory, including that of locks that have ended.
     ///
     /// # Errors
-    /// [`UndoError::Shelf`].
+    /// [`UndoError::Shelf`] if the storage fails.
     pub fn list(shelf: &dyn Shelf) -> Result<Vec<UndoId>, UndoError> {
         let names = shelf.list()?;
         let id_of = |name: &BlobName| {
@@ -242,44 +244,43 @@ impl UndoLog {
         }
     }
 
-    /// Which undo data this is.
+    /// Returns the id of this undo data.
     #[must_use]
     pub fn id(&self) -> UndoId {
         self.id
     }
 
-    /// Bytes of the file when this began.
+    /// Returns the size of the file in bytes when this undo data was created.
     #[must_use]
     pub fn original_size(&self) -> u64 {
         self.original_size
     }
 
-    /// Whether it may share blocks with the file, as far as its format goes.
+    /// True if the format of this undo data allows sharing blocks with the file.
     #[must_use]
     pub fn may_clone(&self) -> bool {
         self.may_clone
     }
 
-    /// What of a range must be saved before it may be changed, in order. Nothing beyond
-    /// the file's original size: that is cut off.
+    /// Returns the parts of a range that must be saved before it may be changed, in order. Bytes
+    /// beyond the file's original size need not be saved: a rollback cuts them off.
     pub fn missing(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         self.saved.missing(range.start..range.end.min(self.original_size))
     }
 
-    /// Whether all of a range is saved; durably so once [`UndoLog::last_saved`] is.
+    /// True if all of a range is saved. It is durable once [`UndoLog::last_saved`] is.
     #[must_use]
     pub fn covers(&self, range: Range<u64>) -> bool {
         self.missing(range).next().is_none()
     }
 
-    /// Buffers what is at `offset` of the file, but for what was saved before. The file
-    /// may be changed there when [`UndoLog::on_done`] reports the returned number or a
-    /// later one.
+    /// Buffers the bytes at `offset` of the file, except those saved before. The file may be
+    /// changed there when [`UndoLog::on_done`] reports the returned number or a later one.
     ///
     /// # Errors
-    /// [`UndoError::Wait`] says what must happen first; [`UndoError::Full`],
-    /// [`UndoError::TooScattered`], [`UndoError::TooLong`], [`UndoError::Poisoned`] mean
-    /// that the change must not be made. Nothing is buffered then.
+    /// [`UndoError::Wait`] says what must happen first. [`UndoError::Full`],
+    /// [`UndoError::TooScattered`], [`UndoError::TooLong`] and [`UndoError::Poisoned`] mean that
+    /// the change must not be made. On error, nothing is buffered.
     pub fn save(&mut self, offset: u64, bytes: &[u8]) -> Result<PieceNumber, UndoError> {
         self.check_poison()?;
         let (length, length_max) = (bytes.len(), self.config.piece_bytes_max);
@@ -299,8 +300,8 @@ impl UndoLog {
         Ok(self.last_saved())
     }
 
-    /// A job that saves a range by sharing blocks with the file; `None` if some of it is saved,
-    /// or lies beyond the original size. One at a time.
+    /// Returns a job that saves a range by sharing blocks with the file. Returns `None` if part of
+    /// the range is saved or lies beyond the original size. Only one job may run at a time.
     #[must_use]
     pub fn clone_job(&self, range: Range<u64>) -> Option<CloneJob> {
         let is_missing = self.missing(range.clone()).eq(std::iter::once(range.clone()));
@@ -308,14 +309,14 @@ impl UndoLog {
         (self.may_clone && may).then_some(CloneJob { id: self.id, range })
     }
 
-    /// Buffers that bytes are saved in blocks shared with the file; as [`UndoLog::save`]
-    /// otherwise.
+    /// Buffers the record that bytes are saved in blocks shared with the file. Otherwise the same
+    /// as [`UndoLog::save`].
     ///
     /// # Errors
-    /// As [`UndoLog::save`].
+    /// The errors of [`UndoLog::save`].
     ///
     /// # Panics
-    /// If they were cloned for other undo data.
+    /// Panics if the bytes were cloned for other undo data.
     pub fn save_cloned(&mut self, cloned: &Cloned) -> Result<PieceNumber, UndoError> {
         assert_eq!(cloned.id, self.id, "cloned for other undo data");
         self.check_poison()?;
@@ -330,8 +331,9 @@ impl UndoLog {
         Ok(self.last_saved())
     }
 
-    /// What is buffered, to be written; `None` if there is nothing, if a group is under
-    /// way or if nothing can be saved any more. The job must be run and given back.
+    /// Returns a job that writes the buffered pieces. Returns `None` if there are none, if a group
+    /// is in flight, or if nothing can be saved any more. The caller must run the job and pass the
+    /// result to [`UndoLog::on_done`].
     pub fn take_job(&mut self) -> Option<UndoJob> {
         if self.poison.is_some() || self.in_flight.is_some() || self.filling.is_empty() {
             return None;
@@ -344,14 +346,14 @@ impl UndoLog {
         Some(UndoJob { blob, lineage, offset, first_number, buffer })
     }
 
-    /// Takes back a group that was run: all pieces up to the returned one are durable.
+    /// Takes the result of a job. All pieces up to the returned number are durable.
     ///
     /// # Errors
-    /// [`UndoError::Poisoned`] if the write or the sync failed: nothing can be saved any
-    /// more, and changes that wait for it must be refused.
+    /// [`UndoError::Poisoned`] if the write or the sync failed. Then nothing can be saved any more,
+    /// and changes that wait for it must be refused.
     ///
     /// # Panics
-    /// If the job is not one that this undo log has under way.
+    /// Panics if the result belongs to no job of this undo log that is in flight.
     pub fn on_done(&mut self, done: UndoDone) -> Result<PieceNumber, UndoError> {
         let last = self.in_flight.take().expect("a group that this undo log has handed out");
         self.spare = done.buffer;
@@ -364,19 +366,19 @@ impl UndoLog {
         Ok(self.durable())
     }
 
-    /// The piece saved last; 0: none was.
+    /// Returns the number of the last saved piece; 0 if there is none.
     #[must_use]
     pub fn last_saved(&self) -> PieceNumber {
         PieceNumber(self.next_number - 1)
     }
 
-    /// All pieces up to this one are durable; 0: none is.
+    /// Returns the number of the last durable piece; 0 if there is none.
     #[must_use]
     pub fn durable(&self) -> PieceNumber {
         PieceNumber(self.durable)
     }
 
-    /// Whether a range can be saved now, with all that each of its gaps takes.
+    /// Checks that a range can be saved now, including the overhead of each of its gaps.
     fn check_room(
         &self,
         range: Range<u64>,
@@ -391,7 +393,7 @@ impl UndoLog {
             return Ok(());
         }
         let count_max = self.config.range_count_max;
-        // One more range at most: those between the gaps become one with it.
+        // This adds one range at most: those between the gaps merge with it.
         if self.saved.count() >= count_max {
             return Err(UndoError::TooScattered { count_max });
         }
@@ -412,7 +414,7 @@ impl UndoLog {
     }
 }
 
-/// A group of pieces to be made durable, by whichever thread may block.
+/// A group of pieces to be made durable, by any thread that may block.
 pub struct UndoJob {
     blob: Arc<dyn Blob>,
     lineage: Lineage,
@@ -421,7 +423,7 @@ pub struct UndoJob {
     buffer: GroupBuffer,
 }
 
-/// A group that was run; for [`UndoLog::on_done`].
+/// The result of a job, to be passed to [`UndoLog::on_done`].
 pub struct UndoDone {
     buffer: GroupBuffer,
     result: Result<(), ShelfError>,
@@ -435,7 +437,7 @@ impl UndoJob {
         UndoDone { buffer: self.buffer, result }
     }
 
-    /// What it comes to if it cannot be finished: nothing more can be saved.
+    /// Returns the result of a job that cannot be run. Then nothing more can be saved.
     #[must_use = "the undo log waits for it"]
     pub fn failed(why: &'static str) -> UndoDone {
         let error =
@@ -456,8 +458,8 @@ impl UndoJob {
     }
 }
 
-/// Makes the last group durable, which may have been read from the page cache, and cuts
-/// off what is torn behind it. See `log/open.rs` for why it is written anew.
+/// Makes the last group durable, which may have been read only from the page cache, and cuts off a
+/// torn group after it. `log/open.rs` explains why the group is written again.
 fn make_durable(found: &mut SavedUndo) -> Result<(), UndoError> {
     if found.position > found.group_start {
         found.read_last_group_again()?;
@@ -473,10 +475,10 @@ fn name_of(id: UndoId) -> BlobName {
     BlobName::numbered(PREFIX, id.0)
 }
 
-/// What the names of undo data begin with.
+/// The prefix of the names of undo data.
 const PREFIX: &str = "undo-";
-/// Kind of a frame with the offset and the bytes of a piece.
+/// The kind of a frame with the offset and the bytes of a piece.
 const PIECE: u16 = 1;
-/// Kind of a frame with the offset and the length of a piece that is shared with the file.
+/// The kind of a frame with the offset and the length of a piece that is shared with the file.
 const CLONED: u16 = 2;
 const OFFSET_BYTES: usize = 8;

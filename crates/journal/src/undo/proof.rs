@@ -1,5 +1,5 @@
-//! Undo data against what it is for: a file that is changed only where it is saved, on a
-//! disk that crashes at random, and must always go back to what it was.
+//! Tests undo data for its purpose: a file is changed only where it is saved, on a disk that
+//! crashes at random, and it must always be possible to restore it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::*;
 use crate::shelf::{CloneError, CrashShelf, Operation};
 use crate::test_hooks::with;
 
-/// What a run has found wrong.
+/// The first violation found by a run.
 type Verdict = Result<(), String>;
 
 const ID: UndoId = UndoId(0x1234);
@@ -25,14 +25,14 @@ struct World {
     undo: UndoLog,
     job: Option<UndoJob>,
     original: Vec<u8>,
-    /// The file, whose changes are durable at once: the worst for whoever has to undo.
+    /// The file. Its changes are durable at once, which is the worst case for a rollback.
     file: Vec<u8>,
-    /// Changes that wait for what they overwrite to be durable.
+    /// Changes that wait until the bytes they overwrite are durably saved.
     waiting: VecDeque<(PieceNumber, Change)>,
     seen: Seen,
 }
 
-/// A file whose blocks may be shared.
+/// A file whose blocks can be shared.
 struct Source(Vec<u8>);
 
 impl CloneSource for Source {
@@ -61,7 +61,7 @@ enum Change {
     Truncate(usize),
 }
 
-/// What a run has come by, lest the proof be one of nothing.
+/// Counts what occurred in a run, to show that the test covered it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     changes: u64,
@@ -125,13 +125,13 @@ impl World {
         }
     }
 
-    /// Saves what a change would overwrite; the change is made when that is durable.
+    /// Saves the bytes that a change would overwrite. The change is made when they are durable.
     fn change(&mut self) -> Verdict {
         let offset = self.random.below(FILE_BYTES + 5000);
         let length_max = if self.random.percent(80) { 700 } else { 3000 };
         let length = 1 + self.random.below(length_max);
         if self.random.percent(5) {
-            // All that is cut off is saved first, or as much of it as will go.
+            // The part to be cut off is saved first, as far as possible.
             let at = FILE_BYTES - self.random.below(3000).min(FILE_BYTES);
             let saved = self.save(at, FILE_BYTES - at)?;
             self.waiting.extend(saved.map(|number| (number, Change::Truncate(at))));
@@ -144,7 +144,7 @@ impl World {
         Ok(())
     }
 
-    /// Saves a stretch by sharing blocks.
+    /// Saves a range by sharing blocks.
     fn clone(&mut self) -> Verdict {
         let from = self.random.below(FILE_BYTES);
         let to = from + self.random.below(FILE_BYTES / 4);
@@ -163,7 +163,7 @@ impl World {
                 }
                 Err(error) => return Err(chain_of(&error)),
             },
-            // What was to fail may have failed; it is copied then.
+            // The injected failure may have occurred; then the bytes are copied.
             Err(CloneError::Unable { .. } | CloneError::Failed { .. }) => {
                 self.seen.not_cloned += 1;
             }
@@ -171,7 +171,7 @@ impl World {
         if self.shelf.is_off() { self.restart() } else { Ok(()) }
     }
 
-    /// `None`: refused, or there is no room now.
+    /// Saves a range. Returns `None` if it is refused or there is no room now.
     fn save(&mut self, offset: usize, length: usize) -> Result<Option<PieceNumber>, String> {
         let range = offset as u64..(offset + length) as u64;
         let mut present = self.file.clone();
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Crashes or kills, and sees whether the file could be put back; then goes on.
+    /// Crashes or kills, checks that the file could be restored, and continues.
     fn restart(&mut self) -> Verdict {
         self.job = None;
         self.waiting.clear();
@@ -250,7 +250,7 @@ impl World {
         Ok(())
     }
 
-    /// Puts back, in a copy, all that is saved; in some other order than it was saved.
+    /// Restores all that is saved in a copy of the file, in a different order than it was saved.
     fn check_rollback(&mut self) -> Verdict {
         let mut found = UndoLog::open(&self.shelf, ID).map_err(|error| chain_of(&error))?;
         ensure(found.header() == HEADER && found.id() == ID, "another header")?;
@@ -284,7 +284,7 @@ impl World {
     }
 }
 
-/// A copied piece's bytes, or how many were cloned.
+/// Returns the bytes of a copied piece, or the number of cloned bytes.
 fn contents(piece: Piece<'_>) -> Result<Vec<u8>, u64> {
     match piece.content {
         Content::Copied(bytes) => Ok(bytes.to_vec()),
@@ -363,7 +363,7 @@ fn defects_are_noticed() {
     }
 }
 
-/// Runs all that is buffered.
+/// Runs jobs until nothing is buffered.
 fn settle(undo: &mut UndoLog) {
     while let Some(job) = undo.take_job() {
         undo.on_done(job.run()).unwrap();
@@ -380,7 +380,7 @@ fn only_the_first_change_of_an_byte_is_saved() {
     undo.save(10, &[1; 10]).unwrap();
     undo.save(5, &[2; 20]).unwrap();
     assert_eq!(undo.save(8, &[3; 10]).unwrap(), undo.last_saved());
-    // Beyond the original size there is nothing to be had back.
+    // Beyond the original size there is nothing to restore.
     undo.save(90, &[4; 20]).unwrap();
     undo.save(100, &[5; 20]).unwrap();
     assert!(undo.covers(90..300) && !undo.covers(0..6));
@@ -411,7 +411,7 @@ fn what_is_saved_is_not_cloned_again() {
     shelf.set_reflinks(true);
     undo.save(1000, &[1; 1000]).unwrap();
     assert!(undo.clone_job(100..10_000).is_none() && undo.clone_job(3000..10_001).is_none());
-    // Whole blocks alone.
+    // Only whole blocks are cloned.
     let cloned = undo.clone_job(2000..10_000).unwrap().run(&shelf, &source).unwrap();
     assert_eq!(cloned.range(), 2048..9728);
     undo.save_cloned(&cloned).unwrap();
@@ -436,7 +436,7 @@ fn what_is_saved_is_not_cloned_again() {
     let mut bytes = vec![0; 7680];
     found.read_cloned(2048, &mut bytes).unwrap();
     assert_eq!(bytes, source.0[2048..9728]);
-    // Both of it go, whichever went before; and if both are gone that is told.
+    // Both blobs are removed, whichever was removed before. A second removal is an error.
     let left = shelf.list().unwrap();
     assert_eq!(left, [clone::name_of(ID), name_of(ID)]);
     shelf.remove(&name_of(ID)).unwrap();

@@ -1,31 +1,31 @@
-//! Which bytes of a file are saved, or changed: a set of ranges.
+//! A set of byte ranges of a file: those that are saved, or those that have changed.
 //!
-//! Invariant: ranges neither overlap nor touch, so that their number is the least.
+//! Invariant: ranges neither overlap nor touch, so their number is minimal.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of bytes of a file, as ranges of offsets.
+/// A set of bytes of a file, stored as ranges of offsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
-    /// Ends by starts.
+    /// The end of each range, by its start.
     ends: BTreeMap<u64, u64>,
 }
 
 impl Ranges {
-    /// Ranges it has come to.
+    /// Returns the number of separate ranges.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Adds bytes.
+    /// Adds a range and merges it with those that it overlaps or touches.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        // The one that begins at or before the start, and all that begin up to the end.
+        // Visit the range that begins at or before the start, and all that begin up to the end.
         while let Some((&other, &other_end)) = self.ends.range(..=end).next_back() {
             if other_end < start {
                 break;
@@ -37,7 +37,7 @@ impl Ranges {
         self.ends.insert(start, end);
     }
 
-    /// What of a range is in the set, in order.
+    /// Returns the parts of a range that are in the set, in order.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.ends.range(..=range.start).next_back();
         let first = before.map_or(range.start, |(start, _)| *start);
@@ -47,7 +47,7 @@ impl Ranges {
             .filter(|part| part.start < part.end)
     }
 
-    /// What of a range is not in the set, in order.
+    /// Returns the parts of a range that are not in the set, in order.
     pub fn missing(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.ends.range(..=range.start).next_back().map(|(_, end)| *end);
         let mut at = range.start.max(before.unwrap_or(0));

@@ -1,8 +1,8 @@
-//! Undo data read back.
+//! Undo data that is read back.
 //!
-//! Invariant: pieces do not overlap, so that they may be put back in any order; a group
-//! that is not whole at the end is left out, for what it would have made safe was never
-//! begun. Memory is bounded by one group.
+//! Invariant: pieces do not overlap, so they may be restored in any order. An incomplete group at
+//! the end is left out, because the change that it was to allow never began. Memory is limited to
+//! one group.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::{CLONED, OFFSET_BYTES, PIECE, UndoError, UndoId, clone, name_of};
 use crate::group::{BLOCK_BYTES, Found, GroupRead, HEADER_BYTES, find_later_group, get_u64};
 use crate::shelf::{Blob, BlobName, Shelf, ShelfError, read_whole};
 
-/// The undo data of one lock, as a restart finds it.
+/// The undo data of one lock, as found after a restart.
 pub struct SavedUndo {
     pub(super) blob: Arc<dyn Blob>,
-    /// What shares blocks with the file, if anything does.
+    /// The blob that shares blocks with the file, if there is one.
     cloned: Option<Arc<dyn Blob>>,
     pub(super) header: Header,
     name: BlobName,
     limit: u64,
-    /// Where the group read last begins, and the one behind it.
+    /// The offset of the group read last, and of the group after it.
     pub(super) group_start: u64,
     pub(super) position: u64,
     pub(super) next_number: u64,
@@ -27,29 +27,29 @@ pub struct SavedUndo {
     next_frame: usize,
 }
 
-/// What some bytes of the file were before they were first changed.
+/// A range of the file and its contents before it was first changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Where they were.
+    /// The offset in the file.
     pub offset: u64,
-    /// What they were.
+    /// The contents, or their location.
     pub content: Content<'a>,
 }
 
-/// Where saved bytes are.
+/// The saved contents of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// Here.
+    /// The bytes themselves.
     Copied(&'a [u8]),
-    /// In blocks that the file had: [`SavedUndo::read_cloned`].
+    /// The bytes are in blocks of the file, see [`SavedUndo::read_cloned`].
     Cloned {
-        /// How many.
+        /// The number of bytes.
         length: u64,
     },
 }
 
 impl Piece<'_> {
-    /// Bytes of the file.
+    /// Returns the number of bytes of the piece.
     #[must_use]
     pub fn length(&self) -> u64 {
         match self.content {
@@ -85,26 +85,26 @@ impl SavedUndo {
         })
     }
 
-    /// Which undo data this is.
+    /// Returns the id of this undo data.
     #[must_use]
     pub fn id(&self) -> UndoId {
         self.header.id
     }
 
-    /// What its owner said when it was made.
+    /// Returns the data that the owner passed to [`UndoLog::create`](super::UndoLog::create).
     #[must_use]
     pub fn header(&self) -> &[u8] {
         &self.header.bytes
     }
 
-    /// The size of the file when the lock was taken: the file is to be cut off, or
-    /// lengthened, to this before the pieces are put back.
+    /// Returns the size of the file in bytes when the lock was taken. Truncate or extend the file
+    /// to this size before restoring the pieces.
     #[must_use]
     pub fn original_size(&self) -> u64 {
         self.header.original_size
     }
 
-    /// Begins again with the first piece.
+    /// Starts again with the first piece.
     pub fn rewind(&mut self) {
         self.position = BLOCK_BYTES as u64;
         self.group_start = self.position;
@@ -113,10 +113,11 @@ impl SavedUndo {
         self.next_frame = HEADER_BYTES;
     }
 
-    /// The next piece; `None` behind the last.
+    /// Returns the next piece, or `None` after the last.
     ///
     /// # Errors
-    /// [`UndoError::Corrupt`] if what was durable is damaged, or what the storage says.
+    /// [`UndoError::Corrupt`] if durable data is damaged; [`UndoError::Shelf`] if the storage
+    /// fails.
     pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, UndoError> {
         while self.group.frame_at(self.next_frame).is_none() {
             if !self.read_group()? {
@@ -142,10 +143,10 @@ impl SavedUndo {
         Ok(Some(Piece { offset: get_u64(offset, 0), content }))
     }
 
-    /// Reads bytes of a cloned piece, from this offset of the file on.
+    /// Reads bytes of a cloned piece, from `offset` of the file on.
     ///
     /// # Errors
-    /// [`UndoError::Corrupt`] if they are gone, or what the storage says.
+    /// [`UndoError::Corrupt`] if the bytes are gone; [`UndoError::Shelf`] if the storage fails.
     pub fn read_cloned(&self, offset: u64, bytes: &mut [u8]) -> Result<(), UndoError> {
         let is_there = match &self.cloned {
             Some(blob) => read_whole(&**blob, offset, bytes)?,
@@ -156,7 +157,7 @@ impl SavedUndo {
         if is_there { Ok(()) } else { Err(UndoError::Corrupt { name: name(), offset, what }) }
     }
 
-    /// Reads the next group; `false` if there is none.
+    /// Reads the next group. Returns false if there is none.
     fn read_group(&mut self) -> Result<bool, UndoError> {
         let (lineage, at) = (self.header.lineage(), self.position);
         if at >= self.limit {
@@ -182,7 +183,7 @@ impl SavedUndo {
         }
     }
 
-    /// Reads the last group once more, after a look at what lies behind it.
+    /// Reads the last group again, after the following one was tried.
     pub(super) fn read_last_group_again(&mut self) -> Result<(), UndoError> {
         let (lineage, at) = (self.header.lineage(), self.group_start);
         match self.group.read_as_it_stands(&*self.blob, lineage, at, self.position)? {
