@@ -98,8 +98,8 @@ fn what_is_misplaced_is_refused_before_anything_is_sent() {
     };
     let made = || session.chain().create_dir("never", 0o755);
     let form = Status::ChainForm;
-    refused(made().getattr().remove("x"), 2, form, "REMOVE cannot stand behind");
-    refused(made().getattr().null().commit(), 3, form, "COMMIT cannot stand behind");
+    refused(made().getattr().remove("x"), 2, form, "REMOVE cannot follow");
+    refused(made().getattr().null().commit(), 3, form, "COMMIT cannot follow");
     refused(made().save(), 1, form, "only for simple");
     refused(session.chain().save(), 0, form, "before the first");
     refused(made().null().save(), 1, form, "nothing follows");
