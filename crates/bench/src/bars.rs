@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::look::{BLUE, GRID, ORANGE, fitting, number, widest};
+use crate::style::{BLUE, GRID, ORANGE, fitting, number, widest};
 
 /// A bar chart.
 #[derive(Clone, Debug)]

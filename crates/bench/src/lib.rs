@@ -14,7 +14,6 @@ mod bars;
 mod goals;
 mod idle;
 mod lines;
-mod look;
 mod measure;
 mod merge;
 mod peers;
@@ -22,6 +21,7 @@ mod plot;
 pub mod postmark;
 mod report;
 pub mod scale;
+mod style;
 mod threads;
 
 use std::path::PathBuf;

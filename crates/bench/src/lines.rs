@@ -12,7 +12,7 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::look::{FINE_GRID, GRID, LINE_PIXELS, Look, fitting, looks, number, widest};
+use crate::style::{FINE_GRID, GRID, LINE_PIXELS, Style, fitting, number, styles, widest};
 
 /// A line chart.
 pub struct Lines<'a> {
@@ -62,7 +62,7 @@ impl Lines<'_> {
 
     fn draw_to(&self, path: &Path) -> Drawn<()> {
         let labels: Vec<&str> = self.lines.iter().map(|line| line.label.as_str()).collect();
-        let looks = looks(&labels);
+        let styles = styles(&labels);
         let root = SVGBackend::new(path, (WIDTH_PIXELS, HEIGHT_PIXELS)).into_drawing_area();
         root.fill(&WHITE)?;
         let font = fitting(self.title, TITLE_FONT, WIDTH_PIXELS - 2 * MARGIN_PIXELS);
@@ -74,16 +74,16 @@ impl Lines<'_> {
         if self.is_logarithmic {
             let low = self.points().map(|point| point.1).fold(high, f64::min).max(LEAST);
             let high = high.max(low);
-            self.chart(&left, (low / 1.3..high * 1.3).log_scale(), &looks)?;
+            self.chart(&left, (low / 1.3..high * 1.3).log_scale(), &styles)?;
         } else {
-            self.chart(&left, 0.0..high * 1.1, &looks)?;
+            self.chart(&left, 0.0..high * 1.1, &styles)?;
         }
-        self.legend(&right, &looks)?;
+        self.legend(&right, &styles)?;
         root.present()?;
         Ok(())
     }
 
-    fn chart<Y>(&self, area: &Area<'_>, up: Y, looks: &[Look]) -> Drawn<()>
+    fn chart<Y>(&self, area: &Area<'_>, up: Y, styles: &[Style]) -> Drawn<()>
     where
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -110,7 +110,7 @@ impl Lines<'_> {
             .x_label_formatter(&|value| (self.written)(*value))
             .y_label_formatter(&|value| number(*value))
             .draw()?;
-        for (line, look) in self.lines.iter().zip(looks) {
+        for (line, look) in self.lines.iter().zip(styles) {
             let points = line.points.iter().copied();
             let style = look.color.stroke_width(LINE_PIXELS);
             match look.dashes() {
@@ -120,7 +120,7 @@ impl Lines<'_> {
                 }
             }
         }
-        for (line, look) in self.lines.iter().zip(looks) {
+        for (line, look) in self.lines.iter().zip(styles) {
             // Markers are drawn in pixels, above all lines.
             for point in &line.points {
                 let (x, y) = chart.backend_coord(point);
@@ -131,8 +131,8 @@ impl Lines<'_> {
         Ok(())
     }
 
-    fn legend(&self, area: &Area<'_>, looks: &[Look]) -> Drawn<()> {
-        let mut rows: Vec<(&Line, &Look)> = self.lines.iter().zip(looks).collect();
+    fn legend(&self, area: &Area<'_>, styles: &[Style]) -> Drawn<()> {
+        let mut rows: Vec<(&Line, &Style)> = self.lines.iter().zip(styles).collect();
         let end = |line: &Line| line.points.last().map_or(0.0, |point| point.1);
         rows.sort_by(|one, other| end(other.0).total_cmp(&end(one.0)));
         for (index, (line, look)) in rows.into_iter().enumerate() {
@@ -153,7 +153,7 @@ impl Lines<'_> {
     }
 }
 
-fn mark(area: &Area<'_>, look: &Look, place: (i32, i32)) -> Drawn<()> {
+fn mark(area: &Area<'_>, look: &Style, place: (i32, i32)) -> Drawn<()> {
     let (within, border) = look.marker(place);
     area.draw(&within)?;
     area.draw(&border)?;

@@ -28,8 +28,8 @@ pub struct ClientKey(Key<Client>);
 
 impl ClientKey {
     /// The key of a caller that is not a client and so has no state.
-    pub const NOBODY: Self = Self(Key::NULL);
-    /// The owner of a free slot in the table of opens. It differs from [`Self::NOBODY`], so a
+    pub const NONE: Self = Self(Key::NULL);
+    /// The owner of a free slot in the table of opens. It differs from [`Self::NONE`], so a
     /// caller that is not a client does not own free slots.
     pub(crate) const FREE_OPEN: Self = Self(Key::MAX);
 
@@ -103,7 +103,7 @@ pub(crate) struct ClientTable {
     /// Incarnations that have begun, by client name.
     by_name: BTreeMap<Box<[u8]>, ClientKey>,
     /// Incarnations that have not begun, in the order in which they authenticated.
-    heirs: Vec<ClientKey>,
+    pending: Vec<ClientKey>,
     /// The number of clients without sessions whose state is kept.
     kept: u32,
 }
@@ -120,19 +120,20 @@ impl ClientTable {
     }
 
     /// Returns the incarnations of a client, the one that has begun first.
-    pub fn lives(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
+    pub fn incarnations(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
         let begun = self.by_name.get(name).copied();
-        let heirs = self.heirs.iter().copied();
-        let lives = begun.into_iter().chain(heirs).filter_map(|key| Some((key, self.get(key)?)));
-        lives.filter(move |(_, client)| &*client.name == name)
+        let pending = self.pending.iter().copied();
+        let incarnations =
+            begun.into_iter().chain(pending).filter_map(|key| Some((key, self.get(key)?)));
+        incarnations.filter(move |(_, client)| &*client.name == name)
     }
 
     /// Returns the incarnation of a client that has this verifier.
-    pub fn life(&self, name: &[u8], verifier: Verifier) -> Option<(ClientKey, &Client)> {
-        self.lives(name).find(|(_, client)| client.verifier == verifier)
+    pub fn incarnation(&self, name: &[u8], verifier: Verifier) -> Option<(ClientKey, &Client)> {
+        self.incarnations(name).find(|(_, client)| client.verifier == verifier)
     }
 
-    /// Returns a client's record; `None` for [`ClientKey::NOBODY`] and for a client that is gone.
+    /// Returns a client's record; `None` for [`ClientKey::NONE`] and for a client that is gone.
     #[inline]
     pub fn get(&self, key: ClientKey) -> Option<&Client> {
         self.records.get(key.0)
@@ -155,26 +156,26 @@ impl ClientTable {
     /// Adds the record of an incarnation that has not begun.
     pub fn insert(&mut self, client: Client) -> ClientKey {
         let key = ClientKey(self.records.insert(client));
-        self.heirs.push(key);
+        self.pending.push(key);
         key
     }
 
-    /// Begins an incarnation and returns the key of the one that had the name. All heirs of the
+    /// Begins an incarnation and returns the key of the one that had the name. All pending of the
     /// name that authenticated earlier are over.
     pub fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
         let name = self.get(key)?.name.clone();
-        for heir in self.heirs.iter().take_while(|heir| **heir != key) {
+        for heir in self.pending.iter().take_while(|heir| **heir != key) {
             if let Some(client) = self.records.get_mut(heir.0) {
                 client.is_over |= client.name == name;
             }
         }
-        self.heirs.retain(|heir| *heir != key);
+        self.pending.retain(|heir| *heir != key);
         self.by_name.insert(name, key).filter(|before| *before != key)
     }
 
     /// Returns true if this incarnation has begun.
     pub fn has_begun(&self, key: ClientKey) -> bool {
-        !self.heirs.contains(&key)
+        !self.pending.contains(&key)
     }
 
     /// Removes a record. The client's opens must have been released before.
@@ -185,7 +186,7 @@ impl ClientTable {
             if self.by_name.get(&client.name) == Some(&key) {
                 self.by_name.remove(&client.name);
             }
-            self.heirs.retain(|heir| *heir != key);
+            self.pending.retain(|heir| *heir != key);
         }
     }
 

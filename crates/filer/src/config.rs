@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use crate::config_error::ConfigError;
 use crate::locks::LockConfig;
-use crate::unkept::ConfigError;
 use crate::{DelegationPolicy, FenceLimits};
 
 /// The most opens a table can number: the index part of a state id has 20 bits.

@@ -35,6 +35,7 @@
 
 mod clients;
 mod config;
+mod config_error;
 mod counters;
 mod delegations;
 mod fences;
@@ -42,15 +43,15 @@ mod filer;
 mod holder;
 pub mod locks;
 mod opens;
-mod unkept;
 
 pub use clients::{ClientKey, Principal};
 pub use config::FilerConfig;
+pub use config_error::ConfigError;
 pub use counters::Counters;
 pub use delegations::{
     DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
     DelegationInformation, DelegationKind, DelegationPhase, DelegationPolicy, DelegationTable,
-    GrantedDelegation, NoDelegation, RecallAnswer, Touch, WaiterId,
+    FileOperation, GrantedDelegation, NoDelegation, RecallOutcome, WaiterId,
 };
 pub use fences::{
     FenceAction, FenceAuthority, FenceChange, FenceCounters, FenceId, FenceInformation,
@@ -58,9 +59,8 @@ pub use fences::{
     FencedObject, OperationId, RunningOperation,
 };
 pub use filer::{
-    Begun, ClientRecord, ClientView, DelegationWish, Entering, FenceKey, Filer, Leaving,
-    NotEntered, Party, RunningRequest,
+    BeginOutcome, ClientRecord, ClientView, DelegationRequest, EnterError, EnteringClient,
+    FenceKey, Filer, LeaveReason, Party, RunningRequest,
 };
 pub use holder::{Holder, SHARE_TIMES, fair_share};
 pub use opens::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
-pub use unkept::ConfigError;

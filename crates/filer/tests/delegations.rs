@@ -71,9 +71,14 @@ impl Bench {
     }
 
     /// Waiters are numbered from 1.
-    fn touch(&mut self, client: ClientId, touch: Touch, seconds: u64) -> DelegationDecision {
+    fn request(
+        &mut self,
+        client: ClientId,
+        operation: FileOperation,
+        seconds: u64,
+    ) -> DelegationDecision {
         self.waiters += 1;
-        self.table.check(FILE, Some(client), touch, WaiterId(self.waiters), at(seconds))
+        self.table.check(FILE, Some(client), operation, WaiterId(self.waiters), at(seconds))
     }
 
     fn actions(&mut self) -> Vec<DelegationAction> {
@@ -92,8 +97,8 @@ fn resume(waiter: u64) -> DelegationAction {
 const READ: ShareAccess = ShareAccess::Read;
 const WRITE: ShareAccess = ShareAccess::Write;
 
-fn open(access: ShareAccess, deny: ShareDeny) -> Touch {
-    Touch::Open { access, deny, truncate: false }
+fn open(access: ShareAccess, deny: ShareDeny) -> FileOperation {
+    FileOperation::Open { access, deny, truncate: false }
 }
 
 use DelegationDecision::{Delay, Proceed, Wait};
@@ -145,30 +150,30 @@ fn what_keeps_an_open_from_getting_one() {
 
 #[test]
 fn the_table_of_conflicts() {
-    let touches = [
+    let operations = [
         (open(READ, ShareDeny::None), false),
         (open(READ, ShareDeny::Write), false),
         (open(READ, ShareDeny::Read), true),
         (open(READ, ShareDeny::Both), true),
         (open(WRITE, ShareDeny::None), true),
         (open(ShareAccess::Both, ShareDeny::None), true),
-        (Touch::Read, false),
-        (Touch::Write, true),
-        (Touch::GetAttributes { may_ask: false }, false),
-        (Touch::SetAttributes { truncate: false }, true),
-        (Touch::Remove, true),
-        (Touch::Rename, true),
-        (Touch::Link, true),
-        (Touch::Lock { exclusive: false }, false),
-        (Touch::Lock { exclusive: true }, true),
+        (FileOperation::Read, false),
+        (FileOperation::Write, true),
+        (FileOperation::GetAttributes { may_ask: false }, false),
+        (FileOperation::SetAttributes { truncate: false }, true),
+        (FileOperation::Remove, true),
+        (FileOperation::Rename, true),
+        (FileOperation::Link, true),
+        (FileOperation::Lock { exclusive: false }, false),
+        (FileOperation::Lock { exclusive: true }, true),
     ];
-    for (touch, is_in_the_way) in touches {
+    for (operation, is_in_the_way) in operations {
         for access in [READ, WRITE] {
             let mut bench = Bench::new();
             let state_id = bench.grant(A, access);
-            assert_eq!(bench.touch(A, touch, 0), Proceed);
+            assert_eq!(bench.request(A, operation, 0), Proceed);
             let expected = if access == WRITE || is_in_the_way { Wait } else { Proceed };
-            assert_eq!(bench.touch(B, touch, 0), expected, "{touch:?} {access:?}");
+            assert_eq!(bench.request(B, operation, 0), expected, "{operation:?} {access:?}");
             let recalls = if expected == Wait { vec![recall(A, state_id)] } else { vec![] };
             assert_eq!(bench.actions(), recalls);
         }
@@ -180,11 +185,11 @@ fn a_recall_ends_with_the_return_and_everybody_goes_on() {
     let mut bench = Bench::new();
     let [a, b] = [A, B].map(|client| bench.grant(client, READ));
     // B's own delegation is not in its way, A's is.
-    assert_eq!(bench.touch(B, Touch::Write, 1), Wait);
+    assert_eq!(bench.request(B, FileOperation::Write, 1), Wait);
     assert_eq!(bench.actions(), [recall(A, a)]);
-    assert_eq!(bench.touch(C, Touch::Remove, 2), Wait);
+    assert_eq!(bench.request(C, FileOperation::Remove, 2), Wait);
     assert_eq!(bench.actions(), [recall(B, b)]);
-    assert_eq!(bench.touch(C, Touch::Read, 2), Proceed);
+    assert_eq!(bench.request(C, FileOperation::Read, 2), Proceed);
     assert_eq!(bench.refusal(&facts(C, READ), 2), NoDelegation::Recalling);
     // What was called back is in force until it is back.
     assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Read), Ok(()));
@@ -211,7 +216,7 @@ fn a_recall_ends_with_the_return_and_everybody_goes_on() {
 fn a_file_that_was_called_back_is_left_alone_for_a_while() {
     let mut bench = Bench::new();
     let state_id = bench.grant(A, READ);
-    bench.touch(B, Touch::Write, 1);
+    bench.request(B, FileOperation::Write, 1);
     bench.table.returned(A, state_id, at(3)).unwrap();
     assert_eq!(bench.refusal(&facts(A, READ), 22), NoDelegation::Quiet);
     let granted = bench.table.grant(&facts(A, READ), at(23)).unwrap();
@@ -227,7 +232,7 @@ fn only_so_many_quiet_files_are_remembered() {
         let facts = DelegationFacts { file: FileKey(file), ..facts(A, READ) };
         let state_id = bench.table.grant(&facts, at(0)).unwrap().state_id;
         let waiter = WaiterId(file);
-        bench.table.check(facts.file, None, Touch::Remove, waiter, at(0));
+        bench.table.check(facts.file, None, FileOperation::Remove, waiter, at(0));
         bench.table.returned(A, state_id, at(1)).unwrap();
     }
     assert!(bench.table.grant(&facts(A, READ), at(2)).is_ok());
@@ -240,7 +245,7 @@ fn what_is_not_returned_is_revoked() {
     let mut bench = Bench::new();
     let state_id = bench.grant(A, WRITE);
     assert_eq!(bench.table.next_timer(), None);
-    assert_eq!(bench.touch(B, Touch::Read, 5), Wait);
+    assert_eq!(bench.request(B, FileOperation::Read, 5), Wait);
     assert_eq!(bench.actions(), [recall(A, state_id)]);
     assert_eq!(bench.table.next_timer(), Some(at(15)));
     bench.table.tick(Moment(at(15).0 - 1));
@@ -269,7 +274,7 @@ fn who_has_returned_what_was_revoked_is_trusted_again() {
     let of_file =
         |file| DelegationFacts { file: FileKey(file), handle: FileHandle::NULL, ..facts(A, READ) };
     let kept = bench.table.grant(&of_file(2), at(0)).unwrap().state_id;
-    bench.touch(B, Touch::Write, 0);
+    bench.request(B, FileOperation::Write, 0);
     bench.table.tick(at(10));
     // What it holds besides is good.
     assert_eq!(bench.table.check_io(A, kept, FileKey(2), IoKind::Read), Ok(()));
@@ -280,23 +285,23 @@ fn who_has_returned_what_was_revoked_is_trusted_again() {
 
 #[test]
 fn a_recall_that_did_not_arrive_is_sent_again() {
-    use RecallAnswer::{Accepted, Refused, Undelivered};
+    use RecallOutcome::{Accepted, Refused, Undelivered};
     let mut bench = Bench::new();
     let state_id = bench.grant(A, WRITE);
-    bench.touch(B, Touch::Read, 0);
+    bench.request(B, FileOperation::Read, 0);
     assert_eq!(bench.actions(), [recall(A, state_id)]);
-    bench.table.recall_answered(A, state_id, Refused, at(2));
+    bench.table.recall_done(A, state_id, Refused, at(2));
     assert_eq!(bench.table.next_timer(), Some(at(3)));
     bench.table.tick(at(3));
     assert_eq!(bench.actions(), [recall(A, state_id)]);
-    bench.table.recall_answered(A, state_id, Undelivered, at(4));
+    bench.table.recall_done(A, state_id, Undelivered, at(4));
     bench.table.can_be_reached(A);
     assert_eq!(bench.actions(), [recall(A, state_id)]);
     bench.table.can_be_reached(A);
-    bench.table.recall_answered(A, state_id, Accepted, at(5));
+    bench.table.recall_done(A, state_id, Accepted, at(5));
     assert_eq!(bench.actions(), []);
     // The deadline stays what it was.
-    bench.table.recall_answered(A, state_id, Undelivered, Moment(at(10).0 - 5));
+    bench.table.recall_done(A, state_id, Undelivered, Moment(at(10).0 - 5));
     assert_eq!(bench.table.next_timer(), Some(at(10)));
     bench.table.tick(at(10));
     assert_eq!(bench.table.counters().revoked, 1);
@@ -307,13 +312,13 @@ fn a_recall_that_did_not_arrive_is_sent_again() {
 fn a_recall_that_is_needed_no_more_is_not_sent() {
     let mut bench = Bench::new();
     let state_id = bench.grant(A, WRITE);
-    let touch = Touch::SetAttributes { truncate: true };
-    assert_eq!(bench.touch(B, touch, 0), Wait);
+    let operation = FileOperation::SetAttributes { truncate: true };
+    assert_eq!(bench.request(B, operation, 0), Wait);
     bench.table.returned(A, state_id, at(0)).unwrap();
     assert_eq!(bench.actions(), [resume(1)]);
     bench.table.tick(at(30));
     let state_id = bench.table.grant(&facts(A, WRITE), at(30)).unwrap().state_id;
-    bench.touch(B, touch, 30);
+    bench.request(B, operation, 30);
     let expected =
         DelegationAction::Recall { client: A, handle: handle(FILE), state_id, truncate: true };
     assert_eq!(bench.actions(), [expected]);
@@ -322,28 +327,28 @@ fn a_recall_that_is_needed_no_more_is_not_sent() {
 #[test]
 fn attributes_are_asked_for_rather_than_the_delegation() {
     let mut bench = Bench::new();
-    let ask = |may_ask| Touch::GetAttributes { may_ask };
+    let ask = |may_ask| FileOperation::GetAttributes { may_ask };
     let asked = DelegationDecision::AskAttributes { client: A, handle: handle(FILE) };
     let state_id = bench.grant(A, WRITE);
-    assert_eq!(bench.touch(A, ask(true), 0), Proceed);
-    assert_eq!(bench.touch(B, ask(true), 0), asked);
+    assert_eq!(bench.request(A, ask(true), 0), Proceed);
+    assert_eq!(bench.request(B, ask(true), 0), asked);
     assert_eq!(bench.actions(), []);
-    assert_eq!(bench.touch(B, ask(false), 0), Wait);
+    assert_eq!(bench.request(B, ask(false), 0), Wait);
     assert_eq!(bench.actions(), [recall(A, state_id)]);
     // It still knows them.
-    assert_eq!(bench.touch(B, ask(true), 0), asked);
+    assert_eq!(bench.request(B, ask(true), 0), asked);
     bench.table.client_restarted(A, C, at(1));
-    assert_eq!(bench.touch(B, ask(true), 1), Wait);
+    assert_eq!(bench.request(B, ask(true), 1), Wait);
 }
 
 #[test]
 fn too_many_who_wait_are_told_so() {
     let mut bench = Bench::with(DelegationPolicy { waiters_max: 1, ..policy() });
     let state_id = bench.grant(A, WRITE);
-    assert_eq!(bench.touch(B, Touch::Read, 0), Wait);
-    assert_eq!(bench.touch(C, Touch::Read, 0), Delay);
+    assert_eq!(bench.request(B, FileOperation::Read, 0), Wait);
+    assert_eq!(bench.request(C, FileOperation::Read, 0), Delay);
     bench.table.abandon(WaiterId(1));
-    assert_eq!(bench.touch(C, Touch::Read, 0), Wait);
+    assert_eq!(bench.request(C, FileOperation::Read, 0), Wait);
     bench.table.returned(A, state_id, at(1)).unwrap();
     // Gone between the decision and its delivery.
     bench.table.abandon(WaiterId(3));
@@ -389,7 +394,7 @@ fn after_a_server_restart_delegations_are_claimed_back() {
     let granted = bench.table.claim_previous(&facts(B, READ), Read, at(10)).unwrap();
     assert!(!granted.recall);
     assert_eq!(bench.table.claim_previous(&facts(C, READ), Write, at(10)), Err(Fault::Denied));
-    bench.touch(C, Touch::Remove, 11);
+    bench.request(C, FileOperation::Remove, 11);
     let granted = bench.table.claim_previous(&facts(C, READ), Read, at(11)).unwrap();
     assert!(granted.recall);
     let mut full = Bench::with(DelegationPolicy { per_client_max: 1, ..policy() });
@@ -405,7 +410,7 @@ fn a_client_that_restarts_may_claim_what_it_held() {
     bench.table.client_restarted(A, B, at(0));
     assert_eq!(bench.table.check_io(A, old, FILE, IoKind::Read), Err(Fault::OldState));
     assert_eq!(bench.table.check_io(B, old, FILE, IoKind::Read), Err(Fault::OldState));
-    assert_eq!(bench.touch(C, Touch::Read, 1), Wait);
+    assert_eq!(bench.request(C, FileOperation::Read, 1), Wait);
     assert_eq!(bench.actions(), []);
     let none = bench.table.claim_awaiting(&facts(C, READ), at(1));
     assert_eq!(none, Err(Fault::Expired));
@@ -423,7 +428,7 @@ fn what_a_restarted_client_does_not_claim_ends() {
         let mut bench = Bench::new();
         bench.grant(A, READ);
         bench.table.client_restarted(A, B, at(0));
-        bench.touch(C, Touch::Write, 1);
+        bench.request(C, FileOperation::Write, 1);
         // Another restart keeps nobody waiting longer.
         bench.table.client_restarted(B, A, at(4));
         assert_eq!(bench.table.next_timer(), Some(at(5)));
@@ -478,7 +483,7 @@ struct Parked {
     waiter: WaiterId,
     client: ClientId,
     file: FileKey,
-    touch: Touch,
+    operation: FileOperation,
 }
 
 struct Model {
@@ -495,29 +500,31 @@ struct Model {
 
 const FILES: [FileKey; 3] = [FileKey(1), FileKey(2), FileKey(3)];
 
-/// The table of conflicts once more, as bits: touches a read delegation lets pass.
-fn passes_reads(touch: Touch) -> bool {
-    match touch {
-        Touch::Open { access, deny, .. } => access.number() & 2 == 0 && deny.number() & 1 == 0,
-        Touch::Lock { exclusive } => !exclusive,
-        other => matches!(other, Touch::Read | Touch::GetAttributes { .. }),
+/// The table of conflicts once more, as bits: operations a read delegation lets pass.
+fn passes_reads(operation: FileOperation) -> bool {
+    match operation {
+        FileOperation::Open { access, deny, .. } => {
+            access.number() & 2 == 0 && deny.number() & 1 == 0
+        }
+        FileOperation::Lock { exclusive } => !exclusive,
+        other => matches!(other, FileOperation::Read | FileOperation::GetAttributes { .. }),
     }
 }
 
-fn random_touch(random: &mut Random) -> Touch {
+fn random_operation(random: &mut Random) -> FileOperation {
     let truncate = random.percent(30);
     let access = pick(random, &[READ, WRITE, ShareAccess::Both]);
     let deny = pick(random, &[ShareDeny::None, ShareDeny::Read, ShareDeny::Write]);
-    let touches = [
-        Touch::Open { access, deny, truncate },
-        Touch::Read,
-        Touch::Write,
-        Touch::GetAttributes { may_ask: random.percent(50) },
-        Touch::SetAttributes { truncate },
-        Touch::Remove,
-        Touch::Lock { exclusive: truncate },
+    let operations = [
+        FileOperation::Open { access, deny, truncate },
+        FileOperation::Read,
+        FileOperation::Write,
+        FileOperation::GetAttributes { may_ask: random.percent(50) },
+        FileOperation::SetAttributes { truncate },
+        FileOperation::Remove,
+        FileOperation::Lock { exclusive: truncate },
     ];
-    pick(random, &touches)
+    pick(random, &operations)
 }
 
 impl Model {
@@ -534,14 +541,14 @@ impl Model {
         }
     }
 
-    fn blocks(held: &Held, file: FileKey, client: ClientId, touch: Touch) -> bool {
+    fn blocks(held: &Held, file: FileKey, client: ClientId, operation: FileOperation) -> bool {
         held.file == file
             && held.client != client
-            && (held.kind == DelegationKind::Write || !passes_reads(touch))
+            && (held.kind == DelegationKind::Write || !passes_reads(operation))
     }
 
-    fn is_blocked(&self, file: FileKey, client: ClientId, touch: Touch) -> bool {
-        self.held.iter().any(|held| Self::blocks(held, file, client, touch))
+    fn is_blocked(&self, file: FileKey, client: ClientId, operation: FileOperation) -> bool {
+        self.held.iter().any(|held| Self::blocks(held, file, client, operation))
     }
 
     /// A delegation leaves its file; `Resume`s must follow.
@@ -558,7 +565,7 @@ impl Model {
     fn release(&mut self) -> Vec<WaiterId> {
         let (blocked, free) = std::mem::take(&mut self.parked)
             .into_iter()
-            .partition(|parked| self.is_blocked(parked.file, parked.client, parked.touch));
+            .partition(|parked| self.is_blocked(parked.file, parked.client, parked.operation));
         self.parked = blocked;
         free.iter().map(|parked: &Parked| parked.waiter).collect()
     }
@@ -604,7 +611,7 @@ impl Model {
                     self.add(&facts, granted);
                 }
             }
-            6..10 => self.touch(table, file, client, random_touch(random)),
+            6..10 => self.request(table, file, client, random_operation(random)),
             10..12 if !self.held.is_empty() => {
                 let at = random.below(self.held.len());
                 let held = self.held[at];
@@ -647,20 +654,23 @@ impl Model {
         }
     }
 
-    fn touch(
+    fn request(
         &mut self,
         table: &mut DelegationTable,
         file: FileKey,
         client: ClientId,
-        touch: Touch,
+        operation: FileOperation,
     ) {
         self.count += 1;
         let waiter = WaiterId(self.count);
-        let decision = table.check(file, Some(client), touch, waiter, self.now);
+        let decision = table.check(file, Some(client), operation, waiter, self.now);
         let ends = self.now.after(policy().recall_timeout);
-        let in_the_way: Vec<_> =
-            self.held.iter_mut().filter(|held| Self::blocks(held, file, client, touch)).collect();
-        let may_ask = touch == Touch::GetAttributes { may_ask: true };
+        let in_the_way: Vec<_> = self
+            .held
+            .iter_mut()
+            .filter(|held| Self::blocks(held, file, client, operation))
+            .collect();
+        let may_ask = operation == FileOperation::GetAttributes { may_ask: true };
         match decision {
             Proceed => assert!(in_the_way.is_empty()),
             DelegationDecision::AskAttributes { client, handle: asked } => {
@@ -673,7 +683,7 @@ impl Model {
                 for held in in_the_way.into_iter().filter(|held| held.ends.is_none()) {
                     held.ends = Some(ends);
                 }
-                self.parked.push(Parked { waiter, client, file, touch });
+                self.parked.push(Parked { waiter, client, file, operation });
             }
             Delay => panic!("nobody is turned away here"),
         }
@@ -740,9 +750,13 @@ impl Model {
                     assert!(held.client == client && held.ends.is_some() && !held.is_awaiting);
                     let answer = pick(
                         random,
-                        &[RecallAnswer::Accepted, RecallAnswer::Refused, RecallAnswer::Undelivered],
+                        &[
+                            RecallOutcome::Accepted,
+                            RecallOutcome::Refused,
+                            RecallOutcome::Undelivered,
+                        ],
                     );
-                    table.recall_answered(client, state_id, answer, self.now);
+                    table.recall_done(client, state_id, answer, self.now);
                     if random.percent(20) {
                         table.can_be_reached(client);
                     }
@@ -779,7 +793,8 @@ impl Model {
         assert_eq!(table.counters().waiting as usize, self.parked.len());
         for parked in &self.parked {
             assert!(self.held.iter().any(|held| {
-                Self::blocks(held, parked.file, parked.client, parked.touch) && held.ends.is_some()
+                Self::blocks(held, parked.file, parked.client, parked.operation)
+                    && held.ends.is_some()
             }));
         }
     }

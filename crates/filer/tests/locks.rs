@@ -85,10 +85,10 @@ fn a_test_shows_what_a_lock_would_meet() {
     let test = |bench: &Bench, who: &LockOwner<'_>, offset, length, mode| {
         bench.table.test(who.name(), FILE, offset, length, mode)
     };
-    let there = Ok(LockTestAnswer::Denied(conflict(&a, Write, 10, 19)));
+    let there = Ok(LockTestReply::Denied(conflict(&a, Write, 10, 19)));
     assert_eq!(test(&bench, &b, 0, 11, Read), there);
-    assert_eq!(test(&bench, &b, 0, 10, Write), Ok(LockTestAnswer::Free));
-    assert_eq!(test(&bench, &a, 0, END, Write), Ok(LockTestAnswer::Free));
+    assert_eq!(test(&bench, &b, 0, 10, Write), Ok(LockTestReply::Free));
+    assert_eq!(test(&bench, &a, 0, END, Write), Ok(LockTestReply::Free));
     assert_eq!(test(&bench, &b, 5, 0, Read), Err(LockError::Range));
     assert_eq!(bench.table.counters().owners, 1);
 }
@@ -137,12 +137,12 @@ fn statuses_are_those_of_the_draft() {
     ];
     assert!(errors.iter().all(|(error, fault)| Fault::from(*error) == *fault));
     let conflict = conflict(&owner(1, "a"), Read, 0, 0);
-    let waiting = LockAnswer::Waiting { position: 0, conflict: conflict.clone() };
-    assert_eq!(LockAnswer::Granted.fault(), None);
-    assert_eq!(LockAnswer::Denied(conflict.clone()).fault(), Some(Fault::Denied));
+    let waiting = LockReply::Waiting { position: 0, conflict: conflict.clone() };
+    assert_eq!(LockReply::Granted.fault(), None);
+    assert_eq!(LockReply::Denied(conflict.clone()).fault(), Some(Fault::Denied));
     assert_eq!(waiting.fault(), Some(Fault::Denied));
-    assert_eq!(LockAnswer::Broken(conflict.clone()).fault(), Some(Fault::LockBroken));
-    assert_eq!(LockAnswer::Deadlock(conflict).fault(), Some(Fault::Deadlock));
+    assert_eq!(LockReply::Broken(conflict.clone()).fault(), Some(Fault::LockBroken));
+    assert_eq!(LockReply::Deadlock(conflict).fault(), Some(Fault::Deadlock));
 }
 
 #[test]
@@ -153,20 +153,20 @@ fn records_and_undo_follow_the_ranges() {
         record(id, &a, attributes, ends(first, last), RecordPhase::Held)
     };
     // A grant: its record, then its undo.
-    assert_eq!(bench.ask(&a, with(PA, request(Write, 0, 99))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, with(PA, request(Write, 0, 99))), LockReply::Granted);
     assert_eq!(bench.actions(), [write(held(1, PA, 0, 99)), keep_undo(0, 99)]);
     // More of the same: one record that grows, undo for what is new.
-    assert_eq!(bench.ask(&a, with(PA, request(Write, 50, 149))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, with(PA, request(Write, 50, 149))), LockReply::Granted);
     assert_eq!(bench.actions(), [write(held(1, PA, 0, 149)), keep_undo(100, 149)]);
     // Parted: the new record first, then the old one shrinks; the middle is final.
     bench.unlock(&a, 40, 59);
     let expected = [write(held(2, PA, 60, 149)), write(held(1, PA, 0, 39)), drop_undo(40, 59)];
     assert_eq!(bench.actions(), expected);
     // Joined again: one record takes all, then the other goes.
-    assert_eq!(bench.ask(&a, with(PA, request(Write, 40, 59))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, with(PA, request(Write, 40, 59))), LockReply::Granted);
     assert_eq!(bench.actions(), [write(held(1, PA, 0, 149)), remove(2), keep_undo(40, 59)]);
     // Nothing new, nothing to do.
-    assert_eq!(bench.ask(&a, with(PA, request(Write, 10, 20))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, with(PA, request(Write, 10, 20))), LockReply::Granted);
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.table.records(), [held(1, PA, 0, 149)]);
     bench.table.release_open(a.name(), FILE, T0);
@@ -182,10 +182,10 @@ fn options_can_be_added_and_not_lost() {
         record(id, &a, attributes, ends(first, last), RecordPhase::Held)
     };
     bench.take(&a, request(Write, 0, 99));
-    assert_eq!(bench.ask(&a, with(P, request(Write, 20, 39))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, with(P, request(Write, 20, 39))), LockReply::Granted);
     assert_eq!(bench.actions(), [write(held(1, P, 20, 39))]);
     // Only part of the piece gets the option: the rest keeps its own record.
-    assert_eq!(bench.ask(&a, with(PA, request(Write, 30, 49))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, with(PA, request(Write, 30, 49))), LockReply::Granted);
     let expected = [write(held(2, PA, 30, 49)), write(held(1, P, 20, 29)), keep_undo(30, 49)];
     assert_eq!(bench.actions(), expected);
     let before = bench.held();
@@ -197,7 +197,7 @@ fn options_can_be_added_and_not_lost() {
     assert_eq!(bench.refused(&a, asked), LockError::OptionsDiffer);
     assert_eq!(bench.held(), before);
     // A downgrade keeps the record.
-    assert_eq!(bench.ask(&a, with(P, request(Read, 20, 29))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, with(P, request(Read, 20, 29))), LockReply::Granted);
     let shared = LockRecord { mode: Read, ..held(1, P, 20, 29) };
     assert_eq!(bench.actions(), [write(shared)]);
 }
@@ -330,7 +330,7 @@ fn owners_and_clients_leave_in_good_order() {
     bench.take(&a, elsewhere);
     bench.take(&b, request(Write, 10, 19));
     let waits = bench.ask(&c, parked(1, request(Write, 0, 9)));
-    assert!(matches!(waits, LockAnswer::Waiting { position: 0, .. }));
+    assert!(matches!(waits, LockReply::Waiting { position: 0, .. }));
     bench.table.release_owner(a.name(), T0);
     assert_eq!(bench.actions(), [remove(1), ready(1)]);
     assert_eq!(bench.held().len(), 1);

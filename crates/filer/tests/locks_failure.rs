@@ -36,7 +36,7 @@ fn of_a(attributes: LockAttributes, phase: RecordPhase) -> LockRecord {
     record(1, &owner(1, "a"), attributes, ends(0, 9), phase)
 }
 
-fn taken(bench: &mut Bench) -> LockAnswer {
+fn taken(bench: &mut Bench) -> LockReply {
     bench.ask(&owner(2, "b"), request(Write, 5, 5))
 }
 
@@ -66,11 +66,11 @@ fn auto_recovery_locks_are_rolled_back_and_then_end() {
             }
         }
         let waits = bench.ask(&owner(2, "b"), parked(7, request(Write, 5, 5)));
-        assert!(matches!(waits, LockAnswer::Waiting { position: 0, .. }));
+        assert!(matches!(waits, LockReply::Waiting { position: 0, .. }));
         assert!(bench.table.rollback_done(RollbackId(1), T0));
         assert_eq!(bench.actions(), [remove(1), drop_undo(0, 9), ready(7)]);
         assert!(!bench.table.rollback_done(RollbackId(1), T0));
-        assert_eq!(taken(&mut bench), LockAnswer::Granted);
+        assert_eq!(taken(&mut bench), LockReply::Granted);
     }
 }
 
@@ -83,10 +83,10 @@ fn persistent_locks_become_breakable_with_the_lease_and_break_when_somebody_mind
     assert_eq!(conditions(&bench), [LockCondition::Breakable]);
     // Asking is no conflict, nor are reads and writes, and nor is what does not overlap.
     let tested = bench.table.test(b.name(), FILE, 0, END, Read);
-    assert_eq!(tested, Ok(LockTestAnswer::Denied(conflict(&a, Write, 0, 9))));
+    assert_eq!(tested, Ok(LockTestReply::Denied(conflict(&a, Write, 0, 9))));
     let io = bench.table.check_io(FILE, b.state, 0, 1, IoKind::Read);
     assert_eq!(io, Err(Fault::RangeLocked));
-    assert_eq!(bench.ask(&b, request(Write, 10, 19)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, request(Write, 10, 19)), LockReply::Granted);
     assert_eq!(conditions(&bench)[0], LockCondition::Breakable);
     // The first conflicting request breaks it and is told so, like all after it.
     assert_eq!(taken(&mut bench), broken(&a, Write, 0, 9));
@@ -95,7 +95,7 @@ fn persistent_locks_become_breakable_with_the_lease_and_break_when_somebody_mind
     let waiting = bench.ask(&b, parked(1, request(Read, 0, 0)));
     assert_eq!(waiting, broken(&a, Write, 0, 9));
     let tested = bench.table.test(b.name(), FILE, 0, END, Read);
-    assert_eq!(tested, Ok(LockTestAnswer::Broken(conflict(&a, Write, 0, 9))));
+    assert_eq!(tested, Ok(LockTestReply::Broken(conflict(&a, Write, 0, 9))));
     // Its former owner has it no more.
     assert_eq!(bench.ask(&a, request(Read, 0, 0)), broken(&a, Write, 0, 9));
     let io = |bench: &Bench, state| bench.table.check_io(FILE, state, 9, 1, IoKind::Read);
@@ -160,7 +160,7 @@ fn with_both_options_the_rollback_waits_for_the_break() {
         let done = [write(of_a(PA, RecordPhase::Broken)), drop_undo(0, 9)];
         assert_eq!(bench.actions(), done);
         assert_eq!(conditions(&bench), [LockCondition::Broken]);
-        assert_eq!(bench.ask(&b, repair), LockAnswer::Granted);
+        assert_eq!(bench.ask(&b, repair), LockReply::Granted);
     }
 }
 
@@ -177,7 +177,7 @@ fn repair_takes_over_what_it_covers_and_unlocking_ends_it() {
     assert_eq!(bench.ask(&b, repair(0, 10)), denied(&c, Read, 10, 19));
     bench.unlock(&c, 0, END);
     // A part from the middle: the repairer's record first, asked for PERSIST or not.
-    assert_eq!(bench.ask(&b, repair(4, 6)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, repair(4, 6)), LockReply::Granted);
     let mine = |id, first, last| record(id, &b, P, ends(first, last), RecordPhase::Held);
     let rest = |id, first, last| record(id, &a, P, ends(first, last), RecordPhase::Broken);
     let expected = [write(mine(3, 4, 6)), write(rest(2, 7, 9)), write(rest(1, 0, 3))];
@@ -186,7 +186,7 @@ fn repair_takes_over_what_it_covers_and_unlocking_ends_it() {
     assert_eq!(bench.ask(&c, repair(0, 9)), denied(&b, Write, 4, 6));
     // The whole, over the own part and both rests.
     assert_eq!(bench.refused(&b, request(Write, 5, 5)), LockError::OptionsDiffer);
-    assert_eq!(bench.ask(&b, repair(0, 19)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, repair(0, 19)), LockReply::Granted);
     assert_eq!(bench.actions(), [write(mine(3, 0, 19)), remove(1), remove(2)]);
     assert_eq!(bench.table.check_io(FILE, b.state, 0, 20, IoKind::Write), Ok(()));
     bench.unlock(&b, 0, END);
@@ -200,7 +200,7 @@ fn a_repairer_that_fails_leaves_it_broken() {
     let (mut bench, _) = failed(P, restart);
     let b = owner(2, "b");
     let repair = claiming(Claim::Repair, request(Write, 0, 9));
-    assert_eq!(bench.ask(&b, repair), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, repair), LockReply::Granted);
     bench.actions();
     restart(&mut bench, &b);
     let left = record(2, &b, P, ends(0, 9), RecordPhase::Broken);
@@ -214,7 +214,7 @@ fn a_repair_of_what_is_breakable_breaks_it_first() {
     let repair = claiming(Claim::Repair, request(Write, 0, 9));
     let b = owner(2, "b");
     assert_eq!(bench.ask(&b, repair), broken(&owner(1, "a"), Write, 0, 9));
-    assert_eq!(bench.ask(&b, repair), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, repair), LockReply::Granted);
 }
 
 #[test]
@@ -348,10 +348,10 @@ fn recorded_locks_are_reclaimed_as_they_were() {
         let other = if attributes == PA { P } else { PA };
         let refused = bench.refused(&back, reclaim(other, 0, 9));
         assert!(matches!(refused, LockError::Lost | LockError::OptionsDiffer));
-        assert_eq!(bench.ask(&back, reclaim(attributes, 0, 9)), LockAnswer::Granted);
+        assert_eq!(bench.ask(&back, reclaim(attributes, 0, 9)), LockReply::Granted);
         assert_eq!(conditions(&bench), [LockCondition::Held]);
         assert_eq!(bench.table.check_io(FILE, back.state, 0, 1, IoKind::Write), Ok(()));
-        assert_eq!(bench.ask(&back, reclaim(attributes, 0, 9)), LockAnswer::Granted);
+        assert_eq!(bench.ask(&back, reclaim(attributes, 0, 9)), LockReply::Granted);
         assert_eq!(bench.actions(), []);
         bench.table.grace_over(T0);
         assert_eq!(bench.actions(), []);
@@ -367,7 +367,7 @@ fn what_is_not_reclaimed_in_the_grace_period() {
     bench.table.grace_over(T0);
     assert_eq!((bench.actions(), conditions(&bench)), (vec![], vec![LockCondition::Breakable]));
     bench.table.client_connected(&returned().client, T0).unwrap();
-    assert_eq!(bench.ask(&returned(), reclaim(P, 0, 9)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&returned(), reclaim(P, 0, 9)), LockReply::Granted);
     assert_eq!(conditions(&bench), [LockCondition::Held]);
     // P, and somebody minds before: broken, its owner told like all others.
     for attributes in [P, PA] {
@@ -391,7 +391,7 @@ fn what_is_not_reclaimed_in_the_grace_period() {
     assert_eq!(taken(&mut bench), denied(&owner(1, "a"), Write, 0, 9));
     bench.table.rollback_done(RollbackId(1), T0);
     assert_eq!(bench.actions(), [remove(1), drop_undo(0, 9)]);
-    assert_eq!(taken(&mut bench), LockAnswer::Granted);
+    assert_eq!(taken(&mut bench), LockReply::Granted);
 }
 
 #[test]
@@ -399,14 +399,14 @@ fn plain_locks_are_reclaimed_in_the_grace_period_alone() {
     let mut bench = restarted(vec![of_a(P, RecordPhase::Held)]);
     let (b, c) = (owner(2, "b"), owner(3, "c"));
     assert!(bench.table.in_grace());
-    assert_eq!(bench.ask(&b, reclaim(PLAIN, 20, 29)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, reclaim(PLAIN, 20, 29)), LockReply::Granted);
     assert_eq!(bench.ask(&c, reclaim(PLAIN, 29, 29)), denied(&b, Write, 20, 29));
     assert_eq!(bench.ask(&c, reclaim(PLAIN, 9, 9)), denied(&owner(1, "a"), Write, 0, 9));
     bench.table.grace_over(T0);
     assert!(!bench.table.in_grace());
     assert_eq!(bench.refused(&c, reclaim(PLAIN, 30, 39)), LockError::Lost);
     // What it has, it may claim again.
-    assert_eq!(bench.ask(&b, reclaim(PLAIN, 20, 29)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, reclaim(PLAIN, 20, 29)), LockReply::Granted);
     assert_eq!(bench.table.counters().reclaimed, 2);
 }
 
@@ -449,7 +449,7 @@ fn broken_locks_and_rollbacks_survive_the_server() {
     assert_eq!(bench.actions(), expected);
     // New records have new ids.
     let repair = claiming(Claim::Repair, request(Write, 0, 29));
-    assert_eq!(bench.ask(&owner(2, "b"), repair), LockAnswer::Granted);
+    assert_eq!(bench.ask(&owner(2, "b"), repair), LockReply::Granted);
     let mine = record(10, &owner(2, "b"), P, ends(0, 29), RecordPhase::Held);
     assert_eq!(bench.actions(), [write(mine), remove(1), remove(4), remove(6)]);
 }
@@ -464,7 +464,7 @@ fn a_life_recorded_under_two_ids_is_one_client() {
     bench.table.client_connected(&again.client, T0).unwrap();
     for first in [0, 20] {
         let answer = bench.ask(&again, reclaim(P, first, first + 9));
-        assert_eq!(answer, LockAnswer::Granted);
+        assert_eq!(answer, LockReply::Granted);
     }
     assert_eq!(bench.actions(), []);
 }
@@ -481,7 +481,7 @@ fn what_is_yet_to_be_reclaimed_is_used_under_no_open() {
     assert_eq!(conditions(&bench), [LockCondition::Breakable, LockCondition::Held]);
     let io = |bench: &Bench| bench.table.check_io(FILE, back.state, 9, 1, IoKind::Write);
     assert_eq!(io(&bench), Err(Fault::RangeLocked));
-    assert_eq!(bench.ask(&back, reclaim(P, 0, 9)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&back, reclaim(P, 0, 9)), LockReply::Granted);
     assert_eq!(io(&bench), Ok(()));
 }
 
@@ -524,9 +524,9 @@ fn shared_locks_that_break_let_reads_pass() {
     let io = |bench: &Bench, kind| bench.table.check_io(FILE, b.state, 0, 1, kind);
     assert_eq!(io(&bench, IoKind::Read), Ok(()));
     assert_eq!(io(&bench, IoKind::Write), Err(Fault::StaleState));
-    assert_eq!(bench.ask(&c, request(Read, 0, 9)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&c, request(Read, 0, 9)), LockReply::Granted);
     assert_eq!(bench.ask(&c, request(Write, 0, 9)), broken(&a, Read, 0, 9));
     let repair = |mode| claiming(Claim::Repair, request(mode, 0, 9));
     assert_eq!(bench.ask(&c, repair(Write)), denied(&b, Read, 0, 9));
-    assert_eq!(bench.ask(&c, repair(Read)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&c, repair(Read)), LockReply::Granted);
 }

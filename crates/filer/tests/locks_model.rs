@@ -431,7 +431,7 @@ impl Run {
         client: usize,
         name: &'static str,
         asked: &LockRequest,
-        answer: &LockAnswer,
+        answer: &LockReply,
     ) {
         let who = (self.owner(client, name).client.id.0, name);
         let range = ByteRange::new(asked.offset, asked.length).unwrap();
@@ -439,17 +439,17 @@ impl Run {
         self.model.break_by(file, who, range, asked.mode);
         let in_way = self.model.in_way(file, who, range, asked.mode);
         let broken = in_way.iter().any(Cell::is_broken);
-        assert_eq!(matches!(answer, LockAnswer::Broken(_)), broken);
+        assert_eq!(matches!(answer, LockReply::Broken(_)), broken);
         match answer {
-            LockAnswer::Broken(_) => {}
-            LockAnswer::Granted => {
+            LockReply::Broken(_) => {}
+            LockReply::Granted => {
                 assert!(in_way.is_empty(), "in the way: {in_way:?}");
                 let (mode, attributes) = (asked.mode, asked.attributes);
                 let cell = Cell { mode, attributes, at: At::Held, open: true };
                 self.model.place(file, who, range, cell);
                 self.granted += 1;
             }
-            LockAnswer::Denied(_) => {
+            LockReply::Denied(_) => {
                 let before = |(c, n, other): &(usize, &str, LockRequest)| {
                     let there = ByteRange::new(other.offset, other.length).unwrap();
                     let against = other.mode == Write || asked.mode == Write;
@@ -458,11 +458,11 @@ impl Run {
                 };
                 assert!(!in_way.is_empty() || self.waited.values().any(before));
             }
-            LockAnswer::Deadlock(_) => {
+            LockReply::Deadlock(_) => {
                 let circle = self.waits_for_itself(client, name, Some(asked));
                 assert!(circle || in_way.is_empty(), "a deadlock without a circle");
             }
-            LockAnswer::Waiting { .. } => {
+            LockReply::Waiting { .. } => {
                 assert!(!self.waits_for_itself(client, name, Some(asked)), "a circle");
                 let (Wait::Poll(id) | Wait::Parked(id)) = asked.wait else { panic!("no wait") };
                 self.waited.insert(id.0, (client, name, *asked));
@@ -600,7 +600,7 @@ impl Run {
         let who = (owner.client.id.0, name);
         let was_breakable = |cell: &Cell| cell.at == At::Breakable;
         match answer {
-            Ok(LockAnswer::Granted) => {
+            Ok(LockReply::Granted) => {
                 let in_way = self.model.in_way(file, who, range, Write);
                 assert!(in_way.iter().all(|cell| cell.at == At::Broken), "{in_way:?}");
                 assert!(!in_way.is_empty());
@@ -609,15 +609,15 @@ impl Run {
                 let cell = Cell { mode: Write, attributes: P, at: At::Held, open: true };
                 self.model.place(file, who, range, cell);
             }
-            Ok(LockAnswer::Broken(_)) => {
+            Ok(LockReply::Broken(_)) => {
                 assert!(self.model.in_way(file, who, range, Write).iter().any(was_breakable));
                 self.model.break_by(file, who, range, Write);
             }
             Err(LockError::NothingThere) => {
                 assert!(!self.model.cells(file, range).any(|(_, cell)| cell.is_broken()));
             }
-            Ok(LockAnswer::Denied(_) | LockAnswer::Deadlock(_)) | Err(_) => {}
-            Ok(LockAnswer::Waiting { .. }) => panic!("a repair waits"),
+            Ok(LockReply::Denied(_) | LockReply::Deadlock(_)) | Err(_) => {}
+            Ok(LockReply::Waiting { .. }) => panic!("a repair waits"),
         }
     }
 
@@ -724,7 +724,7 @@ impl Run {
             ..reclaim_of(record.attributes, record.range)
         };
         let answer = self.bench.table.lock(&owner, &asked, self.now);
-        assert_eq!(answer, Ok(LockAnswer::Granted), "{record:?}");
+        assert_eq!(answer, Ok(LockReply::Granted), "{record:?}");
         let cell =
             Cell { mode: record.mode, attributes: record.attributes, at: At::Held, open: true };
         self.model.place(record.file.0, who, record.range, cell);
@@ -913,7 +913,7 @@ impl Run {
             let whole = claiming(Claim::Repair, request(Write, 0, u64::MAX));
             let asked = LockRequest { file: FileKey(file), ..whole };
             let answer = self.bench.table.lock(&repairer, &asked, self.now);
-            assert!(matches!(answer, Ok(LockAnswer::Granted) | Err(LockError::NothingThere)));
+            assert!(matches!(answer, Ok(LockReply::Granted) | Err(LockError::NothingThere)));
         }
         self.bench.table.release_client(repairer.client.id, self.now);
         self.follow();

@@ -7,9 +7,9 @@ use dafs_filer::FileKey;
 use dafs_filer::locks::*;
 use dafs_types::*;
 
-fn position(answer: LockAnswer) -> u32 {
+fn position(answer: LockReply) -> u32 {
     match answer {
-        LockAnswer::Waiting { position, .. } => position,
+        LockReply::Waiting { position, .. } => position,
         other => panic!("{other:?} is no wait"),
     }
 }
@@ -29,7 +29,7 @@ fn requests_are_served_in_order_and_readers_together() {
     bench.take(&a, request(Write, 0, 9));
     assert_eq!(
         bench.ask(&b, parked(1, request(Read, 0, 9))),
-        LockAnswer::Waiting { position: 0, conflict: conflict(&a, Write, 0, 9) }
+        LockReply::Waiting { position: 0, conflict: conflict(&a, Write, 0, 9) }
     );
     assert_eq!(position(bench.ask(&c, parked(2, request(Read, 5, 14)))), 1);
     assert_eq!(position(bench.ask(&d, parked(3, request(Write, 0, 0)))), 2);
@@ -40,19 +40,19 @@ fn requests_are_served_in_order_and_readers_together() {
     // Ready is told once, and kept: who does not wait comes behind those who do.
     assert_eq!(bench.ask(&a, request(Write, 9, 9)), denied(&b, Read, 0, 9));
     assert_eq!(bench.ask(&a, request(Write, 14, 14)), denied(&c, Read, 5, 14));
-    assert_eq!(bench.ask(&a, request(Read, 9, 9)), LockAnswer::Granted);
-    assert_eq!(bench.ask(&b, parked(1, request(Read, 0, 9))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, request(Read, 9, 9)), LockReply::Granted);
+    assert_eq!(bench.ask(&b, parked(1, request(Read, 0, 9))), LockReply::Granted);
     assert_eq!(bench.actions(), []);
     // The last one shares with what is held, but came behind the writer.
-    let stay = LockAnswer::Waiting { position: 2, conflict: conflict(&d, Write, 0, 0) };
+    let stay = LockReply::Waiting { position: 2, conflict: conflict(&d, Write, 0, 0) };
     assert_eq!(bench.ask(&e, parked(4, request(Read, 0, 0))), stay);
     bench.unlock(&b, 0, END);
     assert_eq!(bench.actions(), [ready(3)]);
-    assert_eq!(bench.ask(&d, request(Write, 0, 0)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&d, request(Write, 0, 0)), LockReply::Granted);
     bench.unlock(&d, 0, END);
     assert_eq!(bench.actions(), [ready(4)]);
-    assert_eq!(bench.ask(&e, polling(9, request(Read, 0, 0))), LockAnswer::Granted);
-    assert_eq!(bench.ask(&c, request(Read, 5, 14)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&e, polling(9, request(Read, 0, 0))), LockReply::Granted);
+    assert_eq!(bench.ask(&c, request(Read, 5, 14)), LockReply::Granted);
     assert_eq!(bench.table.counters().waiters, 0);
 }
 
@@ -76,7 +76,7 @@ fn who_asks_again_keeps_the_place_under_its_new_name() {
     assert_eq!(bench.actions(), [ready(3), ready(4), ready(5)]);
     // Who asks without waiting gives the place up if it is denied, and has it if not.
     bench.take(&a, request(Read, 100, 100));
-    assert_eq!(bench.ask(&b, request(Write, 0, 9)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, request(Write, 0, 9)), LockReply::Granted);
     assert_eq!(bench.ask(&c, request(Write, 0, 9)), denied(&b, Write, 0, 9));
     assert!(!bench.table.cancel(WaiterId(2), T0));
     assert_eq!(bench.table.counters().waiters, 2);
@@ -115,7 +115,7 @@ fn the_silent_lose_their_place_and_the_parked_do_not() {
     bench.take(&a, request(Read, 0, 9));
     ask(&mut bench, &b, polling(1, request(Write, 0, 9)), 0);
     assert_eq!(ask(&mut bench, &c, request(Read, 0, 9), 9), denied(&b, Write, 0, 9));
-    assert_eq!(ask(&mut bench, &c, request(Read, 0, 9), 10), LockAnswer::Granted);
+    assert_eq!(ask(&mut bench, &c, request(Read, 0, 9), 10), LockReply::Granted);
     assert_eq!(bench.actions(), [gone(1)]);
 }
 
@@ -193,7 +193,7 @@ fn a_circle_of_locks_is_refused_where_it_would_close() {
     }
     let last = &owners[owners.len() - 1];
     let closing = parked(99, request(Read, 3, 3));
-    assert_eq!(bench.ask(last, closing), LockAnswer::Deadlock(conflict(&owners[0], Write, 0, 9)));
+    assert_eq!(bench.ask(last, closing), LockReply::Deadlock(conflict(&owners[0], Write, 0, 9)));
     // Without waiting it is merely denied; and with the circle open it may wait.
     assert_eq!(bench.ask(last, request(Read, 3, 3)), denied(&owners[0], Write, 0, 9));
     assert!(bench.table.cancel(WaiterId(3), T0));
@@ -214,7 +214,7 @@ fn two_readers_that_both_upgrade_deadlock() {
     bench.take(&b, request(Read, 0, 9));
     position(bench.ask(&a, parked(1, request(Write, 0, 9))));
     let second = bench.ask(&b, parked(2, request(Write, 0, 9)));
-    assert_eq!(second, LockAnswer::Deadlock(conflict(&a, Read, 0, 9)));
+    assert_eq!(second, LockReply::Deadlock(conflict(&a, Read, 0, 9)));
     bench.unlock(&b, 0, END);
     assert_eq!(bench.actions(), [ready(1)]);
 }
@@ -235,7 +235,7 @@ fn a_grant_that_closes_a_circle_is_refused() {
     // So it passes by the second's request in file 1; but with the lock there it would be
     // waited for by whom it waits for.
     let closing = bench.ask(&a, request(Read, 5, 5));
-    assert_eq!(closing, LockAnswer::Deadlock(conflict(&b, Write, 0, 9)));
+    assert_eq!(closing, LockReply::Deadlock(conflict(&b, Write, 0, 9)));
     // As long as it waits there.
     assert!(bench.table.cancel(WaiterId(4), T0));
     bench.take(&a, request(Read, 5, 5));
@@ -269,12 +269,12 @@ fn a_circle_that_closes_elsewhere_lets_the_queue_be_passed() {
     bench.take(&a, in_file(2, request(Write, 0, 9)));
     bench.take(&b, request(Read, 0, 9));
     position(bench.ask(&c, parked(1, request(Write, 0, 19))));
-    let behind = LockAnswer::Waiting { position: 1, conflict: conflict(&c, Write, 0, 19) };
+    let behind = LockReply::Waiting { position: 1, conflict: conflict(&c, Write, 0, 19) };
     assert_eq!(bench.ask(&a, parked(2, request(Read, 15, 15))), behind);
     assert_eq!(bench.actions(), []);
     position(bench.ask(&b, in_file(2, parked(3, request(Read, 0, 0)))));
     assert_eq!(bench.actions(), [ready(2)]);
-    assert_eq!(bench.ask(&a, parked(2, request(Read, 15, 15))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&a, parked(2, request(Read, 15, 15))), LockReply::Granted);
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn state_ids_say_why_they_are_refused() {
     restarted.filer = Filer::new(FilerConfig::default(), 0x123456).unwrap();
     let a = restarted.session("a");
     assert_eq!(read(&mut restarted, a, id, FILE), Err(Fault::StaleState));
-    let unknown = ClientKey::NOBODY;
+    let unknown = ClientKey::NONE;
     assert_eq!(read(&mut restarted, unknown, id, FILE), Err(Fault::NoClient));
     // Nobody's state is asked for.
     assert_eq!(read(&mut restarted, unknown, StateId::ANONYMOUS, FILE), Ok(()));
@@ -286,7 +286,7 @@ fn a_lease_can_outlive_the_connection() {
     assert_eq!(bench.check_io(second, id, FILE, IoKind::Read), Err(Fault::NoClient));
     // An orderly end keeps nothing.
     bench.open(third, &reading("o")).unwrap();
-    assert_eq!(bench.filer.client_leave(third, Leaving::Orderly, Moment(0)).len(), 1);
+    assert_eq!(bench.filer.client_leave(third, LeaveReason::Orderly, Moment(0)).len(), 1);
     bench.assert_empty();
 }
 
@@ -299,7 +299,7 @@ fn a_key_names_nobody_once_its_life_is_over() {
     let new = bench.enter_again("a", 2).unwrap();
     assert_eq!(bench.check_io(old, id, FILE, IoKind::Read), Ok(()));
     let begun = bench.filer.client_begin(new, Moment(0));
-    assert_eq!(begun, Begun { before: Some(old), is_refused: false });
+    assert_eq!(begun, BeginOutcome { before: Some(old), is_refused: false });
     let closed = Closed { file: FILE, state_id: id, last_of_file: true, delete: false };
     assert_eq!(bench.filer.take_released(), [closed]);
     // Whoever is next takes the place, and the old key does not lead there.
@@ -318,18 +318,18 @@ fn a_request_of_a_dead_life_that_comes_late_takes_nothing_from_the_next() {
     let dead = bench.enter_again("a", 1).unwrap();
     let other = bench.enter_again("b", 1).unwrap();
     let living = bench.enter_again("a", 2).unwrap();
-    assert_eq!(bench.filer.client_begin(living, Moment(0)), Begun::default());
+    assert_eq!(bench.filer.client_begin(living, Moment(0)), BeginOutcome::default());
     let id = bench.open(living, &reading("o")).unwrap().state_id;
     // What it sent before it died.
-    let refused = Begun { before: None, is_refused: true };
+    let refused = BeginOutcome { before: None, is_refused: true };
     assert_eq!(bench.filer.client_begin(dead, Moment(0)), refused);
     assert_eq!(bench.check_io(living, id, FILE, IoKind::Read), Ok(()));
     assert_eq!(bench.open(dead, &reading("o")), Err(Fault::NoClient));
     // Others go on, and so does the next life.
-    assert_eq!(bench.filer.client_begin(other, Moment(0)), Begun::default());
+    assert_eq!(bench.filer.client_begin(other, Moment(0)), BeginOutcome::default());
     let next = bench.enter_again("a", 3).unwrap();
     let begun = bench.filer.client_begin(next, Moment(0));
-    assert_eq!(begun, Begun { before: Some(living), is_refused: false });
+    assert_eq!(begun, BeginOutcome { before: Some(living), is_refused: false });
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_name_belongs_to_one_principal_and_a_lost_state_is_told() {
     let mut bench = Bench::new(FilerConfig::default());
     bench.session("a");
     let other = Principal::User("eve".into());
-    let entering = Entering {
+    let entering = EnteringClient {
         id: ClientId(7),
         name: b"a",
         verifier: Verifier([2; 8]),
@@ -345,10 +345,10 @@ fn a_name_belongs_to_one_principal_and_a_lost_state_is_told() {
         holder: Holder::Elsewhere,
         expects_record: false,
     };
-    assert_eq!(bench.filer.client_enter(&entering), Err(NotEntered::NameTaken));
-    let lost = Entering { name: b"b", expects_record: true, ..entering };
-    assert_eq!(bench.filer.client_enter(&lost), Err(NotEntered::StateLost));
+    assert_eq!(bench.filer.client_enter(&entering), Err(EnterError::NameTaken));
+    let lost = EnteringClient { name: b"b", expects_record: true, ..entering };
+    assert_eq!(bench.filer.client_enter(&lost), Err(EnterError::StateLost));
     let told =
-        Entering { principal: &Principal::Anonymous, verifier: Verifier([1; 8]), ..entering };
-    assert_eq!(bench.filer.client_enter(&told), Err(NotEntered::StateLost));
+        EnteringClient { principal: &Principal::Anonymous, verifier: Verifier([1; 8]), ..entering };
+    assert_eq!(bench.filer.client_enter(&told), Err(EnterError::StateLost));
 }

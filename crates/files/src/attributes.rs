@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{IoKind, Touch};
+use dafs_filer::{FileOperation, IoKind};
 use dafs_ops::{AttributeSet, Fault, Partial, Set, SetAttributes};
 use dafs_store::cache::{CachedFile, Listener};
 use dafs_store::{
@@ -73,7 +73,7 @@ impl Files<'_> {
         self.pass_file(by, &ask.file)?;
         let (changes, extras) = changes_in(&ask.attributes)?;
         let truncate = changes.size == Some(0);
-        self.touch(by, &ask.file, Touch::SetAttributes { truncate })?;
+        self.touch(by, &ask.file, FileOperation::SetAttributes { truncate })?;
         let set = AttributeSet::of(&ask.attributes);
         match changes.size {
             Some(size) => self.set_with_size(by, ask, size, (changes, extras), set),

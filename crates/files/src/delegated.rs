@@ -1,6 +1,6 @@
 //! Grants delegations with OPEN, and reclaims them.
 
-use dafs_filer::{DelegationWish, FileKey, GrantedDelegation};
+use dafs_filer::{DelegationRequest, FileKey, GrantedDelegation};
 use dafs_ops::Fault;
 
 use crate::Files;
@@ -48,7 +48,7 @@ impl Files<'_> {
         by: &Caller,
         can_recall: bool,
         open: &FreshOpen<'_>,
-    ) -> DelegationWish {
+    ) -> DelegationRequest {
         let FreshOpen { handle, access, cached, .. } = *open;
         // Only writers get a promise of space to grow.
         let space = if access.writes() {
@@ -58,6 +58,6 @@ impl Files<'_> {
             0
         };
         let (file, size) = (FileKey(open.file.key().0), self.cache.size(cached));
-        DelegationWish { file, handle, access, can_recall, size, space }
+        DelegationRequest { file, handle, access, can_recall, size, space }
     }
 }

@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{ClientKey, DelegationDecision, FileKey, Filer, Touch, WaiterId};
+use dafs_filer::{ClientKey, DelegationDecision, FileKey, FileOperation, Filer, WaiterId};
 use dafs_ops::Fault;
 use dafs_store::File;
 use dafs_store::cache::CachedFile;
@@ -52,10 +52,10 @@ pub enum Told {
 
 impl Told {
     /// The access that a request for attributes still needs to check after this reply.
-    pub fn touch(told: Option<Self>) -> Option<Touch> {
+    pub fn touch(told: Option<Self>) -> Option<FileOperation> {
         match told {
-            None => Some(Touch::GetAttributes { may_ask: true }),
-            Some(Told::Nothing) => Some(Touch::GetAttributes { may_ask: false }),
+            None => Some(FileOperation::GetAttributes { may_ask: true }),
+            Some(Told::Nothing) => Some(FileOperation::GetAttributes { may_ask: false }),
             Some(Told::Facts { .. }) => None,
         }
     }
@@ -96,13 +96,13 @@ impl Delegations {
         filer: &mut Filer,
         client: ClientKey,
         file: &FileHandle,
-        touch: Touch,
+        touch: FileOperation,
         now: Moment,
     ) -> Result<(), NotDone> {
         let Some(file) = self.files.get(file) else { return Ok(()) };
         self.last_waiter += 1;
         let waiter = WaiterId(self.last_waiter);
-        match filer.touch(client, FileKey(file.key().0), touch, waiter, now) {
+        match filer.check_delegations(client, FileKey(file.key().0), touch, waiter, now) {
             DelegationDecision::Proceed => Ok(()),
             DelegationDecision::Wait => Err(NotDone::Recalls(waiter)),
             DelegationDecision::AskAttributes { client, handle: file } => {

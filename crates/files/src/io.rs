@@ -3,7 +3,7 @@
 //! Invariant: a file is returned for a read or write only after the state id and the locks of
 //! others allow it. Without an open, the store and the delegations must allow it too.
 
-use dafs_filer::{ClientKey, Filer, IoKind, Party, Touch};
+use dafs_filer::{ClientKey, FileOperation, Filer, IoKind, Party};
 use dafs_ops::Fault;
 use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
@@ -124,8 +124,8 @@ impl Files<'_> {
         let key = dafs_filer::FileKey(file.key().0);
         self.filer.check_io(by.party.client, StateId::ANONYMOUS, key, kind, self.now)?;
         let touch = match kind {
-            IoKind::Read => Touch::Read,
-            IoKind::Write => Touch::Write,
+            IoKind::Read => FileOperation::Read,
+            IoKind::Write => FileOperation::Write,
         };
         self.touch(by, handle, touch)?;
         let file = self.cache.open(file, version)?;
@@ -240,7 +240,7 @@ impl Files<'_> {
     pub fn is_barred(&mut self, by: Option<Party>, file: CachedFile) -> bool {
         self.filer.has_fences() && {
             let handle = self.cache.handle(file);
-            self.filer.pass_fence(by.and_then(|by| by.fence), &handle).is_err()
+            self.filer.check_fence(by.and_then(|by| by.fence), &handle).is_err()
         }
     }
 }

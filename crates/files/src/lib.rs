@@ -39,7 +39,7 @@ pub mod writing;
 use std::collections::VecDeque;
 
 use dafs_filer::locks::RollbackId;
-use dafs_filer::{Filer, Touch};
+use dafs_filer::{FileOperation, Filer};
 use dafs_journal::RecordNumber;
 use dafs_ops::Fault;
 use dafs_store::cache::{Cache, CommitStep, CommitTicket, FillJob, FlushJob, Progress, SyncJob};
@@ -139,7 +139,7 @@ impl Files<'_> {
         if !self.filer.has_fences() {
             return Ok(());
         }
-        self.filer.pass_fence(by.party.fence, file)
+        self.filer.check_fence(by.party.fence, file)
     }
 
     /// Checks the fences of the object that has a name now.
@@ -189,7 +189,12 @@ impl Files<'_> {
     /// # Errors
     /// The request must wait, or may not even do that (DELAY).
     #[inline]
-    pub fn touch(&mut self, by: &Caller, file: &FileHandle, touch: Touch) -> Result<(), NotDone> {
+    pub fn touch(
+        &mut self,
+        by: &Caller,
+        file: &FileHandle,
+        touch: FileOperation,
+    ) -> Result<(), NotDone> {
         if self.filer.has_no_delegations() {
             return Ok(());
         }

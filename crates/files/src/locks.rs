@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use dafs_filer::locks::{
-    ByteRange, Claim, LockAction, LockAnswer, LockAttributes, LockConflict, LockMode, LockRequest,
-    LockTestAnswer, RollbackId, Wait,
+    ByteRange, Claim, LockAction, LockAttributes, LockConflict, LockMode, LockReply, LockRequest,
+    LockTestReply, RollbackId, Wait,
 };
-use dafs_filer::{FileKey, Party, Touch};
+use dafs_filer::{FileKey, FileOperation, Party};
 use dafs_journal::RecordNumber;
 use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockSpan, Partial, TestLock};
 use dafs_types::{FileHandle, Stability};
@@ -28,7 +28,7 @@ impl Files<'_> {
     /// Takes a lock (LOCK).
     pub fn lock(&mut self, by: &Caller, ask: &Lock) -> Result<Now<Outcome>, NotDone> {
         let mode = mode_of(ask.mode);
-        self.touch(by, &ask.file, Touch::Lock { exclusive: mode == LockMode::Write })?;
+        self.touch(by, &ask.file, FileOperation::Lock { exclusive: mode == LockMode::Write })?;
         let claim = match ask.claim {
             LockClaim::New => Claim::New,
             LockClaim::Reclaim => Claim::Reclaim,
@@ -49,14 +49,14 @@ impl Files<'_> {
         };
         let granted = self.filer.lock(by.party.client, ask.state, &wanted, self.now);
         let mut after = self.act_on_locks();
-        let is_waiting = matches!(granted, Ok(LockAnswer::Waiting { .. }));
+        let is_waiting = matches!(granted, Ok(LockReply::Waiting { .. }));
         if let (Wait::Poll(waiter), false) = (wait, is_waiting) {
             self.lock_waits.forget(waiter);
         }
         let granted = granted?;
         let fault = granted.fault();
         match granted {
-            LockAnswer::Granted => {
+            LockReply::Granted => {
                 let range = ByteRange::new(ask.offset, ask.length).ok_or(Fault::Invalid)?;
                 let file = self.opened.record(ask.state).map(|record| record.file);
                 if claim != Claim::Reclaim {
@@ -71,15 +71,15 @@ impl Files<'_> {
                     false => Now::done(Ended::Locked, after),
                 })
             }
-            LockAnswer::Denied(conflict)
-            | LockAnswer::Broken(conflict)
-            | LockAnswer::Waiting { conflict, .. } => {
+            LockReply::Denied(conflict)
+            | LockReply::Broken(conflict)
+            | LockReply::Waiting { conflict, .. } => {
                 let refused =
                     Outcome::refused(fault.unwrap_or(Fault::Denied), in_the_way(conflict));
                 // The changes of the request are journaled before the reply.
                 Ok(Now::Done(Outcome { after, ..refused }))
             }
-            LockAnswer::Deadlock(_) => Err(Fault::Deadlock.into()),
+            LockReply::Deadlock(_) => Err(Fault::Deadlock.into()),
         }
     }
 
@@ -100,11 +100,11 @@ impl Files<'_> {
         // The request ends the client's reclaims. The reply need not wait for that record.
         self.record_client(by.party.client);
         match tested {
-            LockTestAnswer::Free => Ok(()),
-            LockTestAnswer::Denied(conflict) => {
+            LockTestReply::Free => Ok(()),
+            LockTestReply::Denied(conflict) => {
                 Err(NotDone::partly(Fault::Denied, in_the_way(conflict)))
             }
-            LockTestAnswer::Broken(conflict) => {
+            LockTestReply::Broken(conflict) => {
                 Err(NotDone::partly(Fault::LockBroken, in_the_way(conflict)))
             }
         }

@@ -3,7 +3,7 @@
 //! Invariant: the store checks names and permissions. This module only checks what other clients
 //! have open.
 
-use dafs_filer::{RemoveDecision, Touch};
+use dafs_filer::{FileOperation, RemoveDecision};
 use dafs_ops::Fault;
 use dafs_store::{
     Created, ExtraChanges, ExtrasWanted, FileVersion, ListEntry, NewNode, Renamed, StoreError,
@@ -72,7 +72,7 @@ impl Files<'_> {
         source: &FileHandle,
         (directory, name): Named<'_>,
     ) -> Result<ChangeInfo, NotDone> {
-        self.touch(by, source, Touch::Link)?;
+        self.touch(by, source, FileOperation::Link)?;
         let changed = by.store().link(by, source, directory, name)?;
         self.named_again(source);
         Ok(changed)
@@ -85,7 +85,7 @@ impl Files<'_> {
         (directory, name): Named<'_>,
         mode: RemoveMode,
     ) -> Result<Removed, NotDone> {
-        self.filer.may_take(by.party.client, self.now)?;
+        self.filer.check_grace(by.party.client, self.now)?;
         let mut refused = Ok(());
         let removed = by.store().remove_if(by, directory, name, &mut |object| {
             refused = self.may_go(by, object, mode);
@@ -109,7 +109,7 @@ impl Files<'_> {
         (source, old): Named<'_>,
         (target, new): Named<'_>,
     ) -> Result<Renamed, NotDone> {
-        self.filer.may_take(by.party.client, self.now)?;
+        self.filer.check_grace(by.party.client, self.now)?;
         match by.store().lookup(by, target, new) {
             Ok(object) => self.may_go(by, &object.handle, RemoveMode::Unchecked)?,
             Err(StoreError::NotFound) => {}
@@ -118,7 +118,7 @@ impl Files<'_> {
         self.pass_name(by, source, old)?;
         if !self.filer.has_no_delegations() {
             let object = by.store().lookup(by, source, old)?;
-            self.touch(by, &object.handle, Touch::Rename)?;
+            self.touch(by, &object.handle, FileOperation::Rename)?;
         }
         let renamed = by.store().rename(by, source, old, target, new)?;
         if let Some(replaced) = &renamed.replaced {
@@ -136,7 +136,7 @@ impl Files<'_> {
     ) -> Result<(), NotDone> {
         self.pass_file(by, object)?;
         self.may_remove(object, mode)?;
-        self.touch(by, object, Touch::Remove)
+        self.touch(by, object, FileOperation::Remove)
     }
 
     /// Checks whether the opens of an object allow its name to be removed.

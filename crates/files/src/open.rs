@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{Closed, DelegationKind, GrantedDelegation, IoKind, OpenArguments, Party, Touch};
+use dafs_filer::{
+    Closed, DelegationKind, FileOperation, GrantedDelegation, IoKind, OpenArguments, Party,
+};
 use dafs_journal::RecordNumber;
 use dafs_ops::{
     AttributeSet, Claim, Close, Creation, Delegated, Delegation, Downgrade, Fault, Open, Opened,
@@ -68,12 +70,12 @@ impl Files<'_> {
     ) -> Result<Now<(Opened, RecordNumber)>, NotDone> {
         if ask.claim != Claim::Previous {
             // Checked before anything is created that the client could not open.
-            self.filer.may_take(by.party.client, self.now)?;
+            self.filer.check_grace(by.party.client, self.now)?;
         }
         let found = self.find_to_open(by, ask)?;
         let (access, deny, handle) = (ask.access, ask.deny, found.file.handle());
         let truncate = found.truncate;
-        self.touch(by, &handle, Touch::Open { access, deny, truncate })?;
+        self.touch(by, &handle, FileOperation::Open { access, deny, truncate })?;
         let key = dafs_filer::FileKey(found.file.key().0);
         if let Claim::DelegateCurrent { state, .. } = ask.claim {
             self.filer.covers_open(by.party.client, state, key, access, deny)?;

@@ -55,17 +55,17 @@ enum Kind {
 /// The result that a callback has left.
 struct Ended {
     ticket: Ticket,
-    result: Result<Yield, PeerError>,
+    result: Result<Outcome, PeerError>,
 }
 
-enum Yield {
+enum Outcome {
     Answer(Answer),
     /// The handle of an open file, of the context whose callback it was.
     Handle(Handle),
 }
 
 // SAFETY: a handle is an address that only its context's owner passes to libnfs (see `Mount`).
-unsafe impl Send for Yield {}
+unsafe impl Send for Outcome {}
 
 impl Mount {
     /// Connects to an NFSv3 server whose ports are known, and mounts an export of it.
@@ -287,7 +287,7 @@ impl Mount {
     /// report the reply as an error.
     fn end_at_once(&mut self, buffer: Vec<u8>) -> Ticket {
         let ticket = self.ticket();
-        let result = Ok(Yield::Answer(Answer::Moved { count: 0, buffer }));
+        let result = Ok(Outcome::Answer(Answer::Moved { count: 0, buffer }));
         lock(&self.ended).push_back(Ended { ticket, result });
         ticket
     }
@@ -355,8 +355,8 @@ impl Mount {
         let Ended { ticket, result } = lock(&self.ended).pop_front()?;
         self.under_way -= 1;
         let result = result.map(|done| match done {
-            Yield::Answer(answer) => answer,
-            Yield::Handle(handle) => {
+            Outcome::Answer(answer) => answer,
+            Outcome::Handle(handle) => {
                 self.files.push(Some(handle));
                 Answer::Opened(FileId(self.files.len() - 1))
             }
@@ -435,7 +435,7 @@ unsafe extern "C" fn called(
     } else {
         // SAFETY: the caller passes the `data` of this kind of request, and the request has not
         // failed.
-        Ok(unsafe { yielded(kind, status.unsigned_abs() as usize, data) })
+        Ok(unsafe { outcome_of(kind, status.unsigned_abs() as usize, data) })
     };
     lock(&ended).push_back(Ended { ticket, result });
 }
@@ -444,10 +444,10 @@ unsafe extern "C" fn called(
 ///
 /// # Safety
 /// The same as for `called`.
-unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
+unsafe fn outcome_of(kind: Kind, count: usize, data: *mut c_void) -> Outcome {
     match kind {
-        Kind::Plain(_) => Yield::Answer(Answer::Done),
-        Kind::Open => Yield::Handle(data),
+        Kind::Plain(_) => Outcome::Answer(Answer::Done),
+        Kind::Open => Outcome::Handle(data),
         Kind::Read(mut buffer) => {
             let count = count.min(buffer.len());
             if count > 0 {
@@ -455,9 +455,9 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 buffer[..count].copy_from_slice(bytes);
             }
-            Yield::Answer(Answer::Moved { count, buffer })
+            Outcome::Answer(Answer::Moved { count, buffer })
         }
-        Kind::Write(buffer) => Yield::Answer(Answer::Moved { count, buffer }),
+        Kind::Write(buffer) => Outcome::Answer(Answer::Moved { count, buffer }),
         Kind::ReadTo(to) => {
             let count = count.min(to.length);
             if count > 0 {
@@ -465,16 +465,16 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 to.memory.write(to.start, bytes);
             }
-            Yield::Answer(Answer::Moved { count, buffer: Vec::new() })
+            Outcome::Answer(Answer::Moved { count, buffer: Vec::new() })
         }
-        Kind::WriteFrom(_) => Yield::Answer(Answer::Moved { count, buffer: Vec::new() }),
+        Kind::WriteFrom(_) => Outcome::Answer(Answer::Moved { count, buffer: Vec::new() }),
         Kind::Stat => {
             // SAFETY: `data` points to a `struct nfs_stat_64` that is valid until the callback
             // returns.
             let stat = unsafe { data.cast::<Stat>().read_unaligned() };
             let mode = u32::try_from(stat.mode).unwrap_or(0);
             let (size, modified) = (stat.size, stat.modified);
-            Yield::Answer(Answer::Attributes(Attributes { size, mode, modified }))
+            Outcome::Answer(Answer::Attributes(Attributes { size, mode, modified }))
         }
     }
 }

@@ -188,7 +188,7 @@ impl Keeping {
 
     #[inline]
     pub fn keep(&self, sessions: &mut Sessions) {
-        sessions.keep_whole(self.session, self.request, Status::Ok, &self.bytes);
+        sessions.keep_finished(self.session, self.request, Status::Ok, &self.bytes);
     }
 }
 

@@ -174,7 +174,7 @@ impl Reactor<'_> {
             self.drop_waiting(endpoint, channel.party.fence);
             self.shared.loans.files().end_of(&mut self.shared.filer, endpoint);
             self.files().act_on_locks();
-            for orphan in self.shared.sessions.take_orphans() {
+            for orphan in self.shared.sessions.take_orphaned_channels() {
                 self.give_up_channel(orphan);
             }
         }
@@ -254,7 +254,7 @@ impl Reactor<'_> {
             return Ok(());
         }
         let party = self.party_of(answer).unwrap_or_default();
-        Ok(self.shared.filer.pass_fence(party.fence, file)?)
+        Ok(self.shared.filer.check_fence(party.fence, file)?)
     }
 
     /// Returns true if a request that waited has been fenced out meanwhile.

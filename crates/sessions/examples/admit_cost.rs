@@ -24,7 +24,7 @@ fn head(class: RequestClass, stream: u16) -> RequestHead {
     RequestHead {
         stream: StreamId(stream),
         sequence: SequenceNumber(0),
-        desired_nreq: 8,
+        desired_credits: 8,
         chain_flags: ChainFlags(0),
         procedure: 138,
         cred_handle: CredHandle(0),
@@ -96,7 +96,7 @@ fn main() {
         let head = head(RequestClass::Ordinary, (round % 8) as u16);
         let admitted = sessions.admit(&mut filer, channel, &head, Moment(round)).unwrap();
         let grant = sessions.finish(channel, head.stream);
-        u64::from(admitted.outstanding + grant.target_nreq)
+        u64::from(admitted.outstanding + grant.target_credits)
     });
     measure("check_io", rounds, |round| {
         let number = round as usize % CHANNELS;
@@ -117,6 +117,6 @@ fn main() {
         let admitted = sessions.admit(&mut filer, channel, &head, Moment(round)).unwrap();
         let allowed = filer.check_io(client, state_id, FileKey(number as u64), IoKind::Write, NOW);
         let grant = sessions.finish(channel, head.stream);
-        u64::from(admitted.outstanding + grant.target_nreq) + u64::from(allowed.is_ok())
+        u64::from(admitted.outstanding + grant.target_credits) + u64::from(allowed.is_ok())
     });
 }

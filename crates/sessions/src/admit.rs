@@ -72,7 +72,7 @@ pub struct RequestHead {
     /// The request's sequence number on that stream.
     pub sequence: SequenceNumber,
     /// The number of credits the client would like; 0 means no statement.
-    pub desired_nreq: u16,
+    pub desired_credits: u16,
     /// The request's position in a chain.
     pub chain_flags: ChainFlags,
     /// The number of the procedure; used in chains only.
@@ -95,7 +95,7 @@ pub struct Admitted {
     /// True if an incarnation of the client begins with this request.
     /// [`crate::Sessions::take_condemned`] and [`dafs_filer::Filer::take_released`] then return the
     /// effects.
-    pub begins_life: bool,
+    pub begins_incarnation: bool,
 }
 
 /// A request that may not be executed.
@@ -124,7 +124,7 @@ pub enum BreakReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The credit target to put into the reply's header.
-    pub target_nreq: u16,
+    pub target_credits: u16,
     /// The number of receives to post before the reply is sent: 0 shrinks the session by one
     /// credit, 1 keeps its size, and more lets it grow (draft 3.2.6.4.2).
     pub receives_to_post: u16,

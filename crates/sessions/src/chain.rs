@@ -58,7 +58,7 @@ pub(crate) enum ChainState {
     /// The last request announced another member, but no more members will be executed.
     Broken,
     /// The last request was damaged, so it is unknown whether it announced another member.
-    Doubtful,
+    Unknown,
 }
 
 impl ChainState {
@@ -111,11 +111,11 @@ impl ChainState {
             (false, true) => ChainPlace::Last,
         };
         match (self, back) {
-            (Self::Closed | Self::Doubtful, false) => Ok(place),
+            (Self::Closed | Self::Unknown, false) => Ok(place),
             (Self::Closed, true) | (Self::Open { .. } | Self::Broken, false) => {
                 Err(Status::ChainForm)
             }
-            (Self::Broken | Self::Doubtful, true) => Err(Status::ChainBroken),
+            (Self::Broken | Self::Unknown, true) => Err(Status::ChainBroken),
             (Self::Open { has_fetched: true }, true) if modifies_files(procedure) => {
                 Err(Status::ChainForm)
             }
@@ -277,9 +277,9 @@ mod tests {
     #[test]
     fn behind_a_damaged_request_nobody_is_wrong_and_no_member_is_carried_out() {
         for (flags, wanted) in [(0, Ok(ChainPlace::Alone)), (F, Ok(ChainPlace::First))] {
-            assert_eq!(take(&mut ChainState::Doubtful, Procedure::Null, flags), wanted);
+            assert_eq!(take(&mut ChainState::Unknown, Procedure::Null, flags), wanted);
         }
-        let mut state = ChainState::Doubtful;
+        let mut state = ChainState::Unknown;
         assert_eq!(take(&mut state, Procedure::Null, F | B), BROKEN);
         assert_eq!(take(&mut state, Procedure::Null, B), BROKEN);
         assert_eq!(state, ChainState::Closed);

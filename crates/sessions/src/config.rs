@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dafs_types::{Credentials, limits};
 
-use crate::unkept::ConfigError;
+use crate::config_error::ConfigError;
 use crate::{BatchLimits, CredentialPolicy, CreditWeight};
 
 /// The most channels that can be served; this limits the preallocated slots.

@@ -88,7 +88,7 @@ pub(crate) struct Window {
     /// Credits that it wanted within its share and that were not free; the budget sums them.
     missing: u16,
     /// True if it would take more credits if there were more; the budget counts it.
-    hungers: bool,
+    wants_more: bool,
     /// True if it was saturated since the last tick.
     saturated_lately: bool,
     limited_by: LimitedBy,
@@ -116,7 +116,7 @@ impl Window {
             weight: CreditWeight::default(),
             contends: false,
             missing: 0,
-            hungers: false,
+            wants_more: false,
             saturated_lately: false,
             limited_by: LimitedBy::Nothing,
             withheld: None,
@@ -206,21 +206,21 @@ impl Window {
         let (word, bit) = place(stream);
         if self.busy[word] & bit == 0 {
             debug_assert!(false, "finished a request that was not admitted");
-            return Grant { target_nreq: self.target, receives_to_post: 0 };
+            return Grant { target_credits: self.target, receives_to_post: 0 };
         }
         self.busy[word] &= !bit;
         self.outstanding -= 1;
         let steady = self.nreq == self.target && self.kept_limit == self.nreq;
         if steady && self.attention == 0 && (self.desired == 0 || self.desired >= self.target) {
-            return Grant { target_nreq: self.target, receives_to_post: 1 };
+            return Grant { target_credits: self.target, receives_to_post: 1 };
         }
         if steady && self.has_all_it_may(budget) {
-            return Grant { target_nreq: self.target, receives_to_post: 1 };
+            return Grant { target_credits: self.target, receives_to_post: 1 };
         }
         self.retarget(budget);
         let before = self.nreq;
         self.follow(stream, budget);
-        Grant { target_nreq: self.target, receives_to_post: self.nreq + 1 - before }
+        Grant { target_credits: self.target, receives_to_post: self.nreq + 1 - before }
     }
 
     /// Returns the present target.
@@ -267,7 +267,7 @@ impl Window {
     /// This is the usual case of a busy session and needs no further work.
     fn has_all_it_may(&mut self, budget: &Budget) -> bool {
         let (cap, capped_by) = self.cap();
-        if cap != self.target || self.contends || budget.hungry > 0 {
+        if cap != self.target || self.contends || budget.wanting > 0 {
             return false;
         }
         self.saturated_lately |= self.attention & SATURATED != 0;
@@ -323,18 +323,18 @@ impl Window {
         let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
         let next = fair.min(self.target.saturating_add(available));
         // That is, below its share: a session that has its share does not take credits from others.
-        let hungers = next < wish && self.contends;
-        let missing = if next < fair && hungers {
+        let wants_more = next < wish && self.contends;
+        let missing = if next < fair && wants_more {
             fair.min(budget.share(self)).saturating_sub(next)
         } else {
             0
         };
-        self.want(hungers, missing, budget);
+        self.want(wants_more, missing, budget);
         self.limited_by = if next == cap {
             capped_by
         } else if next == wish {
             LimitedBy::Nothing
-        } else if hungers && missing == 0 && budget.is_shared_with(self) {
+        } else if wants_more && missing == 0 && budget.is_shared_with(self) {
             LimitedBy::Share
         } else {
             LimitedBy::Budget
@@ -360,10 +360,10 @@ impl Window {
     }
 
     /// Notes whether it got less than it wanted, and how much less within its share.
-    fn want(&mut self, hungers: bool, missing: u16, budget: &mut Budget) {
-        budget.hungry = budget.hungry - u32::from(self.hungers) + u32::from(hungers);
+    fn want(&mut self, wants_more: bool, missing: u16, budget: &mut Budget) {
+        budget.wanting = budget.wanting - u32::from(self.wants_more) + u32::from(wants_more);
         budget.missing = budget.missing - u32::from(self.missing) + u32::from(missing);
-        (self.hungers, self.missing) = (hungers, missing);
+        (self.wants_more, self.missing) = (wants_more, missing);
     }
 
     /// Sets the initial target of a session, at most what the budget has, and the client's first
@@ -404,7 +404,7 @@ impl Window {
             self.contend_unless(true, budget);
         }
         let used: u32 = self.used.iter().map(|word| word.count_ones()).sum();
-        let keep = if budget.hungry > 0 && !lately { used } else { (used * 2).max(floor.into()) };
+        let keep = if budget.wanting > 0 && !lately { used } else { (used * 2).max(floor.into()) };
         let keep = u16::try_from(keep).unwrap_or(u16::MAX).max(1);
         if keep < self.target {
             self.limited_by = LimitedBy::Idle;
@@ -418,7 +418,7 @@ impl Window {
     /// while it sent nothing and another session needs them. The draft lets the server drop it
     /// (3.2.6.4.2). Call it after `shrink_if_idle`.
     pub fn withholds(&mut self, longest: Duration, now: Moment, budget: &Budget) -> bool {
-        if self.nreq <= self.target || self.outstanding > 0 || budget.hungry == 0 {
+        if self.nreq <= self.target || self.outstanding > 0 || budget.wanting == 0 {
             self.withheld = None;
             return false;
         }

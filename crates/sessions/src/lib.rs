@@ -41,13 +41,13 @@ mod batch;
 mod chain;
 mod channel;
 mod config;
+mod config_error;
 mod counters;
 mod credentials;
 mod credits;
 mod negotiate;
 mod replies;
 mod sessions;
-mod unkept;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};
@@ -62,6 +62,7 @@ pub use channel::{
     PeerIdentity, TickActions,
 };
 pub use config::{AuthPolicy, CreditPolicy, MessageLimits, SessionConfig};
+pub use config_error::ConfigError;
 pub use counters::SessionCounters;
 pub use credentials::{
     CredentialCounters, CredentialLookup, CredentialName, CredentialPolicy, CredentialTable,
@@ -73,4 +74,3 @@ pub use negotiate::{
 };
 pub use replies::{KeptReply, KeptSession, ReplyQuery, RequestName, SessionRecord};
 pub use sessions::{BindArguments, SessionView, Sessions};
-pub use unkept::ConfigError;

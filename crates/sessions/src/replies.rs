@@ -200,7 +200,7 @@ impl KeptSessions {
     /// Keeps the reply of a request that was never in flight here: it was executed at once, or its
     /// reply was restored from stable storage.
     #[inline]
-    pub fn keep_whole(
+    pub fn keep_finished(
         &mut self,
         session: KeptSession,
         request: RequestName,
@@ -466,7 +466,7 @@ mod tests {
         for (record, replies) in sessions.records() {
             let session = again.add(record.clone(), None);
             for reply in replies {
-                again.keep_whole(session, reply.request, reply.status, reply.bytes);
+                again.keep_finished(session, reply.request, reply.status, reply.bytes);
             }
         }
         assert_eq!(found(&again, request(5, 8)), Ok(b"result".to_vec()));

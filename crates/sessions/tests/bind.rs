@@ -95,13 +95,13 @@ fn bound_channels_end_with_their_session_and_not_the_other_way_round() {
     bind(&mut bench, first, session.id).unwrap();
     bench.drop_channel(first);
     assert_eq!(bench.sessions.back_control(session.channel), None);
-    assert!(bench.sessions.take_orphans().is_empty());
+    assert!(bench.sessions.take_orphaned_channels().is_empty());
     let second = open(&mut bench, ChannelKind::BackControl);
     bind(&mut bench, second, session.id).unwrap();
     // However long they are silent.
     assert_eq!(bench.on_tick(crate::common::LATER), TickActions::default());
     bench.drop_channel(session.channel);
-    assert_eq!(bench.sessions.take_orphans(), [second]);
+    assert_eq!(bench.sessions.take_orphaned_channels(), [second]);
     bench.drop_channel(second);
     bench.assert_empty();
 }

@@ -167,16 +167,21 @@ impl Requester {
     }
 
     fn receive(&mut self, bench: &mut Bench) {
-        let Some((stream, desired_nreq)) = self.to_server.pop_front() else { return };
+        let Some((stream, desired_credits)) = self.to_server.pop_front() else { return };
         assert!(self.posted > 0, "a request met no receive");
         self.posted -= 1;
-        let head = RequestHead { desired_nreq, ..head(RequestClass::Ordinary, stream) };
+        let head = RequestHead { desired_credits, ..head(RequestClass::Ordinary, stream) };
         let admitted = bench.admit(self.channel, &head, Moment(0));
         self.at_server.push(stream);
         assert_eq!(admitted, {
             let (kept, place) = (KeptSession::NONE, ChainPlace::Alone);
             let outstanding = self.at_server.len() as u16;
-            Ok(Admitted { kept, place, outstanding, begins_life: std::mem::take(&mut self.is_new) })
+            Ok(Admitted {
+                kept,
+                place,
+                outstanding,
+                begins_incarnation: std::mem::take(&mut self.is_new),
+            })
         });
     }
 
@@ -186,9 +191,9 @@ impl Requester {
         }
         let stream = self.at_server.swap_remove(pick % self.at_server.len());
         let grant = bench.sessions.finish(self.channel, StreamId(stream));
-        assert!(grant.target_nreq >= 1 && grant.target_nreq <= 64);
+        assert!(grant.target_credits >= 1 && grant.target_credits <= 64);
         self.posted += grant.receives_to_post;
-        self.to_client.push_back((stream, grant.target_nreq));
+        self.to_client.push_back((stream, grant.target_credits));
     }
 
     fn read(&mut self) {

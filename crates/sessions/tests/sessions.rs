@@ -101,7 +101,7 @@ fn connect_and_auth_in_one_step_can_be_undone() {
     );
     bench.connect_failed(channel);
     let grant = bench.sessions.finish(channel, StreamId(0));
-    assert_eq!(grant, Grant { target_nreq: 1, receives_to_post: 1 });
+    assert_eq!(grant, Grant { target_credits: 1, receives_to_post: 1 });
     assert_eq!((bench.sessions.ids(channel), bench.sessions.counters().credits), (None, 1));
     bench.connect(channel, "a", 1);
 }
@@ -397,7 +397,7 @@ fn a_restarted_client_loses_its_state_with_its_first_request() {
     assert_eq!(bench.filer.take_released(), []);
     assert_eq!(bench.sessions.take_condemned(), []);
     let first = bench.admit(new, &head(RequestClass::Ordinary, 0), Moment(0)).unwrap();
-    assert!(first.begins_life);
+    assert!(first.begins_incarnation);
     assert_eq!(bench.filer.take_released(), [released]);
     assert_eq!(bench.sessions.take_condemned(), [old]);
     let closing = Err(Refusal::Break(BreakReason::ChannelClosing));
@@ -509,7 +509,7 @@ fn a_damaged_request_leaves_its_channel_to_go_on() {
     let member = RequestHead { chain_flags: forward, ..head(RequestClass::Ordinary, 0) };
     bench.admit(channel, &member, Moment(0)).unwrap();
     bench.sessions.finish(channel, StreamId(0));
-    bench.sessions.doubt_chain(channel);
+    bench.sessions.mark_chain_unknown(channel);
     assert_eq!(bench.exchange(channel, RequestClass::Ordinary), Ok(()));
 }
 
@@ -528,9 +528,9 @@ fn an_unauthenticated_channel_cannot_grow() {
     let channel = bench.channel();
     for _ in 0..10 {
         let mut head = head(RequestClass::Ordinary, 0);
-        head.desired_nreq = 200;
+        head.desired_credits = 200;
         assert!(bench.admit(channel, &head, Moment(0)).is_err());
-        assert_eq!(bench.sessions.finish(channel, StreamId(0)).target_nreq, 1);
+        assert_eq!(bench.sessions.finish(channel, StreamId(0)).target_credits, 1);
     }
 }
 

@@ -103,7 +103,7 @@ impl Simulation {
     }
 
     /// Disconnects all clients and checks that the server has released all their state.
-    pub(crate) fn depart(&mut self) -> Result<(), String> {
+    pub(crate) fn disconnect_all(&mut self) -> Result<(), String> {
         self.is_over = true;
         for index in 0..self.actors.len() {
             // Disconnect in good order, or drop the connection.
@@ -151,7 +151,7 @@ mod tests {
     fn connected(seed: u64) -> Simulation {
         // No fault is drawn, but a test can make one: the plan is not that of a run without faults.
         let faults = FaultPlan { count_max: 0, ..FaultPlan::default() };
-        let plan = Plan { faults, trouble_permille: 0, ..Plan::new(seed) };
+        let plan = Plan { faults, faults_permille: 0, ..Plan::new(seed) };
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
         let store = Arc::new(MemoryStore::new(limits));
         let mut simulation = Simulation::new(plan, crate::life::Home::Lasting(store)).unwrap();
@@ -182,7 +182,7 @@ mod tests {
                 simulation.step().unwrap();
             }
             simulation.audit().unwrap();
-            simulation.depart().unwrap();
+            simulation.disconnect_all().unwrap();
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Plan {
     /// The approximate limit on the size of files, in bytes.
     pub file_bytes: usize,
     /// Steps out of a thousand in which a fault is made on purpose.
-    pub trouble_permille: u32,
+    pub faults_permille: u32,
     /// Steps out of a thousand in which the server crashes, on a disk that outlives it.
     pub crash_permille: u32,
     /// The random faults of the network.
@@ -71,7 +71,7 @@ impl Plan {
             checksums,
             keeps_name: random.percent(50),
             file_bytes: [3_000, 40_000, 400_000][random.below(3)],
-            trouble_permille: [0, 1, 3][random.below(3)],
+            faults_permille: [0, 1, 3][random.below(3)],
             crash_permille: 0,
             faults,
             defect: None,
@@ -82,7 +82,7 @@ impl Plan {
     #[must_use]
     pub fn without_faults(mut self) -> Self {
         self.faults = FaultPlan::default();
-        self.trouble_permille = 0;
+        self.faults_permille = 0;
         self
     }
 
@@ -101,7 +101,7 @@ impl Plan {
     }
 
     pub(crate) fn is_faultless(&self) -> bool {
-        let troubles = [self.trouble_permille, self.crash_permille];
+        let troubles = [self.faults_permille, self.crash_permille];
         self.faults == FaultPlan::default() && troubles == [0; 2]
     }
 
@@ -115,9 +115,9 @@ impl Plan {
 
     /// Returns the faults that may happen now. Bytes flip without detection only where checksums
     /// are agreed on, which is not the case while a client connects.
-    pub(crate) fn faults_now(&self, somebody_connects: bool) -> FaultPlan {
+    pub(crate) fn faults_now(&self, client_connects: bool) -> FaultPlan {
         let mut faults = self.faults.clone();
-        if somebody_connects {
+        if client_connects {
             faults.flip_silent_ppm = 0;
         }
         faults

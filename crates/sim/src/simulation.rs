@@ -156,7 +156,7 @@ impl Simulation {
             self.finish_all()?;
             self.audit()?;
         }
-        self.depart()?;
+        self.disconnect_all()?;
         self.network.trace_hash().hash(&mut self.trace);
         Ok(Report {
             operations: self.judge.next_number().0 - 1,
@@ -194,8 +194,8 @@ impl Simulation {
                 self.network.advance_to(self.network.now_ns() + span_ns);
             }
         }
-        if !self.is_calm && (self.random.below(1_000) as u32) < self.plan.trouble_permille {
-            self.make_trouble()?;
+        if !self.is_calm && (self.random.below(1_000) as u32) < self.plan.faults_permille {
+            self.make_fault()?;
         }
         if !self.is_calm && self.life.is_due() {
             self.crash()?;
@@ -249,7 +249,7 @@ impl Simulation {
     }
 
     /// Makes a fault.
-    fn make_trouble(&mut self) -> Result<(), String> {
+    fn make_fault(&mut self) -> Result<(), String> {
         let index = self.random.below(self.actors.len());
         let node = self.actors[index].node;
         match self.random.below(5) {
@@ -356,7 +356,7 @@ impl Simulation {
         raw: Raw,
         newest: Option<dafs_dat::sim::ConnectionId>,
     ) -> Result<(), String> {
-        let outcome = self.understand(index, raw)?;
+        let outcome = self.interpret(index, raw)?;
         self.ended += 1;
         let Some((_, operation)) = self.asked.remove(&number) else {
             return Err(format!("{number:?} ended but was not in flight"));
@@ -384,7 +384,7 @@ impl Simulation {
     }
 
     /// Converts a reply to the judge's terms.
-    fn understand(&mut self, index: usize, raw: Raw) -> Result<Outcome, String> {
+    fn interpret(&mut self, index: usize, raw: Raw) -> Result<Outcome, String> {
         Ok(Outcome::Known(match raw {
             Raw::Opened(handle, state) => {
                 let file = self.judge.number_of(handle);

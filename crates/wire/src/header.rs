@@ -4,7 +4,7 @@
 //! was received; nothing else in it is checked yet.
 //!
 //! ```text
-//! request   0 magic  4 version  8 desired_nreq 10 chain_flags 12 stream 14 seq
+//! request   0 magic  4 version  8 desired_credits 10 chain_flags 12 stream 14 seq
 //!          16 analyzer  24 checksum  28 cred_handle  32 procedure  36 length
 //! response  0 magic  4 version  8 target_nreq 10 spec_cond 12 stream 14 seq
 //!          16 analyzer  24 checksum  28 status  32 length  36 reserved

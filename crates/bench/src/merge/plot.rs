@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::MergeReport;
 use crate::lines::{Line, Lines};
-use crate::look::number;
+use crate::style::number;
 
 /// Writes one SVG file for each merge order into a directory and returns their paths.
 ///

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Axis, Report, Work};
 use crate::lines::{Line, Lines};
-use crate::look::number;
+use crate::style::number;
 
 /// Writes one SVG file for each kind of work that was measured, and returns their paths.
 ///

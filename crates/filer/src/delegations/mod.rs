@@ -129,7 +129,7 @@ pub struct GrantedDelegation {
 
 /// An operation that may conflict with a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
+pub enum FileOperation {
     /// An OPEN, before it is granted.
     Open {
         /// The access the open wants.
@@ -167,7 +167,7 @@ pub enum Touch {
     },
 }
 
-/// The decision about a [`Touch`].
+/// The decision about a [`FileOperation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationDecision {
     /// The operation may proceed.
@@ -193,7 +193,7 @@ pub struct WaiterId(pub u64);
 /// What the driver must do next. Actions must be carried out in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationAction {
-    /// Send BC_RECALL, then report the result to [`DelegationTable::recall_answered`].
+    /// Send BC_RECALL, then report the result to [`DelegationTable::recall_done`].
     Recall {
         /// The client that holds the delegation.
         client: ClientId,
@@ -220,7 +220,7 @@ pub enum DelegationAction {
 
 /// The result of a BC_RECALL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RecallAnswer {
+pub enum RecallOutcome {
     /// OK: the client will return the delegation.
     Accepted,
     /// BADHANDLE, BAD_STATEID or RESOURCE: the client cannot return it now, or does not know it

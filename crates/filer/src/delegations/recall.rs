@@ -7,12 +7,12 @@ use dafs_types::{ClientId, Moment, ShareAccess, ShareDeny, StateId};
 
 use super::table::{DelegationTable, Waiter};
 use super::{
-    DelegationAction, DelegationDecision, DelegationKind, DelegationPhase, RecallAnswer, Touch,
-    WaiterId,
+    DelegationAction, DelegationDecision, DelegationKind, DelegationPhase, FileOperation,
+    RecallOutcome, WaiterId,
 };
 use crate::FileKey;
 
-impl Touch {
+impl FileOperation {
     /// Returns true if another client's delegation of this kind conflicts.
     pub(super) const fn conflicts(self, kind: DelegationKind) -> bool {
         match kind {
@@ -57,14 +57,14 @@ impl DelegationTable {
         &mut self,
         file: FileKey,
         actor: Option<ClientId>,
-        touch: Touch,
+        operation: FileOperation,
         waiter: WaiterId,
         now: Moment,
     ) -> DelegationDecision {
         if self.is_idle() {
             return DelegationDecision::Proceed;
         }
-        self.judge(file, Waiter { id: waiter, actor, touch }, now)
+        self.judge(file, Waiter { id: waiter, actor, operation }, now)
     }
 
     fn judge(&mut self, file: FileKey, waiter: Waiter, now: Moment) -> DelegationDecision {
@@ -72,7 +72,7 @@ impl DelegationTable {
         let Some(&first) = in_the_way.first() else { return DelegationDecision::Proceed };
         let holder = self.slots.get(first);
         // Only a write delegation conflicts with reading attributes, and a file has at most one.
-        if waiter.touch == (Touch::GetAttributes { may_ask: true })
+        if waiter.operation == (FileOperation::GetAttributes { may_ask: true })
             && !matches!(holder.phase, DelegationPhase::Awaiting { .. })
         {
             self.counters.asked += 1;
@@ -81,7 +81,7 @@ impl DelegationTable {
         }
         for index in in_the_way {
             if self.slots.get(index).phase == DelegationPhase::Granted {
-                self.begin_recall(index, waiter.touch.truncates(), now);
+                self.begin_recall(index, waiter.operation.truncates(), now);
                 self.send_recall(index);
             }
         }
@@ -108,7 +108,7 @@ impl DelegationTable {
 
     fn is_in_the_way(&self, index: u32, waiter: &Waiter) -> bool {
         let holder = self.slots.get(index);
-        Some(holder.client) != waiter.actor && waiter.touch.conflicts(holder.kind)
+        Some(holder.client) != waiter.actor && waiter.operation.conflicts(holder.kind)
     }
 
     /// Starts the recall and its deadline.
@@ -145,17 +145,17 @@ impl DelegationTable {
 
     /// Reports the result of a BC_RECALL. A recall that did not arrive is sent again after
     /// [`super::DelegationPolicy::recall_retry`], or as soon as the client can be reached again.
-    pub fn recall_answered(
+    pub fn recall_done(
         &mut self,
         client: ClientId,
         state_id: StateId,
-        answer: RecallAnswer,
+        answer: RecallOutcome,
         now: Moment,
     ) {
         let Ok(index) = self.slots.find(client, state_id) else { return };
         let again = match answer {
-            RecallAnswer::Accepted => return,
-            RecallAnswer::Refused | RecallAnswer::Undelivered => {
+            RecallOutcome::Accepted => return,
+            RecallOutcome::Refused | RecallOutcome::Undelivered => {
                 now.after(self.policy.recall_retry)
             }
         };

@@ -15,7 +15,7 @@ use super::policy::{Promises, QuietFiles};
 use super::slots::{Delegation, Slots};
 use super::{
     DelegationAction, DelegationFacts, DelegationInformation, DelegationKind, DelegationPhase,
-    DelegationPolicy, GrantedDelegation, NoDelegation, Touch, WaiterId,
+    DelegationPolicy, FileOperation, GrantedDelegation, NoDelegation, WaiterId,
 };
 use crate::{FileKey, IoKind};
 
@@ -80,7 +80,7 @@ pub(super) struct DelegatedFile {
 pub(super) struct Waiter {
     pub id: WaiterId,
     pub actor: Option<ClientId>,
-    pub touch: Touch,
+    pub operation: FileOperation,
 }
 
 /// The delegations of one client.
@@ -262,10 +262,12 @@ impl DelegationTable {
         access: ShareAccess,
         deny: ShareDeny,
     ) -> Result<(), Fault> {
-        let touch = Touch::Open { access, deny, truncate: false };
+        let operation = FileOperation::Open { access, deny, truncate: false };
         match self.find(client, state_id, file)?.kind {
             DelegationKind::Write => Ok(()),
-            DelegationKind::Read if touch.conflicts(DelegationKind::Read) => Err(Fault::Invalid),
+            DelegationKind::Read if operation.conflicts(DelegationKind::Read) => {
+                Err(Fault::Invalid)
+            }
             DelegationKind::Read => Ok(()),
         }
     }

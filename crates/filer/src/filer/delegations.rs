@@ -10,12 +10,12 @@ use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, StateId};
 use super::Filer;
 use crate::{
     ClientKey, DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
-    DelegationInformation, FileKey, GrantedDelegation, RecallAnswer, Touch, WaiterId,
+    DelegationInformation, FileKey, FileOperation, GrantedDelegation, RecallOutcome, WaiterId,
 };
 
 /// What the driver knows about an OPEN that has just succeeded.
 #[derive(Clone, Copy, Debug)]
-pub struct DelegationWish {
+pub struct DelegationRequest {
     /// The file that was opened.
     pub file: FileKey,
     /// The file's handle on the wire.
@@ -54,23 +54,23 @@ impl Filer {
 
     /// Decides whether a client's request may touch a file. If the request must wait, carry out the
     /// actions of [`Filer::take_delegation_action`].
-    pub fn touch(
+    pub fn check_delegations(
         &mut self,
         client: ClientKey,
         file: FileKey,
-        touch: Touch,
+        operation: FileOperation,
         waiter: WaiterId,
         now: Moment,
     ) -> DelegationDecision {
         let actor = self.client(client).ok().map(|client| client.id);
-        self.delegations.check(file, actor, touch, waiter, now)
+        self.delegations.check(file, actor, operation, waiter, now)
     }
 
     /// Grants a delegation for an OPEN if the policy allows it.
     pub fn grant_delegation(
         &mut self,
         client: ClientKey,
-        wish: &DelegationWish,
+        wish: &DelegationRequest,
         now: Moment,
     ) -> Option<GrantedDelegation> {
         let facts = self.delegation_facts(client, wish)?;
@@ -85,7 +85,7 @@ impl Filer {
     pub fn claim_delegation(
         &mut self,
         client: ClientKey,
-        wish: &DelegationWish,
+        wish: &DelegationRequest,
         now: Moment,
     ) -> Result<GrantedDelegation, Fault> {
         let facts = self.delegation_facts(client, wish).ok_or(Fault::NoClient)?;
@@ -95,10 +95,10 @@ impl Filer {
     fn delegation_facts(
         &self,
         client: ClientKey,
-        wish: &DelegationWish,
+        wish: &DelegationRequest,
     ) -> Option<DelegationFacts> {
         let id = self.clients.get(client)?.id;
-        let DelegationWish { file, handle, access, can_recall, size, space } = *wish;
+        let DelegationRequest { file, handle, access, can_recall, size, space } = *wish;
         let (others_open, others_write) = if self.config.delegations.enabled && can_recall {
             self.opens.others(client, file)
         } else {
@@ -186,14 +186,14 @@ impl Filer {
     }
 
     /// Reports the result of a BC_RECALL.
-    pub fn recall_answered(
+    pub fn recall_done(
         &mut self,
         client: ClientId,
         state_id: StateId,
-        answer: RecallAnswer,
+        answer: RecallOutcome,
         now: Moment,
     ) {
-        self.delegations.recall_answered(client, state_id, answer, now);
+        self.delegations.recall_done(client, state_id, answer, now);
     }
 
     /// Reports that a client can receive recalls from now on.

@@ -39,12 +39,12 @@ pub struct RunningRequest {
 
 impl Filer {
     /// Registers the fence identity of a new session.
-    pub fn identity_came(&mut self, fence_id: FenceId) -> FenceKey {
+    pub fn add_identity(&mut self, fence_id: FenceId) -> FenceKey {
         self.identities.insert(fence_id)
     }
 
     /// Removes a fence identity whose session is gone.
-    pub fn identity_gone(&mut self, fence: FenceKey) {
+    pub fn remove_identity(&mut self, fence: FenceKey) {
         self.identities.remove(fence);
     }
 
@@ -65,7 +65,7 @@ impl Filer {
     ///
     /// # Errors
     /// ACCES if the caller is fenced out.
-    pub fn pass_fence(&mut self, fence: Option<FenceKey>, file: &FileHandle) -> Result<(), Fault> {
+    pub fn check_fence(&mut self, fence: Option<FenceKey>, file: &FileHandle) -> Result<(), Fault> {
         let fence_id = fence.and_then(|fence| self.identities.get(fence));
         self.fences.enter(fence_id.unwrap_or(&FenceId::default()), file)
     }
@@ -84,7 +84,7 @@ impl Filer {
 
     /// Reports that the work of a running operation continues under another id.
     #[inline]
-    pub fn pass_on_fence(&mut self, from: OperationId, to: OperationId) {
+    pub fn rename_fenced_operation(&mut self, from: OperationId, to: OperationId) {
         self.fences.pass_on(from, to);
     }
 

@@ -26,7 +26,7 @@ impl Filer {
         if arguments.is_reclaim {
             self.may_reclaim(record)?;
         } else {
-            self.may_take(client, now)?;
+            self.check_grace(client, now)?;
         }
         if !arguments.is_reclaim && !self.may_have_open(client) {
             self.counters.opens_resource += 1;
@@ -111,9 +111,9 @@ impl Filer {
         let outcome = match self.grace {
             None => Ok(()),
             // Another client may still reclaim a reservation that conflicts,
-            Some(_) if state_id == StateId::ANONYMOUS => self.may_take(client, now),
+            Some(_) if state_id == StateId::ANONYMOUS => self.check_grace(client, now),
             // or a lock that conflicts.
-            Some(_) => self.may_move(client),
+            Some(_) => self.check_data_grace(client),
         };
         let outcome = outcome.and_then(|()| self.opens.check_io(client, state_id, file, kind));
         let outcome = match outcome {

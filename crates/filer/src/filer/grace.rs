@@ -80,7 +80,7 @@ impl Filer {
     /// # Errors
     /// GRACE while the grace period lasts; NOT_AUTHENTICATED.
     #[inline]
-    pub fn may_take(&mut self, client: ClientKey, now: Moment) -> Result<(), Fault> {
+    pub fn check_grace(&mut self, client: ClientKey, now: Moment) -> Result<(), Fault> {
         if self.grace.is_none() {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl Filer {
     /// # Errors
     /// GRACE while another client may still reclaim a plain lock that conflicts.
     #[inline]
-    pub fn may_move(&mut self, client: ClientKey) -> Result<(), Fault> {
+    pub fn check_data_grace(&mut self, client: ClientKey) -> Result<(), Fault> {
         if self.grace.is_none() { Ok(()) } else { self.may_move_in_grace(client) }
     }
 

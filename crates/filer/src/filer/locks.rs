@@ -9,8 +9,8 @@ use dafs_types::{Moment, StateId};
 use super::Filer;
 use crate::clients::{Client, Principal};
 use crate::locks::{
-    Claim, LockAction, LockAnswer, LockClient, LockCounters, LockEntry, LockMode, LockOwner,
-    LockRecord, LockRequest, LockTestAnswer, OwnerName, RollbackId, WaiterEntry,
+    Claim, LockAction, LockClient, LockCounters, LockEntry, LockMode, LockOwner, LockRecord,
+    LockReply, LockRequest, LockTestReply, OwnerName, RollbackId, WaiterEntry,
 };
 use crate::{ClientKey, FileKey, IoKind};
 
@@ -27,12 +27,12 @@ impl Filer {
         state: StateId,
         request: &LockRequest,
         now: Moment,
-    ) -> Result<LockAnswer, Fault> {
+    ) -> Result<LockReply, Fault> {
         self.client(client)?;
         // A REPAIR gets new state too, which must not conflict with later reclaims of other
         // clients.
         if request.claim != Claim::Reclaim {
-            self.may_take(client, now)?;
+            self.check_grace(client, now)?;
         }
         let (owner, access) = self.opens.owner(client, state, request.file)?;
         let allows = match request.mode {
@@ -58,8 +58,8 @@ impl Filer {
         owner: &[u8],
         request: &LockRequest,
         now: Moment,
-    ) -> Result<LockTestAnswer, Fault> {
-        self.may_take(client, now)?;
+    ) -> Result<LockTestReply, Fault> {
+        self.check_grace(client, now)?;
         let client = self.client(client)?.id;
         let LockRequest { file, offset, length, mode, .. } = *request;
         let tested = self.locks.test(OwnerName { client, owner }, file, offset, length, mode);

@@ -7,16 +7,16 @@ mod delegations;
 mod fencing;
 mod files;
 mod grace;
-mod lives;
+mod incarnations;
 mod locks;
 mod shares;
 
 use dafs_base::Slab;
 use dafs_types::{ClientId, Moment};
-pub use delegations::DelegationWish;
+pub use delegations::DelegationRequest;
 pub use fencing::{FenceKey, Party, RunningRequest};
 pub use grace::ClientRecord;
-pub use lives::{Begun, ClientView, Entering, Leaving, NotEntered};
+pub use incarnations::{BeginOutcome, ClientView, EnterError, EnteringClient, LeaveReason};
 
 use crate::clients::ClientTable;
 use crate::locks::LockTable;

@@ -9,10 +9,10 @@ use dafs_types::StateId;
 
 use super::action::HoldKey;
 use super::action::{Hold, LockAction};
-use super::own::{Piece, remainders, subtract};
 use super::owners::OwnerKey;
+use super::pieces::{Piece, remainders, subtract};
 use super::range::ByteRange;
-use super::request::{LockAnswer, LockError, LockOwner, LockRequest};
+use super::request::{LockError, LockOwner, LockReply, LockRequest};
 use super::table::LockTable;
 use crate::FileKey;
 
@@ -26,10 +26,10 @@ impl LockTable {
         who: Option<OwnerKey>,
         request: &LockRequest,
         piece: &Piece,
-    ) -> Result<LockAnswer, LockError> {
+    ) -> Result<LockReply, LockError> {
         let file = request.file;
         if let Some(number) = self.break_breakable(file, who, piece.range, piece.mode) {
-            return Ok(LockAnswer::Broken(self.conflict_of(number)));
+            return Ok(LockReply::Broken(self.conflict_of(number)));
         }
         let broken = self.broken_in(file, piece.range);
         let modes = broken.iter().map(|&number| self.holds[number].mode);
@@ -39,7 +39,7 @@ impl LockTable {
         let under_way = |&&number: &&HoldKey| self.holds[number].phase.is_rolling_back();
         let other = self.live_in_way(file, who, piece.range, piece.mode);
         if let Some(number) = broken.iter().find(under_way).copied().or(other) {
-            return Ok(LockAnswer::Denied(self.conflict_of(number)));
+            return Ok(LockReply::Denied(self.conflict_of(number)));
         }
         let mut piece = *piece;
         piece.attributes.persist = true;
@@ -53,14 +53,14 @@ impl LockTable {
         let own = who.map_or(1, |who| self.growth(file, who, &piece));
         self.check_limits(owner.name(), file, own + cuts.sum::<i64>())?;
         if let Some(waiter) = self.grant_deadlocks(who, file, &piece, None) {
-            return Ok(LockAnswer::Deadlock(self.waiter_conflict(waiter)));
+            return Ok(LockReply::Deadlock(self.waiter_conflict(waiter)));
         }
         let entered = self.registry.enter(owner);
         self.set_state(file, entered, owner.state);
         self.take_over(&broken, file, entered, owner.state, &piece);
         self.wake_elsewhere(entered, file);
         self.counters.repaired += broken.len() as u64;
-        Ok(LockAnswer::Granted)
+        Ok(LockReply::Granted)
     }
 
     /// Replaces broken locks by a piece of the repairer. Its record is written first: until the old
@@ -103,17 +103,17 @@ impl LockTable {
         who: Option<OwnerKey>,
         request: &LockRequest,
         piece: &Piece,
-    ) -> Result<LockAnswer, LockError> {
+    ) -> Result<LockReply, LockError> {
         let file = request.file;
         if let Some(number) = self.broken_in_way(file, piece.range, piece.mode) {
-            return Ok(LockAnswer::Broken(self.conflict_of(number)));
+            return Ok(LockReply::Broken(self.conflict_of(number)));
         }
         let kept = who.is_some_and(|who| self.has_kept(file, who, piece));
         if !kept && (piece.attributes.recorded() || !self.grace) {
             return Err(LockError::Lost);
         }
         if let Some(number) = self.live_in_way(file, who, piece.range, piece.mode) {
-            return Ok(LockAnswer::Denied(self.conflict_of(number)));
+            return Ok(LockReply::Denied(self.conflict_of(number)));
         }
         self.grant(owner, who, request, piece, None)
     }

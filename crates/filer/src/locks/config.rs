@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::unkept::ConfigError;
+use crate::config_error::ConfigError;
 
 /// The most locks, and the most waiters, that a table can number.
 const TABLE_MAX: u32 = 1 << 20;

@@ -10,8 +10,8 @@ use dafs_types::{ClientId, Moment, StateId};
 
 use super::action::HoldKey;
 use super::action::{Hold, LockAction, LockRecord, Phase, RecordPhase, RollbackId, Then};
-use super::own::{Piece, subtract};
 use super::owners::OwnerKey;
+use super::pieces::{Piece, subtract};
 use super::range::ByteRange;
 use super::request::{LockClient, LockOwner, OwnerName};
 use super::table::LockTable;

@@ -55,7 +55,7 @@
 //! - **LOCKT** breaks nothing and ignores waiters.
 //! - **Deadlock** has no status in the draft, nor in RFC 3010, where a client that waits polls
 //!   forever. RFC 3530 added NFS4ERR_DEADLOCK, 10045; the draft's numbers of that range are
-//!   NFSv4's, so this server uses that number. `circles` defines which cycles count.
+//!   NFSv4's, so this server uses that number. `deadlocks` defines which cycles count.
 //! - **Waiting.** Requests are served in order per file. A request that does not wait is denied if
 //!   an earlier waiter blocks it, even if no lock does; otherwise a stream of readers would starve
 //!   a writer. The lock is reserved for a waiter that is ready until it asks again or is silent too
@@ -63,20 +63,20 @@
 //! - **An owner's lock under rollback** gives DELAY to the owner's LOCK and LOCKU.
 
 mod action;
-mod circles;
 mod claims;
 mod config;
+mod conflicts;
+mod deadlocks;
 mod failure;
 mod interval;
 mod io;
-mod own;
 mod owners;
+mod pieces;
 mod range;
 mod report;
 mod request;
 mod table;
 mod waiters;
-mod ways;
 
 pub use action::{LockAction, LockId, LockRecord, RecordPhase, RollbackId};
 pub use config::{AutoRecovery, LockConfig};
@@ -84,7 +84,7 @@ pub use failure::ForeignLocks;
 pub use range::ByteRange;
 pub use report::{LockCondition, LockCounters, LockEntry, WaiterEntry};
 pub use request::{
-    Claim, LockAnswer, LockAttributes, LockClient, LockConflict, LockError, LockMode, LockOwner,
-    LockRequest, LockTestAnswer, OwnerName, Wait, WaiterId,
+    Claim, LockAttributes, LockClient, LockConflict, LockError, LockMode, LockOwner, LockReply,
+    LockRequest, LockTestReply, OwnerName, Wait, WaiterId,
 };
 pub use table::LockTable;

@@ -6,7 +6,7 @@ use dafs_types::ClientId;
 
 use super::action::{LockRecord, Phase};
 use super::range::ByteRange;
-use super::request::{Claim, LockAnswer, LockAttributes, LockError, LockMode, WaiterId};
+use super::request::{Claim, LockAttributes, LockError, LockMode, LockReply, WaiterId};
 use super::table::LockTable;
 use crate::FileKey;
 
@@ -50,14 +50,14 @@ pub struct LockCounters {
 }
 
 impl LockCounters {
-    pub(super) fn count(&mut self, claim: Claim, answer: &Result<LockAnswer, LockError>) {
+    pub(super) fn count(&mut self, claim: Claim, answer: &Result<LockReply, LockError>) {
         let counter = match answer {
-            Ok(LockAnswer::Granted) if claim == Claim::Reclaim => &mut self.reclaimed,
-            Ok(LockAnswer::Granted) => &mut self.granted,
-            Ok(LockAnswer::Denied(_)) => &mut self.denied,
-            Ok(LockAnswer::Waiting { .. }) => &mut self.waited,
-            Ok(LockAnswer::Broken(_)) => &mut self.answered_broken,
-            Ok(LockAnswer::Deadlock(_)) => &mut self.deadlocks,
+            Ok(LockReply::Granted) if claim == Claim::Reclaim => &mut self.reclaimed,
+            Ok(LockReply::Granted) => &mut self.granted,
+            Ok(LockReply::Denied(_)) => &mut self.denied,
+            Ok(LockReply::Waiting { .. }) => &mut self.waited,
+            Ok(LockReply::Broken(_)) => &mut self.answered_broken,
+            Ok(LockReply::Deadlock(_)) => &mut self.deadlocks,
             Err(LockError::Resource) => &mut self.resource,
             Err(_) => return,
         };

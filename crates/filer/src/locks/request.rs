@@ -163,7 +163,7 @@ pub struct LockConflict {
 
 /// The result of a LOCK request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LockAnswer {
+pub enum LockReply {
     /// The lock is held. Reply once earlier writes of other clients to the file are done and the
     /// records among the actions are stable.
     Granted,
@@ -183,7 +183,7 @@ pub enum LockAnswer {
     Deadlock(LockConflict),
 }
 
-impl LockAnswer {
+impl LockReply {
     /// Returns the reason why the lock is not held; `None` if it is.
     #[must_use]
     pub const fn fault(&self) -> Option<Fault> {
@@ -198,7 +198,7 @@ impl LockAnswer {
 
 /// The result of a LOCKT request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LockTestAnswer {
+pub enum LockTestReply {
     /// No lock conflicts.
     Free,
     /// A held lock conflicts.

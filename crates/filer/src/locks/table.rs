@@ -12,13 +12,13 @@ use dafs_types::{Moment, StateId};
 use super::action::HoldKey;
 use super::action::{Hold, LockAction, Phase, RollbackId, Then};
 use super::config::{AutoRecovery, LockConfig};
-use super::own::{FileLocks, Piece, remainders};
 use super::owners::OwnerKey;
 use super::owners::Registry;
+use super::pieces::{FileLocks, Piece, remainders};
 use super::range::ByteRange;
 use super::report::LockCounters;
 use super::request::{
-    Claim, LockAnswer, LockConflict, LockError, LockMode, LockOwner, LockRequest, LockTestAnswer,
+    Claim, LockConflict, LockError, LockMode, LockOwner, LockReply, LockRequest, LockTestReply,
     OwnerName, WaiterId,
 };
 use super::waiters::Waiter;
@@ -41,7 +41,7 @@ pub struct LockTable {
     /// Files with a queue.
     pub(super) queued: BTreeSet<FileKey>,
     /// Files to check again, because a request elsewhere closed a cycle.
-    pub(super) circles: BTreeSet<FileKey>,
+    pub(super) recheck: BTreeSet<FileKey>,
     pub(super) rollbacks: BTreeMap<RollbackId, HoldKey>,
     pub(super) next_lock: u64,
     pub(super) next_rollback: u64,
@@ -62,7 +62,7 @@ impl LockTable {
             waiters: Slab::default(),
             waiter_ids: BTreeMap::new(),
             queued: BTreeSet::new(),
-            circles: BTreeSet::new(),
+            recheck: BTreeSet::new(),
             rollbacks: BTreeMap::new(),
             next_lock: 1,
             next_rollback: 1,
@@ -88,7 +88,7 @@ impl LockTable {
     }
 
     /// Handles LOCK (draft 6.5.18). For anything but a reclaim the caller has checked the grace
-    /// period. Every result except [`LockAnswer::Waiting`] ends a wait for this lock.
+    /// period. Every result except [`LockReply::Waiting`] ends a wait for this lock.
     ///
     /// # Errors
     /// See [`LockError`].
@@ -97,7 +97,7 @@ impl LockTable {
         owner: &LockOwner<'_>,
         request: &LockRequest,
         now: Moment,
-    ) -> Result<LockAnswer, LockError> {
+    ) -> Result<LockReply, LockError> {
         self.expire_waiters(Some(request.file), now);
         let answer = self.decide(owner, request, now);
         self.counters.count(request.claim, &answer);
@@ -110,7 +110,7 @@ impl LockTable {
             self.registry.forget_if_idle(number);
         }
         self.settle(request.file, now);
-        let elsewhere = std::mem::take(&mut self.circles);
+        let elsewhere = std::mem::take(&mut self.recheck);
         self.settle_all(elsewhere, now);
         answer
     }
@@ -128,7 +128,7 @@ impl LockTable {
         owner: &LockOwner<'_>,
         request: &LockRequest,
         now: Moment,
-    ) -> Result<LockAnswer, LockError> {
+    ) -> Result<LockReply, LockError> {
         let range = ByteRange::new(request.offset, request.length).ok_or(LockError::Range)?;
         self.check_options(request, range)?;
         let who = self.registry.find(owner.name());
@@ -188,14 +188,14 @@ impl LockTable {
         request: &LockRequest,
         piece: &Piece,
         now: Moment,
-    ) -> Result<LockAnswer, LockError> {
+    ) -> Result<LockReply, LockError> {
         let file = request.file;
         self.break_breakable(file, who, piece.range, piece.mode);
         let waiting = who.and_then(|who| self.waiting(file, who, piece));
         if let Some(number) = self.broken_in_way(file, piece.range, piece.mode) {
             let conflict = self.conflict_of(number);
             self.leave_queue(waiting);
-            return Ok(LockAnswer::Broken(conflict));
+            return Ok(LockReply::Broken(conflict));
         }
         let Some(blocker) = self.blocker(file, who, piece.range, piece.mode, waiting) else {
             return self.grant(owner, who, request, piece, waiting);
@@ -204,7 +204,7 @@ impl LockTable {
         match request.wait.id() {
             None => {
                 self.leave_queue(waiting);
-                Ok(LockAnswer::Denied(conflict))
+                Ok(LockReply::Denied(conflict))
             }
             Some(_) => self.enqueue(owner, request, piece, waiting, conflict, now),
         }
@@ -218,20 +218,20 @@ impl LockTable {
         request: &LockRequest,
         piece: &Piece,
         waiting: Option<WaiterKey>,
-    ) -> Result<LockAnswer, LockError> {
+    ) -> Result<LockReply, LockError> {
         let file = request.file;
         let growth = who.map_or(1, |who| self.growth(file, who, piece));
         self.check_limits(owner.name(), file, growth)?;
         if let Some(waiter) = self.grant_deadlocks(who, file, piece, waiting) {
             self.leave_queue(waiting);
-            return Ok(LockAnswer::Deadlock(self.waiter_conflict(waiter)));
+            return Ok(LockReply::Deadlock(self.waiter_conflict(waiter)));
         }
         let who = self.registry.enter(owner);
         self.leave_queue(waiting);
         self.set_state(file, who, owner.state);
         self.place(file, who, owner.state, piece);
         self.wake_elsewhere(who, file);
-        Ok(LockAnswer::Granted)
+        Ok(LockReply::Granted)
     }
 
     /// Handles LOCKT (draft 6.5.19). A test breaks nothing: a breakable lock is reported as held.
@@ -245,14 +245,14 @@ impl LockTable {
         offset: u64,
         length: u64,
         mode: LockMode,
-    ) -> Result<LockTestAnswer, LockError> {
+    ) -> Result<LockTestReply, LockError> {
         let range = ByteRange::new(offset, length).ok_or(LockError::Range)?;
         let who = self.registry.find(owner);
         if let Some(number) = self.broken_in_way(file, range, mode) {
-            return Ok(LockTestAnswer::Broken(self.conflict_of(number)));
+            return Ok(LockTestReply::Broken(self.conflict_of(number)));
         }
         let held = self.live_in_way(file, who, range, mode);
-        Ok(held.map_or(LockTestAnswer::Free, |n| LockTestAnswer::Denied(self.conflict_of(n))))
+        Ok(held.map_or(LockTestReply::Free, |n| LockTestReply::Denied(self.conflict_of(n))))
     }
 
     /// Handles LOCKU (draft 6.5.20): ends the owner's locks in a range, whatever their mode.

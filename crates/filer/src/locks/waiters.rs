@@ -11,12 +11,12 @@ use dafs_types::{Moment, StateId};
 
 use super::action::HoldKey;
 use super::action::{Hold, LockAction, Phase};
-use super::circles::{Edges, Reach};
-use super::own::Piece;
+use super::deadlocks::{Edges, Reach};
 use super::owners::OwnerKey;
+use super::pieces::Piece;
 use super::range::ByteRange;
 use super::request::{
-    LockAnswer, LockConflict, LockError, LockMode, LockOwner, LockRequest, Wait, WaiterId,
+    LockConflict, LockError, LockMode, LockOwner, LockReply, LockRequest, Wait, WaiterId,
 };
 use super::table::LockTable;
 use crate::FileKey;
@@ -121,10 +121,10 @@ impl LockTable {
         waiting: Option<WaiterKey>,
         conflict: LockConflict,
         now: Moment,
-    ) -> Result<LockAnswer, LockError> {
+    ) -> Result<LockReply, LockError> {
         let file = request.file;
         let (id, expires) = match request.wait {
-            Wait::No => return Ok(LockAnswer::Denied(conflict)),
+            Wait::No => return Ok(LockReply::Denied(conflict)),
             Wait::Poll(id) => (id, Some(now.after(self.config.waiter_silence_max))),
             Wait::Parked(id) => (id, None),
         };
@@ -136,7 +136,7 @@ impl LockTable {
                 Reach::No => {}
                 Reach::Yes => {
                     self.leave_queue(waiting);
-                    return Ok(LockAnswer::Deadlock(conflict));
+                    return Ok(LockReply::Deadlock(conflict));
                 }
                 Reach::Unknown => return Err(LockError::Resource),
             }
@@ -154,7 +154,7 @@ impl LockTable {
             let who = self.waiters[number].owner;
             self.wake_elsewhere(who, file);
         }
-        Ok(LockAnswer::Waiting { position: self.position(number), conflict })
+        Ok(LockReply::Waiting { position: self.position(number), conflict })
     }
 
     fn append_waiter(
@@ -313,7 +313,7 @@ impl LockTable {
     pub(super) fn wake_elsewhere(&mut self, who: OwnerKey, file: FileKey) {
         let waits = !self.registry.owner(who).waiters.is_empty();
         if waits && self.search_from(who, who, Edges::All) != Reach::No {
-            self.circles.extend(self.queued.iter().copied().filter(|&other| other != file));
+            self.recheck.extend(self.queued.iter().copied().filter(|&other| other != file));
         }
     }
 

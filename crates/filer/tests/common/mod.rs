@@ -23,16 +23,16 @@ impl Bench {
     }
 
     /// One more session of an anonymous client in its first life.
-    pub fn enter(&mut self, name: &str) -> Result<ClientKey, NotEntered> {
+    pub fn enter(&mut self, name: &str) -> Result<ClientKey, EnterError> {
         self.enter_again(name, 1)
     }
 
     /// The same in some life of it.
-    pub fn enter_again(&mut self, name: &str, life: u8) -> Result<ClientKey, NotEntered> {
+    pub fn enter_again(&mut self, name: &str, life: u8) -> Result<ClientKey, EnterError> {
         let verifier = Verifier([life; 8]);
-        let known = self.filer.id_of_life(name.as_bytes(), verifier);
+        let known = self.filer.id_of_incarnation(name.as_bytes(), verifier);
         self.last_id += 1;
-        self.filer.client_enter(&Entering {
+        self.filer.client_enter(&EnteringClient {
             id: known.unwrap_or(ClientId(self.last_id)),
             name: name.as_bytes(),
             verifier,
@@ -55,7 +55,7 @@ impl Bench {
 
     /// A session is lost; the files whose last open went with it.
     pub fn lose(&mut self, client: ClientKey) -> Vec<Closed> {
-        let how = Leaving::Lost { is_kept: self.is_kept, has_replies: false };
+        let how = LeaveReason::Lost { is_kept: self.is_kept, has_replies: false };
         self.filer.client_leave(client, how, Moment(0))
     }
 

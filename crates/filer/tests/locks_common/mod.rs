@@ -82,12 +82,12 @@ pub fn conflict(owner: &LockOwner<'_>, mode: LockMode, first: u64, last: u64) ->
     }
 }
 
-pub fn denied(by: &LockOwner<'_>, mode: LockMode, first: u64, last: u64) -> LockAnswer {
-    LockAnswer::Denied(conflict(by, mode, first, last))
+pub fn denied(by: &LockOwner<'_>, mode: LockMode, first: u64, last: u64) -> LockReply {
+    LockReply::Denied(conflict(by, mode, first, last))
 }
 
-pub fn broken(by: &LockOwner<'_>, mode: LockMode, first: u64, last: u64) -> LockAnswer {
-    LockAnswer::Broken(conflict(by, mode, first, last))
+pub fn broken(by: &LockOwner<'_>, mode: LockMode, first: u64, last: u64) -> LockReply {
+    LockReply::Broken(conflict(by, mode, first, last))
 }
 
 /// A record as the table should write it.
@@ -160,11 +160,11 @@ impl Bench {
 
     /// A lock that is granted without any action.
     pub fn take(&mut self, owner: &LockOwner<'_>, request: LockRequest) {
-        assert_eq!(self.table.lock(owner, &request, T0), Ok(LockAnswer::Granted), "{request:?}");
+        assert_eq!(self.table.lock(owner, &request, T0), Ok(LockReply::Granted), "{request:?}");
         self.actions();
     }
 
-    pub fn ask(&mut self, owner: &LockOwner<'_>, request: LockRequest) -> LockAnswer {
+    pub fn ask(&mut self, owner: &LockOwner<'_>, request: LockRequest) -> LockReply {
         self.table.lock(owner, &request, T0).unwrap()
     }
 

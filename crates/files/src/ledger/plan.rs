@@ -4,7 +4,7 @@
 //! Invariant: planning changes nothing.
 
 use arrayvec::ArrayVec;
-use dafs_filer::Touch;
+use dafs_filer::FileOperation;
 use dafs_ops::{Claim, Creation, Open, Operation, SetAttributes};
 use dafs_store::StoreError;
 use dafs_types::{FileHandle, ObjectType, SetAttributes as Settings, Status};
@@ -76,7 +76,7 @@ impl Files<'_> {
         operation: &Operation<'_>,
     ) -> Result<Option<Plan>, NotDone> {
         if matches!(operation, Operation::Remove(_) | Operation::Rename(_) | Operation::Open(_)) {
-            self.filer.may_take(by.party.client, self.now)?;
+            self.filer.check_grace(by.party.client, self.now)?;
         }
         let lookup =
             |directory: &FileHandle, name: &[u8]| match by.store().lookup(by, directory, name) {
@@ -95,23 +95,23 @@ impl Files<'_> {
             Operation::Link(asked) => match lookup(&asked.directory, asked.name)? {
                 Some(_) => return Err(Status::Exist.into()),
                 None => {
-                    self.touch(by, &asked.source, Touch::Link)?;
+                    self.touch(by, &asked.source, FileOperation::Link)?;
                     let touched = [asked.directory, asked.source];
                     Plan::new(Facts::NameFree, [place(&asked.directory, asked.name)], touched)
                 }
             },
             Operation::Remove(asked) => {
                 let object = lookup(&asked.directory, asked.name)?.ok_or(Status::NoEnt)?;
-                self.touch(by, &object.handle, Touch::Remove)?;
+                self.touch(by, &object.handle, FileOperation::Remove)?;
                 let facts = Facts::Victim(object.handle);
                 Plan::new(facts, [place(&asked.directory, asked.name)], [asked.directory])
             }
             Operation::Rename(asked) => {
                 let object = lookup(&asked.source, asked.old_name)?.ok_or(Status::NoEnt)?.handle;
                 let replaced = lookup(&asked.target, asked.new_name)?.map(|object| object.handle);
-                self.touch(by, &object, Touch::Rename)?;
+                self.touch(by, &object, FileOperation::Rename)?;
                 if let Some(replaced) = &replaced {
-                    self.touch(by, replaced, Touch::Remove)?;
+                    self.touch(by, replaced, FileOperation::Remove)?;
                 }
                 let places =
                     [place(&asked.source, asked.old_name), place(&asked.target, asked.new_name)];
@@ -120,7 +120,7 @@ impl Files<'_> {
             }
             Operation::SetAttributes(asked) => {
                 let truncate = changes_in(&asked.attributes)?.0.size == Some(0);
-                self.touch(by, &asked.file, Touch::SetAttributes { truncate })?;
+                self.touch(by, &asked.file, FileOperation::SetAttributes { truncate })?;
                 let plan = Plan::new(Facts::Attributes, [itself(&asked.file)], [asked.file]);
                 Plan { is_written: !is_asked_anew(asked), ..plan }
             }
@@ -156,7 +156,7 @@ impl Files<'_> {
                 let handle = object.handle;
                 if truncates {
                     let (access, deny) = (asked.access, asked.deny);
-                    self.touch(by, &handle, Touch::Open { access, deny, truncate: true })?;
+                    self.touch(by, &handle, FileOperation::Open { access, deny, truncate: true })?;
                 }
                 let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
                 Ok(truncates.then(plan))

@@ -29,7 +29,7 @@ impl Reactor<'_> {
     ) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
         let client = self.party_of(answer)?.client;
-        self.shared.filer.may_move(client)?;
+        self.shared.filer.check_data_grace(client)?;
         let batch = Batch {
             requests: request
                 .requests
@@ -240,7 +240,7 @@ impl Reactor<'_> {
     ) -> Result<FileKey, Status> {
         let client = self.party_of(answer)?.client;
         let key = if state == StateId::ANONYMOUS {
-            if client == ClientKey::NOBODY {
+            if client == ClientKey::NONE {
                 return Err(Status::NotAuthenticated);
             }
             if answer.is_acting {

@@ -57,7 +57,7 @@ impl Reactor<'_> {
         let by = self.party_of(to)?;
         let Some(recent) = self.files().opened_file(by, state, handle, kind)? else {
             let by = self.caller(to)?;
-            if by.party.client == ClientKey::NOBODY {
+            if by.party.client == ClientKey::NONE {
                 // The session has ended since the request was admitted.
                 return Err(Status::NotAuthenticated.into());
             }

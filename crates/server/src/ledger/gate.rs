@@ -265,7 +265,7 @@ impl Reactor<'_> {
             self.shared.filer.leave_fence(operation_of_intent(intent));
             self.serve_held();
         }
-        if self.shared.sessions.end_unkept(answer.kept()) {
+        if self.shared.sessions.end_without_reply(answer.kept()) {
             self.ask_again();
         }
         let mut answer = answer;

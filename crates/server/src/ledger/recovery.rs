@@ -242,7 +242,7 @@ impl Past {
         for session in self.sessions.values() {
             let kept = sessions.restore_session(session.record.clone(), Moment(0));
             for (request, status, bytes) in session.replies.values() {
-                sessions.keep_whole(kept, *request, *status, bytes);
+                sessions.keep_finished(kept, *request, *status, bytes);
             }
         }
         let clients = std::mem::take(&mut self.clients).into_values().collect();

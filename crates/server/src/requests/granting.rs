@@ -62,7 +62,7 @@ fn grant_credits(
 ) -> ResponseHeader {
     let grant = sessions.finish(channel.id, answer.stream);
     channel.receives_due += grant.receives_to_post;
-    blank(answer, status, grant.target_nreq)
+    blank(answer, status, grant.target_credits)
 }
 
 /// Counts an answered request.

@@ -94,7 +94,7 @@ impl Reactor<'_> {
         // are plain. The result of a write that is served at once is stored after the reply.
         let is_write = header.procedure == Procedure::WriteDirect.number();
         let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
-        if is_kept | admitted.begins_life | (admitted.place != ChainPlace::Alone) {
+        if is_kept | admitted.begins_incarnation | (admitted.place != ChainPlace::Alone) {
             return self.carry_unusual(answer, &admitted, order, &header, message);
         }
         if is_write {
@@ -112,7 +112,7 @@ impl Reactor<'_> {
         header: &RequestHeader,
         message: &mut [u8],
     ) {
-        if admitted.begins_life {
+        if admitted.begins_incarnation {
             self.succeed();
             self.know(answer.endpoint);
         }
@@ -129,7 +129,7 @@ impl Reactor<'_> {
     fn refuse_damaged(&mut self, answer: ReplyTo, id: ChannelId) {
         self.succeed();
         self.know(answer.endpoint);
-        self.shared.sessions.doubt_chain(id);
+        self.shared.sessions.mark_chain_unknown(id);
         self.end_open_chain(answer.endpoint);
         self.fail(answer, Status::Chksum);
     }
@@ -391,7 +391,7 @@ fn head_of(header: &RequestHeader) -> RequestHead {
     RequestHead {
         stream: header.stream,
         sequence: header.sequence,
-        desired_nreq: header.desired_credits,
+        desired_credits: header.desired_credits,
         chain_flags: dafs_sessions::ChainFlags(header.chain_flags.0),
         procedure: header.procedure,
         cred_handle: header.credentials,
@@ -401,7 +401,7 @@ fn head_of(header: &RequestHeader) -> RequestHead {
 
 fn head_of_damaged(header: &RequestHeader) -> RequestHead {
     RequestHead {
-        desired_nreq: 0,
+        desired_credits: 0,
         chain_flags: dafs_sessions::ChainFlags::default(),
         cred_handle: CredHandle::default(),
         class: RequestClass::Ordinary,

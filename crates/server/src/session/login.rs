@@ -394,7 +394,7 @@ impl Reactor<'_> {
         channel.closing = Some(self.shared.life.now());
         let id = channel.id;
         let released =
-            self.shared.sessions.depart(&mut self.shared.filer, id, self.shared.life.now());
+            self.shared.sessions.disconnect(&mut self.shared.filer, id, self.shared.life.now());
         self.know(answer.endpoint);
         for closed in released {
             self.files().release_open(&closed);

@@ -1,7 +1,7 @@
 //! Sets requests aside that cannot be executed at once, and executes them later.
 
 use dafs_dat::EndpointId;
-use dafs_filer::{DelegationAction, FenceKey, RecallAnswer, WaiterId};
+use dafs_filer::{DelegationAction, FenceKey, RecallOutcome, WaiterId};
 use dafs_files::delegations::Told;
 use dafs_files::outcome::{NotDone, Question};
 use dafs_ops::Operation;
@@ -205,7 +205,7 @@ impl Reactor<'_> {
                 let (file, state) = (handle, state_id);
                 let recall = BackRequest::Recall { client, file, state, truncate };
                 if !self.tell_client(client, &recall) {
-                    self.on_recalled(client, state_id, RecallAnswer::Undelivered);
+                    self.on_recalled(client, state_id, RecallOutcome::Undelivered);
                 }
             }
             DelegationAction::Resume { waiter } => self.go_on_with(waiter, None),
@@ -237,8 +237,8 @@ impl Reactor<'_> {
     }
 
     /// Handles a holder's reply to BC_RECALL, or its absence.
-    pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallAnswer) {
-        self.shared.filer.recall_answered(client, state, answer, self.shared.life.now());
+    pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallOutcome) {
+        self.shared.filer.recall_done(client, state, answer, self.shared.life.now());
     }
 
     /// Handles a holder's reply to BC_GETATTR, or its absence (`None`).

@@ -8,7 +8,7 @@ use dafs_types::{CacheHint, RmrTarget, limits};
 use dafs_wire::DirectBuffer;
 use dafs_wire::messages::FileChunk;
 
-use super::words::InvalidBatch;
+use super::types::InvalidBatch;
 
 /// A contiguous file range and a contiguous client buffer of the same length.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::unkept::ConfigError;
+use crate::config_error::ConfigError;
 
 /// The most requests the scheduler can number.
 const REQUESTS_LIMIT: u32 = 1 << 20;

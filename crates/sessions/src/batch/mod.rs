@@ -65,14 +65,14 @@
 //! enters the response cache only with the notice of its last completion ([`Notice::finished`],
 //! draft 5.2.3). Before that the client reissues the batch.
 
+mod cancelling;
 mod cut;
-mod endings;
 mod limits;
 mod notices;
 mod overlap;
 mod queue;
 mod running;
-mod words;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -83,12 +83,12 @@ use dafs_filer::{FileKey, IoKind};
 use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
 use dafs_wire::{Checksum, ChecksumPart};
 
-use crate::unkept::ConfigError;
+use crate::config_error::ConfigError;
 use queue::{Priority, Stage, Transfer, TransferKey, TransferQueue};
 
 pub use limits::BatchLimits;
 pub use notices::completions_in;
-pub use words::{
+pub use types::{
     AbortScope, Aborted, Accepted, BatchLoad, BatchReply, BatchRequest, Cancelled, DeviceLoad,
     EndedSession, InvalidBatch, Notice, Piece, PieceOutcome, RequestNotFound, RequestView, Run,
     RunOutcome, Submission, SubmitError,

@@ -36,7 +36,7 @@ pub use table::{CredentialCounters, CredentialTable, CredentialUse, RegisteredCr
 
 use dafs_types::Credentials;
 
-use crate::unkept::ConfigError;
+use crate::config_error::ConfigError;
 
 /// The most credentials of all clients together; the index part of a handle has 16 bits.
 const CREDENTIALS_LIMIT: u32 = 1 << 16;

@@ -18,7 +18,7 @@ pub(crate) struct Budget {
     /// Credits that windows wanted within their shares and that were not free.
     pub(super) missing: u32,
     /// The number of windows that would take more credits if there were more.
-    pub(super) hungry: u32,
+    pub(super) wanting: u32,
 }
 
 impl Budget {
@@ -32,7 +32,7 @@ impl Budget {
             contending_weight: 0,
             contending_charge: 0,
             missing: 0,
-            hungry: 0,
+            wanting: 0,
         }
     }
 
@@ -57,7 +57,7 @@ impl Budget {
             self.contending_charge -= u32::from(window.charge());
         }
         self.missing -= u32::from(window.missing);
-        self.hungry -= u32::from(window.hungers);
+        self.wanting -= u32::from(window.wants_more);
     }
 
     /// Updates the sums after the charge of a window has changed.

@@ -22,7 +22,7 @@ impl Client {
         window.begin(8, desired, budget);
         window.set_weight(CreditWeight::new(weight).unwrap(), budget);
         window.take(StreamId(0), desired).unwrap();
-        let nreq = window.give(StreamId(0), budget).target_nreq;
+        let nreq = window.give(StreamId(0), budget).target_credits;
         window.may_grow_to(most);
         Self { window, nreq, busy: vec![], is_busy: [false; 256], desired, most, sent: 0 }
     }
@@ -47,7 +47,7 @@ impl Client {
         let stream = self.busy.swap_remove(pick);
         self.is_busy[usize::from(stream)] = false;
         let grant = self.window.give(StreamId(stream), budget);
-        self.nreq = (self.nreq - 1).max(grant.target_nreq);
+        self.nreq = (self.nreq - 1).max(grant.target_credits);
         assert_eq!(self.nreq, self.window.nreq);
     }
 
@@ -80,13 +80,13 @@ fn check(budget: &Budget, clients: &[Client], seed: u64) {
     let charge: u32 = contending().map(|window| u32::from(window.charge())).sum();
     assert_eq!((budget.contending_weight, budget.contending_charge), (weight, charge));
     let missing: u32 = windows().map(|window| u32::from(window.missing)).sum();
-    let hungry = windows().filter(|window| window.hungers).count();
-    assert_eq!((budget.missing, budget.hungry), (missing, hungry as u32), "seed {seed}");
+    let wanting = windows().filter(|window| window.wants_more).count();
+    assert_eq!((budget.missing, budget.wanting), (missing, wanting as u32), "seed {seed}");
     for window in windows() {
         assert!(window.nreq >= 1 && window.target >= 1, "seed {seed}");
         assert!(window.outstanding <= window.nreq, "seed {seed}");
-        assert!(window.hungers || window.missing == 0, "seed {seed}");
-        assert!(window.contends || !window.hungers, "seed {seed}");
+        assert!(window.wants_more || window.missing == 0, "seed {seed}");
+        assert!(window.contends || !window.wants_more, "seed {seed}");
     }
 }
 
@@ -276,7 +276,7 @@ fn a_client_that_asks_for_more_gets_more_before_it_needs_it() {
     let mut client = Client::new(&mut budget, 64, 1, 0);
     let grant = |client: &mut Client, desired, budget: &mut Budget| {
         client.window.take(StreamId(0), desired).unwrap();
-        client.window.give(StreamId(0), budget).target_nreq
+        client.window.give(StreamId(0), budget).target_credits
     };
     assert_eq!(grant(&mut client, 0, &mut budget), 8);
     assert_eq!(grant(&mut client, 40, &mut budget), 40, "while credits are plentiful");

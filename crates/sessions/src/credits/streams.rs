@@ -73,7 +73,7 @@ impl Ends {
         let stream = self.at_server.swap_remove(dice.below(self.at_server.len()));
         let grant = self.window.give(StreamId(stream), &mut self.budget);
         self.kept.insert(stream);
-        self.to_client.push_back((stream, grant.target_nreq));
+        self.to_client.push_back((stream, grant.target_credits));
     }
 
     fn read(&mut self) {

@@ -22,7 +22,7 @@ fn the_first_response_brings_the_first_credits() {
     assert_eq!(window.take(StreamId(0), 0), Ok(1));
     assert_eq!(window.take(StreamId(1), 0), Err(BreakReason::StreamOutOfRange));
     let grant = window.give(StreamId(0), &mut budget);
-    assert_eq!(grant, Grant { target_nreq: 8, receives_to_post: 8 });
+    assert_eq!(grant, Grant { target_credits: 8, receives_to_post: 8 });
     assert_eq!(budget.charged(), 8);
     assert_eq!(window.take(StreamId(7), 0), Ok(1));
 }
@@ -54,7 +54,7 @@ fn a_saturated_session_doubles_up_to_its_limit() {
         for stream in 0..credits {
             window.take(StreamId(stream), 0).unwrap();
         }
-        targets.push(window.give(StreamId(0), &mut budget).target_nreq);
+        targets.push(window.give(StreamId(0), &mut budget).target_credits);
         for stream in 1..credits {
             window.give(StreamId(stream), &mut budget);
         }
@@ -69,10 +69,10 @@ fn desire_caps_growth_and_speeds_it_up_while_credits_are_plentiful() {
     let mut window = window(1, &mut budget);
     window.take(StreamId(0), 40).unwrap();
     let grant = window.give(StreamId(0), &mut budget);
-    assert_eq!(grant, Grant { target_nreq: 40, receives_to_post: 40 });
+    assert_eq!(grant, Grant { target_credits: 40, receives_to_post: 40 });
     window.take(StreamId(0), 3).unwrap();
     let grant = window.give(StreamId(0), &mut budget);
-    assert_eq!(grant, Grant { target_nreq: 3, receives_to_post: 0 });
+    assert_eq!(grant, Grant { target_credits: 3, receives_to_post: 0 });
     assert_eq!((window.nreq, budget.charged()), (39, 39));
 }
 
@@ -116,7 +116,7 @@ fn growth_leaves_a_credit_for_every_channel_to_come() {
     for stream in 0..16 {
         window.take(StreamId(stream), 64).unwrap();
     }
-    assert_eq!(window.give(StreamId(3), &mut budget).target_nreq, 16);
+    assert_eq!(window.give(StreamId(3), &mut budget).target_credits, 16);
     assert_eq!(budget.charged() + budget.reserved, 20);
     budget.channel_closed(&window);
     assert_eq!((budget.charged(), budget.reserved), (0, 5));

@@ -197,7 +197,7 @@ impl Sessions {
 
     /// Returns the channels whose session has ended since the last call. The driver must close
     /// them.
-    pub fn take_orphans(&mut self) -> Vec<ChannelId> {
+    pub fn take_orphaned_channels(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.orphans)
     }
 }

@@ -4,7 +4,9 @@
 //! client. A client's restart takes effect with the first request after its principal is proven,
 //! because only a living client sends requests.
 
-use dafs_filer::{Begun, ClientKey, Entering, FenceId, Filer, NotEntered, Party, Principal};
+use dafs_filer::{
+    BeginOutcome, ClientKey, EnterError, EnteringClient, FenceId, Filer, Party, Principal,
+};
 use dafs_types::{
     AuthType, ClientId, Credentials, Entropy, Moment, SessionId, Status, Verifier, limits,
 };
@@ -78,7 +80,7 @@ impl Sessions {
                 id: SessionId(session_id),
                 client_id,
                 granted,
-                fence: filer.identity_came(fence_id),
+                fence: filer.add_identity(fence_id),
                 client_name: arguments.client_id_string.into(),
                 client_verifier: arguments.client_verifier,
                 order: arguments.order,
@@ -102,7 +104,7 @@ impl Sessions {
         entropy: &mut dyn Entropy,
     ) -> Result<(ClientId, bool), Status> {
         let (name, verifier) = (arguments.client_id_string, arguments.client_verifier);
-        if let Some(id) = filer.id_of_life(name, verifier) {
+        if let Some(id) = filer.id_of_incarnation(name, verifier) {
             return Ok((id, true));
         }
         // Two sessions of one client may be authenticating at the same time.
@@ -140,7 +142,7 @@ impl Sessions {
         let cold = self.cold[channel.index()].as_mut();
         if let Some(session) = cold.and_then(|cold| cold.session.take()) {
             self.by_id.remove(&session.id);
-            filer.identity_gone(session.fence);
+            filer.remove_identity(session.fence);
         }
     }
 
@@ -357,7 +359,7 @@ impl Sessions {
         let cold = self.cold(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_ref().ok_or(Status::IllegalState)?;
         let id = session.client_id;
-        let entering = Entering {
+        let entering = EnteringClient {
             id,
             name: &session.client_name,
             verifier: session.client_verifier,
@@ -366,8 +368,8 @@ impl Sessions {
             expects_record: session.expects_record,
         };
         let entered = filer.client_enter(&entering).map_err(|refused| match refused {
-            NotEntered::NameTaken => Status::ClidInUse,
-            NotEntered::StateLost => Status::StaleClientId,
+            EnterError::NameTaken => Status::ClidInUse,
+            EnterError::StateLost => Status::StaleClientId,
         })?;
         // All other sessions that were given this id rely on the record from now on.
         for other in self.cold.iter_mut().flatten().filter_map(|cold| cold.session.as_mut()) {
@@ -381,7 +383,7 @@ impl Sessions {
     /// has existed for so long that its client must be alive. Returns false if the incarnation is
     /// refused, and condemns its channel.
     #[cold]
-    pub(super) fn begin_life(
+    pub(super) fn begin_incarnation(
         &mut self,
         filer: &mut Filer,
         channel: ChannelId,
@@ -390,7 +392,7 @@ impl Sessions {
         let Some((hot, _)) = self.live(channel) else { return false };
         let client = hot.client;
         hot.phase = Phase::Authenticated;
-        let Begun { before, is_refused } = filer.client_begin(client, now);
+        let BeginOutcome { before, is_refused } = filer.client_begin(client, now);
         let ended = before.into_iter().chain(is_refused.then_some(client));
         ended.for_each(|client| self.condemn_sessions(client));
         self.forget_ended(filer);
@@ -401,7 +403,7 @@ impl Sessions {
     fn condemn_sessions(&mut self, client: ClientKey) {
         for (index, hot) in self.hot.iter_mut().enumerate() {
             if hot.client == client {
-                hot.client = ClientKey::NOBODY;
+                hot.client = ClientKey::NONE;
                 hot.phase = Phase::Condemned;
                 let generation = hot.generation;
                 self.condemned.push(ChannelId { index: index as u32, generation });
@@ -438,7 +440,7 @@ impl Sessions {
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = ChannelId> + '_ {
         self.hot.iter().zip(&self.cold).enumerate().filter_map(move |(index, (hot, cold))| {
             let session = cold.as_ref()?.session.as_ref()?;
-            let of_client = hot.client != ClientKey::NOBODY && session.client_id == client;
+            let of_client = hot.client != ClientKey::NONE && session.client_id == client;
             let is_open = matches!(hot.phase, Phase::Authenticated | Phase::Lapsed);
             let id = ChannelId { index: index as u32, generation: hot.generation };
             (of_client && is_open).then_some(id)
@@ -451,7 +453,7 @@ impl Sessions {
         let Some(cold) = self.cold(channel) else { return Party::default() };
         let hot = &self.hot[channel.index()];
         let is_client = hot.phase == Phase::Authenticated;
-        let client = if is_client { hot.client } else { ClientKey::NOBODY };
+        let client = if is_client { hot.client } else { ClientKey::NONE };
         Party { client, fence: cold.session.as_ref().map(|session| session.fence) }
     }
 

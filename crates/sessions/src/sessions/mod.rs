@@ -5,9 +5,9 @@
 //! A channel is split in two: [`HotChannel`] has the fields that every request uses,
 //! [`ColdChannel`] the rest.
 
-mod acting;
 mod bind;
 mod connect;
+mod impersonation;
 mod replies;
 mod requests;
 mod shares;
@@ -16,15 +16,15 @@ mod view;
 use std::collections::BTreeMap;
 
 pub use bind::BindArguments;
-use dafs_filer::{ClientKey, Closed, FenceKey, Filer, Holder, Leaving, Principal};
+use dafs_filer::{ClientKey, Closed, FenceKey, Filer, Holder, LeaveReason, Principal};
 use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
 pub use view::SessionView;
 
 use crate::chain::ChainState;
+use crate::config_error::ConfigError;
 use crate::credits::{Budget, Window};
 use crate::replies::{KeptSession, KeptSessions};
-use crate::unkept::ConfigError;
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     CredentialTable, CredentialUse, CreditView, Negotiated, PeerIdentity, SessionConfig,
@@ -286,7 +286,7 @@ impl Sessions {
             }
             if let Some(session) = cold.session {
                 self.by_id.remove(&session.id);
-                filer.identity_gone(session.fence);
+                filer.remove_identity(session.fence);
                 self.end_kept(kept, session.id, end, now);
                 self.orphan([session.back_control, session.rdma_read]);
             }
@@ -295,8 +295,8 @@ impl Sessions {
             }
         }
         let how = match end {
-            ChannelEnd::Orderly => Leaving::Orderly,
-            ChannelEnd::Lost => Leaving::Lost {
+            ChannelEnd::Orderly => LeaveReason::Orderly,
+            ChannelEnd::Lost => LeaveReason::Lost {
                 is_kept: kept.is_some() || self.config.keep_state_after_loss,
                 has_replies: kept.is_some(),
             },
@@ -306,10 +306,15 @@ impl Sessions {
 
     /// Handles DISCONNECT: the session leaves its client now, so that stable storage can record
     /// this before the reply. Returns the opens released; [`Sessions::channel_closed`] must follow.
-    pub fn depart(&mut self, filer: &mut Filer, channel: ChannelId, now: Moment) -> Vec<Closed> {
+    pub fn disconnect(
+        &mut self,
+        filer: &mut Filer,
+        channel: ChannelId,
+        now: Moment,
+    ) -> Vec<Closed> {
         let Some((hot, _)) = self.live(channel) else { return Vec::new() };
-        let client = std::mem::replace(&mut hot.client, ClientKey::NOBODY);
-        self.leave(filer, client, Leaving::Orderly, now)
+        let client = std::mem::replace(&mut hot.client, ClientKey::NONE);
+        self.leave(filer, client, LeaveReason::Orderly, now)
     }
 
     /// Removes a session from its client. With the last session the client's state is released,
@@ -318,7 +323,7 @@ impl Sessions {
         &mut self,
         filer: &mut Filer,
         client: ClientKey,
-        how: Leaving,
+        how: LeaveReason,
         now: Moment,
     ) -> Vec<Closed> {
         let released = filer.client_leave(client, how, now);
@@ -370,7 +375,11 @@ impl Sessions {
                 // lost by now.
                 if now.since(cold.opened_at) >= self.config.authentication.timeout {
                     let generation = hot.generation;
-                    self.begin_life(filer, ChannelId { index: index as u32, generation }, now);
+                    self.begin_incarnation(
+                        filer,
+                        ChannelId { index: index as u32, generation },
+                        now,
+                    );
                 }
                 return None;
             }
@@ -457,7 +466,7 @@ impl HotChannel {
             phase: Phase::Vacant,
             chain: ChainState::Closed,
             acting: 0,
-            client: ClientKey::NOBODY,
+            client: ClientKey::NONE,
             kept: KeptSession::NONE,
             last_heard: Moment(0),
             window: Window::new(),

@@ -65,7 +65,7 @@ impl Sessions {
     }
 
     /// Begins a request whose reply will be kept. Exactly one call of [`Sessions::keep_reply`] or
-    /// [`Sessions::end_unkept`] must follow.
+    /// [`Sessions::end_without_reply`] must follow.
     #[inline]
     pub fn begin_request(&mut self, kept: KeptSession, request: RequestName) {
         self.kept.begin(kept, request);
@@ -93,19 +93,19 @@ impl Sessions {
     /// Keeps the reply of a request that was never in flight here: it was executed and answered at
     /// once, or its reply was recorded before a restart.
     #[inline]
-    pub fn keep_whole(
+    pub fn keep_finished(
         &mut self,
         kept: KeptSession,
         request: RequestName,
         status: Status,
         bytes: &[u8],
     ) {
-        self.kept.keep_whole(kept, request, status, bytes);
+        self.kept.keep_finished(kept, request, status, bytes);
     }
 
     /// Ends a request that was not executed, so its reply is not kept. Returns like
     /// [`Sessions::keep_reply`].
-    pub fn end_unkept(&mut self, kept: KeptSession) -> bool {
+    pub fn end_without_reply(&mut self, kept: KeptSession) -> bool {
         self.kept.end(kept)
     }
 

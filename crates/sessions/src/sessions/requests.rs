@@ -31,7 +31,7 @@ impl Sessions {
     ) -> Result<Admitted, Refusal> {
         let taken = match self.hot.get_mut(channel.index()) {
             Some(hot) if hot.generation == channel.generation && hot.phase.listens() => {
-                match hot.window.take(head.stream, head.desired_nreq) {
+                match hot.window.take(head.stream, head.desired_credits) {
                     Ok(outstanding) => {
                         hot.last_heard = now;
                         if hot.kept.is_some()
@@ -41,15 +41,15 @@ impl Sessions {
                             self.kept.drop_streams_from(hot.kept, first);
                         }
                         let (kept, place) = (hot.kept, ChainPlace::Alone);
-                        let begins_life = hot.phase == Phase::Proven;
-                        let admitted = Admitted { outstanding, kept, place, begins_life };
+                        let begins_incarnation = hot.phase == Phase::Proven;
+                        let admitted = Admitted { outstanding, kept, place, begins_incarnation };
                         let is_usual = hot.phase == Phase::Authenticated
                             && head.is_plain()
                             && hot.chain == ChainState::Closed;
                         if is_usual {
                             return Ok(admitted);
                         }
-                        if begins_life && !self.begin_life(filer, channel, now) {
+                        if begins_incarnation && !self.begin_incarnation(filer, channel, now) {
                             Err(Refusal::Break(BreakReason::ChannelClosing))
                         } else {
                             let judged = self.judge(channel, head).map_err(Refusal::Answer);
@@ -83,9 +83,9 @@ impl Sessions {
     /// Reports that the last request was damaged, so that it is unknown whether it announced
     /// another member of a chain.
     #[cold]
-    pub fn doubt_chain(&mut self, channel: ChannelId) {
+    pub fn mark_chain_unknown(&mut self, channel: ChannelId) {
         if let Some((hot, _)) = self.live(channel) {
-            hot.chain = ChainState::Doubtful;
+            hot.chain = ChainState::Unknown;
         }
     }
 
@@ -132,7 +132,7 @@ impl Sessions {
                 }
                 grant
             }
-            _ => Grant { target_nreq: 1, receives_to_post: 0 },
+            _ => Grant { target_credits: 1, receives_to_post: 0 },
         }
     }
 }

@@ -24,7 +24,7 @@ pub fn head(class: RequestClass, stream: u16) -> RequestHead {
     RequestHead {
         stream: StreamId(stream),
         sequence: SequenceNumber(0),
-        desired_nreq: 0,
+        desired_credits: 0,
         chain_flags: ChainFlags(0),
         procedure: 132,
         cred_handle: CredHandle(0),

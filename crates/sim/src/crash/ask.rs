@@ -536,7 +536,7 @@ pub(super) enum Reply {
 }
 
 /// Decodes the reply to a procedure.
-pub(super) fn understand(
+pub(super) fn decode_reply(
     procedure: Procedure,
     directory: u8,
     message: &[u8],

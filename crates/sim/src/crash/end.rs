@@ -27,14 +27,14 @@ impl World {
         self.finish_all()?;
         self.read_back()?;
         self.give_up()?;
-        self.depart()?;
+        self.disconnect_all()?;
         self.look_at_disk()
     }
 
     /// Lets the first member reconnect.
     fn gather(&mut self) -> Result<(), String> {
         self.until("the first member", |world| {
-            world.life.is_up() && world.members[0].phase == Phase::Here
+            world.servers.is_up() && world.members[0].phase == Phase::Here
         })
     }
 
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Disconnects all members and checks that the server has released their state.
-    fn depart(&mut self) -> Result<(), String> {
+    fn disconnect_all(&mut self) -> Result<(), String> {
         self.is_over = true;
         for index in 0..self.members.len() {
             self.until("a member", |world| {
@@ -124,7 +124,7 @@ impl World {
             world.members.iter().all(|member| member.phase == Phase::Gone && member.line.is_free())
         })?;
         self.until("the release of members' state", |world| {
-            let Some(stats) = world.life.stats() else { return false };
+            let Some(stats) = world.servers.stats() else { return false };
             let (filer, sessions) = (stats.filer, stats.sessions);
             let of_members = [sessions.channels, sessions.sessions, filer.opens, filer.files];
             let of_requests = [stats.parked_requests, stats.chains, stats.journaled_requests];
@@ -138,16 +138,16 @@ impl World {
                 && stats.loans == 0
                 && stats.regions == world.plan.reactors * ARENA
                 && stats.cache.dirty_bytes == 0
-                && world.life.jobs_under_way() == 0
+                && world.servers.jobs_under_way() == 0
         })
     }
 
     /// Checks that the disk contains everything that was acknowledged, even after a power failure
     /// now.
     fn look_at_disk(&mut self) -> Result<(), String> {
-        self.life.crash(true);
+        self.servers.crash(true);
         self.judge.crash(true);
-        let disk = self.life.disk.clone();
+        let disk = self.servers.disk.clone();
         for directory in 0..2 {
             let names = list(&disk, &self.directories[usize::from(directory)], directory)?;
             self.number += 1;

@@ -54,7 +54,7 @@ struct Remnant {
 
 /// What is known about a member now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
+pub(super) struct MemberStatus {
     /// True if it was heard of so recently that its lease cannot have expired.
     pub is_fresh: bool,
     /// True if the present server knows that it has finished reclaiming, and will tell the next
@@ -64,7 +64,7 @@ pub(super) struct Life {
 
 /// What is known about the server now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Era {
+pub(super) struct ServerStatus {
     pub epoch: u64,
     /// True if holdings from before the restart can still be reclaimed.
     pub may_reclaim: bool,
@@ -83,12 +83,12 @@ impl Holding {
     }
 
     /// Returns true if the holding is certain.
-    pub fn is_certain(&self, life: Life, era: Era) -> bool {
+    pub fn is_certain(&self, life: MemberStatus, era: ServerStatus) -> bool {
         !self.is_ending && self.is_left(life, era)
     }
 
     /// Returns true if its holder still has it, unless it has given it up.
-    pub fn is_left(&self, life: Life, era: Era) -> bool {
+    pub fn is_left(&self, life: MemberStatus, era: ServerStatus) -> bool {
         if self.epoch == era.epoch { life.is_fresh } else { self.has_right && era.may_reclaim }
     }
 }
@@ -115,14 +115,14 @@ impl Holdings {
         self.of(member).find(|holding| holding.held == Held::Base(file))
     }
 
-    /// Notes that the server has ended. `life_of` returns what was known about members then.
+    /// Notes that the server has ended. `status_of` returns what was known about members then.
     ///
     /// The grace period may have ended before a member had reclaimed everything. The server cannot
     /// tell such a member from one that has reclaimed everything and has been silent since, and the
     /// next server expects neither.
-    pub fn crash(&mut self, era: Era, life_of: impl Fn(MemberIndex) -> Life) {
+    pub fn crash(&mut self, era: ServerStatus, status_of: impl Fn(MemberIndex) -> MemberStatus) {
         for holding in &mut self.all {
-            let life = life_of(holding.member);
+            let life = status_of(holding.member);
             let is_expected = era.may_reclaim || life.is_settled;
             holding.has_right = is_expected && holding.is_certain(life, era);
         }
@@ -130,7 +130,7 @@ impl Holdings {
     }
 
     /// Notes that a member has died. Its holdings that are certain beyond its death stay in effect.
-    pub fn die(&mut self, member: MemberIndex, life: Life, era: Era, now: Tick) {
+    pub fn die(&mut self, member: MemberIndex, life: MemberStatus, era: ServerStatus, now: Tick) {
         for holding in self.all.iter().filter(|holding| holding.member == member) {
             if let Held::Lock(lock) = holding.held
                 && lock.persists
@@ -153,11 +153,11 @@ impl Holdings {
         member: MemberIndex,
         held: &Held,
         repairs: bool,
-        era: Era,
-        life_of: impl Fn(MemberIndex) -> Life,
+        era: ServerStatus,
+        status_of: impl Fn(MemberIndex) -> MemberStatus,
     ) -> Result<(), String> {
         let others = self.all.iter().filter(|holding| holding.member != member);
-        let mut certain = others.filter(|other| other.is_certain(life_of(other.member), era));
+        let mut certain = others.filter(|other| other.is_certain(status_of(other.member), era));
         if let Some(other) = certain.find(|other| stand_against(held, &other.held)) {
             return Err(format!(
                 "member {member} was granted {held:?}, which conflicts with {other:?}"
@@ -179,8 +179,8 @@ impl Holdings {
         run: &Run,
         writes: bool,
         begin: Tick,
-        era: Era,
-        life_of: impl Fn(MemberIndex) -> Life,
+        era: ServerStatus,
+        status_of: impl Fn(MemberIndex) -> MemberStatus,
     ) -> Result<(), String> {
         let wanted = LockRange { run: *run, writes, persists: false, recovers: false };
         let in_way = self.all.iter().find(|other| {
@@ -188,7 +188,7 @@ impl Holdings {
                 && other.since < begin
                 && other.epoch == era.epoch
                 && matches!(&other.held, Held::Lock(lock) if against(&wanted, lock))
-                && other.is_certain(life_of(other.member), era)
+                && other.is_certain(status_of(other.member), era)
         });
         if let Some(other) = in_way {
             return Err(format!(
@@ -235,7 +235,7 @@ fn denies(deny: ShareDeny, access: ShareAccess) -> bool {
 mod tests {
     use super::*;
 
-    const ERA: Era = Era { epoch: 1, may_reclaim: true };
+    const ERA: ServerStatus = ServerStatus { epoch: 1, may_reclaim: true };
 
     fn lock(first: u8, writes: bool) -> Held {
         let run = Run { file: File::Locked, first, count: 2 };
@@ -258,8 +258,8 @@ mod tests {
         }
     }
 
-    fn fresh(_: MemberIndex) -> Life {
-        Life { is_fresh: true, is_settled: true }
+    fn fresh(_: MemberIndex) -> MemberStatus {
+        MemberStatus { is_fresh: true, is_settled: true }
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let mut holdings = Holdings::default();
         holdings.all.push(holding(0, lock(4, true)));
         holdings.crash(ERA, fresh);
-        let later = |may_reclaim| Era { epoch: 2, may_reclaim };
+        let later = |may_reclaim| ServerStatus { epoch: 2, may_reclaim };
         assert!(holdings.judge_grant(1, &lock(4, false), false, later(true), fresh).is_err());
         assert!(holdings.judge_grant(1, &lock(4, false), false, later(false), fresh).is_ok());
     }
@@ -294,9 +294,9 @@ mod tests {
         let judge = |may_reclaim, is_settled| {
             let mut holdings = Holdings::default();
             holdings.all.push(holding(0, lock(4, true)));
-            let era = Era { epoch: 1, may_reclaim };
-            holdings.crash(era, |_| Life { is_fresh: true, is_settled });
-            let later = Era { epoch: 2, may_reclaim: true };
+            let era = ServerStatus { epoch: 1, may_reclaim };
+            holdings.crash(era, |_| MemberStatus { is_fresh: true, is_settled });
+            let later = ServerStatus { epoch: 2, may_reclaim: true };
             holdings.judge_grant(1, &lock(4, false), false, later, fresh).is_err()
         };
         assert!(judge(true, false), "it has time left");

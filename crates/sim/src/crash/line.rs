@@ -27,7 +27,7 @@ pub(super) struct Line {
 
 /// An event on a connection.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum LineEvent {
     Up,
     Message(Vec<u8>),
     Down,
@@ -122,7 +122,7 @@ impl Line {
     }
 
     /// Returns the events since the last call.
-    pub fn take(&mut self) -> Vec<Word> {
+    pub fn take(&mut self) -> Vec<LineEvent> {
         self.interface.poll();
         let mut words = Vec::new();
         while let Some(event) = self.interface.next_event() {
@@ -132,20 +132,20 @@ impl Line {
                         && done.status == CompletionStatus::Success;
                     if is_message && Some(done.endpoint) == self.endpoint && !self.is_ending {
                         let at = done.context as usize * MESSAGE_BYTES;
-                        words.push(Word::Message(self.inbox.to_vec(at, done.length as usize)));
+                        words.push(LineEvent::Message(self.inbox.to_vec(at, done.length as usize)));
                         self.post(done.endpoint, done.context);
                     }
                 }
                 Event::Established { endpoint, .. } => {
                     if Some(endpoint) == self.endpoint && !self.is_ending {
-                        words.push(Word::Up);
+                        words.push(LineEvent::Up);
                     }
                 }
                 Event::Rejected { endpoint, .. } | Event::Broken { endpoint, .. } => {
                     self.interface.release(endpoint);
                     if Some(endpoint) == self.endpoint {
                         self.endpoint = None;
-                        words.push(Word::Down);
+                        words.push(LineEvent::Down);
                     }
                 }
                 Event::ConnectionRequest { pending, .. } => self.interface.reject(pending, b""),

@@ -19,7 +19,7 @@ pub(super) struct Member {
     pub line: Line,
     pub phase: Phase,
     /// The number of its deaths.
-    pub life: u32,
+    pub deaths: u32,
     /// The client id that the server gave it.
     pub client: Option<ClientId>,
     pub session: SessionId,
@@ -79,7 +79,7 @@ impl Member {
             index,
             line,
             phase: Phase::Away,
-            life: 0,
+            deaths: 0,
             client: None,
             session: SessionId(0),
             epoch: 0,
@@ -135,7 +135,7 @@ impl Member {
         self.epoch = epoch;
         let (name, fence_id) = (format!("member-{}", self.index), fence_id(self.index));
         let mut verifier = [7; 8];
-        verifier[..4].copy_from_slice(&self.life.to_le_bytes());
+        verifier[..4].copy_from_slice(&self.deaths.to_le_bytes());
         let request = Request::ClientConnectAuth(ClientConnectAuth {
             options: SessionOptions {
                 response_cache: true,
@@ -159,7 +159,7 @@ impl Member {
 
     /// Restarts the member without any memory. Returns its requests in flight.
     pub fn die(&mut self) -> Vec<Flight> {
-        self.life += 1;
+        self.deaths += 1;
         self.line.hang_up();
         self.phase = Phase::Away;
         self.client = None;

@@ -22,11 +22,11 @@ mod end;
 mod fences;
 mod holdings;
 mod judge;
-mod life;
 mod line;
 mod log;
 mod member;
 mod recover;
+mod servers;
 mod space;
 mod world;
 
@@ -49,7 +49,7 @@ pub struct StormPlan {
     /// The number of reactors of the server.
     pub reactors: usize,
     members: usize,
-    trouble_of_10000: u32,
+    faults_of_10000: u32,
     lease_ns: u64,
     write_back_ns: u64,
     credits_initial: u16,
@@ -83,7 +83,7 @@ impl StormPlan {
             steps: STEPS,
             reactors: reactors_of(seed),
             members: 2 + random.below(3),
-            trouble_of_10000: [20, 40, 80][random.below(3)],
+            faults_of_10000: [20, 40, 80][random.below(3)],
             lease_ns: [400_000_000, 3_000_000_000][random.below(2)],
             write_back_ns: 1_000_000 * [1 + random.below(60) as u64, 1_000][random.below(2)],
             credits_initial: 1 + random.below(8) as u16,

@@ -7,11 +7,11 @@ use dafs_types::{StateId, Status};
 use dafs_wire::messages::ClientConnectAuthResult;
 use dafs_wire::{ByteOrder, Procedure, Response, ResponseHeader, decode_response};
 
-use super::ask::{About, Ask, File, LockRange, Reply, Share, understand};
+use super::ask::{About, Ask, File, LockRange, Reply, Share, decode_reply};
 use super::cells::Tick;
 use super::holdings::{Held, Holding};
-use super::life::CREDITS_MAX;
 use super::member::{Flight, Phase};
+use super::servers::CREDITS_MAX;
 use super::world::{MADE_OWNER, World, share_owner};
 use crate::operation::NameOperation;
 
@@ -48,7 +48,7 @@ impl World {
     }
 
     pub(super) fn on_message(&mut self, index: usize, message: &[u8]) -> Result<(), String> {
-        let was_fresh = self.life_of(index).is_fresh;
+        let was_fresh = self.status_of(index).is_fresh;
         self.members[index].heard_ns = self.network.now_ns();
         if self.members[index].phase == Phase::LoggingIn {
             return self.on_login(index, message, was_fresh);
@@ -72,7 +72,7 @@ impl World {
             Ask::Names { operation: NameOperation::List { directory }, .. } => *directory,
             _ => 0,
         };
-        let (_, reply) = understand(flight.procedure, directory, message)
+        let (_, reply) = decode_reply(flight.procedure, directory, message)
             .map_err(|what| format!("{:?}: {what}", flight.ask))?;
         let (number, credits) = (flight.number, self.members[index].credits);
         self.note(|| format!("{number} is answered, {credits} credits: {}", brief(&reply)));
@@ -264,7 +264,7 @@ impl World {
             }
             Ask::Write { run, .. } | Ask::Read { run } if !is_refused && is_present => {
                 let (writes, era) = (matches!(flight.ask, Ask::Write { .. }), self.era());
-                let lives = self.lives();
+                let lives = self.statuses();
                 self.holdings
                     .judge_transfer(index, run, writes, begin, era, |member| lives[member])?;
             }
@@ -372,7 +372,7 @@ impl World {
         if !is_present {
             return Ok(());
         }
-        let (era, lives) = (self.era(), self.lives());
+        let (era, lives) = (self.era(), self.statuses());
         let Some(holding) = self.holdings.find(number).cloned() else { return Ok(()) };
         if let Reply::Status(status) = reply {
             // The member is fenced out, or has a lock whose grant it never learned of.
@@ -431,7 +431,7 @@ impl World {
         state: StateId,
         repairs: bool,
     ) -> Result<(), String> {
-        let (era, lives) = (self.era(), self.lives());
+        let (era, lives) = (self.era(), self.statuses());
         self.holdings.judge_grant(member, &held, repairs, era, |member| lives[member])?;
         let file = self.files[File::Locked as usize];
         let (since, epoch) = (self.tick(), self.epoch);

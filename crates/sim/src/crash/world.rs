@@ -14,12 +14,12 @@ use dafs_wire::RequestHeader;
 
 use super::ask::{Ask, Context, File, Reclaimed, SIZE_BASE, Share, encode};
 use super::cells::Tick;
-use super::holdings::{Era, Held, Holdings, Life as MemberLife};
+use super::holdings::{Held, Holdings, MemberStatus, ServerStatus};
 use super::judge::Judge;
-use super::life::{CREDITS_MAX, Life};
-use super::line::{Line, Word};
+use super::line::{Line, LineEvent};
 use super::log::stamped;
 use super::member::{Flight, Member, Phase};
+use super::servers::{CREDITS_MAX, Servers};
 use super::{StormPlan, StormReport};
 use crate::plan::root as superuser;
 use crate::reactors::draw;
@@ -29,7 +29,7 @@ use crate::stage::{Stage, set};
 pub(super) struct World {
     pub plan: StormPlan,
     pub network: Network,
-    pub life: Life,
+    pub servers: Servers,
     pub members: Vec<Member>,
     pub judge: Judge,
     pub holdings: Holdings,
@@ -59,10 +59,10 @@ pub(super) struct World {
 impl World {
     pub fn new(plan: StormPlan, defect: Option<Defect>, prints: bool) -> Result<Self, String> {
         let network = Network::new(plan.network());
-        let mut life = Life::new(&plan, &network, defect);
-        let Stage { root, directories } = set(&life.disk)?;
-        let files = lay_out(&life.disk, &root)?;
-        life.start(false)?;
+        let mut servers = Servers::new(&plan, &network, defect);
+        let Stage { root, directories } = set(&servers.disk)?;
+        let files = lay_out(&servers.disk, &root)?;
+        servers.start(false)?;
         let members = (0..plan.members)
             .map(|index| Ok(Member::new(index, Line::new(&network, 1 + index as u32)?)))
             .collect::<Result<_, String>>()?;
@@ -70,7 +70,7 @@ impl World {
             random: Random::new(plan.seed ^ WORLD_SALT),
             plan,
             network,
-            life,
+            servers,
             members,
             judge: Judge::new(),
             holdings: Holdings::default(),
@@ -101,7 +101,7 @@ impl World {
         self.calm()?;
         self.finish()?;
         self.report.steps = self.steps();
-        self.report.cloned_bytes = self.life.cloned_bytes();
+        self.report.cloned_bytes = self.servers.cloned_bytes();
         self.report.trace = self.network.trace_hash();
         Ok(self.report)
     }
@@ -146,8 +146,8 @@ impl World {
                 self.network.advance_to(self.network.now_ns() + span_ns);
             }
         }
-        if !self.is_calm && (self.random.below(10_000) as u32) < self.plan.trouble_of_10000 {
-            self.make_trouble()?;
+        if !self.is_calm && (self.random.below(10_000) as u32) < self.plan.faults_of_10000 {
+            self.make_fault()?;
         }
         Ok(())
     }
@@ -161,14 +161,14 @@ impl World {
     }
 
     fn turn_server(&mut self) -> Result<(), String> {
-        if !self.life.is_up() {
+        if !self.servers.is_up() {
             if self.is_calm || self.random.percent(10) {
                 self.restart()?;
             }
             return Ok(());
         }
-        self.life.step();
-        if self.life.has_overslept() {
+        self.servers.step();
+        if self.servers.has_overslept() {
             return Err("a reactor slept although it had work".into());
         }
         if self.turns.is_multiple_of(16) {
@@ -178,7 +178,7 @@ impl World {
     }
 
     fn restart(&mut self) -> Result<(), String> {
-        if self.life.start(!self.is_calm)? {
+        if self.servers.start(!self.is_calm)? {
             self.note(|| "the server is up".into());
             // The judge knows the outcome of all requests that were in flight.
             for (flight, ..) in std::mem::take(&mut self.orphans) {
@@ -194,7 +194,7 @@ impl World {
 
     /// Checks the invariants of the server.
     fn check_server(&mut self) -> Result<(), String> {
-        let Some(stats) = self.life.stats() else { return Ok(()) };
+        let Some(stats) = self.servers.stats() else { return Ok(()) };
         let sessions = stats.sessions;
         if sessions.credits > self.plan.credits_budget {
             return Err(format!("{} credits of {}", sessions.credits, self.plan.credits_budget));
@@ -212,7 +212,7 @@ impl World {
         let busy = |stats: dafs_server::ServerStats| {
             stats.parked_requests > 0 || stats.journaled_requests > 0
         };
-        if self.life.stats().is_some_and(busy) {
+        if self.servers.stats().is_some_and(busy) {
             return Ok(());
         }
         let connections = self.network.connections();
@@ -230,12 +230,12 @@ impl World {
     fn turn_member(&mut self, index: usize) -> Result<(), String> {
         for word in self.members[index].line.take() {
             match word {
-                Word::Up => {
+                LineEvent::Up => {
                     let wish = 1 + self.random.below(usize::from(CREDITS_MAX)) as u16;
                     self.members[index].log_in(wish, self.epoch)?;
                 }
-                Word::Down => self.on_down(index)?,
-                Word::Message(message) => self.on_message(index, &message)?,
+                LineEvent::Down => self.on_down(index)?,
+                LineEvent::Message(message) => self.on_message(index, &message)?,
             }
         }
         let member = &mut self.members[index];
@@ -256,7 +256,7 @@ impl World {
 
     // ---- faults ---------------------------------------------------------------------
 
-    fn make_trouble(&mut self) -> Result<(), String> {
+    fn make_fault(&mut self) -> Result<(), String> {
         let index = self.random.below(self.members.len());
         let node = self.members[index].node();
         match self.random.below(100) {
@@ -279,7 +279,7 @@ impl World {
                 self.note(|| format!("trouble: member {index} hangs up"));
                 self.members[index].line.hang_up();
             }
-            _ if self.life.is_up() => {
+            _ if self.servers.is_up() => {
                 let loses_power = self.random.percent(50);
                 self.crash(loses_power);
             }
@@ -292,7 +292,7 @@ impl World {
         self.note(|| format!("trouble: member {index} dies"));
         self.report.deaths += 1;
         let era = self.era();
-        let life = self.life_of(index);
+        let life = self.status_of(index);
         let held: Vec<u64> = self.holdings.of(index).map(|holding| holding.number).collect();
         for number in held {
             self.judge_loss(number);
@@ -311,10 +311,11 @@ impl World {
         self.note(|| format!("crash: {how}"));
         self.report.crashes += 1;
         let era = self.era();
-        let lives: Vec<MemberLife> = (0..self.members.len()).map(|at| self.life_of(at)).collect();
+        let lives: Vec<MemberStatus> =
+            (0..self.members.len()).map(|at| self.status_of(at)).collect();
         self.holdings.crash(era, |member| lives[member]);
         self.epoch += 1;
-        self.life.crash(loses_power);
+        self.servers.crash(loses_power);
         self.judge.crash(loses_power);
     }
 
@@ -347,7 +348,7 @@ impl World {
     /// Members that were silent for long may have lost their locks, so the changes under these may
     /// be rolled back by now.
     pub fn judge_absence(&mut self) {
-        let (era, lives) = (self.era(), self.lives());
+        let (era, lives) = (self.era(), self.statuses());
         let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
         for holding in recovering.filter(|holding| !holding.is_left(lives[holding.member], era)) {
             self.judge.cells.leave_open(holding.number);
@@ -355,22 +356,22 @@ impl World {
     }
 
     /// Returns what is known about the server now.
-    pub fn era(&self) -> Era {
-        let since_ns = self.network.now_ns().saturating_sub(self.life.started_ns());
-        let may_reclaim = !self.life.is_up() || since_ns < self.plan.lease_ns / 2;
-        Era { epoch: self.epoch, may_reclaim }
+    pub fn era(&self) -> ServerStatus {
+        let since_ns = self.network.now_ns().saturating_sub(self.servers.started_ns());
+        let may_reclaim = !self.servers.is_up() || since_ns < self.plan.lease_ns / 2;
+        ServerStatus { epoch: self.epoch, may_reclaim }
     }
 
     /// Returns what is known about a member now.
-    pub fn life_of(&self, index: usize) -> MemberLife {
+    pub fn status_of(&self, index: usize) -> MemberStatus {
         let silent_ns = self.network.now_ns().saturating_sub(self.members[index].heard_ns);
         let is_settled = self.members[index].settled == Some(self.epoch);
-        MemberLife { is_fresh: silent_ns < self.plan.lease_ns / 2, is_settled }
+        MemberStatus { is_fresh: silent_ns < self.plan.lease_ns / 2, is_settled }
     }
 
     /// Returns what is known about all members now.
-    pub fn lives(&self) -> Vec<MemberLife> {
-        (0..self.members.len()).map(|index| self.life_of(index)).collect()
+    pub fn statuses(&self) -> Vec<MemberStatus> {
+        (0..self.members.len()).map(|index| self.status_of(index)).collect()
     }
 
     // ---- requests -------------------------------------------------------------------
@@ -551,9 +552,9 @@ impl World {
         let phases: Vec<_> = self.members.iter().map(|m| (m.phase, &m.flights)).collect();
         Err(format!(
             "timeout waiting for {what}: {:?}; {phases:?}; {:?}; {} jobs",
-            self.life.stats(),
+            self.servers.stats(),
             self.network.connections(),
-            self.life.jobs_under_way()
+            self.servers.jobs_under_way()
         ))
     }
 

@@ -399,7 +399,7 @@ impl Reactor<'_> {
             let cookie = self.shared.loans.insert(endpoint, Loan::Pin(pin), local.length);
             if let (Some(id), Cookie::Loan(loan)) = (moves_as, cookie) {
                 let (from, to) = (operation_of_task(id), operation_of_loan(loan));
-                self.shared.filer.pass_on_fence(from, to);
+                self.shared.filer.rename_fenced_operation(from, to);
             }
             self.post_write(endpoint, &[local], remote, cookie, true);
         }
@@ -416,7 +416,7 @@ impl Reactor<'_> {
         let id = self.shared.tasks.reserve();
         if let Some(from) = moves_as {
             let (from, to) = (operation_of_task(from), operation_of_task(id));
-            self.shared.filer.pass_on_fence(from, to);
+            self.shared.filer.rename_fenced_operation(from, to);
         }
         let mut task = plain_write(io, offset, local.length, buffer);
         let spans = Spans::from_iter([Span { offset: local.offset, length: local.length }]);

@@ -1,7 +1,7 @@
 //! Requests of the server to clients, and their replies.
 
 use dafs_dat::EndpointId;
-use dafs_filer::RecallAnswer;
+use dafs_filer::RecallOutcome;
 use dafs_sessions::{ChannelKind, Verified};
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::attributes::file::bits;
@@ -213,7 +213,7 @@ impl Reactor<'_> {
             // The client asks for the lock again without this message.
             BackRequest::LockReady { .. } => back.knows_locks &= is_ok,
             BackRequest::Recall { client, state, .. } => {
-                let answer = if is_ok { RecallAnswer::Accepted } else { RecallAnswer::Refused };
+                let answer = if is_ok { RecallOutcome::Accepted } else { RecallOutcome::Refused };
                 self.on_recalled(client, state, answer);
             }
             BackRequest::GetAttributes { waiter, .. } => {
@@ -264,7 +264,7 @@ impl Reactor<'_> {
                 | BackRequest::LockReady { .. }
                 | BackRequest::BatchCompletion { .. } => {}
                 BackRequest::Recall { client, state, .. } => {
-                    self.on_recalled(client, state, RecallAnswer::Undelivered);
+                    self.on_recalled(client, state, RecallOutcome::Undelivered);
                 }
                 BackRequest::GetAttributes { waiter, .. } => self.on_told(waiter, None),
             }

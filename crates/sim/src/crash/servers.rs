@@ -20,7 +20,7 @@ use crate::plan::{SERVER_NODE, root};
 use crate::reactors::{Turns, address, interfaces};
 
 /// The present server, its disk and its journal.
-pub(super) struct Life {
+pub(super) struct Servers {
     network: Network,
     pub disk: CrashStore,
     shelf: CrashShelf,
@@ -35,7 +35,7 @@ pub(super) struct Life {
     turns: Turns,
 }
 
-impl Life {
+impl Servers {
     /// Makes a disk without a running server.
     pub fn new(plan: &StormPlan, network: &Network, defect: Option<Defect>) -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };

@@ -56,7 +56,7 @@ const DASHES: [Option<(u32, u32)>; 4] = [None, Some((7, 4)), Some((2, 3)), Some(
 
 /// The appearance of a line.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct Style {
     /// The color of the line and its marker.
     pub color: RGBColor,
     shape: Shape,
@@ -65,19 +65,19 @@ pub struct Look {
 }
 
 /// Returns the appearance of each line of a chart, by their names.
-pub fn looks(labels: &[&str]) -> Vec<Look> {
+pub fn styles(labels: &[&str]) -> Vec<Style> {
     let family = |label: &str| FAMILIES.iter().position(|(name, ..)| label.starts_with(name));
-    let mut looks = Vec::with_capacity(labels.len());
+    let mut styles = Vec::with_capacity(labels.len());
     for (index, label) in labels.iter().enumerate() {
         let own = family(label);
         let variant = labels[..index].iter().filter(|other| family(other) == own).count();
         let (_, color, shape) = own.map_or(("", PURPLE, &UP as Shape), |own| FAMILIES[own]);
-        looks.push(Look { color, shape, variant });
+        styles.push(Style { color, shape, variant });
     }
-    looks
+    styles
 }
 
-impl Look {
+impl Style {
     /// Returns the pixels of a dash and of a gap; `None` for a solid line.
     pub fn dashes(&self) -> Option<(u32, u32)> {
         DASHES[self.variant % DASHES.len()]
@@ -158,13 +158,13 @@ mod tests {
     fn no_two_lines_of_a_plot_look_alike() {
         let labels = ["pread", "memcpy", "memcpy, sleeping", "tcp echo", "tcp read x1", "shm read"];
         let more = ["tcp read x1, sleeping", "shm read, sleeping", "libnfs read x1", "tcp stream"];
-        let looks = looks(&[&labels[..], &more].concat());
-        for (index, look) in looks.iter().enumerate() {
-            let same = |other: &&Look| {
+        let styles = styles(&[&labels[..], &more].concat());
+        for (index, look) in styles.iter().enumerate() {
+            let same = |other: &&Style| {
                 (other.color, other.shape, other.dashes())
                     == (look.color, look.shape, look.dashes())
             };
-            assert_eq!(looks.iter().filter(same).count(), 1, "{index}: {look:?}");
+            assert_eq!(styles.iter().filter(same).count(), 1, "{index}: {look:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{ClientKey, Closed, Holder, Principal};
 
 /// A session that enters as a client.
 #[derive(Clone, Copy, Debug)]
-pub struct Entering<'a> {
+pub struct EnteringClient<'a> {
     /// The client id that the server gave it.
     pub id: ClientId,
     /// The client id string that the client gave itself.
@@ -31,7 +31,7 @@ pub struct Entering<'a> {
 
 /// The reason why a client may not enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum NotEntered {
+pub enum EnterError {
     /// The name belongs to another principal.
     #[error("the client's name belongs to another principal")]
     NameTaken,
@@ -42,7 +42,7 @@ pub enum NotEntered {
 
 /// The effects of the start of an incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Begun {
+pub struct BeginOutcome {
     /// The previous incarnation, which is over: requests of its sessions must be refused.
     pub before: Option<ClientKey>,
     /// True if the new incarnation is refused and over as well: a later incarnation of the same
@@ -52,7 +52,7 @@ pub struct Begun {
 
 /// How a session leaves its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum LeaveReason {
     /// The client disconnected.
     Orderly,
     /// The connection was lost.
@@ -80,8 +80,8 @@ pub struct ClientView<'a> {
 impl Filer {
     /// Returns the id of a client's incarnation if that has a record.
     #[must_use]
-    pub fn id_of_life(&self, name: &[u8], verifier: Verifier) -> Option<ClientId> {
-        self.clients.life(name, verifier).map(|(_, client)| client.id)
+    pub fn id_of_incarnation(&self, name: &[u8], verifier: Verifier) -> Option<ClientId> {
+        self.clients.incarnation(name, verifier).map(|(_, client)| client.id)
     }
 
     /// Returns true if a client has this id.
@@ -93,19 +93,19 @@ impl Filer {
     /// Adds a session that has authenticated to its client.
     ///
     /// # Errors
-    /// See [`NotEntered`].
-    pub fn client_enter(&mut self, entering: &Entering<'_>) -> Result<ClientKey, NotEntered> {
-        let &Entering { id, name, verifier, principal, holder, expects_record } = entering;
-        if self.clients.lives(name).any(|(_, life)| life.principal != *principal) {
-            return Err(NotEntered::NameTaken);
+    /// See [`EnterError`].
+    pub fn client_enter(&mut self, entering: &EnteringClient<'_>) -> Result<ClientKey, EnterError> {
+        let &EnteringClient { id, name, verifier, principal, holder, expects_record } = entering;
+        if self.clients.incarnations(name).any(|(_, other)| other.principal != *principal) {
+            return Err(EnterError::NameTaken);
         }
-        match self.clients.life(name, verifier) {
-            Some((_, client)) if client.id != id => return Err(NotEntered::StateLost),
+        match self.clients.incarnation(name, verifier) {
+            Some((_, client)) if client.id != id => return Err(EnterError::StateLost),
             Some((client, _)) => {
                 self.clients.join(client);
                 return Ok(client);
             }
-            None if expects_record => return Err(NotEntered::StateLost),
+            None if expects_record => return Err(EnterError::StateLost),
             None => {}
         }
         let client = self.clients.insert(Client {
@@ -124,7 +124,7 @@ impl Filer {
         });
         if !self.may_lock(client) {
             self.clients.remove(client);
-            return Err(NotEntered::NameTaken);
+            return Err(EnterError::NameTaken);
         }
         Ok(client)
     }
@@ -138,8 +138,8 @@ impl Filer {
     /// Begins an incarnation. Call it on the first request of a client, or when a session has
     /// existed for so long that its client must be alive. The state of the previous incarnation is
     /// released at once: see [`Filer::take_released`].
-    pub fn client_begin(&mut self, client: ClientKey, now: Moment) -> Begun {
-        let mut begun = Begun::default();
+    pub fn client_begin(&mut self, client: ClientKey, now: Moment) -> BeginOutcome {
+        let mut begun = BeginOutcome::default();
         if self.clients.has_begun(client) {
             return begun;
         }
@@ -183,7 +183,12 @@ impl Filer {
 
     /// Removes a session from its client. With the last session the client's state is released,
     /// unless it is kept. Returns the opens released, for the store.
-    pub fn client_leave(&mut self, client: ClientKey, how: Leaving, now: Moment) -> Vec<Closed> {
+    pub fn client_leave(
+        &mut self,
+        client: ClientKey,
+        how: LeaveReason,
+        now: Moment,
+    ) -> Vec<Closed> {
         let mut released = Vec::new();
         let may_be_kept = self.may_be_kept(client);
         let has_begun = self.clients.has_begun(client);
@@ -195,8 +200,8 @@ impl Filer {
         // The number of kept clients is limited, and shared fairly between holders, as connections
         // are.
         let keep = match how {
-            Leaving::Orderly => false,
-            Leaving::Lost { is_kept, has_replies } => {
+            LeaveReason::Orderly => false,
+            LeaveReason::Lost { is_kept, has_replies } => {
                 let holds_any =
                     record.opens.count > 0 || self.delegations.holds_any(record.id) || has_replies;
                 is_kept && has_begun && may_be_kept && holds_any
@@ -208,11 +213,11 @@ impl Filer {
         }
         let id = record.id;
         match how {
-            Leaving::Orderly => {
+            LeaveReason::Orderly => {
                 self.locks.release_client(id, now);
                 self.end_reclaims_of(client, now);
             }
-            Leaving::Lost { .. } => self.locks.lease_expired(id, now),
+            LeaveReason::Lost { .. } => self.locks.lease_expired(id, now),
         }
         self.release_client(client, now, &mut released);
         released

@@ -19,8 +19,8 @@ use std::ops::ControlFlow;
 use dafs_types::ClientId;
 
 use super::action::Hold;
-use super::own::Piece;
 use super::owners::OwnerKey;
+use super::pieces::Piece;
 use super::table::LockTable;
 use super::waiters::Waiter;
 use super::waiters::WaiterKey;
