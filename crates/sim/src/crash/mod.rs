@@ -9,7 +9,7 @@
 //! repeats requests that were not executed.
 //!
 //! By file: `world` schedules; `member` and `recover` implement a member, `choose` selects its
-//! requests, `ask` encodes them as messages, `line` carries them; `life` is the server and its
+//! requests, `ask` encodes them as messages, `line` carries them; `servers` is the server and its
 //! disks; `judge` checks, with `space` (names), `cells` and `log` (content), `holdings` (locks and
 //! reservations) and `fences`; `end` reads everything back.
 //!
