@@ -24,7 +24,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::config;
 use crate::errors::{Failure, Outcome};
 use crate::state::note_own;
-use crate::waiting::wait_while_there;
+use crate::waiting::wait_while_reachable;
 
 /// The client, its sessions, and the memory that servers can access.
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Connection {
     fn connect(&mut self, location: &Location) -> Result<(Session, FileHandle), String> {
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => Client::new(habits()?).map_err(|error| error.in_full())?,
+            None => Client::new(client_config()?).map_err(|error| error.in_full())?,
         };
         if self.staging.is_none() {
             self.staging = Some(client.allocate(STAGING_BYTES).map_err(|e| e.to_string())?);
@@ -116,12 +116,12 @@ impl Connection {
 
     /// Disconnects from the servers, so that they keep no state of this process. Does not wait for
     /// a server that has restarted.
-    pub fn take_leave(&mut self) {
+    pub fn disconnect_all(&mut self) {
         for (session, _) in std::mem::take(&mut self.mounts).into_iter().flatten() {
             let client = session.client();
             // The process is ending, so errors are ignored and it does not wait for an unreachable
             // server.
-            let _ = wait_while_there(&client, session.disconnect_async());
+            let _ = wait_while_reachable(&client, session.disconnect_async());
         }
     }
 
@@ -175,7 +175,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Returns the client configuration from the environment: how long to poll before sleeping.
-fn habits() -> Result<ClientConfig, String> {
+fn client_config() -> Result<ClientConfig, String> {
     let mut config = ClientConfig::default();
     if let Some(text) = variable("DAFS_SPIN") {
         let spin = text.parse::<u32>();

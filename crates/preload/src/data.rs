@@ -14,12 +14,12 @@ use dafs_types::limits::APPEND_BYTES_MAX;
 use crate::config;
 use crate::connection::STAGING_BYTES;
 use crate::errors::{Outcome, fail};
-use crate::given::{Purpose, must_have};
 use crate::mapping::is_tracked;
 use crate::page::Kind;
 use crate::shared::SharedObject;
 use crate::state::{Description, State};
-use crate::waiting::settle;
+use crate::user_memory::{Purpose, must_have};
+use crate::waiting::wait_result;
 
 /// A buffer of the program.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl State {
             if self.connection.restarts() == restarts {
                 return Ok(read);
             }
-            self.mend_after_restart();
+            self.rewrite_after_restart();
         }
     }
 
@@ -153,20 +153,20 @@ impl State {
     pub fn put(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
         let file = self.file(of)?;
         of.times.take();
-        self.unstable.take(of.key())?;
+        self.unstable.take_loss(of.key())?;
         let mut done = 0;
         for part in pieces.iter().flat_map(|piece| piece.parts()) {
             // SAFETY: the program passes this memory to be written from.
             let put = unsafe { part.as_ref() }.and_then(|part| {
                 self.put_part(of, &file, at, part)?;
                 // With the reply, the server may have reported that it lost earlier data.
-                self.unstable.take(of.key())
+                self.unstable.take_loss(of.key())
             });
             match put {
                 Ok(()) => {}
                 Err(failure) if done > 0 => {
                     // Report the short count now, and the error with the next call.
-                    self.unstable.keep_for_next(of.key(), &failure);
+                    self.unstable.defer_error(of.key(), &failure);
                     return Ok(done as isize);
                 }
                 Err(failure) => return Err(failure),
@@ -174,7 +174,7 @@ impl State {
             done += part.length;
             at += part.length as u64;
         }
-        self.settle(of)?;
+        self.sync_if_requested(of)?;
         Ok(done as isize)
     }
 
@@ -215,7 +215,7 @@ impl State {
             }
         };
         let (session, _) = self.connection.mount(of.identity.mount)?;
-        self.unstable.take(of.key())?;
+        self.unstable.take_loss(of.key())?;
         if config::get().appends_locally {
             end = self.metadata_of(of)?.size;
             let written = self.put(of, pieces, end)?;
@@ -225,7 +225,7 @@ impl State {
             staging.write(0, part);
             let chain = session.chain().of(&file);
             let appending = chain.append_from(staging.slice(0, part.len())?).run_async();
-            match settle(&session.client(), appending).as_deref() {
+            match wait_result(&session.client(), appending).as_deref() {
                 Ok([Brought::Appended { offset, .. }]) => end = offset + part.len() as u64,
                 Ok(_) => return fail(libc::EIO),
                 Err(failure) => {
@@ -233,7 +233,7 @@ impl State {
                     if done == 0 {
                         return Err(failure.clone());
                     }
-                    self.unstable.keep_for_next(of.key(), failure);
+                    self.unstable.defer_error(of.key(), failure);
                     return Ok((end, done as isize));
                 }
             }
@@ -245,7 +245,7 @@ impl State {
     /// Waits for a transfer to or from the staging memory.
     fn moved<T>(&mut self, moving: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         let Some(client) = self.connection.client() else { return fail(libc::EIO) };
-        settle(&client, moving)
+        wait_result(&client, moving)
     }
 
     /// Reads for the library itself, at most the size of the staging memory. Returns fewer bytes
@@ -291,7 +291,7 @@ impl State {
     }
 
     /// Makes written data durable if the descriptor was opened with O_SYNC or O_DSYNC.
-    fn settle(&mut self, of: &Description) -> Outcome<()> {
+    fn sync_if_requested(&mut self, of: &Description) -> Outcome<()> {
         if of.page.flags() & (libc::O_SYNC | libc::O_DSYNC) != 0 {
             self.commit(of)?;
         }
@@ -345,8 +345,8 @@ impl State {
         }
         let file = self.file(of)?;
         let wanted = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
-        settle(&file.session().client(), file.set_attributes_async(&wanted))?;
-        self.unstable.cut(of.key(), length as u64);
+        wait_result(&file.session().client(), file.set_attributes_async(&wanted))?;
+        self.unstable.truncate(of.key(), length as u64);
         SharedObject::note_length(of.identity.mount, &of.identity.handle, length as u64);
         Ok(0)
     }
@@ -377,7 +377,7 @@ impl State {
         let (session, _) = self.connection.mount(of.identity.mount)?;
         let identity = &of.identity;
         let setting = session.set_attributes_async(identity.handle, wanted, &identity.path);
-        settle(&session.client(), setting)?;
+        wait_result(&session.client(), setting)?;
         let is_writer = of.identity.access != libc::O_RDONLY;
         if is_writer && (wanted.time_modify.is_some() || wanted.time_access.is_some()) {
             *of.times.borrow_mut() = Some(wanted.clone());

@@ -11,16 +11,16 @@ use std::rc::Rc;
 use dafs_client::ClientError;
 
 use crate::errors::{self, Failure, Outcome, fail};
-use crate::given;
 use crate::page::Kind;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
 use crate::unstable::Key;
+use crate::user_memory;
 use crate::waiting::wait;
 
 impl State {
     /// Closes a descriptor.
     pub fn close(&mut self, number: RawFd) -> Outcome<i32> {
-        let closed = self.let_go(number);
+        let closed = self.release_description(number);
         let answer = real!(close(number => RawFd) -> i32);
         if answer == -1 {
             return fail(errors::get());
@@ -29,18 +29,18 @@ impl State {
     }
 
     /// Releases everything that belongs to a closed descriptor, except its number.
-    pub fn let_go(&mut self, number: RawFd) -> Outcome<()> {
+    pub fn release_description(&mut self, number: RawFd) -> Outcome<()> {
         let Some(description) = self.take(number) else { return Ok(()) };
         // Closing any descriptor of a file releases the process's locks on it (POSIX).
         let of = description.key();
         if let Some(locks) = self.owned.remove(&of) {
-            self.unstable.share(of);
+            self.unstable.release(of);
             drop(locks);
         }
         let is_writer = description.identity.access != libc::O_RDONLY;
         let Some(description) = Rc::into_inner(description) else {
             // Report the error without clearing it: the last close reports it for good.
-            return if is_writer { self.unstable.tell(of) } else { Ok(()) };
+            return if is_writer { self.unstable.loss(of) } else { Ok(()) };
         };
         let is_last = is_writer && !self.is_open(of);
         if is_last { self.close_last(&description) } else { self.end(&description) }
@@ -62,7 +62,7 @@ impl State {
                 match wait(&client, file.close_async()) {
                     // Data that a restart has lost is written again from the held copy.
                     Err(ClientError::DataLost { .. }) => {
-                        self.unstable.note_behind(description.key());
+                        self.unstable.note_needs_rewrite(description.key());
                         Ok(())
                     }
                     closed => closed.map_err(Failure::from),
@@ -98,7 +98,7 @@ impl State {
         }
         let copied = self.look(from);
         // Errors of closing the previous file are not reported.
-        let _ = self.let_go(onto);
+        let _ = self.release_description(onto);
         if let Some(description) = copied {
             self.enter(onto, description);
         }
@@ -151,7 +151,7 @@ impl State {
                 let at = description.page.offset().load(std::sync::atomic::Ordering::Acquire);
                 let left = i32::try_from(size.saturating_sub(at)).unwrap_or(i32::MAX);
                 // SAFETY: the program passes the address of an int with this request.
-                unsafe { given::put(argument as *mut i32, left) }.map(|()| 0)
+                unsafe { user_memory::put(argument as *mut i32, left) }.map(|()| 0)
             }
             FICLONE | FICLONERANGE => fail(libc::EOPNOTSUPP),
             libc::FIONBIO => Ok(0),
@@ -167,7 +167,7 @@ impl State {
         if flags & CLOSE_RANGE_CLOEXEC == 0 {
             for number in self.numbers() {
                 if (first..=last).contains(&(number as u32)) {
-                    let _ = self.let_go(number);
+                    let _ = self.release_description(number);
                 }
             }
         }

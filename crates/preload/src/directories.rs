@@ -19,7 +19,7 @@ use libc::dirent64;
 use crate::errors::{Outcome, fail};
 use crate::page::Kind;
 use crate::state::{Description, State};
-use crate::waiting::settle;
+use crate::waiting::wait_result;
 use crate::walk::attributes;
 
 /// A directory stream. Programs hold its address.
@@ -118,7 +118,7 @@ impl State {
         }
         let (session, root) = self.connection.mount(identity.mount)?;
         let client = session.client();
-        let listed = settle(&client, session.list_async(identity.handle, &identity.path))?;
+        let listed = wait_result(&client, session.list_async(identity.handle, &identity.path))?;
         let own = attributes(&session, identity.handle)?.file_id;
         let parent = match identity.handle == root {
             true => own,
@@ -186,7 +186,7 @@ impl State {
 /// Returns the parent of a directory.
 fn parent(session: &Session, directory: FileHandle) -> Outcome<Option<Metadata>> {
     let asking = session.chain().at(directory).parent().getattr().run_async();
-    Ok(match settle(&session.client(), asking)?.into_iter().last() {
+    Ok(match wait_result(&session.client(), asking)?.into_iter().last() {
         Some(Brought::Metadata(metadata)) => Some(*metadata),
         _ => None,
     })

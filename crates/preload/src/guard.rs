@@ -94,7 +94,7 @@ pub fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     let state = unsafe { &mut *SHARED.state.get() };
     let done = catch_unwind(AssertUnwindSafe(|| {
         let state = state.get_or_insert_default();
-        state.mend_after_restart();
+        state.rewrite_after_restart();
         act(state)
     }));
     errors::set(errno);
@@ -120,7 +120,7 @@ pub fn refused<T: Answer>(failure: &Failure) -> T {
 }
 
 /// Runs `act` without the lock, and marks its calls as not the program's.
-pub fn aside<T>(act: impl FnOnce() -> T) -> T {
+pub fn without_interception<T>(act: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(true);
     let done = act();
     INSIDE.set(before);
@@ -137,7 +137,7 @@ pub fn before_fork(prepare: impl FnOnce(&mut State)) {
     // SAFETY: the lock is held.
     if let Some(state) = unsafe { &mut *SHARED.state.get() } {
         let errno = errors::get();
-        aside(|| prepare(state));
+        without_interception(|| prepare(state));
         errors::set(errno);
     }
 }

@@ -2,7 +2,7 @@
 //! DAFS servers, without the kernel.
 //!
 //! It precedes the C library: each function that opens, names or uses files is defined here, too
-//! (`calls`). It checks whether the call is for DAFS, and otherwise calls the C library's function
+//! (`abi`). It checks whether the call is for DAFS, and otherwise calls the C library's function
 //! (`real`). `docs/preload.md` lists what it serves and what it does not.
 //!
 //! Invariants:
@@ -23,9 +23,9 @@
 mod real;
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-mod attributes;
+mod abi;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-mod calls;
+mod attributes;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod config;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
@@ -39,10 +39,6 @@ mod directories;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod errors;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-mod extended;
-#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-mod given;
-#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod guard;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod locks;
@@ -54,8 +50,6 @@ mod names;
 mod opening;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod page;
-#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-mod places;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod programs;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
@@ -77,6 +71,12 @@ mod streams;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod unstable;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod user_memory;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod waiting;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod walk;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod working_directory;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod xattrs;

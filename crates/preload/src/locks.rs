@@ -17,7 +17,7 @@ use libc::flock;
 use crate::errors::{Outcome, fail};
 use crate::page::Kind;
 use crate::state::{Description, State};
-use crate::waiting::{settle, wait_while_there};
+use crate::waiting::{wait_result, wait_while_reachable};
 
 /// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +41,10 @@ impl State {
         let range = self.range(of, asked)?;
         let kind = match i32::from(asked.l_type) {
             libc::F_UNLCK => {
-                self.unstable.share(of.key());
+                self.unstable.release(of.key());
                 if let Some(file) = self.known_owner(of, owner) {
                     let unlocking = file.unlock_async(range.offset, range.length);
-                    settle(&file.session().client(), unlocking)?;
+                    wait_result(&file.session().client(), unlocking)?;
                 }
                 return Ok(true);
             }
@@ -68,7 +68,7 @@ impl State {
         };
         let file = self.owner(of, owner)?;
         let testing = file.test_lock_async(kind, range.offset, range.length);
-        match settle(&file.session().client(), testing)? {
+        match wait_result(&file.session().client(), testing)? {
             None => asked.l_type = libc::F_UNLCK as _,
             Some(holder) => tell(&holder, asked),
         }
@@ -81,10 +81,10 @@ impl State {
         let range = WHOLE_FILE;
         let kind = match operation & !libc::LOCK_NB {
             libc::LOCK_UN => {
-                self.unstable.share(of.key());
+                self.unstable.release(of.key());
                 if let Some(file) = self.known_owner(of, Owner::Description) {
                     let unlocking = file.unlock_async(range.offset, range.length);
-                    settle(&file.session().client(), unlocking)?;
+                    wait_result(&file.session().client(), unlocking)?;
                 }
                 return Ok(true);
             }
@@ -109,7 +109,7 @@ impl State {
             // The process is ending, so errors are ignored and it does not wait for an unreachable
             // server.
             let client = file.session().client();
-            let _ = wait_while_there(&client, file.close_async());
+            let _ = wait_while_reachable(&client, file.close_async());
         }
     }
 
@@ -161,9 +161,9 @@ fn take(file: &File, kind: LockKind, range: LockRange, waits: bool) -> Outcome<b
     let (offset, length, options) = (range.offset, range.length, LockOptions::default());
     let client = file.session().client();
     let holder = if waits {
-        settle(&client, file.queue_lock_async(kind, offset, length, options))?
+        wait_result(&client, file.queue_lock_async(kind, offset, length, options))?
     } else {
-        settle(&client, file.try_lock_async(kind, offset, length, options))?
+        wait_result(&client, file.try_lock_async(kind, offset, length, options))?
     };
     Ok(holder.is_none())
 }

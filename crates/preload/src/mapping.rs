@@ -29,11 +29,11 @@ use libc::c_void;
 use crate::data::Piece;
 use crate::errors::{self, Failure, Mapped, Outcome, fail};
 use crate::page::Kind;
-use crate::places::shown;
 use crate::report::{Miss, missed};
 use crate::shared::{PAGE, SharedObject, host_of, server_of};
 use crate::state::{Description, State};
-use crate::waiting::settle;
+use crate::waiting::wait_result;
+use crate::working_directory::shown;
 
 /// True if this process has mapped files, so that unmapping must be tracked.
 static TRACKED: AtomicBool = AtomicBool::new(false);
@@ -45,7 +45,7 @@ pub fn is_tracked() -> bool {
 
 /// The arguments of an `mmap` call.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct MmapRequest {
     /// The requested address.
     pub address: *mut c_void,
     /// The length in bytes.
@@ -110,26 +110,26 @@ impl Mappings {
 
 impl State {
     /// Maps a file.
-    pub fn map(&mut self, wish: Wish) -> Outcome<Mapped> {
-        let of = self.get(wish.number)?;
+    pub fn map(&mut self, request: MmapRequest) -> Outcome<Mapped> {
+        let of = self.get(request.number)?;
         match of.identity.kind {
             Kind::File => {}
             Kind::Directory => return fail(libc::ENODEV),
             Kind::Object => return fail(libc::EBADF),
         }
-        if wish.length == 0 || wish.offset < 0 || wish.offset % PAGE as i64 != 0 {
+        if request.length == 0 || request.offset < 0 || request.offset % PAGE as i64 != 0 {
             return fail(libc::EINVAL);
         }
         if of.identity.access == libc::O_WRONLY {
             return fail(libc::EACCES);
         }
-        let is_private = wish.flags & MAP_TYPE == libc::MAP_PRIVATE;
-        let is_written = wish.protection & libc::PROT_WRITE != 0;
+        let is_private = request.flags & MAP_TYPE == libc::MAP_PRIVATE;
+        let is_written = request.protection & libc::PROT_WRITE != 0;
         match (is_private, is_written, of.identity.access) {
-            (true, ..) => self.map_copy(&of, wish),
+            (true, ..) => self.map_copy(&of, request),
             (false, true, libc::O_RDONLY) => fail(libc::EACCES),
-            (false, false, libc::O_RDONLY) => self.map_copy(&of, wish),
-            (false, true, _) => self.map_shared(of, wish),
+            (false, false, libc::O_RDONLY) => self.map_copy(&of, request),
+            (false, true, _) => self.map_shared(of, request),
             // A process that can write expects to see later writes, which a copy would not show.
             // Programs cope without such a mapping on file systems that have none.
             (false, false, _) => {
@@ -139,28 +139,30 @@ impl State {
         }
     }
 
-    fn map_copy(&mut self, of: &Description, wish: Wish) -> Outcome<Mapped> {
-        if let Some(mapped) = self.map_itself(of, wish) {
+    fn map_copy(&mut self, of: &Description, request: MmapRequest) -> Outcome<Mapped> {
+        if let Some(mapped) = self.map_itself(of, request) {
             return Ok(mapped);
         }
-        let flags =
-            wish.flags & !(MAP_TYPE | libc::MAP_POPULATE) | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let flags = request.flags & !(MAP_TYPE | libc::MAP_POPULATE)
+            | libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS;
         let writable = libc::PROT_READ | libc::PROT_WRITE;
-        let mapped = map(Wish { protection: writable, flags, number: -1, offset: 0, ..wish });
+        let mapped =
+            map(MmapRequest { protection: writable, flags, number: -1, offset: 0, ..request });
         if mapped.0 == libc::MAP_FAILED {
             return fail(errors::get());
         }
-        let piece = Piece { start: mapped.0.cast(), length: wish.length };
-        if let Err(failure) = self.read_at(of, &[piece], wish.offset) {
+        let piece = Piece { start: mapped.0.cast(), length: request.length };
+        if let Err(failure) = self.read_at(of, &[piece], request.offset) {
             // SAFETY: nothing knows of this memory yet.
-            unsafe { unmap(mapped.0, wish.length) };
+            unsafe { unmap(mapped.0, request.length) };
             return Err(failure);
         }
-        if wish.protection != writable {
+        if request.protection != writable {
             // SAFETY: nothing knows of this memory yet.
-            unsafe { libc::mprotect(mapped.0, wish.length, wish.protection) };
+            unsafe { libc::mprotect(mapped.0, request.length, request.protection) };
         }
-        self.mappings.copies.push((mapped.0 as usize, wish.length));
+        self.mappings.copies.push((mapped.0 as usize, request.length));
         TRACKED.store(true, Ordering::Relaxed);
         Ok(mapped)
     }
@@ -169,20 +171,20 @@ impl State {
     /// done if the process can write through the descriptor or shares the file's memory with
     /// others, because then programs expect to see writes at once.
     /// programs expect to see at once what is written.
-    fn map_itself(&mut self, of: &Description, wish: Wish) -> Option<Mapped> {
+    fn map_itself(&mut self, of: &Description, request: MmapRequest) -> Option<Mapped> {
         let handle = of.identity.handle;
         let is_read = of.identity.access == libc::O_RDONLY;
-        if !is_read || wish.length < ITSELF_MIN || self.mappings.objects.contains_key(&handle) {
+        if !is_read || request.length < ITSELF_MIN || self.mappings.objects.contains_key(&handle) {
             return None;
         }
         let named = (handle, of.identity.path.as_os_str());
         let file = self.connection.descriptor_of(of.identity.mount, named)?;
-        let mapped = map(Wish { number: file.as_raw_fd(), ..wish });
+        let mapped = map(MmapRequest { number: file.as_raw_fd(), ..request });
         drop(file);
         (mapped.0 != libc::MAP_FAILED).then_some(mapped)
     }
 
-    fn map_shared(&mut self, of: Rc<Description>, wish: Wish) -> Outcome<Mapped> {
+    fn map_shared(&mut self, of: Rc<Description>, request: MmapRequest) -> Outcome<Mapped> {
         let (mount, handle) = (of.identity.mount, of.identity.handle);
         let _guard = SharedObject::guard()?;
         if self.mappings.objects.is_empty() {
@@ -193,20 +195,20 @@ impl State {
             None => Rc::new(SharedObject::open(mount, &handle)?),
         };
         let claimed = self.claim(&of, &object)?;
-        if object.is_left() {
+        if object.is_abandoned() {
             let name = shown(mount, &of.identity.path);
-            self.put_what_was_left(&claimed, &shown_path(&name), &object)?;
+            self.write_back_abandoned(&claimed, &shown_path(&name), &object)?;
             object.empty()?;
         }
-        let needed = (wish.offset as u64 + wish.length as u64).next_multiple_of(PAGE as u64);
+        let needed = (request.offset as u64 + request.length as u64).next_multiple_of(PAGE as u64);
         self.fill(&of, &object, needed)?;
-        let mapped = map(Wish { number: object.number(), ..wish });
+        let mapped = map(MmapRequest { number: object.number(), ..request });
         if mapped.0 == libc::MAP_FAILED {
             return fail(errors::get());
         }
         TRACKED.store(true, Ordering::Relaxed);
         self.mappings.objects.insert(handle, object.clone());
-        let (start, length, offset) = (mapped.0 as usize, wish.length, wish.offset as u64);
+        let (start, length, offset) = (mapped.0 as usize, request.length, request.offset as u64);
         self.mappings.regions.push(Region { start, length, of, offset, object });
         Ok(mapped)
     }
@@ -240,10 +242,10 @@ impl State {
         let own = locks::shared_memory(host);
         let options = LockOptions::default();
         let locking = file.try_lock_async(LockKind::Shared, own.offset, own.length, options);
-        let mut is_free = settle(&client, locking)?.is_none();
+        let mut is_free = wait_result(&client, locking)?.is_none();
         for other in locks::elsewhere(host) {
             let testing = file.test_lock_async(LockKind::Exclusive, other.offset, other.length);
-            is_free = is_free && settle(&client, testing)?.is_none();
+            is_free = is_free && wait_result(&client, testing)?.is_none();
         }
         Ok(is_free)
     }
@@ -253,7 +255,7 @@ impl State {
     /// servers' files stays, as does memory that cannot be written. The caller holds the guard.
     fn sweep(&mut self, mount: usize, but: &FileHandle) {
         let here = server_of(mount);
-        for (server, handle, object) in SharedObject::left() {
+        for (server, handle, object) in SharedObject::abandoned() {
             if (server, &handle) == (here, but) {
                 continue;
             }
@@ -271,7 +273,7 @@ impl State {
         let (session, _) = self.connection.mount(mount)?;
         let options = OpenOptions::read().access(ShareAccess::Both);
         let opening = session.open_handle_async(handle, object.name(), &options);
-        let file = match settle(&session.client(), opening) {
+        let file = match wait_result(&session.client(), opening) {
             Ok(file) => file,
             // The file was removed.
             Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => return Ok(true),
@@ -280,13 +282,13 @@ impl State {
         if !self.announce(mount, &file)? {
             return Ok(false);
         }
-        self.put_what_was_left(&file, object.name(), object)?;
+        self.write_back_abandoned(&file, object.name(), object)?;
         Ok(true)
     }
 
     /// Writes changes that killed programs left in the memory of a file: all of them, or none if
     /// another client has written there since.
-    fn put_what_was_left(&mut self, file: &File, name: &str, of: &SharedObject) -> Outcome<()> {
+    fn write_back_abandoned(&mut self, file: &File, name: &str, of: &SharedObject) -> Outcome<()> {
         let mut end = u64::MAX;
         for change in of.changes(0, end) {
             let held = self.read_aside(file, change.offset, change.now.len())?;
@@ -366,7 +368,7 @@ impl State {
     }
 
     /// Releases the shared mappings that are entirely within a range.
-    pub fn let_go_of_mappings(&mut self, start: usize, length: usize) {
+    pub fn release_mappings(&mut self, start: usize, length: usize) {
         let end = start.saturating_add(length);
         let is_gone =
             |region: &Region| start <= region.start && region.start + region.length <= end;
@@ -399,14 +401,14 @@ impl State {
     }
 }
 
-fn map(wish: Wish) -> Mapped {
+fn map(request: MmapRequest) -> Mapped {
     real!(mmap(
-        wish.address => *mut c_void,
-        wish.length => usize,
-        wish.protection => i32,
-        wish.flags => i32,
-        wish.number => RawFd,
-        wish.offset => i64,
+        request.address => *mut c_void,
+        request.length => usize,
+        request.protection => i32,
+        request.flags => i32,
+        request.number => RawFd,
+        request.offset => i64,
     ) -> Mapped)
 }
 

@@ -11,7 +11,7 @@ use crate::route::Place;
 use crate::shared::SharedObject;
 use crate::sockets;
 use crate::state::State;
-use crate::waiting::settle;
+use crate::waiting::wait_result;
 use crate::walk::{Object, Slot};
 
 impl State {
@@ -22,7 +22,7 @@ impl State {
         // As in Linux, only chmod sets the other mode bits of a directory.
         let mode = new_mode(mode & 0o1777);
         let chain = slot.session.chain().at(slot.directory).create_dir(&slot.name, mode);
-        settle(&slot.session.client(), chain.run_async())?;
+        wait_result(&slot.session.client(), chain.run_async())?;
         Ok(0)
     }
 
@@ -90,12 +90,12 @@ impl State {
         if flags == libc::RENAME_NOREPLACE {
             let (old, new) = ((from.directory, &*from.name), (to.directory, &*to.name));
             let renaming = to.session.rename_new_in_async(old, new, &to.path);
-            settle(&to.session.client(), renaming)?;
+            wait_result(&to.session.client(), renaming)?;
             return Ok(0);
         }
         let chain = to.session.chain().at(to.directory);
         let renaming = chain.rename(from.directory, &from.name, &to.name).run_async();
-        settle(&to.session.client(), renaming)?;
+        wait_result(&to.session.client(), renaming)?;
         Ok(0)
     }
 
@@ -117,7 +117,7 @@ impl State {
         }
         let chain = slot.session.chain().at(slot.directory);
         let linking = chain.link(object.metadata.handle, &slot.name).run_async();
-        settle(&slot.session.client(), linking)?;
+        wait_result(&slot.session.client(), linking)?;
         Ok(0)
     }
 
@@ -130,7 +130,7 @@ impl State {
         slot.must_have_name(libc::EEXIST)?;
         slot.must_not_be_directory()?;
         let chain = slot.session.chain().at(slot.directory).symlink(text, &slot.name);
-        settle(&slot.session.client(), chain.run_async())?;
+        wait_result(&slot.session.client(), chain.run_async())?;
         Ok(0)
     }
 
@@ -164,7 +164,7 @@ impl State {
         let wanted = SetAttributes { mode: Some(new_mode(mode)), ..SetAttributes::default() };
         let (name, path) = (&*slot.name, &*slot.path);
         let making = slot.session.create_in_async(slot.directory, name, path, object, &wanted);
-        settle(&slot.session.client(), making)?;
+        wait_result(&slot.session.client(), making)?;
         Ok(0)
     }
 
@@ -235,11 +235,11 @@ impl State {
 fn set(object: &Object, wanted: &SetAttributes) -> Outcome<()> {
     let session = &object.session;
     let setting = session.set_attributes_async(object.metadata.handle, wanted, &object.path);
-    settle(&session.client(), setting)
+    wait_result(&session.client(), setting)
 }
 
 fn remove(slot: &Slot) -> Outcome<i32> {
     let chain = slot.session.chain().at(slot.directory).remove(&slot.name);
-    settle(&slot.session.client(), chain.run_async())?;
+    wait_result(&slot.session.client(), chain.run_async())?;
     Ok(0)
 }

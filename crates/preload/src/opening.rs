@@ -16,13 +16,13 @@ use dafs_types::FileHandle;
 
 use crate::errors::{Failure, Outcome, fail};
 use crate::page::{Identity, Kind, Page};
-use crate::places::shown;
-use crate::route::{LINKS_MAX, Place, Route, whole};
+use crate::route::{LINKS_MAX, Place, Route, route_absolute};
 use crate::shared::SharedObject;
 use crate::sockets;
 use crate::state::{Description, State};
-use crate::waiting::{settle, wait};
+use crate::waiting::{wait, wait_result};
 use crate::walk::{Slot, attributes};
+use crate::working_directory::shown;
 
 /// The mode bits that new objects do not get.
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
@@ -112,7 +112,7 @@ impl State {
         match wait(&session.client(), opening) {
             Ok(file) => {
                 if flags & libc::O_TRUNC != 0 {
-                    self.unstable.cut((slot.mount, file.handle()), 0);
+                    self.unstable.truncate((slot.mount, file.handle()), 0);
                     SharedObject::note_length(slot.mount, &file.handle(), 0);
                 }
                 self.enter_file(&slot, file, flags)
@@ -162,7 +162,7 @@ impl State {
             path.push(OsStr::from_bytes(&text));
             path
         };
-        match whole(path.as_bytes()) {
+        match route_absolute(path.as_bytes()) {
             Route::Dafs(place) if place.is_directory => self.open_directory(&place, flags),
             Route::Dafs(place) => self.open_name(&place, flags, mode, links + 1),
             Route::Refused(errno) => fail(errno),
@@ -227,14 +227,14 @@ impl State {
         let (session, _) = self.connection.mount(of.identity.mount)?;
         let options = OpenOptions::read().access(access);
         let opening = session.open_handle_async(of.identity.handle, &of.identity.path, &options);
-        settle(&session.client(), opening)
+        wait_result(&session.client(), opening)
     }
 }
 
 /// Fails with EACCES if any of these rights is missing.
 pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> Outcome<()> {
     let asking = session.chain().at(handle).access(rights).run_async();
-    let brought = settle(&session.client(), asking)?;
+    let brought = wait_result(&session.client(), asking)?;
     match brought.last() {
         Some(Brought::Access(given)) if given.0 & rights.0 == rights.0 => Ok(()),
         Some(Brought::Access(_)) => fail(libc::EACCES),
@@ -246,7 +246,7 @@ pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> O
 pub fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
     let chain = slot.session.chain().at(slot.directory);
     let asking = chain.lookup(&slot.name).read_link().run_async();
-    match settle(&slot.session.client(), asking)?.into_iter().last() {
+    match wait_result(&slot.session.client(), asking)?.into_iter().last() {
         Some(Brought::LinkText(text)) => Ok(text),
         _ => fail(libc::EIO),
     }

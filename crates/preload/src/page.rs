@@ -54,7 +54,7 @@ pub struct Identity {
 /// The changeable part of an open file.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct Changing {
+struct SharedFields {
     offset: AtomicU64,
     flags: AtomicU32,
     reserved: AtomicU32,
@@ -63,30 +63,30 @@ struct Changing {
 /// The offset and flags that all descriptors from one open share.
 #[derive(Debug)]
 pub struct Page {
-    own: Changing,
+    own: SharedFields,
     shared: OnceCell<Mapping>,
 }
 
 impl Page {
     /// Makes a page that only this process uses.
     pub fn new(flags: i32) -> Self {
-        let own = Changing { flags: AtomicU32::new(flags as u32), ..Changing::default() };
+        let own = SharedFields { flags: AtomicU32::new(flags as u32), ..SharedFields::default() };
         Self { own, shared: OnceCell::new() }
     }
 
     /// Returns the shared offset.
     pub fn offset(&self) -> &AtomicU64 {
-        &self.changing().offset
+        &self.fields().offset
     }
 
     /// Returns the flags that F_SETFL can change.
     pub fn flags(&self) -> i32 {
-        self.changing().flags.load(Ordering::Relaxed) as i32
+        self.fields().flags.load(Ordering::Relaxed) as i32
     }
 
     /// Sets the flags.
     pub fn set_flags(&self, flags: i32) {
-        self.changing().flags.store(flags as u32, Ordering::Relaxed);
+        self.fields().flags.store(flags as u32, Ordering::Relaxed);
     }
 
     /// True if processes that inherit the descriptors find this page.
@@ -104,33 +104,33 @@ impl Page {
         let mut memory = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(system)?);
         memory.write_all(&encode(identity)).map_err(|_| Failure::Errno(libc::ENOMEM))?;
         let mapping = Mapping::of(&memory)?;
-        let (from, to) = (&self.own, mapping.changing());
+        let (from, to) = (&self.own, mapping.fields());
         to.offset.store(from.offset.load(Ordering::Acquire), Ordering::Release);
         to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
-        let bare = bare(&memory)?;
+        let o_path = o_path_of(&memory)?;
         // From here on the shared page is authoritative for every process that has it.
         let _ = self.shared.set(mapping);
         let mut outcome = Ok(());
         for &number in numbers {
-            outcome = put_onto(&bare, number).and(outcome);
+            outcome = put_onto(&o_path, number).and(outcome);
         }
         outcome
     }
 
-    fn changing(&self) -> &Changing {
-        self.shared.get().map_or(&self.own, Mapping::changing)
+    fn fields(&self) -> &SharedFields {
+        self.shared.get().map_or(&self.own, Mapping::fields)
     }
 }
 
 /// A mapped page.
 #[derive(Debug)]
-struct Mapping(NonNull<Changing>);
+struct Mapping(NonNull<SharedFields>);
 
 // SAFETY: the memory is shared between processes anyway, and is only accessed as atomics.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    fn changing(&self) -> &Changing {
+    fn fields(&self) -> &SharedFields {
         // SAFETY: it points to a mapped page, which is unmapped only when this value is dropped.
         unsafe { self.0.as_ref() }
     }
@@ -174,9 +174,9 @@ impl Placeholder {
     /// # Errors
     /// The kernel's error.
     pub fn new(floor: RawFd) -> Outcome<Self> {
-        let bare = bare(&memfd_create(PRIVATE_NAME, MemfdFlags::CLOEXEC).map_err(system)?)?;
-        let object = object(&bare).map_err(system)?;
-        let kept = rustix::io::fcntl_dupfd_cloexec(&bare, floor).unwrap_or(bare);
+        let o_path = o_path_of(&memfd_create(PRIVATE_NAME, MemfdFlags::CLOEXEC).map_err(system)?)?;
+        let object = object(&o_path).map_err(system)?;
+        let kept = rustix::io::fcntl_dupfd_cloexec(&o_path, floor).unwrap_or(o_path);
         Ok(Self { number: kept.into_raw_fd(), object })
     }
 
@@ -219,7 +219,7 @@ fn put_onto(from: &OwnedFd, number: RawFd) -> Outcome<()> {
 }
 
 /// Reopens the memory as an O_PATH descriptor, which cannot be read.
-fn bare(memory: &impl AsFd) -> Outcome<OwnedFd> {
+fn o_path_of(memory: &impl AsFd) -> Outcome<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", memory.as_fd().as_raw_fd());
     rustix::fs::open(path, flags, Mode::empty()).map_err(system)
@@ -231,7 +231,7 @@ fn system(error: rustix::io::Errno) -> Failure {
 
 /// Returns the identity and page of an inherited descriptor, or `None` if it is not one of ours.
 /// Descriptors with the same first number share a page.
-pub fn adopt(number: RawFd) -> Option<(u64, Identity, Page)> {
+pub fn inherited(number: RawFd) -> Option<(u64, Identity, Page)> {
     let link = format!("/proc/self/fd/{number}");
     let target = rustix::fs::readlink(&*link, Vec::new()).ok()?;
     if !target.to_bytes().starts_with(LINK.as_bytes()) {
@@ -245,7 +245,7 @@ pub fn adopt(number: RawFd) -> Option<(u64, Identity, Page)> {
     (&file).take(BYTES as u64).read_to_end(&mut bytes).ok()?;
     let identity = decode(&bytes)?;
     let shared = OnceCell::from(Mapping::of(&file).ok()?);
-    Some((inode, identity, Page { own: Changing::default(), shared }))
+    Some((inode, identity, Page { own: SharedFields::default(), shared }))
 }
 
 /// Encodes an identity in as few bytes as possible: unwritten memory costs nothing.

@@ -91,7 +91,7 @@ pub fn missed(miss: Miss) {
 }
 
 /// Appends the report to its file, if one is configured and anything was counted.
-pub fn tell() {
+pub fn write() {
     let Some(path) = &config::get().report else { return };
     let text = text();
     if text.is_empty() {

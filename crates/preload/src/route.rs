@@ -14,10 +14,10 @@ use dafs_types::FileHandle;
 
 use crate::config;
 use crate::errors::{Failure, Outcome};
-use crate::given;
 use crate::guard;
-use crate::places::shown;
 use crate::state::is_ours;
+use crate::user_memory;
+use crate::working_directory::shown;
 
 /// A path in DAFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,11 +68,11 @@ pub fn directory() -> Option<OsString> {
     if !IS_INSIDE_MOUNT.load(Ordering::Acquire) {
         return None;
     }
-    standing().map(|(path, _)| path)
+    working_directory().map(|(path, _)| path)
 }
 
 /// Returns the working directory and its handle, if known.
-fn standing() -> Option<(OsString, Option<FileHandle>)> {
+fn working_directory() -> Option<(OsString, Option<FileHandle>)> {
     DIRECTORY.read().map_or(None, |directory| directory.clone())
 }
 
@@ -101,7 +101,7 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
         &[]
     } else {
         // SAFETY: the caller guarantees the path.
-        match unsafe { given::text(path) } {
+        match unsafe { user_memory::text(path) } {
             Ok(text) => text,
             Err(_) => return Route::Refused(libc::EFAULT),
         }
@@ -113,8 +113,8 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
         return absolute(path);
     }
     let (base, handle) = if at == libc::AT_FDCWD {
-        match IS_INSIDE_MOUNT.load(Ordering::Acquire).then(standing).flatten() {
-            Some(standing) => standing,
+        match IS_INSIDE_MOUNT.load(Ordering::Acquire).then(working_directory).flatten() {
+            Some(working_directory) => working_directory,
             None => return Route::Kernel,
         }
     } else if is_ours(at) {
@@ -130,9 +130,9 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     if path.is_empty() {
         return Route::Refused(libc::ENOENT);
     }
-    let mut route = whole(&[base.as_bytes(), b"/", path].concat());
+    let mut route = route_absolute(&[base.as_bytes(), b"/", path].concat());
     if let (Route::Dafs(place), Some(handle)) = (&mut route, handle)
-        && let Route::Dafs(base) = whole(base.as_bytes())
+        && let Route::Dafs(base) = route_absolute(base.as_bytes())
         && base.mount == place.mount
         && place.names.starts_with(&base.names)
     {
@@ -162,13 +162,13 @@ fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(OsString, FileHandle), Pla
 
 /// Routes an absolute path of the program.
 fn absolute(path: &[u8]) -> Route {
-    match claim(path) {
-        Some(Claim::Beneath(place)) => Route::Dafs(place),
-        Some(Claim::Out(path)) => outside(path),
-        None if has_parents(path) => match claim(normal(path).as_bytes()) {
+    match mount_of(path) {
+        Some(MountMatch::Beneath(place)) => Route::Dafs(place),
+        Some(MountMatch::Out(path)) => outside(path),
+        None if has_parents(path) => match mount_of(normal(path).as_bytes()) {
             // The prefix is reached only through names that the kernel would have had to resolve,
             // so the path stays with the kernel.
-            Some(Claim::Beneath(place)) => Route::Dafs(place),
+            Some(MountMatch::Beneath(place)) => Route::Dafs(place),
             _ => Route::Kernel,
         },
         None => Route::Kernel,
@@ -176,7 +176,7 @@ fn absolute(path: &[u8]) -> Route {
 }
 
 /// Routes an absolute path that was composed here.
-pub fn whole(path: &[u8]) -> Route {
+pub fn route_absolute(path: &[u8]) -> Route {
     match absolute(path) {
         Route::Kernel => outside(OsStr::from_bytes(path).to_owned()),
         route => route,
@@ -184,20 +184,20 @@ pub fn whole(path: &[u8]) -> Route {
 }
 
 fn outside(path: OsString) -> Route {
-    match claim(path.as_bytes()) {
-        Some(Claim::Beneath(place)) => Route::Dafs(place),
+    match mount_of(path.as_bytes()) {
+        Some(MountMatch::Beneath(place)) => Route::Dafs(place),
         _ => CString::new(path.into_vec()).map_or(Route::Refused(libc::EINVAL), Route::KernelAt),
     }
 }
 
-enum Claim {
+enum MountMatch {
     Beneath(Place),
     /// The path begins with a prefix and leads out again, to this path.
     Out(OsString),
 }
 
 /// Returns which mount an absolute path is beneath, if any.
-fn claim(path: &[u8]) -> Option<Claim> {
+fn mount_of(path: &[u8]) -> Option<MountMatch> {
     'mounts: for (mount, entry) in config::get().mounts.iter().enumerate() {
         let mut names = names_of(path);
         for wanted in names_of(entry.prefix.as_bytes()) {
@@ -210,12 +210,12 @@ fn claim(path: &[u8]) -> Option<Claim> {
     None
 }
 
-fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>) -> Claim {
+fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>) -> MountMatch {
     let (mut depth, mut found) = (0_i64, Vec::new());
     for name in names {
         depth += if name == b".." { -1 } else { 1 };
         if depth < 0 {
-            return Claim::Out(normal(path));
+            return MountMatch::Out(normal(path));
         }
         found.push(OsStr::from_bytes(name).to_owned());
     }
@@ -224,7 +224,7 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
     let last = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
     let is_dot = matches!(last, Some(b"." | b".."));
     let (descriptor, start) = (None, None);
-    Claim::Beneath(Place { mount, names: found, is_directory, is_dot, descriptor, start })
+    MountMatch::Beneath(Place { mount, names: found, is_directory, is_dot, descriptor, start })
 }
 
 /// Returns the names of a path, without `.` and empty ones.
@@ -254,12 +254,12 @@ fn normal(path: &[u8]) -> OsString {
 ///
 /// # Safety
 /// As for [`route`].
-pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
+pub unsafe fn through_kernel_links(at: RawFd, path: *const c_char) -> Option<Place> {
     if path.is_null() || config::get().mounts.is_empty() || guard::is_inside() {
         return None;
     }
     // SAFETY: the caller guarantees the path.
-    let path = unsafe { given::text(path) }.ok()?;
+    let path = unsafe { user_memory::text(path) }.ok()?;
     let base = match (path.starts_with(b"/"), at) {
         (true, _) => Vec::new(),
         (false, libc::AT_FDCWD) => rustix::process::getcwd(Vec::new()).ok()?.into_bytes(),
@@ -277,7 +277,7 @@ pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
             continue;
         }
         let next = [&*here, &*name].join(&b'/');
-        if let Some(Claim::Beneath(_)) = claim(&next) {
+        if let Some(MountMatch::Beneath(_)) = mount_of(&next) {
             let rest = left.iter().rev().fold(next, |path, name| [&*path, name].join(&b'/'));
             let end: &[u8] = if path.ends_with(b"/") { b"/" } else { b"" };
             return match absolute(&[&*rest, end].concat()) {

@@ -34,7 +34,7 @@ pub struct SharedObject {
     /// The process that opened it. A child shares the lock and must not remove the memory.
     process: u32,
     /// True if no process used it when it was opened: it is new, or its users were killed.
-    is_left: Cell<bool>,
+    is_abandoned: Cell<bool>,
     /// The open that holds the claim to share the memory.
     pub claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
@@ -62,7 +62,7 @@ impl SharedObject {
         let shared = rustix::fs::flock(&memory, FlockOperation::LockShared);
         shared.map_err(|error| Failure::Errno(error.raw_os_error()))?;
         let (process, claim) = (std::process::id(), RefCell::new(None));
-        Ok(Self { memory, base, path, process, is_left: Cell::new(alone.is_ok()), claim })
+        Ok(Self { memory, base, path, process, is_abandoned: Cell::new(alone.is_ok()), claim })
     }
 
     /// Takes the lock for checking whether objects are used.
@@ -78,7 +78,7 @@ impl SharedObject {
 
     /// Returns the memory that this user's killed programs have left, with its server and file
     /// handle. The caller holds the guard.
-    pub fn left() -> Vec<(u64, FileHandle, Self)> {
+    pub fn abandoned() -> Vec<(u64, FileHandle, Self)> {
         let own = format!("{}-", stem());
         let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         let left = entries.filter_map(|entry| {
@@ -86,15 +86,15 @@ impl SharedObject {
             let (server, handle) = path.strip_prefix(&own)?.split_once('-')?;
             let (server, handle) = (u64::from_str_radix(server, 16).ok()?, handle_of(handle)?);
             let object = Self::at(path, OFlags::empty()).ok()?;
-            object.is_left().then_some((server, handle, object))
+            object.is_abandoned().then_some((server, handle, object))
         });
         left.collect()
     }
 
     /// True if no process has used it since it was created, or since its users were killed. Then
     /// its changes are not in any file.
-    pub fn is_left(&self) -> bool {
-        self.is_left.get()
+    pub fn is_abandoned(&self) -> bool {
+        self.is_abandoned.get()
     }
 
     /// Returns the descriptor to map.
@@ -115,7 +115,7 @@ impl SharedObject {
     /// Empties the memory, so that it can be filled again.
     pub fn empty(&self) -> Outcome<()> {
         self.base.set_len(0).and_then(|()| self.memory.set_len(0)).map_err(no_room)?;
-        self.is_left.set(false);
+        self.is_abandoned.set(false);
         Ok(())
     }
 

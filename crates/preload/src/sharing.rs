@@ -11,12 +11,12 @@ use std::rc::Rc;
 use crate::connection;
 use crate::errors::{Failure, Outcome, fail};
 use crate::page::{Identity, Placeholder};
-use crate::places;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
+use crate::working_directory;
 
 /// What will inherit the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heir {
+pub enum Inheritor {
     /// A child process with a copy of all descriptors.
     Child,
     /// A program after `exec`, with the descriptors that are not closed then.
@@ -42,22 +42,22 @@ impl State {
 
     /// Gives a page to every descriptor that will be inherited. If one cannot get a page, it is not
     /// inherited, and a line on standard error says why.
-    pub fn share(&mut self, heir: Heir) {
-        self.unstable.share_all();
+    pub fn share(&mut self, inheritor: Inheritor) {
+        self.unstable.release_all();
         let mut done: Vec<*const Description> = Vec::new();
         for (number, description) in self.table() {
             let address = Rc::as_ptr(description);
             if description.page.is_shared() || done.contains(&address) {
                 continue;
             }
-            if heir == Heir::Program && is_closed_at_exec(number) {
+            if inheritor == Inheritor::Program && is_closed_at_exec(number) {
                 continue;
             }
             done.push(address);
             if let Err(Failure::Errno(errno)) = self.share_one(description) {
                 let error = std::io::Error::from_raw_os_error(errno);
                 let Identity { mount, path, .. } = &description.identity;
-                let path = places::shown(*mount, path);
+                let path = working_directory::shown(*mount, path);
                 // Ignore a failure to print, so that the fork continues.
                 let _ = writeln!(
                     std::io::stderr(),

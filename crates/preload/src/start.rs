@@ -9,11 +9,11 @@ use crate::connection::descriptors;
 use crate::guard;
 use crate::opening;
 use crate::page;
-use crate::places;
 use crate::report;
-use crate::sharing::Heir;
+use crate::sharing::Inheritor;
 use crate::state::Description;
 use crate::streams;
+use crate::working_directory;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -23,19 +23,19 @@ extern "C" fn start() {
     // A panic must not reach the edge of an `extern "C"` function, where it would abort the
     // program. None is expected here; after one, the program continues without DAFS.
     let _ = std::panic::catch_unwind(|| {
-        guard::aside(config::read);
+        guard::without_interception(config::read);
         if config::get().mounts.is_empty() {
             return;
         }
-        guard::aside(|| {
+        guard::without_interception(|| {
             let mask = rustix::process::umask(rustix::fs::Mode::empty());
             rustix::process::umask(mask);
             opening::note_umask(mask.bits());
             if let Some(directory) = std::env::var_os(config::DIRECTORY) {
-                places::stand(Some(directory), None);
+                working_directory::set_working_directory(Some(directory), None);
             }
         });
-        adopt();
+        find_inherited();
         // SAFETY: the functions exist as long as the program, and take no arguments.
         unsafe {
             libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
@@ -48,11 +48,11 @@ extern "C" fn start() {
 }
 
 /// Finds inherited descriptors.
-fn adopt() {
+fn find_inherited() {
     let _ = guard::with(|state| {
         let mut known: Vec<(u64, Rc<Description>)> = Vec::new();
         for number in descriptors() {
-            let Some((inode, identity, page)) = page::adopt(number) else { continue };
+            let Some((inode, identity, page)) = page::inherited(number) else { continue };
             if identity.mount >= config::get().mounts.len() {
                 continue;
             }
@@ -69,7 +69,7 @@ fn adopt() {
 }
 
 unsafe extern "C" fn before_fork() {
-    guard::before_fork(|state| state.share(Heir::Child));
+    guard::before_fork(|state| state.share(Inheritor::Child));
 }
 
 unsafe extern "C" fn in_parent() {
@@ -84,35 +84,35 @@ unsafe extern "C" fn in_child() {
 }
 
 /// Shares descriptors before a process is created without a fork handler of the C library.
-pub fn before(heir: Heir) {
+pub fn share_before(inheritor: Inheritor) {
     let _ = guard::with(|state| {
-        state.share(heir);
+        state.share(inheritor);
         Ok(())
     });
 }
 
 /// Prepares for `exec`.
 pub fn before_exec() {
-    leave();
-    before(Heir::Program);
+    flush();
+    share_before(Inheritor::Program);
 }
 
 /// Writes back mapped memory and the report before the program ends or calls `exec`.
-fn leave() {
+fn flush() {
     let _ = guard::with(|state| {
         state.write_back(0, usize::MAX, false)?;
         Ok(())
     });
-    guard::aside(report::tell);
+    guard::without_interception(report::write);
 }
 
 /// Runs before the process ends.
 pub fn finish() {
-    leave();
+    flush();
     let _ = guard::with(|state| {
-        state.close_what_is_unstable();
+        state.close_unstable_files();
         state.give_up_locks();
-        state.connection.take_leave();
+        state.connection.disconnect_all();
         Ok(())
     });
 }

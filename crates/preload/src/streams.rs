@@ -36,7 +36,7 @@ unsafe extern "C" {
 
 unsafe extern "C" fn read(cookie: *mut c_void, buffer: *mut c_char, length: usize) -> isize {
     // SAFETY: the C library passes a buffer of this length.
-    unsafe { crate::calls::data::read(cookie as usize as RawFd, buffer.cast(), length) }
+    unsafe { crate::abi::io::read(cookie as usize as RawFd, buffer.cast(), length) }
 }
 
 unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: usize) -> isize {
@@ -45,7 +45,7 @@ unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: u
         // SAFETY: the C library passes a buffer of this length.
         let written = unsafe {
             let from = buffer.add(done).cast();
-            crate::calls::data::write(cookie as usize as RawFd, from, length - done)
+            crate::abi::io::write(cookie as usize as RawFd, from, length - done)
         };
         if written <= 0 {
             // A stream's write function reports failure by a short count.
@@ -59,7 +59,7 @@ unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: u
 unsafe extern "C" fn seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
     // SAFETY: the C library passes the address of an offset.
     unsafe {
-        let sought = crate::calls::data::lseek(cookie as usize as RawFd, *offset, whence);
+        let sought = crate::abi::io::lseek(cookie as usize as RawFd, *offset, whence);
         if sought < 0 {
             return -1;
         }
@@ -70,7 +70,7 @@ unsafe extern "C" fn seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) 
 
 unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
     // SAFETY: `close` accepts any number.
-    unsafe { crate::calls::descriptors::close(cookie as usize as RawFd) }
+    unsafe { crate::abi::fd::close(cookie as usize as RawFd) }
 }
 
 unsafe extern "C" fn close_nothing(_: *mut c_void) -> c_int {

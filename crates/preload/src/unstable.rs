@@ -18,7 +18,7 @@ use dafs_types::{FileHandle, Verifier};
 
 use crate::errors::{Failure, Outcome, fail};
 use crate::state::{Description, State};
-use crate::waiting::settle;
+use crate::waiting::wait_result;
 
 /// Identifies a file: the index of its mount, and its handle.
 pub type Key = (usize, FileHandle);
@@ -43,7 +43,7 @@ struct Unstable {
     /// True if data that may be lost is no longer held.
     is_incomplete: bool,
     /// True if a server has restarted and does not have the held data.
-    is_behind: bool,
+    needs_rewrite: bool,
     /// The error of a request refused since the last sync. It may mean that earlier data was lost.
     refused: Option<i32>,
     /// The error that must still be reported to the program.
@@ -80,7 +80,7 @@ impl Unstable {
     }
 
     /// Drops all held data. Returns the number of bytes.
-    fn let_go(&mut self) -> usize {
+    fn drop_held(&mut self) -> usize {
         self.pieces.clear();
         std::mem::take(&mut self.bytes).len()
     }
@@ -96,7 +96,7 @@ impl AllUnstable {
         }
         if !has_room || of.pieces.len() >= PIECES_MAX {
             of.is_incomplete = true;
-            self.held -= of.let_go();
+            self.held -= of.drop_held();
             return;
         }
         of.push(offset, bytes);
@@ -108,41 +108,41 @@ impl AllUnstable {
     }
 
     /// Notes the error of a failed request for a file's data. The next sync shows what it means.
-    fn doubt(&mut self, key: Key, failure: &Failure) {
+    fn note_failure(&mut self, key: Key, failure: &Failure) {
         if let Failure::Errno(errno) = failure
-            && is_of_data(*errno)
+            && may_report_loss(*errno)
         {
             self.files.entry(key).or_default().refused = Some(*errno);
         }
     }
 
     /// Records a loss, to be reported once. A reason from the server takes precedence.
-    pub fn lose(&mut self, key: Key, errno: i32) {
+    pub fn record_loss(&mut self, key: Key, errno: i32) {
         let of = self.files.entry(key).or_default();
-        self.held -= of.let_go();
+        self.held -= of.drop_held();
         let before = of.lost.filter(|before| *before != libc::EIO);
         of.lost = Some(before.unwrap_or(errno));
     }
 
     /// Keeps the error behind a short count for the next call, if it is one that the server reports
     /// only once.
-    pub fn keep_for_next(&mut self, key: Key, failure: &Failure) {
+    pub fn defer_error(&mut self, key: Key, failure: &Failure) {
         if let Failure::Errno(errno) = failure
-            && is_of_data(*errno)
+            && may_report_loss(*errno)
         {
             self.files.entry(key).or_default().lost = Some(*errno);
         }
     }
 
     /// Returns the error for a loss.
-    pub fn tell(&self, key: Key) -> Outcome<()> {
+    pub fn loss(&self, key: Key) -> Outcome<()> {
         let lost = self.files.get(&key).and_then(|of| of.lost);
         lost.map_or(Ok(()), fail)
     }
 
     /// Returns the error for a loss and clears it.
-    pub fn take(&mut self, key: Key) -> Outcome<()> {
-        let told = self.tell(key);
+    pub fn take_loss(&mut self, key: Key) -> Outcome<()> {
+        let told = self.loss(key);
         if let Some(of) = self.files.get_mut(&key) {
             of.lost = None;
         }
@@ -150,9 +150,9 @@ impl AllUnstable {
     }
 
     /// Forgets a file's data after it was flushed or its loss was reported.
-    fn settle(&mut self, key: Key) {
+    fn forget_flushed(&mut self, key: Key) {
         if let Some(of) = self.files.get_mut(&key) {
-            self.held -= of.let_go();
+            self.held -= of.drop_held();
             (of.is_incomplete, of.refused) = (false, None);
         }
     }
@@ -160,28 +160,28 @@ impl AllUnstable {
     /// Forgets a file that is no longer open here.
     fn forget(&mut self, key: Key) {
         if let Some(mut of) = self.files.remove(&key) {
-            self.held -= of.let_go();
+            self.held -= of.drop_held();
         }
     }
 
     /// Drops the held data of a file, because other clients may overwrite it from now on.
-    pub fn share(&mut self, key: Key) {
+    pub fn release(&mut self, key: Key) {
         if let Some(of) = self.files.get_mut(&key)
             && !of.pieces.is_empty()
         {
             of.is_incomplete = true;
-            self.held -= of.let_go();
+            self.held -= of.drop_held();
         }
     }
 
     /// Drops the held data of all files.
-    pub fn share_all(&mut self) {
+    pub fn release_all(&mut self) {
         let keys: Vec<Key> = self.files.keys().copied().collect();
-        keys.into_iter().for_each(|key| self.share(key));
+        keys.into_iter().for_each(|key| self.release(key));
     }
 
     /// Cuts held data beyond the new end of a truncated file.
-    pub fn cut(&mut self, key: Key, size: u64) {
+    pub fn truncate(&mut self, key: Key, size: u64) {
         let Some(of) = self.files.get_mut(&key) else { return };
         for piece in &mut of.pieces {
             let left = usize::try_from(size.saturating_sub(piece.offset)).unwrap_or(usize::MAX);
@@ -190,22 +190,22 @@ impl AllUnstable {
     }
 
     /// Notes that a server does not have the held data of a file.
-    pub fn note_behind(&mut self, key: Key) {
-        self.files.entry(key).or_default().is_behind = true;
+    pub fn note_needs_rewrite(&mut self, key: Key) {
+        self.files.entry(key).or_default().needs_rewrite = true;
     }
 
     /// True if a server may not have the held data of a file.
-    fn is_behind(&self, key: Key) -> bool {
-        self.files.get(&key).is_some_and(|of| of.is_behind)
+    fn needs_rewrite(&self, key: Key) -> bool {
+        self.files.get(&key).is_some_and(|of| of.needs_rewrite)
     }
 
     /// True if a successful close does not prove that all data of the file was written.
-    fn is_doubtful(&self, key: Key) -> bool {
+    fn has_refused_request(&self, key: Key) -> bool {
         self.files.get(&key).is_some_and(|of| of.refused.is_some())
     }
 
     /// True if any data of the file may be lost.
-    fn is_touched(&self, key: Key) -> bool {
+    fn has_unstable_data(&self, key: Key) -> bool {
         self.files.get(&key).is_some_and(|of| !of.pieces.is_empty() || of.is_incomplete)
     }
 }
@@ -222,51 +222,51 @@ impl State {
         self.unstable.hold(key, offset, bytes);
         let are_same = verifiers.map(|verifier| self.unstable.note(key, verifier));
         if are_same.contains(&false) {
-            self.mend(key, file);
+            self.rewrite(key, file);
         }
     }
 
     /// Notes a failed write.
     pub fn note_refused(&mut self, of: &Description, failure: &Failure) {
-        self.unstable.doubt(of.key(), failure);
+        self.unstable.note_failure(of.key(), failure);
     }
 
     /// Flushes all data written to a file. Writes lost data again first.
     pub fn commit(&mut self, of: &Description) -> Outcome<()> {
         let (key, file) = (of.key(), self.file(of)?);
         for _ in 0..COMMITS_MAX {
-            let committed = settle(&file.session().client(), file.commit_async());
+            let committed = wait_result(&file.session().client(), file.commit_async());
             let committed = match committed {
                 Ok(committed) => committed,
                 Err(failure) => {
-                    if matches!(failure, Failure::Errno(errno) if is_of_data(errno)) {
+                    if matches!(failure, Failure::Errno(errno) if may_report_loss(errno)) {
                         // The server's error takes precedence over what is known here.
-                        self.unstable.settle(key);
-                        let _ = self.unstable.take(key);
+                        self.unstable.forget_flushed(key);
+                        let _ = self.unstable.take_loss(key);
                     }
                     return Err(failure);
                 }
             };
             if self.unstable.note(key, committed.verifier) {
-                self.unstable.settle(key);
-                return self.unstable.take(key);
+                self.unstable.forget_flushed(key);
+                return self.unstable.take_loss(key);
             }
-            self.mend(key, &file);
-            self.unstable.take(key)?;
+            self.rewrite(key, &file);
+            self.unstable.take_loss(key)?;
         }
         fail(libc::EIO)
     }
 
     /// Writes held data of a file again. Data that cannot be written is reported as lost.
-    fn mend(&mut self, key: Key, file: &File) {
+    fn rewrite(&mut self, key: Key, file: &File) {
         let mut has_failed = false;
         'anew: for _ in 0..ATTEMPTS_MAX {
             let Some(of) = self.unstable.files.get_mut(&key) else { return };
-            (of.verifier, of.is_behind) = (None, false);
+            (of.verifier, of.needs_rewrite) = (None, false);
             if std::mem::take(&mut of.is_incomplete) {
                 let known = of.refused;
-                let why = known.or_else(|| asked(file)).unwrap_or(libc::EIO);
-                return self.unstable.lose(key, why);
+                let why = known.or_else(|| commit_error(file)).unwrap_or(libc::EIO);
+                return self.unstable.record_loss(key, why);
             }
             let mut number = 0;
             while let Some((offset, bytes)) = self.piece(key, number) {
@@ -279,17 +279,17 @@ impl State {
                     }
                     // The error may report an earlier loss, which the server reports only once, so
                     // try again.
-                    Err(Failure::Errno(errno)) if is_of_data(errno) && !has_failed => {
+                    Err(Failure::Errno(errno)) if may_report_loss(errno) && !has_failed => {
                         has_failed = true;
                         continue 'anew;
                     }
-                    Err(Failure::Errno(errno)) => return self.unstable.lose(key, errno),
-                    Err(Failure::Elsewhere(_)) => return self.unstable.lose(key, libc::EIO),
+                    Err(Failure::Errno(errno)) => return self.unstable.record_loss(key, errno),
+                    Err(Failure::Elsewhere(_)) => return self.unstable.record_loss(key, libc::EIO),
                 }
             }
             return;
         }
-        self.unstable.lose(key, libc::EIO);
+        self.unstable.record_loss(key, libc::EIO);
     }
 
     fn piece(&self, key: Key, number: usize) -> Option<(u64, Vec<u8>)> {
@@ -299,21 +299,21 @@ impl State {
     }
 
     /// After a server restart, writes all data that may be lost again, before any read.
-    pub fn mend_after_restart(&mut self) {
+    pub fn rewrite_after_restart(&mut self) {
         let restarts = self.connection.restarts();
         if std::mem::replace(&mut self.unstable.restarts, restarts) == restarts {
             return;
         }
         let keys: Vec<Key> = self.unstable.files.keys().copied().collect();
         for key in keys {
-            if !self.unstable.is_touched(key) {
+            if !self.unstable.has_unstable_data(key) {
                 continue;
             }
             let writer = self.writer(key).ok_or(Failure::Errno(libc::EIO));
             let file = writer.and_then(|of| self.file(&of));
             match file {
-                Ok(file) => self.mend(key, &file),
-                Err(_) => self.unstable.lose(key, libc::EIO),
+                Ok(file) => self.rewrite(key, &file),
+                Err(_) => self.unstable.record_loss(key, libc::EIO),
             }
         }
     }
@@ -326,10 +326,10 @@ impl State {
     }
 
     /// Closes files with unflushed data before the process ends, as if the program had closed them.
-    pub fn close_what_is_unstable(&mut self) {
+    pub fn close_unstable_files(&mut self) {
         let all: Vec<Rc<Description>> = self.descriptions().cloned().collect();
         for of in all.into_iter().filter(|of| of.identity.access != libc::O_RDONLY) {
-            if self.unstable.is_touched(of.key()) {
+            if self.unstable.has_unstable_data(of.key()) {
                 // The process is ending, so the error cannot be reported.
                 let _ = self.close_last(&of);
             }
@@ -340,51 +340,54 @@ impl State {
     /// refused request, nor whether the server is the one that accepted the data.
     pub fn close_last(&mut self, of: &Description) -> Outcome<()> {
         let key = of.key();
-        if self.connection.restarts() != self.unstable.restarts && self.unstable.is_touched(key) {
+        if self.connection.restarts() != self.unstable.restarts
+            && self.unstable.has_unstable_data(key)
+        {
             let file = self.file(of)?;
-            self.mend(key, &file);
+            self.rewrite(key, &file);
         }
-        let before = if self.unstable.is_doubtful(key) { self.commit(of) } else { Ok(()) };
+        let before = if self.unstable.has_refused_request(key) { self.commit(of) } else { Ok(()) };
         let restarts = self.connection.restarts();
         let closed = before.and(self.end(of));
-        let is_behind = self.connection.restarts() != restarts || self.unstable.is_behind(key);
-        if is_behind && self.unstable.is_touched(key) {
-            self.mend_closed(of);
+        let needs_rewrite =
+            self.connection.restarts() != restarts || self.unstable.needs_rewrite(key);
+        if needs_rewrite && self.unstable.has_unstable_data(key) {
+            self.rewrite_closed(of);
         }
-        let told = self.unstable.take(key);
+        let told = self.unstable.take_loss(key);
         self.unstable.forget(key);
         closed.and(told)
     }
 
     /// Writes data again to a server that restarted while a file was closed.
-    fn mend_closed(&mut self, of: &Description) {
+    fn rewrite_closed(&mut self, of: &Description) {
         let key = of.key();
         match self.open_again(of, crate::opening::access_of(of.identity.access)) {
             Ok(file) => {
-                self.mend(key, &file);
-                let closed = settle(&file.session().client(), file.close_async());
+                self.rewrite(key, &file);
+                let closed = wait_result(&file.session().client(), file.close_async());
                 if let Err(Failure::Errno(errno)) = closed {
-                    self.unstable.lose(key, errno);
+                    self.unstable.record_loss(key, errno);
                 }
             }
             // The file had no name any more, so its data does not matter.
             Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => {}
-            Err(_) => self.unstable.lose(key, libc::EIO),
+            Err(_) => self.unstable.record_loss(key, libc::EIO),
         }
     }
 }
 
 /// Asks the server for the error of a file's data, if there was a loss.
-fn asked(file: &File) -> Option<i32> {
-    let committed = settle::<_, ClientError>(&file.session().client(), file.commit_async());
+fn commit_error(file: &File) -> Option<i32> {
+    let committed = wait_result::<_, ClientError>(&file.session().client(), file.commit_async());
     match committed {
-        Err(Failure::Errno(errno)) if is_of_data(errno) => Some(errno),
+        Err(Failure::Errno(errno)) if may_report_loss(errno) => Some(errno),
         _ => None,
     }
 }
 
 /// True if an error number may be the server's report that data was lost, which it sends once.
-fn is_of_data(errno: i32) -> bool {
+fn may_report_loss(errno: i32) -> bool {
     const WORDS: [Status; 4] = [Status::NoSpc, Status::DQuot, Status::FBig, Status::Io];
     WORDS.iter().any(|status| dafs_posix::errno::of_status(*status) == errno)
 }
@@ -415,9 +418,9 @@ mod tests {
         all.hold(KEY, 4, b"4567");
         all.hold(KEY, 2, b"xx");
         assert_eq!(held(&all), [(0, 8), (2, 2)]);
-        all.cut(KEY, 3);
+        all.truncate(KEY, 3);
         assert_eq!(held(&all), [(0, 3), (2, 1)]);
-        all.settle(KEY);
+        all.forget_flushed(KEY);
         assert_eq!((held(&all).len(), all.held), (0, 0));
     }
 
@@ -430,7 +433,7 @@ mod tests {
         assert!(all.files[&KEY].is_incomplete && all.held == 0);
         all.hold(KEY, 0, b"more");
         assert!(held(&all).is_empty());
-        all.settle(KEY);
+        all.forget_flushed(KEY);
         all.hold(KEY, 0, b"more");
         assert_eq!(held(&all), [(0, 4)]);
     }
@@ -438,12 +441,12 @@ mod tests {
     #[test]
     fn a_loss_is_told_once_and_by_the_servers_reason_if_there_is_one() {
         let mut all = AllUnstable::default();
-        all.lose(KEY, libc::ENOSPC);
-        all.lose(KEY, libc::EIO);
-        assert_eq!(all.tell(KEY), fail(libc::ENOSPC));
-        assert_eq!(all.take(KEY), fail(libc::ENOSPC));
-        assert_eq!(all.take(KEY), Ok(()));
-        all.keep_for_next(KEY, &Failure::Errno(libc::EFAULT));
-        assert_eq!(all.take(KEY), Ok(()));
+        all.record_loss(KEY, libc::ENOSPC);
+        all.record_loss(KEY, libc::EIO);
+        assert_eq!(all.loss(KEY), fail(libc::ENOSPC));
+        assert_eq!(all.take_loss(KEY), fail(libc::ENOSPC));
+        assert_eq!(all.take_loss(KEY), Ok(()));
+        all.defer_error(KEY, &Failure::Errno(libc::EFAULT));
+        assert_eq!(all.take_loss(KEY), Ok(()));
     }
 }

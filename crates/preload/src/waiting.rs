@@ -17,36 +17,36 @@ use crate::errors::{Failure, Outcome};
 
 /// Waits for a future and returns its output.
 pub fn wait<T>(client: &Client, future: impl Future<Output = T>) -> T {
-    let Ok(output) = drive(future, &mut Patiently(Listening::to(client)));
+    let Ok(output) = drive(future, &mut WhateverHappens(Wait::to(client)));
     output
 }
 
 /// Waits for a future, but only while the server is reachable. Fails with EIO otherwise.
-pub fn wait_while_there<T>(client: &Client, future: impl Future<Output = T>) -> Outcome<T> {
-    drive(future, &mut WhileThere(Listening::to(client)))
+pub fn wait_while_reachable<T>(client: &Client, future: impl Future<Output = T>) -> Outcome<T> {
+    drive(future, &mut WhileReachable(Wait::to(client)))
 }
 
 /// Waits even while the server is unreachable.
-struct Patiently<'c>(Listening<'c>);
+struct WhateverHappens<'c>(Wait<'c>);
 
 /// Waits only while the server is reachable.
-struct WhileThere<'c>(Listening<'c>);
+struct WhileReachable<'c>(Wait<'c>);
 
-impl Waiting for Patiently<'_> {
+impl Waiting for WhateverHappens<'_> {
     type Stopped = Infallible;
 
     fn wait(&mut self) -> ControlFlow<Infallible> {
-        let is_away = self.0.is_away();
-        self.0.listen(is_away);
+        let is_reconnecting = self.0.is_reconnecting();
+        self.0.listen(is_reconnecting);
         ControlFlow::Continue(())
     }
 }
 
-impl Waiting for WhileThere<'_> {
+impl Waiting for WhileReachable<'_> {
     type Stopped = Failure;
 
     fn wait(&mut self) -> ControlFlow<Failure> {
-        if self.0.is_away() {
+        if self.0.is_reconnecting() {
             return ControlFlow::Break(Failure::Errno(libc::EIO));
         }
         self.0.listen(false);
@@ -55,40 +55,42 @@ impl Waiting for WhileThere<'_> {
 }
 
 /// One wait, with the start of the current silence.
-struct Listening<'c> {
+struct Wait<'c> {
     client: &'c Client,
-    heard: Option<Instant>,
+    silent_since: Option<Instant>,
 }
 
-impl<'c> Listening<'c> {
+impl<'c> Wait<'c> {
     fn to(client: &'c Client) -> Self {
-        Self { client, heard: None }
+        Self { client, silent_since: None }
     }
 
     /// True if the client is currently reconnecting.
-    fn is_away(&self) -> bool {
+    fn is_reconnecting(&self) -> bool {
         self.client.until_timer().is_some()
     }
 
     /// Waits until a message arrives, or until the next check is due.
-    fn listen(&mut self, is_away: bool) {
+    fn listen(&mut self, is_reconnecting: bool) {
         let client = self.client;
         // Most replies of a reachable server arrive within this time.
-        let count = if is_away { client.progress() } else { client.turn(Some(QUICK_MAX)) };
+        let count = if is_reconnecting { client.progress() } else { client.turn(Some(QUICK_MAX)) };
         if count > 0 {
-            self.heard = None;
+            self.silent_since = None;
             return;
         }
-        let silence = self.heard.get_or_insert_with(Instant::now).elapsed();
+        let silence = self.silent_since.get_or_insert_with(Instant::now).elapsed();
         match client.patience() {
-            Some(patience) if silence >= patience && !is_away => client.give_up_silent(silence),
-            patience => rest(client, patience.map(|patience| patience.saturating_sub(silence))),
+            Some(patience) if silence >= patience && !is_reconnecting => {
+                client.give_up_silent(silence)
+            }
+            patience => sleep(client, patience.map(|patience| patience.saturating_sub(silence))),
         }
     }
 }
 
 /// Waits for a future that can fail.
-pub fn settle<T, E: Into<Failure>>(
+pub fn wait_result<T, E: Into<Failure>>(
     client: &Client,
     future: impl Future<Output = Result<T, E>>,
 ) -> Outcome<T> {
@@ -96,7 +98,7 @@ pub fn settle<T, E: Into<Failure>>(
 }
 
 /// Sleeps until a message arrives, or until the next check is due.
-fn rest(client: &Client, patience: Option<Duration>) {
+fn sleep(client: &Client, patience: Option<Duration>) {
     if !client.arm() {
         return;
     }

@@ -11,10 +11,10 @@ use dafs_client::{Metadata, ObjectType, Outcome as Brought, Session, Status};
 use dafs_types::FileHandle;
 
 use crate::errors::{Failure, Outcome, fail};
-use crate::places::shown;
-use crate::route::{LINKS_MAX, Place, Route, names_of, whole};
+use crate::route::{LINKS_MAX, Place, Route, names_of, route_absolute};
 use crate::state::State;
-use crate::waiting::{settle, wait};
+use crate::waiting::{wait, wait_result};
+use crate::working_directory::shown;
 
 /// An object, and where it is.
 #[derive(Clone)]
@@ -107,9 +107,9 @@ impl State {
         let parent = Place { names, is_directory: true, descriptor: None, start, ..*place };
         // If the path leaves the mount, this name must be appended to the new path.
         let mut walk = Walk::new(session.clone(), root, &parent);
-        walk.behind = name.clone();
+        walk.suffix = name.clone();
         if place.is_directory {
-            walk.behind.push("/");
+            walk.suffix.push("/");
         }
         let metadata = match walk.at_once(true)? {
             Some(metadata) => Some(metadata),
@@ -162,7 +162,7 @@ pub fn look(session: &Session, directory: FileHandle, name: &OsStr) -> Outcome<O
 /// Returns the attributes of an object.
 pub fn attributes(session: &Session, handle: FileHandle) -> Outcome<Metadata> {
     let asking = session.chain().at(handle).getattr().run_async();
-    last_metadata(&settle(&session.client(), asking)?)
+    last_metadata(&wait_result(&session.client(), asking)?)
 }
 
 fn last_metadata(brought: &[Brought]) -> Outcome<Metadata> {
@@ -178,34 +178,34 @@ struct Walk<'p> {
     root: FileHandle,
     place: &'p Place,
     /// The resolved names, without symbolic links, and their handles.
-    gone: Vec<(OsString, FileHandle)>,
+    resolved: Vec<(OsString, FileHandle)>,
     /// The number of names before the directory at which the path began. Of these only the last
     /// one's handle is known.
-    unknown: usize,
+    unknown_count: usize,
     /// A name to append if the path leaves the mount.
-    behind: OsString,
+    suffix: OsString,
     /// True if the last symbolic link ended with a slash, so its target must be a directory.
     leads_to_directory: bool,
 }
 
 impl<'p> Walk<'p> {
     fn new(session: Session, root: FileHandle, place: &'p Place) -> Self {
-        let unknown = place.start.as_ref().map_or(0, |start| start.depth);
-        let gone = place.names[..unknown].iter().cloned();
+        let unknown_count = place.start.as_ref().map_or(0, |start| start.depth);
+        let resolved = place.names[..unknown_count].iter().cloned();
         let handle = place.start.as_ref().map_or(root, |start| start.handle);
-        let gone = gone.map(|name| (name, handle)).collect();
-        let behind = OsString::new();
-        Self { session, root, place, gone, unknown, behind, leads_to_directory: false }
+        let resolved = resolved.map(|name| (name, handle)).collect();
+        let suffix = OsString::new();
+        Self { session, root, place, resolved, unknown_count, suffix, leads_to_directory: false }
     }
 
     fn path(&self) -> OsString {
-        self.gone.iter().fold(OsString::new(), |path, (name, _)| beneath(path, name))
+        self.resolved.iter().fold(OsString::new(), |path, (name, _)| beneath(path, name))
     }
 
     /// Resolves all names in one round trip. Returns `None` if there is a symbolic link or `..` in
     /// the path.
     fn at_once(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
-        let names = &self.place.names[self.unknown..];
+        let names = &self.place.names[self.unknown_count..];
         if names.is_empty() {
             return attributes(&self.session, self.here()).map(Some);
         }
@@ -224,7 +224,7 @@ impl<'p> Walk<'p> {
                     return Ok(None);
                 }
                 let more = names.iter().map(|name| (name.clone(), metadata.handle));
-                self.gone.extend(more);
+                self.resolved.extend(more);
                 Ok(Some(metadata))
             }
             // A symbolic link in the path, or more names than one request can contain.
@@ -242,15 +242,15 @@ impl<'p> Walk<'p> {
 
     /// Resolves name by name. Returns `None` if the last name does not exist.
     fn step_by_step(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
-        let names = &self.place.names[self.unknown..];
+        let names = &self.place.names[self.unknown_count..];
         let mut left: Vec<OsString> = names.iter().rev().cloned().collect();
         let (mut links, mut last) = (0, None);
         while let Some(name) = left.pop() {
             if name == ".." {
-                let Some((_, handle)) = self.gone.pop() else {
-                    return Err(self.out("/..", &left));
+                let Some((_, handle)) = self.resolved.pop() else {
+                    return Err(self.leaves_mount("/..", &left));
                 };
-                self.learn(handle)?;
+                self.look_up_parent(handle)?;
                 last = None;
                 continue;
             }
@@ -266,14 +266,14 @@ impl<'p> Walk<'p> {
                 if links > LINKS_MAX {
                     return fail(libc::ELOOP);
                 }
-                self.through(&metadata, &mut left)?;
+                self.follow_link(&metadata, &mut left)?;
                 last = None;
                 continue;
             }
             if metadata.kind != ObjectType::Directory && !is_last {
                 return fail(libc::ENOTDIR);
             }
-            self.gone.push((name, metadata.handle));
+            self.resolved.push((name, metadata.handle));
             last = Some(metadata);
         }
         match last {
@@ -283,26 +283,26 @@ impl<'p> Walk<'p> {
     }
 
     /// Looks up the parent after `..`, if the path did not come through it.
-    fn learn(&mut self, from: FileHandle) -> Outcome<()> {
-        if self.gone.len() >= self.unknown {
+    fn look_up_parent(&mut self, from: FileHandle) -> Outcome<()> {
+        if self.resolved.len() >= self.unknown_count {
             return Ok(());
         }
-        self.unknown = self.gone.len();
-        if let Some((_, handle)) = self.gone.last_mut() {
+        self.unknown_count = self.resolved.len();
+        if let Some((_, handle)) = self.resolved.last_mut() {
             let asking = self.session.chain().at(from).parent().getattr().run_async();
-            *handle = last_metadata(&settle(&self.session.client(), asking)?)?.handle;
+            *handle = last_metadata(&wait_result(&self.session.client(), asking)?)?.handle;
         }
         Ok(())
     }
 
     fn here(&self) -> FileHandle {
-        self.gone.last().map_or(self.root, |(_, handle)| *handle)
+        self.resolved.last().map_or(self.root, |(_, handle)| *handle)
     }
 
     /// Puts the text of a symbolic link in front of the remaining names.
-    fn through(&mut self, link: &Metadata, left: &mut Vec<OsString>) -> Outcome<()> {
+    fn follow_link(&mut self, link: &Metadata, left: &mut Vec<OsString>) -> Outcome<()> {
         let asking = self.session.chain().at(link.handle).read_link().run_async();
-        let brought = settle(&self.session.client(), asking)?;
+        let brought = wait_result(&self.session.client(), asking)?;
         let Some(Brought::LinkText(text)) = brought.into_iter().last() else {
             return fail(libc::EIO);
         };
@@ -313,10 +313,10 @@ impl<'p> Walk<'p> {
             self.leads_to_directory |= text.ends_with(b"/") || text.ends_with(b"/.");
         }
         if text.starts_with(b"/") {
-            match whole(&text) {
+            match route_absolute(&text) {
                 Route::Dafs(place) if place.mount == self.place.mount => {
-                    self.gone.clear();
-                    self.unknown = 0;
+                    self.resolved.clear();
+                    self.unknown_count = 0;
                     left.extend(place.names.into_iter().rev());
                     return Ok(());
                 }
@@ -328,14 +328,14 @@ impl<'p> Walk<'p> {
     }
 
     /// Returns the failure for a path that leaves the mount with a path from its root.
-    fn out(&self, path: &str, left: &[OsString]) -> Failure {
+    fn leaves_mount(&self, path: &str, left: &[OsString]) -> Failure {
         self.elsewhere(shown(self.place.mount, OsStr::new(path)), left)
     }
 
     fn elsewhere(&self, start: OsString, left: &[OsString]) -> Failure {
         let mut path = left.iter().rev().fold(start, |path, name| beneath(path, name));
-        if !self.behind.is_empty() {
-            path = beneath(path, &self.behind);
+        if !self.suffix.is_empty() {
+            path = beneath(path, &self.suffix);
         } else if self.place.is_directory && !path.as_bytes().ends_with(b"/") {
             path.push("/");
         }

@@ -27,14 +27,14 @@ unsafe fn open(path: *const c_char, mode: *const c_char) -> *mut FILE {
             errors::set(libc::EINVAL);
             return std::ptr::null_mut();
         };
-        let number = super::opening::open(path, flags, 0o666);
+        let number = super::open::open(path, flags, 0o666);
         if number == -1 {
             return std::ptr::null_mut();
         }
         let stream = fdopen(number, mode);
         if stream.is_null() {
             let errno = errors::get();
-            super::descriptors::close(number);
+            super::fd::close(number);
             errors::set(errno);
         }
         stream
@@ -56,7 +56,7 @@ macro_rules! opening {
                 if stream.is_null() && errors::get() == libc::ENOENT {
                     // SAFETY: the program passes texts that end with a zero.
                     unsafe {
-                        if crate::route::across(AT_FDCWD, path).is_some() {
+                        if crate::route::through_kernel_links(AT_FDCWD, path).is_some() {
                             errors::set(before);
                             return open(path, mode);
                         }
@@ -126,7 +126,7 @@ unsafe fn reopen(
             errors::set(libc::EINVAL);
             return std::ptr::null_mut();
         };
-        let opened = super::opening::open(path, flags, 0o666);
+        let opened = super::open::open(path, flags, 0o666);
         if opened == -1 {
             return std::ptr::null_mut();
         }
@@ -135,8 +135,8 @@ unsafe fn reopen(
             return fdopen(opened, mode);
         }
         if opened != number {
-            super::descriptors::dup2(opened, number);
-            super::descriptors::close(opened);
+            super::fd::dup2(opened, number);
+            super::fd::close(opened);
         }
         streams::standard(number)
     }

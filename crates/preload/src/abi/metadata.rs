@@ -7,11 +7,11 @@ use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, off_t, timespec, timeva
 
 use crate::attributes::{owners, times};
 use crate::errors::{Outcome, fail};
-use crate::given;
 use crate::guard;
 use crate::opening::note_umask;
 use crate::route::Place;
 use crate::state::{Description, State};
+use crate::user_memory;
 
 const NOW: timespec = timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 
@@ -21,7 +21,7 @@ const NOW: timespec = timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 /// The pointer is null or points to two times.
 unsafe fn two(given: *const timespec) -> Outcome<[timespec; 2]> {
     // SAFETY: the caller guarantees the pointer.
-    if given.is_null() { Ok([NOW, NOW]) } else { unsafe { given::value(given.cast()) } }
+    if given.is_null() { Ok([NOW, NOW]) } else { unsafe { user_memory::value(given.cast()) } }
 }
 
 /// Reads two times in microseconds. Null means the current time.
@@ -36,7 +36,7 @@ unsafe fn two_micro(given: *const timeval) -> Outcome<[timespec; 2]> {
     let two: [timeval; 2] = match given.is_null() {
         true => return Ok([NOW, NOW]),
         // SAFETY: any bytes are valid times.
-        false => unsafe { given::value(given.cast()) }?,
+        false => unsafe { user_memory::value(given.cast()) }?,
     };
     Ok(two.map(exact))
 }
@@ -51,7 +51,7 @@ unsafe fn two_whole(given: *const utimbuf) -> Outcome<[timespec; 2]> {
         return Ok([NOW, NOW]);
     }
     // SAFETY: any bytes are valid times.
-    let utimbuf { actime, modtime } = unsafe { given::value(given) }?;
+    let utimbuf { actime, modtime } = unsafe { user_memory::value(given) }?;
     Ok([whole(actime), whole(modtime)])
 }
 

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use libc::AT_FDCWD;
 
 use crate::errors::{self, fail};
-use crate::places::stand;
 use crate::route::{Route, directory, route};
+use crate::working_directory::set_working_directory;
 
 mod kernel {
     //! The kernel's own working directory.
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     answer.unwrap_or_else(|path| {
         let answer = kernel::chdir(path.0.as_ptr());
         if answer == 0 {
-            stand(None, None);
+            set_working_directory(None, None);
         }
         answer
     })
@@ -43,7 +43,7 @@ unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
             Route::Dafs(place) => {
                 crate::report::served(crate::report::Call::Directory);
                 let done = crate::guard::with(|state| state.change_directory(&place));
-                match super::settle(crate::report::Call::Directory, done) {
+                match super::next_route(crate::report::Call::Directory, done) {
                     Ok(answer) => return Ok(answer),
                     Err(elsewhere) => next = elsewhere,
                 }
@@ -55,14 +55,14 @@ unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
             Route::KernelAt(text) => return Err(ForKernel(text)),
             Route::Kernel => {
                 if kernel::chdir(path) == 0 {
-                    stand(None, None);
+                    set_working_directory(None, None);
                     return Ok(0);
                 }
                 if errors::get() != libc::ENOENT {
                     return Ok(-1);
                 }
                 // SAFETY: the caller guarantees the path.
-                match unsafe { crate::route::across(AT_FDCWD, path) } {
+                match unsafe { crate::route::through_kernel_links(AT_FDCWD, path) } {
                     Some(place) => next = Route::Dafs(place),
                     None => {
                         errors::set(libc::ENOENT);
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
     }
     let answer = real!(fchdir(fd => c_int) -> c_int);
     if answer == 0 && !crate::guard::is_inside() {
-        stand(None, None);
+        set_working_directory(None, None);
     }
     answer
 }

@@ -17,7 +17,7 @@ macro_rules! on_descriptor {
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             if $crate::state::is_ours($number) && !$crate::guard::is_inside() {
                 $crate::report::served($crate::report::Call::$call);
-                let answer: $result = $crate::calls::answer(|$state| {
+                let answer: $result = $crate::abi::answer(|$state| {
                     let $it = $state.get($number)?;
                     $body
                 });
@@ -50,7 +50,7 @@ macro_rules! on_path {
                                 let $place = &place;
                                 $body
                             });
-                        match $crate::calls::settle($crate::report::Call::$call, done) {
+                        match $crate::abi::next_route($crate::report::Call::$call, done) {
                             Ok(answer) => return answer,
                             Err(elsewhere) => route = elsewhere,
                         }
@@ -64,11 +64,11 @@ macro_rules! on_path {
                     }
                     $crate::route::Route::Kernel => {
                         let answer = real!($name($($argument => $type),*) -> $result);
-                        if !$crate::calls::may_be_across(&answer) {
+                        if !$crate::abi::may_be_across(&answer) {
                             return answer;
                         }
                         // SAFETY: the program passes a path that ends with a zero, or null.
-                        match unsafe { $crate::route::across($at, $path) } {
+                        match unsafe { $crate::route::through_kernel_links($at, $path) } {
                             Some(place) => route = $crate::route::Route::Dafs(place),
                             None => {
                                 $crate::errors::set(libc::ENOENT);
@@ -83,32 +83,32 @@ macro_rules! on_path {
     };
 }
 
-pub mod children;
-pub mod data;
-pub mod descriptors;
-pub mod directories;
-pub mod extended;
+pub mod dir;
+pub mod exec;
+pub mod exec_lists;
+pub mod fd;
+pub mod fork;
 pub mod identity;
-pub mod listing;
-pub mod looking;
-pub mod memory;
-pub mod names;
-pub mod opening;
-pub mod others;
-pub mod places;
-pub mod programs;
-pub mod setting;
-pub mod sockets;
-pub mod spawning;
-pub mod streams;
-pub mod waiting;
+pub mod io;
+pub mod metadata;
+pub mod misc;
+pub mod mmap;
+pub mod namespace;
+pub mod open;
+pub mod paths;
+pub mod poll;
+pub mod socket;
+pub mod spawn;
+pub mod stat;
+pub mod stdio;
+pub mod xattr;
 
 use std::os::unix::ffi::OsStrExt;
 
 use crate::errors::{self, Answer, Failure, Outcome};
 use crate::guard;
 use crate::report::{self, Call, Miss};
-use crate::route::{Route, whole};
+use crate::route::{Route, route_absolute};
 use crate::state::State;
 
 /// Runs a call under the lock. Counts a failure.
@@ -120,7 +120,7 @@ fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> T {
 }
 
 /// Decides how a call by path continues: returns its result, or another route to try.
-fn settle<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
+fn next_route<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
     match done {
         Ok(answer) => {
             if call == Call::Open {
@@ -130,7 +130,7 @@ fn settle<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
         }
         Err(Failure::Elsewhere(path)) => {
             report::missed(Miss::Out);
-            Err(whole(path.as_bytes()))
+            Err(route_absolute(path.as_bytes()))
         }
         Err(failure) => {
             report::missed(Miss::Refused);

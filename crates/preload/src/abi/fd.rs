@@ -5,12 +5,12 @@ use std::ffi::{c_int, c_uint, c_ulong};
 use libc::flock as Lock;
 
 use crate::errors::{self, Failure, Outcome, fail};
-use crate::given;
 use crate::guard;
 use crate::locks::Owner;
 use crate::report::{self, Call};
 use crate::state::{Description, State, is_ours, is_own};
 use crate::streams;
+use crate::user_memory;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
@@ -83,7 +83,7 @@ on_descriptor! {
 fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     report::served(Call::Lock);
     // SAFETY: any bytes are a valid `Lock`.
-    let mut lock = match unsafe { given::value(asked) } {
+    let mut lock = match unsafe { user_memory::value(asked) } {
         Ok(lock) => lock,
         Err(failure) => return guard::refused(&failure),
     };
@@ -96,7 +96,7 @@ fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
             let it = state.get(fd)?;
             let tested = state.test(&it, &mut lock, owner)?;
             // SAFETY: the program passes the lock to be overwritten.
-            unsafe { given::put(asked, lock) }.map(|()| tested)
+            unsafe { user_memory::put(asked, lock) }.map(|()| tested)
         });
     }
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);

@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_void};
 
 use crate::errors::{self, Mapped};
-use crate::given;
 use crate::guard;
-use crate::mapping::{Wish, is_tracked};
+use crate::mapping::{MmapRequest, is_tracked};
 use crate::report::{self, Call, Miss, missed};
 use crate::state::is_ours;
+use crate::user_memory;
 
 macro_rules! mapping {
     ($($name:ident)+) => {
@@ -23,12 +23,12 @@ macro_rules! mapping {
             ) -> Mapped {
                 if flags & libc::MAP_FIXED != 0 {
                     // The new mapping has replaced the previous ones.
-                    let_go(address, length);
+                    release(address, length);
                 }
                 if is_ours(number) && flags & libc::MAP_ANONYMOUS == 0 && !guard::is_inside() {
                     report::served(Call::Map);
-                    let wish = Wish { address, length, protection, flags, number, offset };
-                    return super::answer(|state| state.map(wish));
+                    let request = MmapRequest { address, length, protection, flags, number, offset };
+                    return super::answer(|state| state.map(request));
                 }
                 real!($name(
                     address => *mut c_void, length => usize, protection => c_int, flags => c_int,
@@ -41,13 +41,13 @@ macro_rules! mapping {
 
 mapping! { mmap mmap64 }
 
-fn let_go(address: *mut c_void, length: usize) {
-    given::forget();
+fn release(address: *mut c_void, length: usize) {
+    user_memory::forget();
     if is_tracked() && !guard::is_inside() {
         // Data that cannot be written is lost with the mapping, as with a failing disk.
         let _ = guard::with(|state| {
             let written = state.write_back(address as usize, length, false);
-            state.let_go_of_mappings(address as usize, length);
+            state.release_mappings(address as usize, length);
             written
         });
     }
@@ -55,7 +55,7 @@ fn let_go(address: *mut c_void, length: usize) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
-    let_go(address, length);
+    release(address, length);
     real!(munmap(address => *mut c_void, length => usize) -> c_int)
 }
 

@@ -53,7 +53,7 @@ unsafe fn with_new_name(
     for _ in 0..TRIES_MAX {
         let mut bits = 0_u64;
         // SAFETY: the buffer has 8 bytes.
-        guard::aside(|| unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) });
+        guard::without_interception(|| unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) });
         for byte in place.iter_mut() {
             *byte = LETTERS[(bits % LETTERS.len() as u64) as usize];
             bits /= LETTERS.len() as u64;
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
     }
     // SAFETY: the program passes a template as the manual requires.
     unsafe {
-        match with_new_name(template, 0, || super::names::mkdir(template, 0o700)) {
+        match with_new_name(template, 0, || super::namespace::mkdir(template, 0o700)) {
             -1 => std::ptr::null_mut(),
             _ => template,
         }

@@ -11,7 +11,7 @@
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int};
 
-use super::programs::{List, execv, execve, execvp};
+use super::exec::{List, execv, execve, execvp};
 
 macro_rules! listed {
     ($($name:ident, $array:ident;)+) => {

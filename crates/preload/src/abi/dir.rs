@@ -9,10 +9,10 @@ use crate::guard;
 use crate::report::{self, Call};
 
 /// A directory stream of the C library. Its contents are opaque.
-type Theirs = c_void;
+type LibcStream = c_void;
 
 on_path! {
-    fn [opendir](path: *const c_char) -> *mut Theirs,
+    fn [opendir](path: *const c_char) -> *mut LibcStream,
         (AT_FDCWD, path), List, |state, place| {
             let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
             let number = state.open(place, flags, 0)?;
@@ -27,7 +27,7 @@ on_path! {
 }
 
 on_descriptor! {
-    fn [fdopendir](fd: c_int) -> *mut Theirs,
+    fn [fdopendir](fd: c_int) -> *mut LibcStream,
         fd, List, |state, _it| Stream::open(state, fd).map(|stream| stream.cast());
 }
 
@@ -35,7 +35,7 @@ on_descriptor! {
 ///
 /// # Safety
 /// The address is null or that of a stream.
-unsafe fn ours<'s>(stream: *mut Theirs) -> Option<&'s mut Stream> {
+unsafe fn ours<'s>(stream: *mut LibcStream) -> Option<&'s mut Stream> {
     let stream: *mut Stream = stream.cast();
     // SAFETY: the caller guarantees the address; a stream of ours lives until it is closed.
     unsafe { if Stream::is_ours(stream) { Some(&mut *stream) } else { None } }
@@ -51,12 +51,12 @@ macro_rules! on_stream {
     };
     (@one $name:ident ($($argument:ident: $type:ty),*) $result:ty, |$it:ident| $body:expr) => {
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(stream: *mut Theirs, $($argument: $type),*) -> $result {
+        pub unsafe extern "C" fn $name(stream: *mut LibcStream, $($argument: $type),*) -> $result {
             // SAFETY: the program passes a stream.
             if let Some($it) = unsafe { ours(stream) } {
                 return $body;
             }
-            real!($name(stream => *mut Theirs, $($argument => $type),*) -> $result)
+            real!($name(stream => *mut LibcStream, $($argument => $type),*) -> $result)
         }
     };
 }
@@ -89,16 +89,16 @@ on_stream! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closedir(stream: *mut Theirs) -> c_int {
+pub unsafe extern "C" fn closedir(stream: *mut LibcStream) -> c_int {
     // SAFETY: the program passes a stream.
     let Some(it) = (unsafe { ours(stream) }) else {
-        return real!(closedir(stream => *mut Theirs) -> c_int);
+        return real!(closedir(stream => *mut LibcStream) -> c_int);
     };
     let number = it.number();
     // SAFETY: it was made by `Stream::open`, and the program no longer uses it.
     drop(unsafe { Box::from_raw(stream.cast::<Stream>()) });
     // SAFETY: `close` accepts any number.
-    unsafe { super::descriptors::close(number) }
+    unsafe { super::fd::close(number) }
 }
 
 /// The callback of `scandir` that selects entries.

@@ -7,11 +7,11 @@ use dafs_client::{DeviceNumber, NewObject};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
 
 use crate::errors::{Failure, Outcome, fail};
-use crate::given;
 use crate::guard;
 use crate::report::{self, Call, Miss};
-use crate::route::{LINKS_MAX, Place, Route, route, whole};
+use crate::route::{LINKS_MAX, Place, Route, route, route_absolute};
 use crate::state::State;
+use crate::user_memory;
 
 /// Creates what `mknod` asks for, if the server supports it.
 fn make_node(state: &mut State, place: &Place, mode: u32, device: u64) -> Outcome<c_int> {
@@ -62,15 +62,15 @@ on_path! {
     fn [symlink](text: *const c_char, path: *const c_char) -> c_int,
         (AT_FDCWD, path), Name,
         // SAFETY: the text does not change during the call.
-        |state, place| state.symlink(unsafe { given::text(text) }?, place);
+        |state, place| state.symlink(unsafe { user_memory::text(text) }?, place);
     fn [symlinkat](text: *const c_char, at: c_int, path: *const c_char) -> c_int,
         (at, path), Name,
         // SAFETY: the text does not change during the call.
-        |state, place| state.symlink(unsafe { given::text(text) }?, place);
+        |state, place| state.symlink(unsafe { user_memory::text(text) }?, place);
 }
 
 /// The result of a call with two paths.
-enum Pair {
+enum TwoPaths {
     Done(c_int),
     /// Both paths belong to the kernel. A route that was not resolved here is passed on as given.
     Kernel(Route, Route),
@@ -78,14 +78,14 @@ enum Pair {
 
 /// Serves a call with two paths if both are in DAFS. A symbolic link at the first path is followed
 /// if `follow` is set.
-unsafe fn pair(
+unsafe fn two_paths(
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
     follow: bool,
     act: impl Fn(&mut State, &Place, &Place) -> Outcome<c_int>,
-) -> Pair {
+) -> TwoPaths {
     if from.1.is_null() || to.1.is_null() {
-        return Pair::Done(refused(&Failure::Errno(libc::EFAULT)));
+        return TwoPaths::Done(refused(&Failure::Errno(libc::EFAULT)));
     }
     // SAFETY: the program passes valid paths.
     let (mut from, mut to) = unsafe { (route(from.0, from.1), route(to.0, to.1)) };
@@ -94,27 +94,27 @@ unsafe fn pair(
             (Route::Dafs(from), Route::Dafs(to)) => {
                 report::served(Call::Name);
                 match guard::with(|state| act(state, &from, &to)) {
-                    Ok(answer) => return Pair::Done(answer),
+                    Ok(answer) => return TwoPaths::Done(answer),
                     // A directory on one of the paths is a symbolic link that leads out of DAFS.
                     Err(Failure::Elsewhere(_)) => (moved(from, follow), moved(to, false)),
-                    Err(failure) => return Pair::Done(refused(&failure)),
+                    Err(failure) => return TwoPaths::Done(refused(&failure)),
                 }
             }
             (Route::Refused(errno), _) | (_, Route::Refused(errno)) => {
-                return Pair::Done(refused(&Failure::Errno(errno)));
+                return TwoPaths::Done(refused(&Failure::Errno(errno)));
             }
             (Route::Dafs(inside), outside) => {
                 let found = within(&inside).and(beyond(&outside));
-                return Pair::Done(refused(&found.err().unwrap_or(ACROSS)));
+                return TwoPaths::Done(refused(&found.err().unwrap_or(ACROSS)));
             }
             (outside, Route::Dafs(inside)) => {
                 let found = beyond(&outside).and_then(|()| within(&inside));
-                return Pair::Done(refused(&found.err().unwrap_or(ACROSS)));
+                return TwoPaths::Done(refused(&found.err().unwrap_or(ACROSS)));
             }
-            (from, to) => return Pair::Kernel(from, to),
+            (from, to) => return TwoPaths::Kernel(from, to),
         }
     }
-    Pair::Done(refused(&Failure::Errno(libc::ELOOP)))
+    TwoPaths::Done(refused(&Failure::Errno(libc::ELOOP)))
 }
 
 fn refused(failure: &Failure) -> c_int {
@@ -129,7 +129,7 @@ fn moved(place: Place, follow: bool) -> Route {
         if follow || place.is_directory { state.object(&place, true).map(drop) } else { Ok(()) }
     });
     match found {
-        Err(Failure::Elsewhere(path)) => whole(path.as_bytes()),
+        Err(Failure::Elsewhere(path)) => route_absolute(path.as_bytes()),
         Ok(()) | Err(Failure::Errno(_)) => Route::Dafs(place),
     }
 }
@@ -173,9 +173,9 @@ pub unsafe extern "C" fn renameat2(
 ) -> c_int {
     let act = |state: &mut State, from: &Place, to: &Place| state.rename(from, to, flags);
     // SAFETY: the program passes valid paths.
-    match unsafe { pair((from_at, from), (to_at, to), false, act) } {
-        Pair::Done(answer) => answer,
-        Pair::Kernel(first, second) => {
+    match unsafe { two_paths((from_at, from), (to_at, to), false, act) } {
+        TwoPaths::Done(answer) => answer,
+        TwoPaths::Kernel(first, second) => {
             let (from, to) = (path_of(&first, from), path_of(&second, to));
             real!(renameat2(
                 from_at => c_int, from => *const c_char, to_at => c_int, to => *const c_char,
@@ -216,9 +216,9 @@ pub unsafe extern "C" fn linkat(
     let follow = flags & AT_SYMLINK_FOLLOW != 0;
     let act = |state: &mut State, from: &Place, to: &Place| state.link(from, to, follow);
     // SAFETY: the program passes valid paths.
-    match unsafe { pair((from_at, from), (to_at, to), follow, act) } {
-        Pair::Done(answer) => answer,
-        Pair::Kernel(first, second) => {
+    match unsafe { two_paths((from_at, from), (to_at, to), follow, act) } {
+        TwoPaths::Done(answer) => answer,
+        TwoPaths::Kernel(first, second) => {
             let (from, to) = (path_of(&first, from), path_of(&second, to));
             real!(linkat(
                 from_at => c_int, from => *const c_char, to_at => c_int, to => *const c_char,

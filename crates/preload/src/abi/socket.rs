@@ -6,10 +6,10 @@ use libc::{AT_FDCWD, sockaddr_un, socklen_t};
 
 use crate::config;
 use crate::errors::{Failure, Outcome};
-use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::route::{Place, Route, route};
 use crate::state::State;
+use crate::user_memory::{Purpose, must_have};
 
 const PATH: usize = std::mem::offset_of!(sockaddr_un, sun_path);
 

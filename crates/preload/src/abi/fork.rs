@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
-use super::programs::concerns;
-use crate::sharing::Heir;
+use super::exec::concerns;
+use crate::sharing::Inheritor;
 use crate::start;
 
 /// Calls `fork` instead, which POSIX allows. A `vfork` child runs in its parent's memory, so its
@@ -20,12 +20,12 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 }
 
 macro_rules! before {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $heir:ident;)+) => {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $inheritor:ident;)+) => {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                 if concerns() {
-                    start::before(Heir::$heir);
+                    start::share_before(Inheritor::$inheritor);
                 }
                 real!($name($($argument => $type),*) -> $result)
             }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn clone(
     child_id: *mut pid_t,
 ) -> c_int {
     if flags & libc::CLONE_FILES == 0 && concerns() {
-        start::before(Heir::Child);
+        start::share_before(Inheritor::Child);
     }
     real!(clone(
         run => extern "C" fn(*mut c_void) -> c_int, stack => *mut c_void, flags => c_int,

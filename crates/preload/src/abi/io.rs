@@ -6,9 +6,9 @@ use libc::{iovec, off_t};
 
 use crate::data::Piece;
 use crate::errors::{self, Failure, Outcome, fail};
-use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::state::is_ours;
+use crate::user_memory::{Purpose, must_have};
 
 /// Describes a buffer of a call.
 fn piece(start: *const c_void, length: usize) -> Piece {
@@ -103,10 +103,10 @@ on_descriptor! {
 }
 
 /// Defines calls that return an error number instead of setting `errno`.
-macro_rules! telling {
+macro_rules! returning_errno {
     ($(fn [$($name:ident)+] $arguments:tt, $number:ident,
         |$state:ident, $it:ident| $body:expr;)+) => {
-        $($(telling!(@one $name $arguments, $number, |$state, $it| $body);)+)+
+        $($(returning_errno!(@one $name $arguments, $number, |$state, $it| $body);)+)+
     };
     (@one $name:ident ($($argument:ident: $type:ty),*), $number:ident,
         |$state:ident, $it:ident| $body:expr) => {
@@ -127,7 +127,7 @@ macro_rules! telling {
     };
 }
 
-telling! {
+returning_errno! {
     fn [posix_fallocate posix_fallocate64](fd: c_int, offset: off_t, length: off_t),
         fd, |state, it| state.reserve(&it, offset, length);
     fn [posix_fadvise posix_fadvise64]
@@ -140,12 +140,12 @@ telling! {
 
 /// One end of a copy: a descriptor, with an offset passed by the program or its own.
 #[derive(Clone, Copy)]
-struct End {
+struct CopyEnd {
     number: c_int,
     offset: *mut off_t,
 }
 
-impl End {
+impl CopyEnd {
     /// # Safety
     /// The offset is null or valid.
     unsafe fn read(self, bytes: &mut [u8]) -> isize {
@@ -177,18 +177,18 @@ impl End {
     }
 
     /// Keeps the error of a failed write after a short copy. The next write to the file reports it.
-    fn owe(self, errno: c_int) {
+    fn defer_error(self, errno: c_int) {
         if is_ours(self.number) {
             let _ = guard::with(|state| {
                 let key = state.get(self.number)?.key();
-                state.unstable.keep_for_next(key, &Failure::Errno(errno));
+                state.unstable.defer_error(key, &Failure::Errno(errno));
                 Ok(())
             });
         }
     }
 
     /// Moves the offset back by the bytes that were read but not written.
-    unsafe fn give_back(self, length: usize) {
+    unsafe fn unread(self, length: usize) {
         // SAFETY: the offset is null or valid; `lseek` accepts any descriptor.
         unsafe {
             if self.offset.is_null() {
@@ -201,7 +201,7 @@ impl End {
 }
 
 /// Copies in pieces with reads and writes, with the result that the kernel's call would have.
-unsafe fn copy(from: End, to: End, length: usize) -> isize {
+unsafe fn copy(from: CopyEnd, to: CopyEnd, length: usize) -> isize {
     for offset in [from.offset, to.offset].into_iter().filter(|offset| !offset.is_null()) {
         if let Err(failure) = must_have(offset.cast(), size_of::<off_t>(), Purpose::Writing) {
             return guard::refused(&failure);
@@ -223,12 +223,12 @@ unsafe fn copy(from: End, to: End, length: usize) -> isize {
             let written = unsafe { to.write(&buffer[put..read]) };
             if written <= 0 {
                 // SAFETY: the program passes valid offsets.
-                unsafe { from.give_back(read - put) };
+                unsafe { from.unread(read - put) };
                 done += put;
                 if done == 0 {
                     return -1;
                 }
-                to.owe(errors::get());
+                to.defer_error(errors::get());
                 return done as isize;
             }
             put += written as usize;
@@ -245,13 +245,13 @@ unsafe fn copy(from: End, to: End, length: usize) -> isize {
 ///
 /// # Safety
 /// The offsets are null or valid.
-unsafe fn overlap(from: End, to: End, length: usize) -> bool {
+unsafe fn overlap(from: CopyEnd, to: CopyEnd, length: usize) -> bool {
     let is_one_file = guard::with(|state| {
         let (from, to) = (state.get(from.number)?, state.get(to.number)?);
         Ok(from.identity.mount == to.identity.mount && from.identity.handle == to.identity.handle)
     });
     // SAFETY: the caller guarantees the offsets; `lseek` accepts any descriptor.
-    let place = |end: End| unsafe {
+    let place = |end: CopyEnd| unsafe {
         if end.offset.is_null() { lseek(end.number, 0, libc::SEEK_CUR) } else { *end.offset }
     };
     is_one_file.unwrap_or(false) && place(from).abs_diff(place(to)) < length as u64
@@ -269,8 +269,10 @@ pub unsafe extern "C" fn sendfile(
     count: usize,
 ) -> isize {
     if is_served(to, from) {
-        let (from, to) =
-            (End { number: from, offset }, End { number: to, offset: std::ptr::null_mut() });
+        let (from, to) = (
+            CopyEnd { number: from, offset },
+            CopyEnd { number: to, offset: std::ptr::null_mut() },
+        );
         // SAFETY: the program passes a valid offset or null.
         return unsafe { copy(from, to, count) };
     }
@@ -298,8 +300,8 @@ pub unsafe extern "C" fn copy_file_range(
     flags: c_uint,
 ) -> isize {
     if is_served(to, from) {
-        let from = End { number: from, offset: from_offset };
-        let to = End { number: to, offset: to_offset };
+        let from = CopyEnd { number: from, offset: from_offset };
+        let to = CopyEnd { number: to, offset: to_offset };
         // SAFETY: the program passes valid offsets or null.
         return unsafe {
             let has = |at: *mut off_t| {
@@ -330,9 +332,9 @@ pub unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> isize {
     if is_served(to, from) {
-        let from = End { number: from, offset: from_offset };
+        let from = CopyEnd { number: from, offset: from_offset };
         // SAFETY: the program passes valid offsets or null.
-        return unsafe { copy(from, End { number: to, offset: to_offset }, length.min(65536)) };
+        return unsafe { copy(from, CopyEnd { number: to, offset: to_offset }, length.min(65536)) };
     }
     real!(splice(
         from => c_int, from_offset => *mut off_t, to => c_int, to_offset => *mut off_t,

@@ -7,11 +7,11 @@ use libc::{AT_FDCWD, dirent64, stat};
 
 use crate::config;
 use crate::errors::fail;
-use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::report::{Miss, missed};
-use crate::sharing::Heir;
+use crate::sharing::Inheritor;
 use crate::start;
+use crate::user_memory::{Purpose, must_have};
 
 on_path! {
     fn [pathconf](path: *const c_char, name: c_int) -> c_long,
@@ -77,7 +77,7 @@ type OnError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
 unsafe extern "C" fn closedir(stream: *mut c_void) {
     // SAFETY: the C library passes a stream that it got from `opendir`.
-    unsafe { super::directories::closedir(stream) };
+    unsafe { super::dir::closedir(stream) };
 }
 
 macro_rules! globbing {
@@ -98,10 +98,10 @@ macro_rules! globbing {
                     // this flag is set.
                     unsafe {
                         (*found).closedir = Some(closedir);
-                        (*found).readdir = Some(super::directories::readdir64);
-                        (*found).opendir = Some(super::directories::opendir);
-                        (*found).lstat = Some(super::looking::lstat);
-                        (*found).stat = Some(super::looking::stat);
+                        (*found).readdir = Some(super::dir::readdir64);
+                        (*found).opendir = Some(super::dir::opendir);
+                        (*found).lstat = Some(super::stat::lstat);
+                        (*found).stat = Some(super::stat::stat);
                     }
                 }
                 real!($name(
@@ -137,35 +137,34 @@ pub unsafe extern "C" fn syscall(
             match number {
                 libc::SYS_renameat2 => {
                     let (from, to) = (path(b), path(d));
-                    return super::names::renameat2(a as _, from, c as _, to, e as _).into();
+                    return super::namespace::renameat2(a as _, from, c as _, to, e as _).into();
                 }
                 libc::SYS_statx => {
                     let (flags, mask) = (c as c_int, d as c_uint);
-                    return super::looking::statx(a as _, path(b), flags, mask, e as _).into();
+                    return super::stat::statx(a as _, path(b), flags, mask, e as _).into();
                 }
                 libc::SYS_faccessat2 => {
-                    return super::looking::faccessat(a as _, path(b), c as _, d as _).into();
+                    return super::stat::faccessat(a as _, path(b), c as _, d as _).into();
                 }
                 libc::SYS_close_range => {
-                    return super::descriptors::close_range(a as _, b as _, c as _).into();
+                    return super::fd::close_range(a as _, b as _, c as _).into();
                 }
                 libc::SYS_getdents64 => return getdents64(a as _, b as _, c) as c_long,
                 libc::SYS_copy_file_range => {
                     let (to, at) = (c as c_int, d as *mut i64);
                     let (from, from_at) = (a as c_int, b as *mut i64);
-                    let moved = super::data::copy_file_range(from, from_at, to, at, e, f as c_uint);
+                    let moved = super::io::copy_file_range(from, from_at, to, at, e, f as c_uint);
                     return moved as c_long;
                 }
                 libc::SYS_execveat => {
                     let (arguments, given) = (c as *const _, d as *const _);
                     let flags = e as c_int;
-                    return super::programs::execveat(a as _, path(b), arguments, given, flags)
-                        .into();
+                    return super::exec::execveat(a as _, path(b), arguments, given, flags).into();
                 }
                 libc::SYS_io_uring_setup => missed(Miss::Ring),
-                libc::SYS_clone | libc::SYS_clone3 => start::before(Heir::Child),
+                libc::SYS_clone | libc::SYS_clone3 => start::share_before(Inheritor::Child),
                 #[cfg(target_arch = "x86_64")]
-                libc::SYS_fork | libc::SYS_vfork => start::before(Heir::Child),
+                libc::SYS_fork | libc::SYS_vfork => start::share_before(Inheritor::Child),
                 _ => {}
             }
         }

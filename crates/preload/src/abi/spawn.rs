@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{AT_FDCWD, O_CLOEXEC, pid_t, posix_spawnattr_t, sigset_t};
 
-use super::programs::{List, concerns, environment_of};
+use super::exec::{List, concerns, environment_of};
 use crate::errors;
 use crate::guard;
 use crate::route::{Route, directory, route};
-use crate::sharing::Heir;
+use crate::sharing::Inheritor;
 use crate::start;
 
 /// An action in the child before the program runs.
@@ -23,23 +23,23 @@ enum Action {
     Close(c_int),
     Copy(c_int, c_int),
     Open(c_int, CString, c_int, c_uint),
-    Stand(CString),
-    StandAt(c_int),
+    Chdir(CString),
+    Fchdir(c_int),
     CloseFrom(c_int),
     Foreground(c_int),
 }
 
 /// The recorded actions, by the address of the program's list.
-static NOTED: Mutex<Option<HashMap<usize, Vec<Action>>>> = Mutex::new(None);
+static RECORDED: Mutex<Option<HashMap<usize, Vec<Action>>>> = Mutex::new(None);
 
-fn with_noted<T>(act: impl FnOnce(&mut HashMap<usize, Vec<Action>>) -> T) -> T {
-    guard::aside(|| {
-        let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+fn with_recorded<T>(act: impl FnOnce(&mut HashMap<usize, Vec<Action>>) -> T) -> T {
+    guard::without_interception(|| {
+        let mut noted = RECORDED.lock().unwrap_or_else(PoisonError::into_inner);
         act(noted.get_or_insert_default())
     })
 }
 
-macro_rules! noting {
+macro_rules! recording {
     ($(fn $name:ident($($argument:ident: $type:ty),*), $action:expr;)+) => {
         $(
             #[unsafe(no_mangle)]
@@ -47,7 +47,7 @@ macro_rules! noting {
                 let answer = real!($name(list => *mut c_void, $($argument => $type),*) -> c_int);
                 if answer == 0 && concerns() {
                     let action = $action;
-                    with_noted(|noted| noted.entry(list as usize).or_default().push(action));
+                    with_recorded(|noted| noted.entry(list as usize).or_default().push(action));
                 }
                 answer
             }
@@ -62,7 +62,7 @@ unsafe fn text(path: *const c_char) -> CString {
     unsafe { CStr::from_ptr(path) }.to_owned()
 }
 
-noting! {
+recording! {
     fn posix_spawn_file_actions_addclose(fd: c_int), Action::Close(fd);
     fn posix_spawn_file_actions_adddup2(from: c_int, onto: c_int), Action::Copy(from, onto);
     fn posix_spawn_file_actions_addopen
@@ -71,8 +71,8 @@ noting! {
         Action::Open(fd, unsafe { text(path) }, flags, mode);
     fn posix_spawn_file_actions_addchdir_np(path: *const c_char),
         // SAFETY: the program passes a path that ends with a zero.
-        Action::Stand(unsafe { text(path) });
-    fn posix_spawn_file_actions_addfchdir_np(fd: c_int), Action::StandAt(fd);
+        Action::Chdir(unsafe { text(path) });
+    fn posix_spawn_file_actions_addfchdir_np(fd: c_int), Action::Fchdir(fd);
     fn posix_spawn_file_actions_addclosefrom_np(from: c_int), Action::CloseFrom(from);
     fn posix_spawn_file_actions_addtcsetpgrp_np(fd: c_int), Action::Foreground(fd);
 }
@@ -83,7 +83,7 @@ macro_rules! forgetting {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(list: *mut c_void) -> c_int {
                 if concerns() {
-                    with_noted(|noted| noted.remove(&(list as usize)));
+                    with_recorded(|noted| noted.remove(&(list as usize)));
                 }
                 real!($name(list => *mut c_void) -> c_int)
             }
@@ -114,8 +114,8 @@ impl Spawn {
         let acts_here = self.actions.iter().any(|action| match action {
             Action::Open(_, path, ..) => leads_here(path.as_ptr()),
             // The child learns its working directory from its environment.
-            Action::Stand(path) => directory().is_some() || leads_here(path.as_ptr()),
-            Action::StandAt(fd) => directory().is_some() || crate::state::is_ours(*fd),
+            Action::Chdir(path) => directory().is_some() || leads_here(path.as_ptr()),
+            Action::Fchdir(fd) => directory().is_some() || crate::state::is_ours(*fd),
             Action::Close(_) | Action::Copy(..) | Action::CloseFrom(_) | Action::Foreground(_) => {
                 false
             }
@@ -153,12 +153,12 @@ impl Spawn {
             if child == 0 {
                 let errno = self.become_it(&before);
                 libc::write(told, (&raw const errno).cast(), size_of::<c_int>());
-                super::programs::_exit(127);
+                super::exec::_exit(127);
             }
             let failed = errors::get();
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             for end in [write_end, told] {
-                super::descriptors::close(end);
+                super::fd::close(end);
             }
             let mut errno: c_int = 0;
             let read = loop {
@@ -167,7 +167,7 @@ impl Spawn {
                     break read;
                 }
             };
-            super::descriptors::close(read_end);
+            super::fd::close(read_end);
             match child {
                 -1 => Err(failed),
                 child if read == size_of::<c_int>() as isize => {
@@ -197,9 +197,9 @@ impl Spawn {
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
             if self.is_searched {
-                super::programs::execvpe(self.path, self.arguments, self.environment);
+                super::exec::execvpe(self.path, self.arguments, self.environment);
             } else {
-                super::programs::execve(self.path, self.arguments, self.environment);
+                super::exec::execve(self.path, self.arguments, self.environment);
             }
             errors::get()
         }
@@ -252,27 +252,25 @@ unsafe fn act(action: &Action) -> c_int {
         match action {
             Action::Close(fd) => {
                 // Closing a number that is not open is no failure.
-                super::descriptors::close(*fd);
+                super::fd::close(*fd);
                 0
             }
-            Action::Copy(from, onto) if from == onto => {
-                super::descriptors::fcntl(*from, libc::F_SETFD, 0)
-            }
-            Action::Copy(from, onto) => super::descriptors::dup2(*from, *onto),
+            Action::Copy(from, onto) if from == onto => super::fd::fcntl(*from, libc::F_SETFD, 0),
+            Action::Copy(from, onto) => super::fd::dup2(*from, *onto),
             Action::Open(fd, path, flags, mode) => {
-                super::descriptors::close(*fd);
-                let opened = super::opening::open(path.as_ptr(), *flags, *mode);
+                super::fd::close(*fd);
+                let opened = super::open::open(path.as_ptr(), *flags, *mode);
                 if opened == -1 || opened == *fd {
                     return opened;
                 }
-                let copied = super::descriptors::dup2(opened, *fd);
-                super::descriptors::close(opened);
+                let copied = super::fd::dup2(opened, *fd);
+                super::fd::close(opened);
                 copied
             }
-            Action::Stand(path) => super::places::chdir(path.as_ptr()),
-            Action::StandAt(fd) => super::places::fchdir(*fd),
+            Action::Chdir(path) => super::paths::chdir(path.as_ptr()),
+            Action::Fchdir(fd) => super::paths::fchdir(*fd),
             Action::CloseFrom(from) => {
-                super::descriptors::closefrom(*from);
+                super::fd::closefrom(*from);
                 0
             }
             Action::Foreground(fd) => libc::tcsetpgrp(*fd, libc::getpgrp()),
@@ -302,7 +300,7 @@ macro_rules! spawning {
                 let held = unsafe { environment_of(given) };
                 let environment = held.as_ptr();
                 let actions_here =
-                    with_noted(|noted| noted.get(&(actions as usize)).cloned().unwrap_or_default());
+                    with_recorded(|noted| noted.get(&(actions as usize)).cloned().unwrap_or_default());
                 let (is_searched, actions_noted) = ($is_searched, actions_here);
                 let spawn = Spawn {
                     path, is_searched, attributes, arguments, environment, actions: actions_noted,
@@ -310,7 +308,7 @@ macro_rules! spawning {
                 // SAFETY: the program passes a path that ends with a zero.
                 if !unsafe { spawn.is_ours() } {
                     // A file action may duplicate a descriptor that `exec` would close.
-                    start::before(Heir::Child);
+                    start::share_before(Inheritor::Child);
                     return real!($name(
                         process => *mut pid_t, path => *const c_char, actions => *const c_void,
                         attributes => *const posix_spawnattr_t, arguments => List,

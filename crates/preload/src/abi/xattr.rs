@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::AT_FDCWD;
 
 use crate::errors::{Outcome, fail};
-use crate::extended::Bearer;
-use crate::given::{self, Purpose, must_have};
+use crate::user_memory::{self, Purpose, must_have};
+use crate::xattrs::XattrOwner;
 
 type Text = *const c_char;
 
@@ -28,14 +28,14 @@ unsafe fn give(value: &[u8], to: *mut c_void, size: usize) -> Outcome<isize> {
 
 /// # Safety
 /// The arguments are as the manual of `getxattr` requires.
-unsafe fn get(of: &Bearer, name: Text, to: *mut c_void, size: usize) -> Outcome<isize> {
+unsafe fn get(of: &XattrOwner, name: Text, to: *mut c_void, size: usize) -> Outcome<isize> {
     // SAFETY: the caller guarantees the arguments.
-    unsafe { give(&of.get(given::text(name)?)?, to, size) }
+    unsafe { give(&of.get(user_memory::text(name)?)?, to, size) }
 }
 
 /// # Safety
 /// The arguments are as the manual of `listxattr` requires.
-unsafe fn list(of: &Bearer, to: *mut c_char, size: usize) -> Outcome<isize> {
+unsafe fn list(of: &XattrOwner, to: *mut c_char, size: usize) -> Outcome<isize> {
     // SAFETY: the caller guarantees the arguments.
     unsafe { give(&of.list()?, to.cast(), size) }
 }
@@ -43,7 +43,7 @@ unsafe fn list(of: &Bearer, to: *mut c_char, size: usize) -> Outcome<isize> {
 /// # Safety
 /// The arguments are as the manual of `setxattr` requires.
 unsafe fn set(
-    of: &Bearer,
+    of: &XattrOwner,
     name: Text,
     value: *const c_void,
     size: usize,
@@ -54,66 +54,66 @@ unsafe fn set(
     unsafe {
         let value =
             if size == 0 { &[] } else { std::slice::from_raw_parts(value.cast::<u8>(), size) };
-        of.set(given::text(name)?, value, flags)
+        of.set(user_memory::text(name)?, value, flags)
     }
 }
 
 /// # Safety
 /// The arguments are as the manual of `removexattr` requires.
-unsafe fn remove(of: &Bearer, name: Text) -> Outcome<c_int> {
+unsafe fn remove(of: &XattrOwner, name: Text) -> Outcome<c_int> {
     // SAFETY: the caller guarantees the arguments.
-    of.remove(unsafe { given::text(name) }?)
+    of.remove(unsafe { user_memory::text(name) }?)
 }
 
 on_path! {
     fn [getxattr](path: Text, name: Text, to: *mut c_void, size: usize) -> isize,
         (AT_FDCWD, path), Look,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { get(&state.bearer(place, true)?, name, to, size) };
+        |state, place| unsafe { get(&state.xattr_owner(place, true)?, name, to, size) };
     fn [lgetxattr](path: Text, name: Text, to: *mut c_void, size: usize) -> isize,
         (AT_FDCWD, path), Look,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { get(&state.bearer(place, false)?, name, to, size) };
+        |state, place| unsafe { get(&state.xattr_owner(place, false)?, name, to, size) };
     fn [listxattr](path: Text, to: *mut c_char, size: usize) -> isize,
         (AT_FDCWD, path), Look,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { list(&state.bearer(place, true)?, to, size) };
+        |state, place| unsafe { list(&state.xattr_owner(place, true)?, to, size) };
     fn [llistxattr](path: Text, to: *mut c_char, size: usize) -> isize,
         (AT_FDCWD, path), Look,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { list(&state.bearer(place, false)?, to, size) };
+        |state, place| unsafe { list(&state.xattr_owner(place, false)?, to, size) };
     fn [setxattr]
         (path: Text, name: Text, value: *const c_void, size: usize, flags: c_int) -> c_int,
         (AT_FDCWD, path), Set,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { set(&state.bearer(place, true)?, name, value, size, flags) };
+        |state, place| unsafe { set(&state.xattr_owner(place, true)?, name, value, size, flags) };
     fn [lsetxattr]
         (path: Text, name: Text, value: *const c_void, size: usize, flags: c_int) -> c_int,
         (AT_FDCWD, path), Set,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { set(&state.bearer(place, false)?, name, value, size, flags) };
+        |state, place| unsafe { set(&state.xattr_owner(place, false)?, name, value, size, flags) };
     fn [removexattr](path: Text, name: Text) -> c_int,
         (AT_FDCWD, path), Set,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { remove(&state.bearer(place, true)?, name) };
+        |state, place| unsafe { remove(&state.xattr_owner(place, true)?, name) };
     fn [lremovexattr](path: Text, name: Text) -> c_int,
         (AT_FDCWD, path), Set,
         // SAFETY: the program's arguments are as the manual requires.
-        |state, place| unsafe { remove(&state.bearer(place, false)?, name) };
+        |state, place| unsafe { remove(&state.xattr_owner(place, false)?, name) };
 }
 
 on_descriptor! {
     fn [fgetxattr](fd: c_int, name: Text, to: *mut c_void, size: usize) -> isize,
         // SAFETY: the program's arguments are as the manual requires.
-        fd, Look, |state, it| unsafe { get(&state.bearer_of(&it)?, name, to, size) };
+        fd, Look, |state, it| unsafe { get(&state.xattr_owner_of(&it)?, name, to, size) };
     fn [flistxattr](fd: c_int, to: *mut c_char, size: usize) -> isize,
         // SAFETY: the program's arguments are as the manual requires.
-        fd, Look, |state, it| unsafe { list(&state.bearer_of(&it)?, to, size) };
+        fd, Look, |state, it| unsafe { list(&state.xattr_owner_of(&it)?, to, size) };
     fn [fsetxattr]
         (fd: c_int, name: Text, value: *const c_void, size: usize, flags: c_int) -> c_int,
         // SAFETY: the program's arguments are as the manual requires.
-        fd, Set, |state, it| unsafe { set(&state.bearer_of(&it)?, name, value, size, flags) };
+        fd, Set, |state, it| unsafe { set(&state.xattr_owner_of(&it)?, name, value, size, flags) };
     fn [fremovexattr](fd: c_int, name: Text) -> c_int,
         // SAFETY: the program's arguments are as the manual requires.
-        fd, Set, |state, it| unsafe { remove(&state.bearer_of(&it)?, name) };
+        fd, Set, |state, it| unsafe { remove(&state.xattr_owner_of(&it)?, name) };
 }

@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_void};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::errors;
-use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::report::{self, Miss};
 use crate::state::is_ours;
+use crate::user_memory::{Purpose, must_have};
 
 /// Finds our descriptors in a list, and disables their entries for the kernel's call.
 unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd], Vec<c_int>)> {

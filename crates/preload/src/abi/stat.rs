@@ -8,10 +8,10 @@ use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
 use crate::attributes::{to_statfs, to_statvfs};
 use crate::errors::{Outcome, fail};
-use crate::given::{Purpose, must_have};
 use crate::route::Place;
 use crate::state::{Description, State};
-use crate::waiting::settle;
+use crate::user_memory::{Purpose, must_have};
+use crate::waiting::wait_result;
 
 /// Writes a result into the program's memory.
 fn put<T>(to: *mut T, value: T) -> Outcome<c_int> {
@@ -48,7 +48,7 @@ fn file_system(
     handle: FileHandle,
 ) -> Outcome<FileSystemAttributes> {
     let (session, _) = state.connection.mount(mount)?;
-    settle(&session.client(), session.file_system_async(handle, ""))
+    wait_result(&session.client(), session.file_system_async(handle, ""))
 }
 
 fn file_system_of(state: &mut State, place: &Place) -> Outcome<FileSystemAttributes> {

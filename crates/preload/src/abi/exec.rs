@@ -105,7 +105,7 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: List, given: Li
             use std::os::unix::ffi::OsStrExt;
             let whole = [directory.as_os_str().as_bytes(), b"/", name].concat();
             let Ok(whole) = CString::new(whole) else { continue };
-            if super::looking::access(whole.as_ptr(), libc::X_OK) != 0 {
+            if super::stat::access(whole.as_ptr(), libc::X_OK) != 0 {
                 if errors::get() == libc::EACCES {
                     errno = libc::EACCES;
                 }
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List) -> c_i
 fn whole_path(at: c_int, path: &CStr) -> CString {
     let shown = guard::with(|state| {
         let it = state.get(at)?;
-        Ok(crate::places::shown(it.identity.mount, &it.identity.path))
+        Ok(crate::working_directory::shown(it.identity.mount, &it.identity.path))
     });
     match shown {
         Ok(shown) if path.is_empty() => CString::new(shown.into_vec()).unwrap_or_default(),

@@ -24,7 +24,10 @@ impl State {
             return fail(libc::ENOTDIR);
         }
         must_have(&object.session, object.metadata.handle, AccessMask::LOOKUP)?;
-        stand(Some(shown(object.mount, &object.path)), Some(object.metadata.handle));
+        set_working_directory(
+            Some(shown(object.mount, &object.path)),
+            Some(object.metadata.handle),
+        );
         Ok(0)
     }
 
@@ -39,7 +42,7 @@ impl State {
         if !is_directory {
             return fail(libc::ENOTDIR);
         }
-        stand(Some(shown(identity.mount, &identity.path)), Some(identity.handle));
+        set_working_directory(Some(shown(identity.mount, &identity.path)), Some(identity.handle));
         Ok(0)
     }
 
@@ -60,7 +63,7 @@ pub fn shown(mount: usize, beneath: &OsStr) -> OsString {
 /// Sets the working directory to a path beneath a prefix, or with `None` to the kernel's. It is
 /// also set in the environment for programs started from here, including those to which the C
 /// library itself passes the environment (`system`, `popen`).
-pub fn stand(path: Option<OsString>, handle: Option<FileHandle>) {
+pub fn set_working_directory(path: Option<OsString>, handle: Option<FileHandle>) {
     if route::directory() == path {
         route::set_directory(path, handle);
         return;

@@ -13,10 +13,10 @@ use dafs_types::FileHandle;
 use crate::errors::{Failure, Outcome, fail};
 use crate::route::Place;
 use crate::state::{Description, State};
-use crate::waiting::{settle, wait};
+use crate::waiting::{wait, wait_result};
 
 /// An object that can have extended attributes.
-pub struct Bearer {
+pub struct XattrOwner {
     session: Session,
     handle: FileHandle,
     /// False for symbolic links and special files, which have no `user.*` attributes.
@@ -25,25 +25,25 @@ pub struct Bearer {
 
 impl State {
     /// Returns the object at a place.
-    pub fn bearer(&mut self, place: &Place, follow: bool) -> Outcome<Bearer> {
+    pub fn xattr_owner(&mut self, place: &Place, follow: bool) -> Outcome<XattrOwner> {
         let object = self.object(place, follow)?;
         let kind = object.metadata.kind;
         let has_any = matches!(kind, ObjectType::Regular | ObjectType::Directory);
-        Ok(Bearer { session: object.session, handle: object.metadata.handle, has_any })
+        Ok(XattrOwner { session: object.session, handle: object.metadata.handle, has_any })
     }
 
     /// Returns the object of an open descriptor.
-    pub fn bearer_of(&mut self, of: &Description) -> Outcome<Bearer> {
+    pub fn xattr_owner_of(&mut self, of: &Description) -> Outcome<XattrOwner> {
         of.must_be_open()?;
         let (session, _) = self.connection.mount(of.identity.mount)?;
-        Ok(Bearer { session, handle: of.identity.handle, has_any: true })
+        Ok(XattrOwner { session, handle: of.identity.handle, has_any: true })
     }
 }
 
-impl Bearer {
+impl XattrOwner {
     /// Returns the handle of the object's attribute directory.
     fn directory(&self) -> Outcome<FileHandle> {
-        settle(&self.session.client(), self.session.attributes_of_async(self.handle, ""))
+        wait_result(&self.session.client(), self.session.attributes_of_async(self.handle, ""))
     }
 
     /// Returns the value of an attribute.
@@ -126,7 +126,7 @@ impl Bearer {
             Err(failure) => return Err(failure),
         };
         let listing = self.session.list_async(directory, "");
-        for entry in settle(&self.session.client(), listing)? {
+        for entry in wait_result(&self.session.client(), listing)? {
             names.extend_from_slice(USER_PREFIX);
             names.extend_from_slice(entry.name.as_bytes());
             names.push(0);
