@@ -13,7 +13,7 @@ pub struct ThreadTime {
     pub id: u32,
     /// The name of the thread, of which the kernel keeps 15 bytes.
     pub name: String,
-    /// The processor time it has used so far.
+    /// The processor time that the thread has used so far.
     pub time: Duration,
 }
 

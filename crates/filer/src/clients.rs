@@ -7,11 +7,11 @@
 //! - A client id is never used for two records, so a client whose state was lost sees a new id.
 //!
 //! An incarnation of a client begins with its first request, not when it authenticates. Until then
-//! it is an heir: it exists beside the incarnation that has the name. The reason is that a connect
+//! it is pending: it exists beside the incarnation that has the name. The reason is that a connect
 //! of a dead incarnation may arrive late and must not end the living one. A dead incarnation sends
 //! nothing after its connect, with one exception: a request may also arrive late from an
-//! incarnation that authenticated and died. So when an heir begins, all incarnations that
-//! authenticated before it are over. State belongs only to incarnations that have begun.
+//! incarnation that authenticated and died. So when a pending incarnation begins, all incarnations
+//! that authenticated before it are over. State belongs only to incarnations that have begun.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ pub(crate) struct Client {
     pub principal: Principal,
     /// The principal, encoded as bytes.
     pub principal_bytes: Box<[u8]>,
-    /// The origin of its first session.
+    /// The origin of the client's first session.
     pub holder: Holder,
     pub sessions: u32,
     pub opens: ClientOpens,
@@ -160,8 +160,8 @@ impl ClientTable {
         key
     }
 
-    /// Begins an incarnation and returns the key of the one that had the name. All pending of the
-    /// name that authenticated earlier are over.
+    /// Begins an incarnation and returns the key of the one that had the name. All pending
+    /// incarnations of the name that authenticated earlier are over.
     pub fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
         let name = self.get(key)?.name.clone();
         for heir in self.pending.iter().take_while(|heir| **heir != key) {

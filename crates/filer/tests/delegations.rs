@@ -1,4 +1,4 @@
-//! Delegations: grants, conflicts, recalls, claims, what is due when.
+//! Delegations: grants, conflicts, recalls, claims and timers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Bench {
         self.table.grant(facts, at(seconds)).unwrap_err()
     }
 
-    /// Waiters are numbered from 1.
+    /// Checks an operation; waiters are numbered from 1.
     fn request(
         &mut self,
         client: ClientId,
@@ -184,14 +184,14 @@ fn the_table_of_conflicts() {
 fn a_recall_ends_with_the_return_and_everybody_goes_on() {
     let mut bench = Bench::new();
     let [a, b] = [A, B].map(|client| bench.grant(client, READ));
-    // B's own delegation is not in its way, A's is.
+    // B's own delegation does not conflict, A's does.
     assert_eq!(bench.request(B, FileOperation::Write, 1), Wait);
     assert_eq!(bench.actions(), [recall(A, a)]);
     assert_eq!(bench.request(C, FileOperation::Remove, 2), Wait);
     assert_eq!(bench.actions(), [recall(B, b)]);
     assert_eq!(bench.request(C, FileOperation::Read, 2), Proceed);
     assert_eq!(bench.refusal(&facts(C, READ), 2), NoDelegation::Recalling);
-    // What was called back is in force until it is back.
+    // A recalled delegation is in force until it is returned.
     assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Read), Ok(()));
     assert_eq!(bench.table.check_io(A, a, FILE, IoKind::Write), Err(Fault::OpenLacksAccess));
     assert_eq!(bench.table.returned(A, a, at(3)), Ok(()));
@@ -220,7 +220,7 @@ fn a_file_that_was_called_back_is_left_alone_for_a_while() {
     bench.table.returned(A, state_id, at(3)).unwrap();
     assert_eq!(bench.refusal(&facts(A, READ), 22), NoDelegation::Quiet);
     let granted = bench.table.grant(&facts(A, READ), at(23)).unwrap();
-    // What was never asked for leaves no trace.
+    // A delegation that ended before its recall was sent leaves no trace.
     bench.table.returned(A, granted.state_id, at(24)).unwrap();
     assert!(bench.table.grant(&facts(A, READ), at(24)).is_ok());
 }
@@ -258,7 +258,7 @@ fn what_is_not_returned_is_revoked() {
     assert_eq!(bench.table.check_io(A, state_id, FILE, IoKind::Read), Err(Fault::Expired));
     let claim = bench.table.claim_current(A, state_id, FILE, READ, ShareDeny::None);
     assert_eq!(claim, Err(Fault::Expired));
-    // Until it knows of its loss it gets nothing more, anywhere.
+    // Until the client has returned the revoked delegation it gets no other.
     let other = DelegationFacts { file: FileKey(2), ..facts(A, READ) };
     assert_eq!(bench.refusal(&other, 16), NoDelegation::Untrustworthy);
     assert_eq!(bench.table.returned(A, state_id, at(16)), Err(Fault::Expired));
@@ -276,7 +276,7 @@ fn who_has_returned_what_was_revoked_is_trusted_again() {
     let kept = bench.table.grant(&of_file(2), at(0)).unwrap().state_id;
     bench.request(B, FileOperation::Write, 0);
     bench.table.tick(at(10));
-    // What it holds besides is good.
+    // Its other delegation stays in force.
     assert_eq!(bench.table.check_io(A, kept, FileKey(2), IoKind::Read), Ok(()));
     assert_eq!(bench.refusal(&of_file(3), 10), NoDelegation::Untrustworthy);
     assert_eq!(bench.table.returned(A, revoked, at(11)), Err(Fault::Expired));
@@ -300,7 +300,7 @@ fn a_recall_that_did_not_arrive_is_sent_again() {
     bench.table.can_be_reached(A);
     bench.table.recall_done(A, state_id, Accepted, at(5));
     assert_eq!(bench.actions(), []);
-    // The deadline stays what it was.
+    // The deadline does not change.
     bench.table.recall_done(A, state_id, Undelivered, Moment(at(10).0 - 5));
     assert_eq!(bench.table.next_timer(), Some(at(10)));
     bench.table.tick(at(10));
@@ -335,7 +335,7 @@ fn attributes_are_asked_for_rather_than_the_delegation() {
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.request(B, ask(false), 0), Wait);
     assert_eq!(bench.actions(), [recall(A, state_id)]);
-    // It still knows them.
+    // The server still knows the attributes.
     assert_eq!(bench.request(B, ask(true), 0), asked);
     bench.table.client_restarted(A, C, at(1));
     assert_eq!(bench.request(B, ask(true), 1), Wait);
@@ -350,7 +350,7 @@ fn too_many_who_wait_are_told_so() {
     bench.table.abandon(WaiterId(1));
     assert_eq!(bench.request(C, FileOperation::Read, 0), Wait);
     bench.table.returned(A, state_id, at(1)).unwrap();
-    // Gone between the decision and its delivery.
+    // The request was abandoned between the decision and its delivery.
     bench.table.abandon(WaiterId(3));
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.table.counters().delayed, 1);
@@ -385,7 +385,7 @@ fn after_a_server_restart_delegations_are_claimed_back() {
     let mute = DelegationFacts { can_recall: false, ..facts(A, READ) };
     let granted = bench.table.claim_previous(&mute, Write, at(0)).unwrap();
     assert_eq!((granted.kind, granted.recall), (Write, true));
-    // The answer is the recall; no message follows.
+    // The reply carries the recall; no message follows.
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.table.claim_previous(&mute, Write, at(0)), Ok(granted));
     assert_eq!(bench.table.claim_previous(&mute, Read, at(0)), Err(Fault::Invalid));
@@ -429,7 +429,7 @@ fn what_a_restarted_client_does_not_claim_ends() {
         bench.grant(A, READ);
         bench.table.client_restarted(A, B, at(0));
         bench.request(C, FileOperation::Write, 1);
-        // Another restart keeps nobody waiting longer.
+        // Another restart does not extend the wait.
         bench.table.client_restarted(B, A, at(4));
         assert_eq!(bench.table.next_timer(), Some(at(5)));
         if is_purged {
@@ -474,7 +474,7 @@ struct Held {
     client: ClientId,
     file: FileKey,
     kind: DelegationKind,
-    /// Asked back, or of an earlier life: over by then.
+    /// The deadline, if the delegation is being recalled or belongs to an earlier incarnation.
     ends: Option<Moment>,
     is_awaiting: bool,
 }
@@ -489,7 +489,7 @@ struct Parked {
 struct Model {
     held: Vec<Held>,
     revoked: Vec<(ClientId, StateId)>,
-    /// Every state id that must never be honoured again.
+    /// State ids that must never be honoured again.
     dead: BTreeSet<StateId>,
     parked: Vec<Parked>,
     quiet: Vec<(FileKey, Moment)>,
@@ -500,7 +500,7 @@ struct Model {
 
 const FILES: [FileKey; 3] = [FileKey(1), FileKey(2), FileKey(3)];
 
-/// The table of conflicts once more, as bits: operations a read delegation lets pass.
+/// The conflict table in another form: the operations that a read delegation permits.
 fn passes_reads(operation: FileOperation) -> bool {
     match operation {
         FileOperation::Open { access, deny, .. } => {
@@ -551,7 +551,7 @@ impl Model {
         self.held.iter().any(|held| Self::blocks(held, file, client, operation))
     }
 
-    /// A delegation leaves its file; `Resume`s must follow.
+    /// Ends a delegation; `Resume` actions must follow.
     fn end(&mut self, at: usize) {
         let held = self.held.remove(at);
         self.dead.insert(held.state_id);
@@ -561,7 +561,7 @@ impl Model {
         }
     }
 
-    /// Those whom nothing is in the way of, in the order they came.
+    /// Returns the requests that nothing blocks, in the order of their arrival.
     fn release(&mut self) -> Vec<WaiterId> {
         let (blocked, free) = std::mem::take(&mut self.parked)
             .into_iter()
@@ -737,8 +737,8 @@ impl Model {
         }
     }
 
-    /// Takes the actions in: recalls of what is asked back, and resumptions of just those
-    /// whom nothing is in the way of.
+    /// Checks the actions: recalls of the recalled delegations, and resumptions of exactly the
+    /// requests that nothing blocks.
     fn settle(&mut self, table: &mut DelegationTable, random: &mut Random) {
         let expected: BTreeSet<_> = self.release().into_iter().collect();
         let mut resumed = BTreeSet::new();
@@ -810,7 +810,7 @@ fn nobody_conflicts_and_whoever_waits_goes_on() {
             model.settle(&mut table, random);
             model.check(&table);
         }
-        // Nobody returns anything any more: time alone lets everybody go on.
+        // From here on no client returns anything: the timers alone must release all requests.
         while let Some(when) = table.next_timer() {
             model.now = when.max(model.now);
             model.tick(&mut table);

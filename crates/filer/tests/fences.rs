@@ -1,4 +1,4 @@
-//! Fences: what each change does, when it is done, what it leaves on stable storage.
+//! Fences: the effect of each change, when it is complete, and what it leaves on stable storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ impl Bench {
         self.table.set(FenceRequest(request), &change, TRUSTED, running)
     }
 
-    /// Sets a list and sees it through.
+    /// Sets a list and completes the change.
     fn fence(&mut self, object: FencedObject, fence_ids: &str) {
         self.set(99, object, FenceAccess::Allow, FenceUpdate::Overwrite, fence_ids).unwrap();
         let stores = self.stores();
@@ -75,7 +75,7 @@ impl Bench {
         std::iter::from_fn(|| self.table.poll_action()).collect()
     }
 
-    /// The actions, which must all be stores.
+    /// Returns the actions, which must all be stores.
     fn stores(&mut self) -> Vec<(FenceStoreId, FenceRecord)> {
         let store = |action| match action {
             FenceAction::Store { id, record } => (id, record),
@@ -167,7 +167,7 @@ fn operations_from_before_the_first_fence_are_drained() {
     for (operation, fence_id) in [(1, "a"), (2, "b"), (3, "")] {
         bench.enter(operation, fence_id, file(1)).unwrap();
     }
-    // A RENAME touches two files; it ends but once.
+    // A RENAME touches two files but ends once.
     bench.running.push((OperationId(2), id("b"), file(2)));
     let update = FenceUpdate::Overwrite;
     assert_eq!(bench.set(1, FS, FenceAccess::Allow, update, "a"), Ok(2));
@@ -191,7 +191,7 @@ fn who_is_let_in_waits_until_it_is_certain() {
     bench.table.stored(stores[0].0, true);
     assert_eq!(bench.actions(), [FenceAction::Completed { request: FenceRequest(1) }]);
     assert_eq!(bench.enter(1, "b", file(1)), Ok(()));
-    // Lifting lets everybody in, and leaves nothing behind.
+    // Lifting the fence admits all sessions, and leaves no record behind.
     bench.fence(FS, "");
     assert!(bench.table.is_idle());
     assert_eq!(bench.enter(2, "", file(1)), Ok(()));
@@ -210,7 +210,7 @@ fn what_cannot_be_stored_does_not_hold() {
     assert!(bench.table.is_idle());
     assert_eq!(bench.table.counters().draining, 0);
     bench.leave(1);
-    // The same again is stored again: nobody knows what the first attempt left behind.
+    // The same list is stored again, because it is unknown what the first attempt left behind.
     bench.fence(FS, "b");
     assert_eq!(bench.enter(1, "a", file(1)), Err(Fault::Fenced));
 }
@@ -282,7 +282,7 @@ fn a_removed_file_takes_its_fence_along() {
     let record = FenceRecord { object, fence_ids: Box::default() };
     let store = FenceAction::Store { id: FenceStoreId(2), record };
     assert_eq!(bench.actions(), [failed, store]);
-    // Late news of a change that is no more.
+    // A late report about a change that has ended.
     bench.table.stored(stores[0].0, true);
     bench.table.stored(FenceStoreId(2), true);
     bench.leave(1);
@@ -306,7 +306,8 @@ fn nothing_grows_beyond_its_limit() {
     assert_eq!(more, Err(Fault::Limit));
     bench.fence(object(1), "abcde");
     assert_eq!(bench.set(1, object(2), allow, over, "a"), Err(Fault::Limit));
-    // The old list is counted until the new one holds, but room can always be made.
+    // The old list is counted until the new one is in force, but lifting a fence is always
+    // possible.
     assert_eq!(bench.set(1, FS, allow, over, "a"), Err(Fault::Limit));
     bench.fence(FS, "");
     assert_eq!(bench.set(1, object(3), allow, over, "a"), Ok(0));
@@ -359,7 +360,7 @@ struct Model {
     lists: BTreeMap<FencedObject, List>,
     pending: BTreeMap<FenceRequest, Pending>,
     running: Vec<(u64, &'static str, u8)>,
-    /// What was asked to be stored and is not yet.
+    /// Records that are still to be stored.
     unstored: Vec<(FenceStoreId, FenceRecord)>,
     disk: BTreeMap<FencedObject, Box<[FenceId]>>,
     count: u64,
@@ -381,7 +382,7 @@ impl Model {
         now.chain(next).all(|list| lets_in(list, fence_id))
     }
 
-    /// Whether the change waits for nothing more.
+    /// Returns true if the change waits for nothing.
     fn is_due(&self, pending: &Pending) -> bool {
         let stays = |&(_, fence_id, number): &(u64, &str, u8)| {
             pending.object.covers(&file(number)) && !lets_in(&pending.next, fence_id)
@@ -435,7 +436,7 @@ fn step(bench: &mut Bench, model: &mut Model, random: &mut Random) {
         11..15 => set(bench, model, random),
         15..19 if !model.unstored.is_empty() => {
             let at = random.below(model.unstored.len());
-            // What concerns one object is stored in order.
+            // Records of one object are stored in order.
             let object = model.unstored[at].1.object;
             let at = model.unstored.iter().position(|(_, r)| r.object == object).unwrap();
             let (store, record) = model.unstored.remove(at);
@@ -486,7 +487,7 @@ fn store_record(
     is_stable: bool,
 ) {
     let of = model.pending.iter().find(|(_, p)| p.store == store).map(|(&request, _)| request);
-    // An erasure has no request to fail; it is tried until it succeeds.
+    // An erasure has no request that could fail; it is retried until it succeeds.
     if is_stable || of.is_none() {
         model.disk.insert(record.object, record.fence_ids);
     }
@@ -521,7 +522,7 @@ fn remove_file(bench: &mut Bench, model: &mut Model, number: u8) {
     assert!(model.pending.values().all(|pending| pending.object != object));
 }
 
-/// Takes completions in: just those that are due, and no other.
+/// Checks the completions: exactly those changes that are due.
 fn settle(bench: &mut Bench, model: &mut Model) {
     let is_due = |(_, pending): &(&FenceRequest, &Pending)| model.is_due(pending);
     let due: BTreeSet<_> = model.pending.iter().filter(is_due).map(|(&r, _)| r).collect();
@@ -548,7 +549,7 @@ fn check(bench: &mut Bench, model: &Model) {
             assert_eq!(verdict.is_ok(), model.allows(fence_id, number), "{fence_id} {number}");
         }
     }
-    // What runs is let in, or somebody waits for it.
+    // Every running operation is admitted, or a change waits for it.
     for &(operation, fence_id, number) in &model.running {
         let is_waited_for = model.pending.keys().any(|&request| {
             bench.table.waits_for(request).any(|waited| waited == OperationId(operation))
@@ -580,7 +581,7 @@ fn nobody_runs_or_enters_behind_a_completed_fence() {
         let counters = bench.table.counters();
         assert_eq!((counters.bytes, counters.changing), (bytes as u64, 0));
         assert_eq!(counters.draining, 0);
-        // A new run finds the same fences.
+        // A new server finds the same fences.
         let mut restored = FenceTable::new(FenceLimits::default());
         let kept = model.disk.iter().filter(|(_, fence_ids)| !fence_ids.is_empty());
         let records =

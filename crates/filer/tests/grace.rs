@@ -1,11 +1,11 @@
-//! The time in which clients take back what they held before a restart.
+//! The grace period, in which clients reclaim their state after a restart.
 
 use crate::common::*;
 use dafs_filer::*;
 use dafs_ops::Fault;
 use dafs_types::*;
 
-/// A server that these clients had state with when it ended.
+/// A server in its grace period; these clients had state when the previous one ended.
 fn restarted(records: Vec<ClientRecord>) -> Bench {
     let mut bench = Bench::new(FilerConfig::default());
     bench.filer.begin_grace(records, Moment(0));
@@ -30,7 +30,7 @@ fn taken_back(file: u64) -> OpenArguments<'static> {
     OpenArguments { is_reclaim: true, ..new(file) }
 }
 
-/// What the next server is told.
+/// Returns the names of the clients on stable storage.
 fn written_down(bench: &Bench) -> Vec<String> {
     let records = bench.filer.client_records().into_iter();
     records.map(|record| String::from_utf8(record.name.into_vec()).unwrap()).collect()
@@ -50,7 +50,7 @@ fn who_took_a_part_back_when_the_time_ended_is_not_expected_by_the_next_server()
     assert_eq!(bench.open(b, &new(2)), Err(Fault::Grace));
     assert_eq!(written_down(&bench), ["a", "b", "c"]);
     bench.filer.on_tick(LATER);
-    // He may have file 2 now, which she does not know to be lost to her.
+    // Client b may have file 2 now; client a does not know that it lost it.
     bench.open(b, &new(2)).unwrap();
     assert_eq!(lapsed(&mut bench), ["a", "c"]);
     assert_eq!(written_down(&bench), ["b"]);
@@ -85,7 +85,7 @@ fn who_loses_its_connection_amid_the_taking_back_stays_written_down() {
     bench.filer.on_tick(LATER);
     assert_eq!(lapsed(&mut bench), ["b"]);
     assert_eq!(written_down(&bench), ["a"]);
-    // With its state it goes.
+    // The record is removed with the client's state.
     bench.lose(a);
     assert_eq!(lapsed(&mut bench), ["a"]);
 }

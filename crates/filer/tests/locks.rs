@@ -19,7 +19,7 @@ fn shared_locks_stand_together_and_exclusive_ones_alone() {
     bench.take(&c, request(Write, 150, END));
     assert_eq!(bench.ask(&a, request(Read, 149, 150)), denied(&c, Write, 150, END));
     assert_eq!(bench.actions(), []);
-    // The same owner name of another client is another owner.
+    // An owner of the same name in another client is a different owner.
     let stranger = owner(2, "a");
     assert_eq!(bench.ask(&stranger, request(Write, 0, 0)), denied(&a, Read, 0, 99));
     let other_file = LockRequest { file: dafs_filer::FileKey(2), ..request(Write, 0, END) };
@@ -44,7 +44,7 @@ fn an_owner_replaces_splits_and_joins_its_own() {
         (10, name(), 60, 99, Read, Held),
     ];
     assert_eq!(bench.held(), parted);
-    // Downgraded, the three are one again.
+    // After the downgrade the three pieces are one again.
     bench.take(&a, request(Read, 40, 59));
     assert_eq!(bench.held(), [(10, name(), 0, 99, Read, Held)]);
     bench.take(&a, request(Read, 100, END));
@@ -152,20 +152,20 @@ fn records_and_undo_follow_the_ranges() {
     let held = |id, attributes, first, last| {
         record(id, &a, attributes, ends(first, last), RecordPhase::Held)
     };
-    // A grant: its record, then its undo.
+    // A grant: first the record, then the undo data.
     assert_eq!(bench.ask(&a, with(PA, request(Write, 0, 99))), LockReply::Granted);
     assert_eq!(bench.actions(), [write(held(1, PA, 0, 99)), keep_undo(0, 99)]);
-    // More of the same: one record that grows, undo for what is new.
+    // An extension: one record grows, and undo data is kept for the new bytes.
     assert_eq!(bench.ask(&a, with(PA, request(Write, 50, 149))), LockReply::Granted);
     assert_eq!(bench.actions(), [write(held(1, PA, 0, 149)), keep_undo(100, 149)]);
-    // Parted: the new record first, then the old one shrinks; the middle is final.
+    // A split: the new record first, then the old one shrinks; the middle is final.
     bench.unlock(&a, 40, 59);
     let expected = [write(held(2, PA, 60, 149)), write(held(1, PA, 0, 39)), drop_undo(40, 59)];
     assert_eq!(bench.actions(), expected);
-    // Joined again: one record takes all, then the other goes.
+    // A join: one record takes all, then the other is removed.
     assert_eq!(bench.ask(&a, with(PA, request(Write, 40, 59))), LockReply::Granted);
     assert_eq!(bench.actions(), [write(held(1, PA, 0, 149)), remove(2), keep_undo(40, 59)]);
-    // Nothing new, nothing to do.
+    // Nothing new, so there is nothing to do.
     assert_eq!(bench.ask(&a, with(PA, request(Write, 10, 20))), LockReply::Granted);
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.table.records(), [held(1, PA, 0, 149)]);
@@ -216,12 +216,12 @@ fn limits_count_what_a_request_adds() {
     bench.take(&a, request(Read, 0, 9));
     bench.take(&a, request(Read, 20, 29));
     bench.take(&a, request(Read, 40, 49));
-    // One more of this owner, by a new lock, an upgrade inside one, a hole in one.
+    // One more lock of this owner: by a new lock, by an upgrade inside one, by a hole in one.
     assert_eq!(bench.refused(&a, request(Read, 60, 60)), LockError::Resource);
     assert_eq!(bench.refused(&a, request(Write, 5, 9)), LockError::Resource);
     let hole = bench.table.unlock(a.name(), FILE, 5, 1, T0);
     assert_eq!(hole, Err(LockError::Resource));
-    // What joins or replaces adds nothing.
+    // Joining or replacing locks adds none.
     bench.take(&a, request(Read, 10, 19));
     assert_eq!(bench.held().len(), 2);
     bench.take(&a, request(Write, 0, 9));
@@ -253,12 +253,12 @@ fn reads_and_writes_meet_the_locks_of_others() {
         (none, 9, 1, write, Err(Fault::RangeLocked)),
         (b.state, 0, 1, write, Err(Fault::RangeLocked)),
         (a.state, 0, 10, write, Ok(())),
-        // Under the exclusive one.
+        // Under the exclusive lock.
         (none, 10, 1, read, Err(Fault::RangeLocked)),
         (b.state, 0, 11, read, Err(Fault::RangeLocked)),
         (a.state, 0, 20, read, Ok(())),
         (a.state, 0, 20, write, Ok(())),
-        // Beside both; nothing at all; to the end of everything.
+        // Beside both locks; an empty access; up to the end of all offsets.
         (b.state, 20, END, write, Ok(())),
         (b.state, 10, 0, write, Ok(())),
         (b.state, 19, END, read, Err(Fault::RangeLocked)),
@@ -266,7 +266,7 @@ fn reads_and_writes_meet_the_locks_of_others() {
     for (state, offset, count, kind, expected) in cases {
         assert_eq!(io(&bench, state, offset, count, kind), expected, "{offset} {count} {kind:?}");
     }
-    // Two readers: neither writes.
+    // With two readers, neither may write.
     bench.take(&b, request(Read, 5, 5));
     assert_eq!(io(&bench, a.state, 0, 10, write), Err(Fault::RangeLocked));
     assert_eq!(io(&bench, a.state, 0, 5, write), Ok(()));
@@ -289,12 +289,12 @@ fn advisory_locks_let_others_pass_but_not_into_an_undo() {
     assert_eq!(io(&bench, b.state, 10, IoKind::Write), Err(Fault::RangeLocked));
     assert_eq!(io(&bench, a.state, 10, IoKind::Write), Ok(()));
     assert_eq!(io(&bench, a.state, 20, IoKind::Write), Ok(()));
-    // What is broken is kept from everybody all the same.
+    // A broken range is still closed to all owners,
     bench.table.client_restarted(b.client.id, T0);
     assert_eq!(io(&bench, a.state, 20, IoKind::Write), Err(Fault::StaleState));
     assert_eq!(io(&bench, StateId::ANONYMOUS, 20, IoKind::Write), Err(Fault::RangeLocked));
     assert_eq!(io(&bench, a.state, 20, IoKind::Read), Ok(()));
-    // And what is being rolled back.
+    // and so is a range under rollback.
     bench.table.lease_expired(a.client.id, T0);
     assert_eq!(io(&bench, b.state, 10, IoKind::Read), Err(Fault::RangeLocked));
 }

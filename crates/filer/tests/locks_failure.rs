@@ -7,7 +7,7 @@ use dafs_filer::locks::*;
 use dafs_ops::Fault;
 use dafs_types::*;
 
-/// What a row does to a lock of bytes 0 to 9.
+/// The failure of one row, applied to a lock of bytes 0 to 9.
 type Failure = fn(&mut Bench, &LockOwner<'_>);
 
 fn lease(bench: &mut Bench, owner: &LockOwner<'_>) {
@@ -18,7 +18,8 @@ fn restart(bench: &mut Bench, owner: &LockOwner<'_>) {
     bench.table.client_restarted(owner.client.id, T0);
 }
 
-/// A lock of these attributes (its record is 1), failed; the actions of the failure.
+/// Makes a lock with these attributes (its record is 1) and lets its owner fail. Returns the
+/// actions of the failure.
 fn failed(attributes: LockAttributes, failure: Failure) -> (Bench, Vec<LockAction>) {
     let mut bench = Bench::new(config());
     let a = owner(1, "a");
@@ -55,7 +56,7 @@ fn auto_recovery_locks_are_rolled_back_and_then_end() {
         let (mut bench, actions) = failed(A, failure);
         assert_eq!(actions, [write(of_a(A, RecordPhase::Revoked)), roll_back(1, 0, 9)]);
         assert_eq!(conditions(&bench), [LockCondition::RollingBack]);
-        // Locked to everybody meanwhile.
+        // Meanwhile the range is locked for all owners.
         let a = owner(1, "a");
         assert_eq!(taken(&mut bench), denied(&a, Write, 0, 9));
         assert_eq!(bench.ask(&a, request(Read, 9, 9)), denied(&a, Write, 0, 9));
@@ -78,17 +79,17 @@ fn auto_recovery_locks_are_rolled_back_and_then_end() {
 fn persistent_locks_become_breakable_with_the_lease_and_break_when_somebody_minds() {
     let (mut bench, actions) = failed(P, lease);
     let (a, b) = (owner(1, "a"), owner(2, "b"));
-    // Nothing to write: until it breaks, its client may have it back.
+    // There is nothing to write: until the lock breaks, its client may reclaim it.
     assert_eq!(actions, []);
     assert_eq!(conditions(&bench), [LockCondition::Breakable]);
-    // Asking is no conflict, nor are reads and writes, and nor is what does not overlap.
+    // A test does not conflict; nor do reads and writes, nor locks that do not overlap.
     let tested = bench.table.test(b.name(), FILE, 0, END, Read);
     assert_eq!(tested, Ok(LockTestReply::Denied(conflict(&a, Write, 0, 9))));
     let io = bench.table.check_io(FILE, b.state, 0, 1, IoKind::Read);
     assert_eq!(io, Err(Fault::RangeLocked));
     assert_eq!(bench.ask(&b, request(Write, 10, 19)), LockReply::Granted);
     assert_eq!(conditions(&bench)[0], LockCondition::Breakable);
-    // The first conflicting request breaks it and is told so, like all after it.
+    // The first conflicting request breaks the lock and gets LOCK_BROKEN, like all later ones.
     assert_eq!(taken(&mut bench), broken(&a, Write, 0, 9));
     assert_eq!(bench.actions(), [write(of_a(P, RecordPhase::Broken))]);
     assert_eq!(taken(&mut bench), broken(&a, Write, 0, 9));
@@ -96,7 +97,7 @@ fn persistent_locks_become_breakable_with_the_lease_and_break_when_somebody_mind
     assert_eq!(waiting, broken(&a, Write, 0, 9));
     let tested = bench.table.test(b.name(), FILE, 0, END, Read);
     assert_eq!(tested, Ok(LockTestReply::Broken(conflict(&a, Write, 0, 9))));
-    // Its former owner has it no more.
+    // The former owner does not hold it any more.
     assert_eq!(bench.ask(&a, request(Read, 0, 0)), broken(&a, Write, 0, 9));
     let io = |bench: &Bench, state| bench.table.check_io(FILE, state, 9, 1, IoKind::Read);
     assert_eq!(io(&bench, a.state), Err(Fault::StaleState));
@@ -123,13 +124,13 @@ fn a_lease_renewed_in_time_keeps_a_persistent_lock() {
 
 #[test]
 fn persistent_locks_break_when_the_client_restarts() {
-    // Whether or not they were breakable.
+    // The result is the same whether or not the locks were breakable.
     for lease_before in [false, true] {
         let (mut bench, _) = failed(P, if lease_before { lease } else { |_, _| () });
         restart(&mut bench, &owner(1, "a"));
         assert_eq!(bench.actions(), [write(of_a(P, RecordPhase::Broken))]);
         assert_eq!(taken(&mut bench), broken(&owner(1, "a"), Write, 0, 9));
-        // The new life of the client is a stranger to it.
+        // The client's next incarnation does not own the lock.
         assert_eq!(bench.table.client_connected(&life(1, 1, "a").client, T0), Ok(()));
         assert_eq!(bench.ask(&life(1, 1, "a"), request(Read, 0, 0)), taken(&mut bench));
         assert_eq!(bench.actions(), []);
@@ -148,7 +149,7 @@ fn with_both_options_the_rollback_waits_for_the_break() {
         trigger(&mut bench, &a);
         actions.extend(bench.actions());
         assert_eq!(actions, [write(of_a(PA, RecordPhase::BrokenUnrolled)), roll_back(1, 0, 9)]);
-        // Broken from the first moment; repaired not before the rollback is done.
+        // The lock is broken at once, but can be repaired only after the rollback.
         assert_eq!(conditions(&bench), [LockCondition::RollingBack]);
         assert_eq!(taken(&mut bench), broken(&a, Write, 0, 9));
         let b = owner(2, "b");
@@ -172,11 +173,11 @@ fn repair_takes_over_what_it_covers_and_unlocking_ends_it() {
     assert_eq!(bench.refused(&b, repair(10, 19)), LockError::NothingThere);
     let shared = claiming(Claim::Repair, request(Read, 0, 9));
     assert_eq!(bench.refused(&b, shared), LockError::NothingThere);
-    // What others hold beside it is in a repair's way like in any other's.
+    // Adjacent locks of other owners block a repair as they block any request.
     bench.take(&c, request(Read, 10, 19));
     assert_eq!(bench.ask(&b, repair(0, 10)), denied(&c, Read, 10, 19));
     bench.unlock(&c, 0, END);
-    // A part from the middle: the repairer's record first, asked for PERSIST or not.
+    // A repair of the middle: the repairer's record comes first, even if PERSIST was not asked for.
     assert_eq!(bench.ask(&b, repair(4, 6)), LockReply::Granted);
     let mine = |id, first, last| record(id, &b, P, ends(first, last), RecordPhase::Held);
     let rest = |id, first, last| record(id, &a, P, ends(first, last), RecordPhase::Broken);
@@ -184,7 +185,7 @@ fn repair_takes_over_what_it_covers_and_unlocking_ends_it() {
     assert_eq!(bench.actions(), expected);
     assert_eq!(bench.refused(&c, repair(4, 6)), LockError::NothingThere);
     assert_eq!(bench.ask(&c, repair(0, 9)), denied(&b, Write, 4, 6));
-    // The whole, over the own part and both rests.
+    // A repair of the whole, over the own part and both remainders.
     assert_eq!(bench.refused(&b, request(Write, 5, 5)), LockError::OptionsDiffer);
     assert_eq!(bench.ask(&b, repair(0, 19)), LockReply::Granted);
     assert_eq!(bench.actions(), [write(mine(3, 0, 19)), remove(1), remove(2)]);
@@ -224,7 +225,7 @@ fn who_waits_breaks_what_becomes_breakable() {
         let (a, b) = (owner(1, "a"), owner(2, "b"));
         bench.take(&a, with(attributes, request(Write, 0, 9)));
         bench.ask(&b, parked(5, request(Read, 0, 0)));
-        // One that waits for nothing broken keeps its place.
+        // A request that waits for an unbroken lock keeps its position.
         bench.take(&owner(3, "c"), request(Write, 10, 10));
         bench.ask(&b, parked(6, request(Read, 10, 10)));
         bench.actions();
@@ -251,7 +252,7 @@ fn an_abort_rolls_back_and_keeps_the_lock() {
     let held = |id, first, last| record(id, &a, A, ends(first, last), RecordPhase::Held);
     let expected = [write(held(2, 5, 9)), write(held(1, 0, 4)), roll_back(1, 5, 9)];
     assert_eq!(bench.actions(), expected);
-    // Locked to its owner, too, and to its owner's requests.
+    // The range is also locked for the owner's reads, writes and requests.
     let io = bench.table.check_io(FILE, a.state, 9, 1, IoKind::Read);
     assert_eq!(io, Err(Fault::RangeLocked));
     assert_eq!(bench.table.check_io(FILE, a.state, 0, 5, IoKind::Write), Ok(()));
@@ -260,7 +261,7 @@ fn an_abort_rolls_back_and_keeps_the_lock() {
     assert_eq!(unlock, Err(LockError::RollingBack));
     assert_eq!(abort(&mut bench, 0, 9), Err(LockError::RollingBack));
     assert_eq!(taken(&mut bench), denied(&a, Write, 5, 9));
-    // Done: held again, undo begins anew, and the parts are one.
+    // After the rollback the lock is held again, undo data starts anew, and the parts are joined.
     bench.table.rollback_done(RollbackId(1), T0);
     let expected = [drop_undo(5, 9), keep_undo(5, 9), write(held(1, 0, 9)), remove(2)];
     assert_eq!(bench.actions(), expected);
@@ -276,7 +277,7 @@ fn what_becomes_of_a_lock_in_abort_when_its_owner_goes() {
         bench.table.release_open(owner.name(), FILE, T0);
     }
     use RecordPhase::{Broken, BrokenUnrolled, Revoked};
-    // Attributes, event, its record then, and what the end of the rollback does.
+    // Attributes, failure, record phase after it, and the effect of the end of the rollback.
     let rows: [(LockAttributes, Failure, Option<RecordPhase>, Vec<LockAction>); 6] = [
         (A, close, Some(Revoked), vec![remove(1), drop_undo(0, 9)]),
         (A, lease, Some(Revoked), vec![remove(1), drop_undo(0, 9)]),
@@ -298,7 +299,7 @@ fn what_becomes_of_a_lock_in_abort_when_its_owner_goes() {
         bench.table.rollback_done(RollbackId(1), T0);
         assert_eq!(bench.actions(), done);
     }
-    // A lease renewed before the rollback is done: held after all.
+    // The lease is renewed before the rollback is done: the lock is held after all.
     let mut bench = Bench::new(config());
     let a = owner(1, "a");
     bench.take(&a, with(PA, request(Write, 0, 9)));
@@ -317,7 +318,7 @@ fn restarted(records: Vec<LockRecord>) -> Bench {
     bench
 }
 
-/// Client 1, come back to a restarted server: the same life under another id.
+/// Client 1 after it has come back to a restarted server: the same incarnation under another id.
 fn returned() -> LockOwner<'static> {
     let before = owner(1, "a");
     let client = LockClient { id: ClientId(19), ..before.client };
@@ -336,14 +337,15 @@ fn recorded_locks_are_reclaimed_as_they_were() {
         assert_eq!(conditions(&bench), [LockCondition::Unclaimed]);
         let (a, back) = (owner(1, "a"), returned());
         assert_eq!(taken(&mut bench), denied(&a, Write, 0, 9));
-        // Nobody else has it back, and nobody before it is known to have come back.
+        // No other owner can reclaim it, and neither can the client before it is known to have come
+        // back.
         let thief = LockOwner { client: owner(2, "b").client, ..back };
         assert_eq!(bench.refused(&thief, reclaim(attributes, 0, 9)), LockError::Lost);
         assert_eq!(bench.refused(&back, reclaim(attributes, 0, 9)), LockError::Lost);
         let foreign = LockClient { principal: b"x", ..back.client };
         assert_eq!(bench.table.client_connected(&foreign, T0), Err(ForeignLocks));
         assert_eq!(bench.table.client_connected(&back.client, T0), Ok(()));
-        // Just what it was.
+        // A reclaim must ask for exactly what was held.
         assert_eq!(bench.refused(&back, reclaim(attributes, 0, 10)), LockError::Lost);
         let other = if attributes == PA { P } else { PA };
         let refused = bench.refused(&back, reclaim(other, 0, 9));
@@ -362,14 +364,14 @@ fn recorded_locks_are_reclaimed_as_they_were() {
 
 #[test]
 fn what_is_not_reclaimed_in_the_grace_period() {
-    // P: breakable, still to be had by its owner.
+    // P: breakable, but the owner can still reclaim it.
     let mut bench = restarted(vec![of_a(P, RecordPhase::Held)]);
     bench.table.grace_over(T0);
     assert_eq!((bench.actions(), conditions(&bench)), (vec![], vec![LockCondition::Breakable]));
     bench.table.client_connected(&returned().client, T0).unwrap();
     assert_eq!(bench.ask(&returned(), reclaim(P, 0, 9)), LockReply::Granted);
     assert_eq!(conditions(&bench), [LockCondition::Held]);
-    // P, and somebody minds before: broken, its owner told like all others.
+    // P with a conflicting request first: broken, and the owner gets LOCK_BROKEN like all others.
     for attributes in [P, PA] {
         let mut bench = restarted(vec![of_a(attributes, RecordPhase::Held)]);
         bench.table.grace_over(T0);
@@ -383,7 +385,7 @@ fn what_is_not_reclaimed_in_the_grace_period() {
         let late = bench.ask(&returned(), reclaim(attributes, 0, 9));
         assert_eq!(late, broken(&owner(1, "a"), Write, 0, 9));
     }
-    // A: rolled back before anybody else has it.
+    // A: rolled back before any other owner gets it.
     let mut bench = restarted(vec![of_a(A, RecordPhase::Held)]);
     bench.table.grace_over(T0);
     let expected = [write(of_a(A, RecordPhase::Revoked)), roll_back(1, 0, 9)];
@@ -405,7 +407,7 @@ fn plain_locks_are_reclaimed_in_the_grace_period_alone() {
     bench.table.grace_over(T0);
     assert!(!bench.table.in_grace());
     assert_eq!(bench.refused(&c, reclaim(PLAIN, 30, 39)), LockError::Lost);
-    // What it has, it may claim again.
+    // The owner may reclaim a lock that it has.
     assert_eq!(bench.ask(&b, reclaim(PLAIN, 20, 29)), LockReply::Granted);
     assert_eq!(bench.table.counters().reclaimed, 2);
 }
@@ -475,7 +477,7 @@ fn what_is_yet_to_be_reclaimed_is_used_under_no_open() {
     bench.table.grace_over(T0);
     let back = returned();
     bench.table.client_connected(&back.client, T0).unwrap();
-    // Neither another lock nor a sign of life is a reclaim.
+    // Neither another lock nor a renewed lease counts as a reclaim.
     bench.take(&back, request(Write, 20, 29));
     bench.table.client_renewed(back.client.id);
     assert_eq!(conditions(&bench), [LockCondition::Breakable, LockCondition::Held]);
@@ -500,7 +502,7 @@ fn a_shared_lock_over_the_own_broken_one_survives() {
 fn where_records_overlap_the_older_wins() {
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     let held = |id, owner, first, last| record(id, owner, P, ends(first, last), RecordPhase::Held);
-    // A crash while 1 was being cut; and while 3 was being taken over.
+    // The crash came while record 1 was being cut and record 3 was being taken over.
     let records = vec![
         held(1, &a, 0, 99),
         held(2, &a, 60, 149),

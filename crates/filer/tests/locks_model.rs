@@ -1,8 +1,8 @@
-//! Random calls against a model that is simple enough to be believed: for each byte of two
-//! small files, who holds it and how. The model knows what may be granted, what breaks, what
-//! is rolled back and which undo must be kept; it follows the table's actions and judges
-//! them. Beyond that, after every step: no two grants conflict, whoever is ready is granted
-//! when it asks, and nobody is left waiting though nothing is in its way.
+//! Random calls, checked against a simple model: for each byte of two small files, which owners
+//! hold it and how. The model knows what may be granted, what breaks, what is rolled back and which
+//! undo data must be kept; it follows the table's actions and checks them. After every step it also
+//! checks that no two grants conflict, that a waiter that is ready is granted when it asks, and
+//! that no request waits without being blocked.
 //!
 //! `DAFS_LOCK_SEED=<seed> cargo test -p dafs-filer --test main locks_model` replays a failure;
 //! `DAFS_LOCK_SEEDS=<count>` runs more of them.
@@ -23,13 +23,13 @@ const NAMES: [&str; 2] = ["a", "b"];
 const STEPS: usize = 600;
 const SEEDS: u64 = 100;
 
-/// What one owner has at one byte.
+/// The state of one owner's lock at one byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
     Held,
     Breakable,
     Broken,
-    /// Being rolled back: to be broken, to vanish, or to be held again.
+    /// The byte is being rolled back; afterwards it is broken, gone or held again.
     Undoing(Then),
 }
 
@@ -46,7 +46,7 @@ struct Cell {
     mode: LockMode,
     attributes: LockAttributes,
     at: At,
-    /// It is used under an open: not so before it is reclaimed.
+    /// True if the lock is used under an open, which it is not before it is reclaimed.
     open: bool,
 }
 
@@ -60,12 +60,12 @@ impl Cell {
     }
 }
 
-/// A client's life and an owner's name.
+/// A client's incarnation and an owner's name.
 type Who = (u64, &'static str);
 type Place = (u64, usize);
 
-/// What each owner has at each byte, and what is nobody's there: shared locks that broke
-/// may lie over each other, and over what their former owner has again.
+/// The locks of each owner at each byte, and those that belong to no owner. Broken shared locks may
+/// overlap each other and the locks that their former owner has taken since.
 #[derive(Default)]
 struct Model {
     own: BTreeMap<(Place, Who), Cell>,
@@ -74,17 +74,17 @@ struct Model {
     records: BTreeMap<LockId, LockRecord>,
     rollbacks: BTreeMap<RollbackId, (u64, ByteRange)>,
     ready: BTreeSet<u64>,
-    /// Locks that are somebody's own, as the table lists them before a call.
+    /// Locks that belong to an owner, as the table listed them before a call.
     pieces: Vec<(u64, ByteRange, Who)>,
 }
 
-/// The places of a range: single bytes, and one place for all that lie behind them.
+/// Returns the positions of a range: single bytes, and one position for all bytes beyond them.
 fn bytes(range: ByteRange) -> std::ops::Range<usize> {
     range.first() as usize..(range.last().min(BYTES as u64) as usize + 1)
 }
 
 impl Model {
-    /// Everything at some bytes of a file, with whose it is and whether it is nobody's.
+    /// Returns all locks at some bytes of a file, each with its owner.
     fn cells(&self, file: u64, range: ByteRange) -> impl Iterator<Item = (Who, &Cell)> {
         let here = move |place: &Place| place.0 == file && bytes(range).contains(&place.1);
         let orphans = self.orphans.iter().map(|(key, cell)| (key, cell));
@@ -99,7 +99,7 @@ impl Model {
         cells.filter(|(w, cell)| !is_own(*w, cell) && against(cell)).map(|(_, c)| *c).collect()
     }
 
-    /// Each place at which a condition holds.
+    /// Changes the lock at each position for which `which` returns a value.
     fn change(&mut self, mut which: impl FnMut(Place, Who, &Cell) -> Option<Option<Cell>>) {
         for ((place, who), cell) in std::mem::take(&mut self.own) {
             let outcome = which(place, who, &cell).unwrap_or(Some(cell));
@@ -116,8 +116,8 @@ impl Model {
         Cell { at: if undoing { At::Undoing(Then::Broken) } else { At::Broken }, ..*cell }
     }
 
-    /// A conflicting request breaks what is breakable: all of the lock, wherever it reaches.
-    /// How far that is the table's list before the call says.
+    /// Breaks the breakable locks that conflict with a request. Each breaks completely; its range
+    /// is taken from the table's list before the call.
     fn break_by(&mut self, file: u64, who: Who, range: ByteRange, mode: LockMode) {
         let pieces = std::mem::take(&mut self.pieces);
         let hit = |place: Place, other: Who, cell: &Cell| {
@@ -181,7 +181,7 @@ impl Model {
         }
     }
 
-    /// Follows an action, and judges what must hold when it comes.
+    /// Follows an action, and checks what must hold when it comes.
     fn follow(&mut self, action: LockAction) {
         match action {
             LockAction::WriteRecord(record) => {
@@ -213,7 +213,7 @@ impl Model {
         self.own.values().chain(self.orphans.iter().map(|(_, cell)| cell))
     }
 
-    /// The promises that records and undo make are those of the locks.
+    /// Checks that records and undo data cover exactly the locks that need them.
     fn check_promises(&self) {
         let recorded = |cell: &&Cell| cell.attributes != PLAIN;
         let cells: usize = self.all().filter(recorded).count();
@@ -341,7 +341,7 @@ impl Run {
                     let (client, name, asked) = self.waited[&waiter.0];
                     let who = (self.owner(client, name).client.id.0, name);
                     let range = ByteRange::new(asked.offset, asked.length).unwrap();
-                    // It broke whatever was breakable in its way.
+                    // The request broke all breakable locks that conflicted.
                     self.model.break_by(asked.file.0, who, range, asked.mode);
                     Some(waiter.0)
                 }
@@ -388,7 +388,7 @@ impl Run {
         let owner = self.owner(client, name);
         let who = (owner.client.id.0, name);
         let range = ByteRange::new(asked.offset, asked.length).unwrap();
-        // What asks again under another name takes over the place of the old one.
+        // A request repeated under another id takes over the position of the old one.
         let same = |other: &LockRequest| LockRequest { wait: asked.wait, ..*other } == asked;
         let before: Vec<u64> = self
             .waited
@@ -408,7 +408,7 @@ impl Run {
             (cell.attributes.persist && !asked.attributes.persist)
                 || (cell.attributes.auto_recovery && !asked.attributes.auto_recovery)
         };
-        // Every answer but one ends the wait.
+        // Every result but one ends the wait.
         for id in before {
             self.waited.remove(&id);
             self.model.ready.remove(&id);
@@ -470,7 +470,7 @@ impl Run {
         }
     }
 
-    /// Whether an owner waits, by locks alone, for itself; with one request more.
+    /// Returns true if an owner waits for itself through locks alone, given one more request.
     fn waits_for_itself(
         &self,
         client: usize,
@@ -505,7 +505,7 @@ impl Run {
         }
     }
 
-    /// Now and then a waiter asks again, ready or not.
+    /// Lets a waiter ask again now and then, ready or not.
     fn ask_again(&mut self) {
         let ids: Vec<u64> = self.waited.keys().copied().collect();
         if ids.is_empty() {
@@ -520,7 +520,7 @@ impl Run {
         self.ask(client, name, asked);
     }
 
-    /// Some of those that are ready ask at once: they have it, or would wait for themselves.
+    /// Lets some of the ready waiters ask at once: each gets its lock, or would wait for itself.
     fn serve_ready(&mut self) {
         while self.random.percent(60) {
             let entry = self.bench.table.waiting_requests().find(|entry| entry.ready);
@@ -574,7 +574,7 @@ impl Run {
         self.model.change(|place, w, cell| {
             which(place, w).then_some(match cell.at {
                 At::Undoing(_) => Some(Cell { at: At::Undoing(Then::Gone), ..*cell }),
-                // What was not taken back is not its owner's to make final.
+                // The owner cannot make final what it has not reclaimed.
                 At::Held | At::Breakable if !cell.open && cell.attributes.persist => {
                     Some(Cell { at: At::Breakable, ..*cell })
                 }
@@ -675,7 +675,7 @@ impl Run {
     fn restart(&mut self) {
         let client = self.random.below(CLIENTS);
         let before = self.owner(client, "a").client.id;
-        // Whoever waits in the old life is told so before the new one begins.
+        // Waiters of the old incarnation are told before the new one begins.
         self.bench.table.client_restarted(before, self.now);
         self.log.push(format!("{before:?} restarted"));
         self.model.fail(before.0, true);
@@ -683,7 +683,7 @@ impl Run {
         self.lives[client] += 1;
     }
 
-    /// The server restarts with its records; some owners reclaim what they had, and the grace
+    /// Restarts the server with its records. Some owners reclaim what they had, and the grace
     /// period ends.
     fn server_restart(&mut self) {
         self.log.push("the server restarts".to_owned());
@@ -716,7 +716,7 @@ impl Run {
         let who = name_of(record.client.0, &record.owner);
         let client = usize::from(record.client_name[0]) - 1;
         let owner = self.owner(client, who.1);
-        // A former life of the client was restarted: what it had is broken.
+        // An earlier incarnation of the client was replaced, so its locks are broken.
         assert_eq!(owner.client.id, record.client);
         let asked = LockRequest {
             file: record.file,
@@ -753,7 +753,7 @@ impl Run {
         }
     }
 
-    /// The table's locks are the model's, byte by byte, and no two conflict.
+    /// Checks that the table's locks are the model's, byte by byte, and that no two conflict.
     fn judge_locks(&self) {
         let mut seen: BTreeMap<Place, Vec<(Who, LockMode)>> = BTreeMap::new();
         let mut cells = 0;
@@ -785,8 +785,8 @@ impl Run {
         assert_eq!(cells, self.model.own.len() + self.model.orphans.len());
     }
 
-    /// Nobody waits for nothing, nobody is ready against a lock, no two that are ready are
-    /// in each other's way, and those that wait do not wait for themselves.
+    /// Checks the waiters: each is blocked by something; none is ready against a lock; no two ready
+    /// ones conflict; none waits for itself.
     fn judge_waiters(&self) {
         let entries: Vec<_> = self.bench.table.waiting_requests().collect();
         assert_eq!(entries.len(), self.waited.len());
@@ -813,7 +813,7 @@ impl Run {
         }
         let stuck = !entries.is_empty() && entries.iter().all(|entry| !entry.ready);
         if stuck {
-            // Somebody that does not wait, or a rollback, is in somebody's way.
+            // A rollback, or an owner that does not wait, blocks at least one waiter.
             let waits = |who: Who| entries.iter().any(|e| name_of(e.client.0, e.owner) == who);
             let free = entries.iter().any(|e| {
                 let who = name_of(e.client.0, e.owner);
@@ -827,7 +827,7 @@ impl Run {
         }
     }
 
-    /// Whether the owner of one request waits for that of another, as the list shows it.
+    /// Returns true if the owner of one request waits for that of another, according to the list.
     fn waits_for(
         &self,
         entries: &[WaiterEntry<'_>],
@@ -894,7 +894,7 @@ impl Run {
         assert_eq!(undo, covered.map(|((place, _), _)| *place).collect());
     }
 
-    /// Everybody leaves, and nothing is left.
+    /// Releases all clients and checks that nothing is left.
     fn end(mut self) -> usize {
         for client in 0..CLIENTS {
             let id = self.owner(client, "a").client.id;
@@ -940,6 +940,6 @@ fn the_table_agrees_with_the_model() {
     let seeds = std::env::var("DAFS_LOCK_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     let seeds = seeds.unwrap_or(SEEDS);
     let granted: usize = (0..seeds).map(run).sum();
-    // The steps were not spent on being refused.
+    // Most steps must not have been refused.
     assert!(granted > STEPS * seeds as usize / 20, "{granted} grants");
 }

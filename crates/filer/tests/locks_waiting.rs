@@ -1,4 +1,4 @@
-//! Byte-range locks that are waited for: order, places kept and lost, deadlocks.
+//! Waiting for byte-range locks: order, positions kept and lost, deadlocks.
 
 use std::time::Duration;
 
@@ -37,13 +37,14 @@ fn requests_are_served_in_order_and_readers_together() {
     assert_eq!(bench.actions(), []);
     bench.unlock(&a, 0, END);
     assert_eq!(bench.actions(), [ready(1), ready(2)]);
-    // Ready is told once, and kept: who does not wait comes behind those who do.
+    // A ready waiter is reported once and its lock is reserved: a request that does not wait comes
+    // after those that do.
     assert_eq!(bench.ask(&a, request(Write, 9, 9)), denied(&b, Read, 0, 9));
     assert_eq!(bench.ask(&a, request(Write, 14, 14)), denied(&c, Read, 5, 14));
     assert_eq!(bench.ask(&a, request(Read, 9, 9)), LockReply::Granted);
     assert_eq!(bench.ask(&b, parked(1, request(Read, 0, 9))), LockReply::Granted);
     assert_eq!(bench.actions(), []);
-    // The last one shares with what is held, but came behind the writer.
+    // The last request is compatible with the held lock, but arrived after the writer.
     let stay = LockReply::Waiting { position: 2, conflict: conflict(&d, Write, 0, 0) };
     assert_eq!(bench.ask(&e, parked(4, request(Read, 0, 0))), stay);
     bench.unlock(&b, 0, END);
@@ -64,7 +65,7 @@ fn who_asks_again_keeps_the_place_under_its_new_name() {
     bench.ask(&b, polling(1, request(Write, 0, 9)));
     bench.ask(&c, polling(2, request(Write, 0, 9)));
     assert_eq!(position(bench.ask(&b, polling(3, request(Write, 0, 9)))), 0);
-    // Another range or kind is another request.
+    // Another range or mode is another request.
     assert_eq!(position(bench.ask(&b, polling(4, request(Write, 0, 8)))), 2);
     assert_eq!(position(bench.ask(&b, polling(5, request(Read, 0, 9)))), 3);
     assert_eq!(bench.actions(), []);
@@ -72,9 +73,9 @@ fn who_asks_again_keeps_the_place_under_its_new_name() {
     assert_eq!(taken, LockError::Contradiction);
     assert!(!bench.table.cancel(WaiterId(1), T0));
     bench.unlock(&a, 0, END);
-    // The last two pass by the second, which waits for their owner anyway.
+    // The last two pass the second, which waits for their owner anyway.
     assert_eq!(bench.actions(), [ready(3), ready(4), ready(5)]);
-    // Who asks without waiting gives the place up if it is denied, and has it if not.
+    // A request without waiting gives up the position if it is denied, and gets the lock if not.
     bench.take(&a, request(Read, 100, 100));
     assert_eq!(bench.ask(&b, request(Write, 0, 9)), LockReply::Granted);
     assert_eq!(bench.ask(&c, request(Write, 0, 9)), denied(&b, Write, 0, 9));
@@ -99,7 +100,7 @@ fn the_silent_lose_their_place_and_the_parked_do_not() {
     bench.table.on_tick(at(12));
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.table.next_expiry(), Some(at(13)));
-    // Its turn comes when its time is nearly over: it has all of its time again.
+    // The waiter's turn comes when its time is nearly over: it gets its full time again.
     bench.table.unlock(a.name(), FILE, 0, END, at(17)).unwrap();
     assert_eq!(bench.actions(), [ready(1)]);
     bench.table.on_tick(at(26));
@@ -110,7 +111,7 @@ fn the_silent_lose_their_place_and_the_parked_do_not() {
     bench.table.on_tick(at(1_000_000));
     assert_eq!(bench.actions(), []);
     assert_eq!(bench.table.counters().waiters_expired, 2);
-    // A request in the same file finds the dead ones gone without a tick.
+    // A request in the same file removes the expired waiters without a tick.
     let mut bench = Bench::new(LockConfig { waiter_silence_max: silence, ..config() });
     bench.take(&a, request(Read, 0, 9));
     ask(&mut bench, &b, polling(1, request(Write, 0, 9)), 0);
@@ -176,7 +177,7 @@ fn places_are_limited() {
     bench.ask(&d, in_file(2, parked(6, request(Write, 4, 4))));
     let fifth = in_file(2, parked(7, request(Write, 5, 5)));
     assert_eq!(bench.refused(&c, fifth), LockError::Resource);
-    // A place kept is no new one.
+    // A position that is kept does not count as a new one.
     assert_eq!(position(bench.ask(&b, parked(8, request(Write, 1, 1)))), 1);
 }
 
@@ -194,7 +195,7 @@ fn a_circle_of_locks_is_refused_where_it_would_close() {
     let last = &owners[owners.len() - 1];
     let closing = parked(99, request(Read, 3, 3));
     assert_eq!(bench.ask(last, closing), LockReply::Deadlock(conflict(&owners[0], Write, 0, 9)));
-    // Without waiting it is merely denied; and with the circle open it may wait.
+    // Without waiting the request is only denied; with the cycle open it may wait.
     assert_eq!(bench.ask(last, request(Read, 3, 3)), denied(&owners[0], Write, 0, 9));
     assert!(bench.table.cancel(WaiterId(3), T0));
     position(bench.ask(last, closing));
@@ -226,24 +227,24 @@ fn a_grant_that_closes_a_circle_is_refused() {
     bench.take(&b, in_file(2, request(Write, 0, 9)));
     bench.take(&c, request(Read, 0, 9));
     bench.take(&d, in_file(3, request(Write, 0, 9)));
-    // The second comes behind the first in file 3, and waits for another in file 1; the
-    // first waits for the second in file 2.
+    // The second comes after the first in file 3, and waits for another owner in file 1; the first
+    // waits for the second in file 2.
     position(bench.ask(&a, in_file(3, parked(1, request(Read, 0, 9)))));
     position(bench.ask(&b, in_file(3, parked(2, request(Write, 0, 9)))));
     position(bench.ask(&b, parked(3, request(Write, 0, 9))));
     position(bench.ask(&a, in_file(2, parked(4, request(Read, 0, 9)))));
-    // So it passes by the second's request in file 1; but with the lock there it would be
-    // waited for by whom it waits for.
+    // So it passes the second's request in file 1. But with the lock there, the owner it waits for
+    // would wait for it.
     let closing = bench.ask(&a, request(Read, 5, 5));
     assert_eq!(closing, LockReply::Deadlock(conflict(&b, Write, 0, 9)));
-    // As long as it waits there.
+    // This lasts as long as it waits there.
     assert!(bench.table.cancel(WaiterId(4), T0));
     bench.take(&a, request(Read, 5, 5));
 }
 
 #[test]
 fn the_queue_alone_makes_no_circle() {
-    // The holder asks for more behind somebody who waits for it.
+    // The holder asks for more after an owner that waits for it.
     let mut bench = Bench::new(config());
     let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
     bench.take(&a, request(Read, 0, 9));
@@ -251,7 +252,7 @@ fn the_queue_alone_makes_no_circle() {
     assert_eq!(bench.ask(&c, request(Read, 10, 19)), denied(&b, Write, 0, 19));
     bench.take(&a, request(Write, 10, 19));
     bench.take(&a, request(Write, 0, 9));
-    // The same through a third, in another file.
+    // The same through a third owner, in another file.
     let mut bench = Bench::new(config());
     bench.take(&a, in_file(2, request(Write, 0, 9)));
     bench.take(&b, request(Read, 0, 9));
@@ -262,8 +263,8 @@ fn the_queue_alone_makes_no_circle() {
 
 #[test]
 fn a_circle_that_closes_elsewhere_lets_the_queue_be_passed() {
-    // File 1: c waits for b's lock; a came behind c and has nothing else in its way.
-    // File 2: b comes to wait for a. Now c waits, through b, for a: a passes it by.
+    // File 1: c waits for b's lock; a came after c and is blocked by nothing else. File 2: b starts
+    // to wait for a. Now c waits, through b, for a, so a passes c.
     let mut bench = Bench::new(config());
     let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
     bench.take(&a, in_file(2, request(Write, 0, 9)));
@@ -285,7 +286,7 @@ fn a_search_beyond_its_bound_refuses_to_wait() {
     for (file, who) in (1..).zip(&owners) {
         bench.take(who, in_file(file, request(Write, 0, 9)));
     }
-    // Each waits for one who waits already: the chain grows at its end.
+    // Each waits for an owner that waits already: the chain grows at its end.
     for index in (1..4).rev() {
         let file = index as u64 + 1;
         position(bench.ask(&owners[index - 1], in_file(file, parked(file, request(Read, 0, 9)))));

@@ -1,6 +1,6 @@
-//! The state machines: scenarios, models and random histories.
+//! Tests of the state machines: scenarios, models and random histories.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! They are one binary, because linking many takes longer than running them.
 
 mod common;
 mod delegations;

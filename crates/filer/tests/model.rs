@@ -1,4 +1,4 @@
-//! Random event sequences against models simple enough to be believed.
+//! Random event sequences, checked against simple models.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 // ---- Opens -------------------------------------------------------------------------
 
-/// Who opened what: client, owner, file.
+/// The holder of an open: client, owner, file.
 type Holder = (usize, u8, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -226,7 +226,7 @@ impl OpenModel {
         self.clients[client] = self.bench.session(&client.to_string());
     }
 
-    /// The promise itself, over what was granted.
+    /// Checks that no two granted opens conflict.
     fn assert_no_conflict(&self) {
         for (holder, held) in &self.held {
             for other in self.others(*holder) {

@@ -51,7 +51,7 @@ fn an_owner_joins_its_opens_and_closes_them_once() {
         assert_eq!(bench.check_io(a, first.state_id, FILE, kind), Ok(()));
     }
     bench.open(b, &reading("o")).unwrap();
-    // What stands against others is refused and changes nothing.
+    // A conflicting open is refused and changes nothing.
     let more = OpenArguments { deny: ShareDeny::Read, ..reading("o") };
     assert_eq!(bench.open(a, &more), Err(Fault::ShareDenied));
     assert_eq!(bench.filer.counters().opens, 2);
@@ -63,7 +63,7 @@ fn an_owner_joins_its_opens_and_closes_them_once() {
 #[test]
 fn thousands_of_owners_are_told_apart_by_file_client_and_name() {
     let (mut bench, a, b) = bench();
-    // Names that begin with one another, short ones and such as are too long to be kept in place.
+    // Names that are prefixes of each other, some short and some too long to be stored in place.
     let names: Vec<String> = (0..400).map(|length| "o".repeat(length)).collect();
     let all = |file: u64| names.iter().map(move |name| open_for(file, name, ShareAccess::Read));
     let mut states = Vec::new();
@@ -82,7 +82,7 @@ fn thousands_of_owners_are_told_apart_by_file_client_and_name() {
             assert_eq!(known.next(), Some(&(client, FileKey(file), opened.state_id)));
         }
     }
-    // Every second one goes, and its owner has nothing any more.
+    // Every second open is closed; then its owner has none of that file.
     for (client, file, state) in states.iter().step_by(2) {
         bench.close(*client, *state, *file).unwrap();
     }
@@ -140,11 +140,11 @@ fn the_first_key_holds_until_its_last_open_ends() {
     assert!(bench.open(b, &reading("bypass")).is_ok());
     bench.close(a, first.state_id, FILE).unwrap();
     assert_eq!(bench.open(a, &keyed(2, "o")), Err(Fault::KeyMismatch));
-    // An owner shows one key only, even while it is the last to hold it.
+    // An owner may present only one key, even if it is the last to hold it.
     assert_eq!(bench.open(b, &keyed(2, "o")), Err(Fault::KeyMismatch));
     bench.close(b, second.state_id, FILE).unwrap();
     assert!(bench.open(a, &keyed(2, "o")).is_ok());
-    // A reopen may bring the key along later.
+    // A reopen may add the key later.
     let reopened = bench.open(a, &keyed(2, "plain")).unwrap();
     assert_eq!(reopened.state_id, plain.state_id);
 }
@@ -175,7 +175,7 @@ fn state_ids_say_why_they_are_refused() {
     assert_eq!(read(&mut restarted, a, id, FILE), Err(Fault::StaleState));
     let unknown = ClientKey::NONE;
     assert_eq!(read(&mut restarted, unknown, id, FILE), Err(Fault::NoClient));
-    // Nobody's state is asked for.
+    // The anonymous state id needs no client.
     assert_eq!(read(&mut restarted, unknown, StateId::ANONYMOUS, FILE), Ok(()));
 }
 
@@ -271,12 +271,12 @@ fn a_lease_can_outlive_the_connection() {
     let client_id = bench.id(first);
     let id = bench.open(first, &reading("o")).unwrap().state_id;
     assert_eq!(bench.lose(first), []);
-    // Back in time: same client id, same open.
+    // Reconnected before the timeout: same client id, same open.
     let second = bench.session("a");
     assert_eq!(bench.id(second), client_id);
     assert_eq!(bench.filer.on_tick(LATER), []);
     assert_eq!(bench.check_io(second, id, FILE, IoKind::Read), Ok(()));
-    // Too late: gone, and the id tells.
+    // Reconnected too late: the state is gone, and the new id shows it.
     bench.lose(second);
     assert_eq!(bench.filer.on_tick(Moment(29_999_999_999)), []);
     let closed = Closed { file: FILE, state_id: id, last_of_file: true, delete: false };
@@ -284,7 +284,7 @@ fn a_lease_can_outlive_the_connection() {
     let third = bench.session("a");
     assert_ne!(bench.id(third), client_id);
     assert_eq!(bench.check_io(second, id, FILE, IoKind::Read), Err(Fault::NoClient));
-    // An orderly end keeps nothing.
+    // An orderly disconnect keeps nothing.
     bench.open(third, &reading("o")).unwrap();
     assert_eq!(bench.filer.client_leave(third, LeaveReason::Orderly, Moment(0)).len(), 1);
     bench.assert_empty();
@@ -295,14 +295,14 @@ fn a_key_names_nobody_once_its_life_is_over() {
     let mut bench = Bench::new(FilerConfig::default());
     let old = bench.session("a");
     let id = bench.open(old, &reading("o")).unwrap().state_id;
-    // The next life has no say before it asks for something.
+    // The next incarnation has no effect before it sends a request.
     let new = bench.enter_again("a", 2).unwrap();
     assert_eq!(bench.check_io(old, id, FILE, IoKind::Read), Ok(()));
     let begun = bench.filer.client_begin(new, Moment(0));
     assert_eq!(begun, BeginOutcome { before: Some(old), is_refused: false });
     let closed = Closed { file: FILE, state_id: id, last_of_file: true, delete: false };
     assert_eq!(bench.filer.take_released(), [closed]);
-    // Whoever is next takes the place, and the old key does not lead there.
+    // The next client reuses the slot, and the old key does not lead to it.
     let next = bench.session("b");
     assert_eq!(bench.open(old, &reading("o")), Err(Fault::NoClient));
     assert_eq!(bench.check_io(old, id, FILE, IoKind::Read), Err(Fault::NoClient));
@@ -320,12 +320,12 @@ fn a_request_of_a_dead_life_that_comes_late_takes_nothing_from_the_next() {
     let living = bench.enter_again("a", 2).unwrap();
     assert_eq!(bench.filer.client_begin(living, Moment(0)), BeginOutcome::default());
     let id = bench.open(living, &reading("o")).unwrap().state_id;
-    // What it sent before it died.
+    // A request that the dead incarnation sent before it died.
     let refused = BeginOutcome { before: None, is_refused: true };
     assert_eq!(bench.filer.client_begin(dead, Moment(0)), refused);
     assert_eq!(bench.check_io(living, id, FILE, IoKind::Read), Ok(()));
     assert_eq!(bench.open(dead, &reading("o")), Err(Fault::NoClient));
-    // Others go on, and so does the next life.
+    // Other clients continue, and so does the next incarnation.
     assert_eq!(bench.filer.client_begin(other, Moment(0)), BeginOutcome::default());
     let next = bench.enter_again("a", 3).unwrap();
     let begun = bench.filer.client_begin(next, Moment(0));

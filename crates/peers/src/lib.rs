@@ -47,7 +47,7 @@ pub enum PeerError {
     NotReady {
         /// How long the caller waited for it, in seconds.
         seconds: u64,
-        /// The last lines of its log.
+        /// The last lines of the server's log.
         log: String,
     },
     /// The directory cannot be exported.

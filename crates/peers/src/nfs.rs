@@ -105,7 +105,7 @@ pub enum Request<'path> {
 pub struct Range {
     /// The memory that contains the range.
     pub memory: Memory,
-    /// The index of its first byte.
+    /// The index of the range's first byte.
     pub start: usize,
     /// The length in bytes.
     pub length: usize,

@@ -1,8 +1,8 @@
-//! The peers as they are: a real nfs-ganesha, mounted by a real libnfs.
+//! Tests with a real nfs-ganesha server, mounted by a real libnfs.
 
 use dafs_peers::{Answer, Ganesha, PeerError, Request, flag};
 
-/// A server of a new directory, or nothing where there is none to be had.
+/// Starts a server of a new directory; `None` if the host has none.
 fn server() -> Option<(tempfile::TempDir, Ganesha)> {
     let directory = tempfile::tempdir().unwrap();
     match Ganesha::start(directory.path()) {
@@ -58,7 +58,7 @@ fn many_requests_are_under_way_at_once() {
         nfs.submit(Request::Write { file, offset, buffer }).unwrap();
     }
     assert_eq!(nfs.under_way(), COUNT);
-    // A call among them keeps what ends before it.
+    // A synchronous call keeps completions that arrive before its own.
     assert!(nfs.stat("/file").unwrap().size <= (COUNT * BLOCK) as u64);
     for _ in 0..COUNT {
         assert!(matches!(nfs.wait().unwrap().result, Ok(Answer::Moved { count: BLOCK, .. })));
@@ -80,7 +80,7 @@ fn many_requests_are_under_way_at_once() {
         assert!(!std::mem::replace(&mut seen[usize::from(buffer[0])], true));
     }
     assert_eq!(seen, [true; COUNT]);
-    // What nobody waits for ends with the mount.
+    // Requests in flight end with the mount.
     nfs.submit(Request::Read { file, offset: 0, buffer: vec![0; BLOCK] }).unwrap();
     drop(nfs);
     assert_eq!(directory.path().join("file").metadata().unwrap().len(), (COUNT * BLOCK) as u64);

@@ -83,16 +83,17 @@ pub(crate) struct Window {
     /// Streams from here on have expired, and this was not reported yet.
     expired: u16,
     weight: CreditWeight,
-    /// True if it used all it had and wants more than its share: it is in the budget's sums.
+    /// True if the session used all its credits and wants more than its share: it is in the
+    /// budget's sums.
     contends: bool,
     /// Credits that it wanted within its share and that were not free; the budget sums them.
     missing: u16,
-    /// True if it would take more credits if there were more; the budget counts it.
+    /// True if the session would take more credits if there were more; the budget counts it.
     wants_more: bool,
-    /// True if it was saturated since the last tick.
+    /// True if the session was saturated since the last tick.
     saturated_lately: bool,
     limited_by: LimitedBy,
-    /// Since when it has kept credits that others need, and sent nothing.
+    /// Since when the session has kept credits that others need, and sent nothing.
     withheld: Option<Moment>,
 }
 

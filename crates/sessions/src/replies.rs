@@ -41,7 +41,7 @@ pub struct RequestName {
     pub stream: StreamId,
     /// The request's sequence number on the stream.
     pub sequence: SequenceNumber,
-    /// The number of its procedure.
+    /// The number of the request's procedure.
     pub procedure: u32,
 }
 
@@ -78,7 +78,7 @@ pub struct SessionRecord {
     pub client_name: Box<[u8]>,
     /// The principal the client authenticated as.
     pub principal: Principal,
-    /// The byte order of its replies.
+    /// The byte order of the session's replies.
     pub order: ByteOrder,
 }
 
@@ -115,7 +115,7 @@ struct Kept {
 struct Entry {
     sequence: SequenceNumber,
     procedure: u32,
-    /// The status of its reply; `None` if the request still runs or was not executed.
+    /// The status of the reply; `None` if the request still runs or was not executed.
     status: Option<Status>,
     bytes: SmallVec<[u8; SHORT_BYTES]>,
 }

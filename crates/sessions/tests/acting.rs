@@ -1,4 +1,4 @@
-//! Proof by tokens, its time, and trusted clients that act for others.
+//! Proof by tokens, its expiry, and trusted clients that act for other users.
 
 use crate::common::{Bench, arguments, description, head};
 use dafs_filer::*;
@@ -21,7 +21,7 @@ fn user(uid: u32) -> Credentials {
     Credentials::plain(uid, uid).unwrap()
 }
 
-/// What a token has come to.
+/// The result of checking a token.
 fn proof(name: &str, expires: Option<u64>) -> Verified {
     Verified {
         who: user(1000),
@@ -66,7 +66,7 @@ fn a_mechanism_may_want_several_tokens() {
     let illegal = AuthDecision::Reject(Status::IllegalState);
     assert_eq!(bench.sessions.begin_auth(channel, NEXT), illegal);
     assert_eq!(bench.sessions.begin_auth(channel, FIRST), AuthDecision::VerifyToken);
-    // While one is looked at there is no other.
+    // While one proof is being checked, no other is accepted.
     let second = bench.exchange(channel, RequestClass::Authenticate);
     assert_eq!(second, refused(Status::IllegalState));
     bench.sessions.await_token(channel);
@@ -74,7 +74,7 @@ fn a_mechanism_may_want_several_tokens() {
     assert_eq!(bench.sessions.begin_auth(channel, NEXT), AuthDecision::VerifyToken);
     bench.finish_auth(channel, Ok(proof("ada@R", None)), Moment(0)).unwrap();
     assert_eq!(bench.sessions.principal(channel), Some(&Principal::Gss("ada@R".into())));
-    // What lasts as long as the session is not renewed.
+    // A proof that lasts as long as the session is not renewed.
     let again = bench.exchange(channel, RequestClass::Authenticate);
     assert_eq!(again, refused(Status::IllegalState));
 }
@@ -84,7 +84,7 @@ fn a_token_that_proves_nobody_lets_nobody_in() {
     let mut bench = bench();
     let channel = bench.channel();
     bench.connect(channel, "a", 1);
-    // Whoever it said it was before.
+    // The name that the client gave before does not matter.
     let text = AuthRequest::Text { user: "ada" };
     assert_eq!(bench.sessions.begin_auth(channel, text), AuthDecision::VerifyPassword);
     let wrong = bench.finish_auth(channel, Err(Status::Access), Moment(0));
@@ -177,12 +177,12 @@ fn a_trusted_client_acts_for_whom_it_registered() {
     let handle = register(&mut bench, channel, &CredentialData::Name("bob"));
     assert_eq!(ask_as(&mut bench, channel, handle), Ok(()));
     assert_eq!(bench.sessions.acting_for(channel, StreamId(0)), Some(&user(77)));
-    // As long as the request runs its credentials stay.
+    // The credentials stay as long as the request runs.
     let conflict = bench.sessions.release_credentials(channel, handle);
     assert_eq!(conflict, Err(Status::CrHandConflict));
     bench.sessions.finish(channel, StreamId(0));
     assert_eq!(bench.sessions.acting_for(channel, StreamId(0)), None);
-    // They are the client's, whichever of its sessions asks.
+    // They belong to the client, so all of its sessions may use them.
     let other = session(&mut bench, "a", proof("gateway@R", None));
     assert_eq!(ask_as(&mut bench, other, handle), Ok(()));
     bench.drop_channel(other);

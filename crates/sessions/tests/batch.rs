@@ -1,4 +1,4 @@
-//! What the scheduler of batches promises, one example each.
+//! The promises of the batch scheduler, one example each.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ const A: SessionId = SessionId(1);
 const B: SessionId = SessionId(2);
 const NOW: Moment = Moment(1_000_000_000);
 const LATER: Moment = Moment(2_000_000_000);
-/// Takes any number of runs, and is never idle.
+/// A device that accepts any number of runs and is never idle.
 const BUSY: DeviceLoad = DeviceLoad { in_flight: 100, in_flight_max: 1000 };
 const IDLE: DeviceLoad = DeviceLoad { in_flight: 0, in_flight_max: 1000 };
-/// Longer than any test.
+/// A window longer than any test.
 const LONG: u32 = 5_000_000;
 
 fn scheduler(limits: BatchLimits) -> BatchScheduler {
@@ -25,7 +25,7 @@ fn scheduler(limits: BatchLimits) -> BatchScheduler {
     scheduler
 }
 
-/// A request of one piece: name, file, way, offset, length.
+/// A request of one piece: id, file, direction, offset, length.
 #[derive(Clone, Copy)]
 struct One(u64, u64, IoKind, u64, u32);
 
@@ -79,7 +79,7 @@ fn read(name: u64, file: u64, offset: u64, length: u32) -> One {
     One(name, file, IoKind::Read, offset, length)
 }
 
-/// File, offset, length and the names of the pieces.
+/// Returns file, offset, length and the ids of the pieces.
 fn shape(scheduler: &BatchScheduler, run: &Run) -> (u64, u64, u32, Vec<u64>) {
     let names = run.pieces().iter().map(|piece| scheduler.request(piece).request.0).collect();
     (run.file.0, run.offset, run.length, names)
@@ -108,7 +108,7 @@ fn what_lies_edge_to_edge_goes_in_one_run_whoever_asked_for_it() {
     hold(&mut scheduler, A, &[write(5, 9, 8202, 10), write(6, 9, 1 << 20, 10)]);
     let runs = all_runs(&mut scheduler, NOW, BUSY);
     let shapes: Vec<_> = runs.iter().map(|run| shape(&scheduler, run)).collect();
-    // The due write takes its neighbour along; the read goes by itself.
+    // The due write includes its neighbour; the read is a run of its own.
     assert_eq!(shapes, [(9, 0, 8192, vec![3, 1]), (9, 8192, 10, vec![4])]);
     let runs = all_runs(&mut scheduler, LATER.after(Duration::from_secs(9)), BUSY);
     let shapes: Vec<_> = runs.iter().map(|run| shape(&scheduler, run)).collect();
@@ -135,7 +135,7 @@ fn reads_of_the_same_bytes_share_a_run() {
     submit(&mut scheduler, A, &requests, 0, 0, false).unwrap();
     let run = scheduler.poll_run(NOW, BUSY).unwrap();
     assert_eq!((run.offset, run.length, run.pieces().len()), (0, 150, 3));
-    // Half of it is there: the first is whole, the second short, the third whole.
+    // Half of the run was moved: the first piece is complete, the second short, the third complete.
     scheduler.run_done(run, RunOutcome::Moved(120), NOW);
     let notice = scheduler.poll_notice(NOW).unwrap();
     let done = notice.completions.iter();
@@ -187,7 +187,7 @@ fn one_that_waits_lends_its_window_to_what_stands_before_it() {
     let mut scheduler = scheduler(BatchLimits::default());
     hold(&mut scheduler, A, &[write(1, 1, 0, 100)]);
     submit(&mut scheduler, B, &[read(2, 1, 0, 100)], 700, 0, false).unwrap();
-    // The device idles, so that the read is looked at before it is due.
+    // The device is idle, so the read starts before it is due.
     let run = scheduler.poll_run(NOW, IDLE).unwrap();
     assert_eq!(shape(&scheduler, &run).3, [1]);
     scheduler.run_done(run, RunOutcome::Failed(Status::Io), NOW);
@@ -220,7 +220,7 @@ fn a_request_is_found_until_it_is_reported() {
     let runs = all_runs(&mut scheduler, NOW, BUSY);
     carry_out(&mut scheduler, runs, NOW);
     assert_eq!(scheduler.hurry_up(A, RequestId(1)), Ok(()));
-    // The client waits for it: it does not wait for the second one.
+    // The client waits for this completion, so it is reported without waiting for the second one.
     let notice = scheduler.poll_notice(NOW).unwrap();
     assert_eq!((names(&notice), notice.finished.is_empty()), (vec![1], true));
     assert_eq!(scheduler.hurry_up(A, RequestId(1)), Err(RequestNotFound));
@@ -269,7 +269,7 @@ fn completions_are_gathered_as_the_client_asked() {
         sizes.push(scheduler.poll_notice(NOW).map_or(0, |notice| notice.completions.len()));
     }
     assert_eq!(sizes, [0, 2, 0, 2, 0]);
-    // One waits for a second, but not beyond the time at which its batch is due.
+    // A completion waits for a second one, but not beyond the time at which its batch is due.
     let due = NOW.after(Duration::from_micros(LONG.into()));
     assert_eq!(scheduler.next_due(), Some(due));
     assert_eq!(scheduler.poll_notice(LATER), None);
@@ -332,7 +332,7 @@ fn who_is_told_to_wait_for_a_completion_gets_the_next_one_at_once() {
     assert_eq!(refused, Err(SubmitError::TooLarge), "no waiting would help");
     let refused = submit(&mut scheduler, A, &[write(3, 3, 0, 10)], 0, 0, false);
     assert_eq!(refused, Err(SubmitError::WhoaCowboy));
-    // Full because of others: a completion would never come.
+    // The scheduler is full because of other sessions: a completion would never come.
     let two = [write(1, 4, 0, 10), write(2, 5, 0, 10)];
     let refused = submit(&mut scheduler, B, &two, 0, 0, false);
     assert_eq!(refused, Err(SubmitError::Delay));
@@ -369,7 +369,7 @@ fn a_place_has_room_for_so_many_only() {
     let refused = submit(&mut scheduler, A, &[write(2000, 1, 9, 10)], 0, 0, false);
     assert_eq!(refused, Err(SubmitError::WhoaCowboy));
     hold(&mut scheduler, A, &[write(2000, 1, 100, 10), write(2001, 2, 0, 10)]);
-    // Reads never mind each other.
+    // Reads never conflict with each other.
     let reads: Vec<_> = (3000..4200).map(|name| read(name, 3, 0, 10)).collect();
     hold(&mut scheduler, A, &reads);
 }
@@ -404,7 +404,7 @@ fn a_lost_session_takes_all_along_but_what_is_in_flight() {
     let ended = scheduler.close_session(A);
     assert_eq!(ended, EndedSession { requests: 2, running: 1 });
     assert_eq!(scheduler.request(&run.pieces()[0]).session, None);
-    // Its memory cannot be reached; the other's part of the run does not suffer.
+    // The first client's memory is not accessible; the other's part of the run is not affected.
     run.fail_piece(0, Status::BadSession);
     scheduler.run_done(run, RunOutcome::Moved(20), NOW);
     let notice = scheduler.poll_notice(NOW).unwrap();
@@ -426,7 +426,7 @@ fn a_fence_ends_what_waits_and_waits_for_what_runs() {
     assert_eq!(aborted, Aborted { requests: 1, running: 1 });
     let notice = scheduler.poll_notice(NOW).unwrap();
     assert_eq!((names(&notice), notice.completions[0].status), (vec![2], Status::Access));
-    // A drain goes on even for a session that has gone meanwhile.
+    // Draining continues even if the session has gone meanwhile.
     scheduler.close_session(A);
     assert!(scheduler.is_running(&scope));
     scheduler.run_done(run, RunOutcome::Moved(10), NOW);

@@ -1,11 +1,15 @@
-//! Random batches against a model that counts single bytes.
+//! Random batches, checked against a model that tracks single bytes.
 //!
-//! What is checked: every byte of every request is moved at most once, between the right
-//! place in the file and the right place in memory, and exactly once if the request is
-//! reported whole; every accepted request is reported exactly once, with the status and
-//! count that the bytes say; runs keep to their bounds; nothing overtakes an earlier batch
-//! on the same bytes; hurried requests go first; completions are held for a reason and
-//! never beyond their time; and in the end nothing is left.
+//! The model checks that:
+//! - every byte of every request is moved at most once, between the right positions in file and
+//!   memory, and exactly once if the request is reported as complete;
+//! - every accepted request is reported exactly once, with the status and count that its bytes
+//!   imply;
+//! - runs stay within their limits;
+//! - no transfer overtakes an earlier batch on the same bytes;
+//! - hurried requests go first;
+//! - completions are delayed only for a reason, and never beyond their time;
+//! - nothing is left in the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +24,7 @@ use proptest::prelude::*;
 const SESSIONS: usize = 3;
 const CANCELLED: Status = Status::Expired;
 const FENCED: Status = Status::Access;
-/// As in the scheduler: hurried runs after which another may go.
+/// As in the scheduler: the number of hurried runs after which another may go.
 const HURRIED_IN_A_ROW_MAX: u32 = 8;
 
 #[derive(Clone, Debug)]
@@ -96,7 +100,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A byte's place in the file and in memory.
+/// A byte's position in the file and in memory.
 type Place = (u64, u32, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,7 +108,7 @@ enum Byte {
     Waits,
     Running,
     Moved,
-    /// Not moved, and will not be.
+    /// The byte was not moved, and will not be.
     Over,
 }
 
@@ -121,7 +125,8 @@ struct Request {
     data: Vec<Byte>,
     failure: Option<(usize, Status)>,
     hurried: bool,
-    /// It stood before one that was due or hurried, and keeps the urgency it was lent.
+    /// True if it blocked a request that was due or hurried, and keeps the priority that this gave
+    /// it.
     pressed: bool,
     urged: bool,
     done_at: Option<Moment>,
@@ -135,7 +140,7 @@ impl Request {
         }
     }
 
-    /// What has not begun will not begin.
+    /// Drops the bytes that have not started.
     fn drop_rest(&mut self) {
         for byte in self.data.iter_mut().filter(|byte| **byte == Byte::Waits) {
             *byte = Byte::Over;
@@ -162,7 +167,7 @@ impl Request {
         self.places.iter().zip(&self.data).filter(undone).map(|(place, _)| place.0)
     }
 
-    /// Whether an earlier request has bytes in hand that this one must not overtake.
+    /// Returns true if this earlier request has pending bytes that `later` must not overtake.
     fn stands_before(&self, later: &Self) -> bool {
         let writes = self.kind == IoKind::Write || later.kind == IoKind::Write;
         self.order < later.order
@@ -176,11 +181,11 @@ struct Model {
     scheduler: BatchScheduler,
     limits: BatchLimits,
     now: Moment,
-    /// Accepted and not reported, by session and name; and those whose session ended.
+    /// Accepted and unreported requests, by session and id; also those whose session has ended.
     requests: BTreeMap<(u64, u64), Request>,
     ids: [u64; SESSIONS],
     wanted: [usize; SESSIONS],
-    /// The client was told to wait, or asked for something that has completed.
+    /// True if the client was told to wait, or asked for something that has completed.
     awaited: [bool; SESSIONS],
     next_id: u64,
     next_name: u64,
@@ -251,7 +256,8 @@ impl Model {
         assert_eq!(load.requests as usize, in_hand, "requests in hand");
     }
 
-    /// A reason to report stays one, whatever is submitted before the notice is asked for.
+    /// Notes the sessions with a reason to report: a reason stays one, whatever is submitted before
+    /// the notice is polled.
     fn note_reasons(&mut self) {
         for session in 0..SESSIONS {
             let id = self.ids[session];
@@ -398,7 +404,7 @@ impl Model {
         self.note_done();
     }
 
-    /// Notes who has just completed; lost ones are forgotten with that.
+    /// Notes the requests that have just completed; those without a session are forgotten.
     fn note_done(&mut self) {
         let (now, awaited) = (self.now, &mut self.awaited);
         for request in self.requests.values_mut().filter(|request| !request.is_undone()) {
@@ -410,7 +416,7 @@ impl Model {
         self.requests.retain(|_, request| !(request.lost && request.done_at.is_some()));
     }
 
-    /// One of the requests in hand, or one that is not.
+    /// Returns one of the pending requests, or one that does not exist.
     fn pick(&self, pick: usize) -> (u64, u64) {
         let live: Vec<_> = self
             .requests
@@ -433,8 +439,8 @@ impl Model {
                 assert_eq!(outcome, Ok(()));
                 request.hurried = true;
                 self.awaited[request.session] |= request.done_at.is_some();
-                // What stands in its way may be hurried already, and stays so when this request
-                // ends before the next run is chosen.
+                // The requests that block it may be hurried already, and stay so even if this
+                // request ends before the next run is chosen.
                 let urgent = self.pressed(|request| request.hurried || request.urged);
                 for key in urgent {
                     self.requests.get_mut(&key).unwrap().urged = true;
@@ -476,8 +482,8 @@ impl Model {
         for (key, request) in &mut self.requests {
             let in_scope = scope.file.is_none_or(|file| file == request.file)
                 && scope.session.is_none_or(|id| id == SessionId(key.0));
-            // The scheduler aborts transfers; one of them may touch the range though the
-            // byte itself does not lie in it.
+            // The scheduler aborts whole transfers; a transfer may touch the range even if the byte
+            // itself does not.
             let touched = (0..request.places.len()).any(|at| {
                 request.data[at] == Byte::Waits
                     && transfer_of(&request.places, at, limits.run_bytes_max)
@@ -548,7 +554,7 @@ impl Model {
         self.runs.push(run);
     }
 
-    /// The requests of a kind and those that stand before them.
+    /// Returns the requests of a kind and those that block them.
     fn pressed(&self, kind: impl Fn(&Request) -> bool) -> Vec<(u64, u64)> {
         let mut pressed: Vec<_> = self
             .requests
@@ -640,7 +646,7 @@ impl Model {
                 Outcome::Piece(_) if failed_piece == Some(index) => Some(Status::Chksum),
                 Outcome::Whole | Outcome::Short(_) | Outcome::Piece(_) => None,
             };
-            // A lost request is known by its memory alone.
+            // A request without a session is identified by its memory only.
             let mine = |request: &&mut Request| {
                 let place = request.places.get(piece.at as usize);
                 place.is_some_and(|place| {
@@ -736,11 +742,11 @@ impl Model {
         let has_more = self.requests.iter().any(|(key, request)| {
             SessionId(key.0) == notice.session && !request.synchronous && request.done_at.is_some()
         });
-        // What was late makes the rest go out, too.
+        // A late completion makes the others go out, too.
         self.awaited[session] = has_more && (self.awaited[session] || late);
     }
 
-    /// Holds a completion against the bytes, and forgets the request.
+    /// Checks a completion against the bytes, and forgets the request.
     fn check(
         &mut self,
         session: SessionId,
@@ -756,7 +762,7 @@ impl Model {
         request
     }
 
-    /// Lets everything come to its end.
+    /// Lets all requests complete.
     fn finish(mut self) {
         for _ in 0..10_000 {
             while !self.runs.is_empty() {
@@ -776,8 +782,8 @@ impl Model {
     }
 }
 
-/// The positions of the transfer that a byte of a request belongs to: as far as file and
-/// memory are both in one piece and no multiple of the longest run lies between.
+/// Returns the positions of the transfer that contains a byte of a request. A transfer is
+/// contiguous in both file and memory, and does not cross a multiple of the longest run.
 fn transfer_of(places: &[Place], at: usize, run_bytes: u32) -> impl Iterator<Item = usize> {
     let joined = |left: usize| {
         let (one, two) = (places[left], places[left + 1]);

@@ -1,4 +1,4 @@
-//! Channels beside the operation channel (draft 3.1.2.1, 6.2.5).
+//! Channels in addition to the operation channel (draft 3.1.2.1, 6.2.5).
 
 use crate::common::{Bench, arguments, description, head};
 use dafs_sessions::*;
@@ -62,7 +62,7 @@ fn a_session_has_one_channel_of_each_kind() {
     let read = open(&mut bench, ChannelKind::RdmaRead);
     let bound = bind_as(&mut bench, read, session.id, ChannelKind::RdmaRead);
     assert_eq!(bound, Ok(session.channel));
-    // No requests of the client's there.
+    // The channel carries no requests of the client.
     let asked = bench.admit(back, &head(RequestClass::Ordinary, 0), Moment(0));
     assert_eq!(asked, Err(Refusal::Break(BreakReason::ChannelClosing)));
 }
@@ -78,12 +78,12 @@ fn what_does_not_fit_is_refused() {
     let plain = bench.session("plain");
     let (plain_id, _) = bench.sessions.ids(plain).unwrap();
     assert_eq!(bind(&mut bench, back, plain_id), Err(Status::NotSupp));
-    // Somebody else, by the kernel's word.
+    // Another user, as the kernel reports it.
     let local = PeerIdentity::Local(Credentials::plain(7, 7).unwrap());
     let kind = description(ChannelKind::BackControl);
     let stranger = bench.sessions.channel_opened(local, kind, Moment(0)).unwrap();
     assert_eq!(bind(&mut bench, stranger, session.id), Err(Status::NotAuthorized));
-    // What failed may be tried again.
+    // A failed attempt may be repeated.
     assert_eq!(bind(&mut bench, back, session.id), Ok(session.channel));
 }
 
@@ -98,7 +98,7 @@ fn bound_channels_end_with_their_session_and_not_the_other_way_round() {
     assert!(bench.sessions.take_orphaned_channels().is_empty());
     let second = open(&mut bench, ChannelKind::BackControl);
     bind(&mut bench, second, session.id).unwrap();
-    // However long they are silent.
+    // The channels stay open however long they are silent.
     assert_eq!(bench.on_tick(crate::common::LATER), TickActions::default());
     bench.drop_channel(session.channel);
     assert_eq!(bench.sessions.take_orphaned_channels(), [second]);

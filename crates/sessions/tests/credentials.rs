@@ -1,4 +1,5 @@
-//! Registered credentials: who may register what, and how long a request keeps it.
+//! Registered credentials: which clients may register which ones, and how long a request keeps
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,7 @@ fn register(table: &mut CredentialTable, client: ClientId, uid: u32) -> Result<C
     }
 }
 
-/// Whom a request of this client would act for.
+/// Returns the user that a request of this client would act for.
 fn acting(table: &mut CredentialTable, client: ClientId, handle: CredHandle) -> Option<u32> {
     let held = table.acquire(client, handle).ok()?;
     let uid = table.credentials(&held).uid();
@@ -124,7 +125,7 @@ fn a_name_is_registered_once_it_is_known() {
     };
     let known = look(&mut table, "ann");
     let unknown = look(&mut table, "bob");
-    // It counts, and names nothing yet.
+    // The lookup counts, but its handle names nothing yet.
     assert_eq!(table.counters().taken, 2);
     assert!(table.iter().all(|shown| shown.credentials.is_none()));
     assert_eq!(table.looked_up(unknown, None), Err(Status::Inval));
@@ -166,7 +167,7 @@ fn a_request_outlives_its_client() {
     let orphan =
         RegisteredCredential { client: None, handle, credentials: Some(&credentials), uses: 1 };
     assert_eq!(shown, [orphan]);
-    // The same client again begins with nothing.
+    // The same client starts again without credentials.
     table.join(A, 4);
     for handle in [handle, idle] {
         assert_eq!(table.acquire(A, handle), Err(Status::NoCreds));
@@ -195,7 +196,7 @@ fn the_first_session_fixes_the_number() {
     assert_eq!(register(&mut table, A, 1), Err(Status::Resource));
     register(&mut table, B, 1).unwrap();
     register(&mut table, B, 1).unwrap();
-    // The table is full, though B may have a third.
+    // The table is full, although B may have a third.
     assert_eq!(register(&mut table, B, 1), Err(Status::Resource));
     table.release(A, true, first).unwrap();
     assert!(register(&mut table, B, 1).is_ok());
@@ -223,7 +224,7 @@ struct Model {
     lookups: Vec<(ClientId, u64, CredentialLookup)>,
     uses: Vec<(ClientId, u64, CredHandle, u32, CredentialUse)>,
     seen: BTreeSet<CredHandle>,
-    /// How many lives each client has had.
+    /// The number of incarnations of each client.
     lives: BTreeMap<ClientId, u64>,
 }
 

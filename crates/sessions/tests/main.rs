@@ -1,6 +1,6 @@
-//! The machines of sessions: scenarios, models and random histories.
+//! Tests of sessions: scenarios, models and random histories.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! They are one binary, because linking many takes longer than running them.
 
 mod acting;
 mod batch;

@@ -1,4 +1,4 @@
-//! Credits against a model: clients that keep the rule, and clients that do not.
+//! Credits, checked against a model: clients that follow the rule, and clients that violate it.
 
 use std::collections::VecDeque;
 
@@ -19,21 +19,21 @@ enum CreditEvent {
         pick: usize,
         desired: u16,
     },
-    /// The server takes the next request in.
+    /// The server receives the next request.
     Receive {
         client: usize,
     },
-    /// The server answers the n-th request it holds.
+    /// The server replies to the n-th request in flight.
     Answer {
         client: usize,
         pick: usize,
     },
-    /// The client reads the next response.
+    /// The client reads the next reply.
     Read {
         client: usize,
     },
     Tick,
-    /// The connection breaks and the client comes back.
+    /// The connection breaks and the client reconnects.
     Reconnect {
         client: usize,
     },
@@ -54,7 +54,7 @@ fn credit_event() -> impl Strategy<Value = CreditEvent> {
     ]
 }
 
-/// A client that keeps the rule of draft 3.2.6.4.2, with both directions of its wire.
+/// A client that follows the rule of draft 3.2.6.4.2, with both directions of its connection.
 struct Requester {
     channel: ChannelId,
     nreq: u16,
@@ -62,9 +62,9 @@ struct Requester {
     to_server: VecDeque<(u16, u16)>,
     to_client: VecDeque<(u16, u16)>,
     at_server: Vec<u16>,
-    /// It has not asked for anything.
+    /// True if it has sent no request yet.
     is_new: bool,
-    /// Receives the server has posted.
+    /// The receives that the server has posted.
     posted: u16,
 }
 
@@ -107,7 +107,7 @@ impl CreditModel {
         assert!(posted <= charged, "{posted} receives on {charged} credits");
     }
 
-    /// Brings every client to the edge of its right, and then one step beyond.
+    /// Lets every client use all its credits, then one more.
     fn violate(mut self, stream: u16) {
         for requester in &mut self.requesters {
             let bench = &mut self.bench;
@@ -119,8 +119,8 @@ impl CreditModel {
                 requester.receive(bench);
             }
             assert!(requester.busy.len() >= usize::from(requester.nreq));
-            // After a fall the client may hold high streams: then a low one is free, and
-            // nothing but the count gives the offence away.
+            // After a fall the client may use high streams: then a low one is free, and only the
+            // count reveals the violation.
             let free = (0..requester.nreq).find(|stream| !requester.busy.contains(stream));
             let beyond = head(RequestClass::Ordinary, free.unwrap_or(stream));
             let outcome = bench.admit(requester.channel, &beyond, Moment(0));

@@ -128,7 +128,7 @@ fn identity_comes_from_the_kernel_the_configuration_or_a_password() {
     assert_eq!(bench.authenticate(remote), Err(Status::NotSupp));
     let request = AuthRequest::Text { user: "ada" };
     assert_eq!(bench.sessions.begin_auth(remote, request), AuthDecision::VerifyPassword);
-    // While the driver verifies, nothing else may authenticate.
+    // While the driver verifies a proof, no other request may authenticate.
     assert_eq!(bench.exchange(remote, RequestClass::Authenticate), refused(Status::IllegalState));
     let refusal = bench.finish_auth(remote, Err(Status::NotAuthorized), Moment(0));
     assert_eq!(refusal, Err(Status::NotAuthorized));
@@ -177,7 +177,7 @@ fn host(number: u8) -> Holder {
     Holder::at(std::net::Ipv4Addr::new(192, 0, 2, number).into())
 }
 
-/// A channel of a holder's, as the driver opens it; the channels that gave way are closed.
+/// Opens a channel of a holder, as the driver does, and closes the displaced channels.
 fn open_by(bench: &mut Bench, holder: Holder) -> Result<ChannelId, ChannelRefusal> {
     let kind = description(ChannelKind::Operation);
     let opened = bench.sessions.channel_opened_by(holder, PeerIdentity::Remote, kind, Moment(0));
@@ -199,7 +199,7 @@ fn whoever_has_most_channels_without_a_login_gives_way_and_nobody_is_kept_out() 
     let another = open_by(&mut bench, host(2)).unwrap();
     let root = open_by(&mut bench, Holder::User(0)).unwrap();
     let user = open_by(&mut bench, Holder::User(7)).unwrap();
-    // Each from an address of its own: those of this host stay.
+    // Each peer has its own address: the channels of this host stay.
     for number in 10..=255 {
         open_by(&mut bench, host(number)).unwrap();
     }
@@ -303,7 +303,7 @@ fn channels_are_limited_and_must_authenticate_in_time() {
     let late = (third, CloseReason::NotAuthenticatedInTime);
     assert_eq!(bench.on_tick(Moment(10_000_000_000)).close, [late]);
     bench.drop_channel(third);
-    // The slot comes back under another name.
+    // The slot is reused with another id.
     let fourth = bench.channel();
     assert_eq!(fourth.index(), third.index());
     let closing = Err(Refusal::Break(BreakReason::ChannelClosing));
@@ -330,12 +330,12 @@ fn the_same_life_has_one_client_id() {
     let mut bench = bench();
     let first = bench.channel();
     let id = bench.connect(first, "a", 1).client_id;
-    // Case A twice at once: neither has authenticated.
+    // Case A twice at once: neither session has authenticated.
     let second = bench.channel();
     assert_eq!(bench.connect(second, "a", 1).client_id, id);
     bench.authenticate(first).unwrap();
     bench.authenticate(second).unwrap();
-    // Case B: the record stands.
+    // Case B: the record exists.
     let third = bench.channel();
     let results = bench.connect(third, "a", 1);
     assert_eq!(results.client_id, id);
@@ -416,7 +416,7 @@ fn a_connect_that_comes_late_does_not_end_the_life_that_is() {
     let works = |bench: &mut Bench| {
         bench.check_io(lives, opened.state_id, FileKey(1), IoKind::Read) == Ok(())
     };
-    // It was sent by a life that is over, in however many connections; nobody asks by them.
+    // The connections of a dead incarnation can send no requests, however many there are.
     for _ in 0..2 {
         let late = bench.channel();
         bench.connect(late, "a", 9);
@@ -431,7 +431,7 @@ fn a_connect_that_comes_late_does_not_end_the_life_that_is() {
         assert!(works(&mut bench));
         assert_eq!(bench.filer.counters().clients, 1);
     }
-    // One that stands for so long was not sent by the dead.
+    // A session that has existed for so long was not made by a dead client.
     let late = bench.channel();
     bench.connect(late, "a", 9);
     bench.authenticate(late).unwrap();
@@ -459,7 +459,7 @@ fn of_two_new_lives_the_one_that_asks_goes_on() {
     assert_eq!(bench.sessions.take_condemned(), [old]);
     bench.drop_channel(old);
     bench.drop_channel(second);
-    // Another session of the life that goes on is of the same client.
+    // Another session of the living incarnation belongs to the same client.
     let beside = bench.channel();
     let client = bench.connect(beside, "a", 3).client_id;
     assert_eq!(bench.sessions.ids(third).map(|ids| ids.1), Some(client));
@@ -495,7 +495,7 @@ fn chains_are_let_in_member_by_member() {
     assert_eq!(send(ordinary, 0, 0), form);
     assert_eq!(send(RequestClass::Special, FORWARD, 0), form);
     assert_eq!(send(ordinary, BACK, 0), broken);
-    // A member that is refused for its credentials breaks the chain like any that fails.
+    // A member that is refused for its credentials breaks the chain like any failed member.
     assert_eq!(send(ordinary, FORWARD, 1), Err(Refusal::Answer(Status::NoCreds)));
     assert_eq!(send(ordinary, BACK, 0), broken);
     assert_eq!(send(ordinary, 0, 0), Ok(ChainPlace::Alone));

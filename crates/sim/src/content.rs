@@ -25,7 +25,7 @@ struct Layer {
     offset: usize,
     data: Vec<u8>,
     begin: u64,
-    /// The moment of its end; `u64::MAX` while it may still take effect.
+    /// The moment at which the operation ended; `u64::MAX` while it may still take effect.
     end: u64,
     is_certain: bool,
     /// True if the data may have been damaged on the way, so that any byte is possible.
@@ -40,7 +40,7 @@ struct SizeChange {
     /// True for a write, which may be partly executed; other changes happen completely or not at
     /// all.
     may_stop: bool,
-    /// True if it may still take effect.
+    /// True if the change may still take effect.
     is_open: bool,
 }
 

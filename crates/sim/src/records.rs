@@ -23,7 +23,7 @@ pub(crate) struct Records {
 struct Record {
     length: u32,
     offset: Option<u64>,
-    /// True if it cannot be appended any more.
+    /// True if the record cannot be appended any more.
     is_over: bool,
 }
 

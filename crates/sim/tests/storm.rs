@@ -1,4 +1,4 @@
-//! The crash world: seeds that pass, and bugs on purpose that do not.
+//! The crash world: seeds that pass, and planted bugs that are detected.
 //!
 //! A failure prints the command that replays it. Many more seeds:
 //! `cargo run --release -p dafs-sim --example storm -- --seeds 0..100000 --jobs 2`.
@@ -42,7 +42,7 @@ fn check_all(first: u64, count: u64) -> StormReport {
     sum.into_inner().unwrap()
 }
 
-/// The seeds that `fixed_seeds` runs: `DAFS_STORM_SEEDS`, or so many.
+/// The number of seeds that `fixed_seeds` runs, unless `DAFS_STORM_SEEDS` sets it.
 const FIXED_SEEDS: u64 = 2_000;
 
 #[test]
@@ -53,7 +53,7 @@ fn fixed_seeds() {
     if count < FIXED_SEEDS {
         return;
     }
-    // The runs must really meet what they are for.
+    // The runs must really meet the cases they are meant for.
     assert!(report.crashes > 4_000, "{report:?}");
     assert!(report.cuts > 4_000, "{report:?}");
     assert!(report.deaths > 1_000, "{report:?}");
@@ -80,7 +80,7 @@ fn a_seed_is_a_run() {
     assert_ne!(check(3).trace, check(4).trace);
 }
 
-/// The first of so many seeds that notices a defect.
+/// Returns the first of these seeds that detects a defect.
 fn first_caught(defect: Defect, seeds: u64) -> (u64, Failure) {
     let caught = (0..seeds).find_map(|seed| {
         let result = storm(&StormPlan::new(seed), Some(defect), false);
@@ -97,7 +97,7 @@ fn is_caught_within(defect: Defect, seeds: u64) {
     let (seed, failure) = first_caught(defect, seeds);
     println!("{defect:?} is caught by seed {seed}: {}", failure.what());
     assert!(failure.to_string().contains(&storm_command(seed)), "{failure}");
-    // It is the defect that was noticed.
+    // Without the defect the same run passes.
     check(seed);
 }
 
@@ -123,8 +123,8 @@ fn a_server_that_forgets_a_piece_of_undo_is_caught() {
 
 #[test]
 fn a_server_that_clones_what_is_not_written_is_caught() {
-    // It takes bytes that were written shortly before they are locked, and an end that takes
-    // back what follows.
+    // The defect needs data written shortly before it is locked, and a failure that rolls the
+    // changes back.
     is_caught_within(Defect::CloneUnwritten, 5_000);
 }
 

@@ -89,7 +89,7 @@ pub struct DelegationFacts {
     pub others_write: bool,
     /// The size of the file in bytes.
     pub size: u64,
-    /// The free bytes of its file system.
+    /// The free bytes of the file system.
     pub space: u64,
 }
 
@@ -151,7 +151,7 @@ pub enum FileOperation {
     },
     /// A SETATTR of any attribute.
     SetAttributes {
-        /// True if it truncates the file to length zero.
+        /// True if the request truncates the file to length zero.
         truncate: bool,
     },
     /// A REMOVE of one of the file's names, or a RENAME over it.

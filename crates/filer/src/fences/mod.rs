@@ -170,7 +170,7 @@ pub struct OperationId(pub u64);
 pub struct RunningOperation<'a> {
     /// The id of the operation.
     pub operation: OperationId,
-    /// The fence identity of its session.
+    /// The fence identity of the session that started the operation.
     pub fence_id: &'a FenceId,
     /// The file it touches.
     pub file: &'a FileHandle,

@@ -58,7 +58,7 @@ pub struct FenceCounters {
 pub struct FenceInformation<'a> {
     /// The object that is fenced.
     pub object: FencedObject,
-    /// The identities that may access it; empty if every session may.
+    /// The identities that may access the object; empty if every session may.
     pub fence_ids: &'a [FenceId],
     /// The list of the pending change and the number of operations it still waits for.
     pub change: Option<(&'a [FenceId], usize)>,

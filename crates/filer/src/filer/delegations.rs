@@ -26,7 +26,7 @@ pub struct DelegationRequest {
     pub can_recall: bool,
     /// The size of the file in bytes.
     pub size: u64,
-    /// The free bytes of its file system.
+    /// The free bytes of the file system.
     pub space: u64,
 }
 

@@ -28,11 +28,11 @@ use crate::{ClientKey, Counters};
 pub struct ClientRecord {
     /// The client id string that the client gave itself.
     pub name: Box<[u8]>,
-    /// The verifier of its incarnation.
+    /// The verifier of the client's incarnation.
     pub verifier: Verifier,
-    /// The principal it authenticated as.
+    /// The principal that the client authenticated as.
     pub principal: Principal,
-    /// True if it may hold plain locks, which are not recorded one by one.
+    /// True if the client may hold plain locks, which are not recorded one by one.
     pub has_locks: bool,
 }
 

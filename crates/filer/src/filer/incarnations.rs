@@ -20,9 +20,9 @@ pub struct EnteringClient<'a> {
     pub name: &'a [u8],
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
-    /// The principal it authenticated as.
+    /// The principal that the client authenticated as.
     pub principal: &'a Principal,
-    /// The origin of its session.
+    /// The origin of the session.
     pub holder: Holder,
     /// True if a record with this id existed when the id was given to the client, or later. If that
     /// record is gone, the client's state is lost, and the client must learn of it.
@@ -71,9 +71,9 @@ pub struct ClientView<'a> {
     pub id: ClientId,
     /// The client id string that the client gave itself.
     pub name: &'a [u8],
-    /// The principal it authenticated as.
+    /// The principal that the client authenticated as.
     pub principal: &'a [u8],
-    /// The number of its opens.
+    /// The number of the client's opens.
     pub opens: u32,
 }
 

@@ -102,7 +102,7 @@ pub struct LockRecord {
     pub client: ClientId,
     /// The client's identity string.
     pub client_name: Box<[u8]>,
-    /// The principal it authenticated as.
+    /// The principal that the client authenticated as.
     pub principal: Box<[u8]>,
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
@@ -193,7 +193,7 @@ pub(super) type HoldKey = Key<Hold>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub file: FileKey,
-    /// The key of its owner, or of its former owner.
+    /// The key of the lock's owner, or of its former owner.
     pub owner: OwnerKey,
     /// The open it is used under; anonymous if it belongs to no owner or is not reclaimed.
     pub state: StateId,
@@ -201,7 +201,7 @@ pub(super) struct Hold {
     pub mode: LockMode,
     pub attributes: LockAttributes,
     pub phase: Phase,
-    /// The id of its stable record; present if its attributes are recorded.
+    /// The id of the lock's stable record; present if the lock's attributes are recorded.
     pub id: Option<LockId>,
 }
 

@@ -22,11 +22,10 @@ pub(super) type OwnerKey = Key<Owner>;
 pub(super) struct Owner {
     pub client: ClientId,
     pub name: Box<[u8]>,
-    /// Files in which it has locks of its own.
+    /// Files in which the owner has locks of its own.
     pub files: BTreeSet<FileKey>,
-    /// Its waiters.
     pub waiters: Vec<WaiterKey>,
-    /// Locks charged to it, including those it no longer owns.
+    /// Locks charged to the owner, including those it no longer owns.
     pub holds: u32,
 }
 
@@ -36,7 +35,7 @@ pub(super) struct Client {
     pub name: Box<[u8]>,
     pub principal: Box<[u8]>,
     pub verifier: Verifier,
-    /// Locks charged to its owners.
+    /// Locks charged to the client's owners.
     pub holds: u32,
     owners: BTreeSet<OwnerKey>,
 }

@@ -116,11 +116,11 @@ pub struct WaiterEntry<'a> {
     pub range: ByteRange,
     /// Shared or exclusive.
     pub mode: LockMode,
-    /// The number of requests before it in the file's queue.
+    /// The number of requests that come before this one in the file's queue.
     pub position: u32,
-    /// True if nothing blocks it: the lock is reserved until it asks again.
+    /// True if nothing blocks the request: the lock is reserved until the owner asks again.
     pub ready: bool,
-    /// The owners it waits for, each once, holders of locks first.
+    /// The owners that the request waits for, each once, holders of locks first.
     pub waits_for: Vec<(ClientId, &'a [u8])>,
 }
 

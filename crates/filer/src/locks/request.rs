@@ -91,11 +91,11 @@ impl Wait {
 /// The identity of a client: what a lock that outlives the server needs to recognize its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockClient<'a> {
-    /// The id it has now.
+    /// The client's present id.
     pub id: ClientId,
-    /// Its client id string.
+    /// The client's id string.
     pub name: &'a [u8],
-    /// The principal it authenticated as, in the caller's encoding; only compared.
+    /// The principal that the client authenticated as, in the caller's encoding; only compared.
     pub principal: &'a [u8],
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,

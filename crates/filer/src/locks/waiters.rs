@@ -32,9 +32,9 @@ pub(super) struct Waiter {
     pub owner: OwnerKey,
     pub state: StateId,
     pub piece: Piece,
-    /// When it has been silent too long; `None` if the driver keeps the request parked.
+    /// When the waiter has been silent too long; `None` if the driver keeps the request parked.
     pub expires: Option<Moment>,
-    /// True if the driver was told that nothing blocks it.
+    /// True if the driver was told that nothing blocks the waiter.
     pub ready: bool,
 }
 

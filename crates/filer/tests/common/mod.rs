@@ -1,4 +1,4 @@
-//! What the tests share: a filer, and clients that do as they should.
+//! A filer and well-behaved clients for the tests.
 
 use dafs_filer::*;
 use dafs_ops::Fault;
@@ -12,7 +12,7 @@ pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArgum
 
 pub struct Bench {
     pub filer: Filer,
-    /// What the clients hold outlives their sessions.
+    /// True if the clients' state outlives their sessions.
     pub is_kept: bool,
     last_id: u64,
 }
@@ -22,12 +22,12 @@ impl Bench {
         Self { filer: Filer::new(config, 0xabcdef).unwrap(), is_kept: false, last_id: 100 }
     }
 
-    /// One more session of an anonymous client in its first life.
+    /// Adds a session of an anonymous client in its first incarnation.
     pub fn enter(&mut self, name: &str) -> Result<ClientKey, EnterError> {
         self.enter_again(name, 1)
     }
 
-    /// The same in some life of it.
+    /// Adds a session of an anonymous client in some incarnation.
     pub fn enter_again(&mut self, name: &str, life: u8) -> Result<ClientKey, EnterError> {
         let verifier = Verifier([life; 8]);
         let known = self.filer.id_of_incarnation(name.as_bytes(), verifier);
@@ -42,7 +42,7 @@ impl Bench {
         })
     }
 
-    /// A session of a client that lives.
+    /// Adds a session of a client whose incarnation has begun.
     pub fn session(&mut self, name: &str) -> ClientKey {
         let client = self.enter(name).unwrap();
         assert!(!self.filer.client_begin(client, Moment(0)).is_refused);
@@ -53,7 +53,7 @@ impl Bench {
         self.filer.client_view(client).map(|view| view.id)
     }
 
-    /// A session is lost; the files whose last open went with it.
+    /// Drops a session as if its connection were lost. Returns the opens that ended.
     pub fn lose(&mut self, client: ClientKey) -> Vec<Closed> {
         let how = LeaveReason::Lost { is_kept: self.is_kept, has_replies: false };
         self.filer.client_leave(client, how, Moment(0))
@@ -86,7 +86,7 @@ impl Bench {
         self.filer.check_io(client, state, file, kind, Moment(0))
     }
 
-    /// No gauge may be above zero without a client.
+    /// Checks that all gauges are zero when there is no client.
     pub fn assert_empty(&self) {
         let counters = self.filer.counters();
         let gauges = [counters.clients, counters.opens, counters.files];

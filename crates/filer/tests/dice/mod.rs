@@ -1,9 +1,9 @@
-//! Random steps that can be had again: each run has a seed, and a failure prints the
-//! command that replays it.
+//! Random steps that can be replayed: each run has a seed, and a failure prints the command that
+//! replays it.
 
 use dafs_types::Random;
 
-/// Runs a test once for each of so many seeds, or for the one in `DAFS_SEED`.
+/// Runs a test once for each of `count` seeds, or for the one in `DAFS_SEED`.
 pub fn for_seeds(test: &'static str, count: u64, run: impl Fn(&mut Random)) {
     let wanted = std::env::var("DAFS_SEED").ok();
     let seeds = match wanted.map(|seed| seed.parse().expect("DAFS_SEED is a number")) {
@@ -31,7 +31,7 @@ impl Drop for Replay {
     }
 }
 
-/// One of several.
+/// Picks one element.
 pub fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
     from[random.below(from.len())]
 }

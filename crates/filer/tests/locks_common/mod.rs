@@ -1,4 +1,4 @@
-//! Short words for tests of locks.
+//! Helpers for tests of locks.
 
 use dafs_filer::FileKey;
 use dafs_filer::locks::*;
@@ -12,12 +12,12 @@ pub const A: LockAttributes = LockAttributes { persist: false, auto_recovery: tr
 pub const PA: LockAttributes = LockAttributes { persist: true, auto_recovery: true };
 pub use LockMode::{Read, Write};
 
-/// Bytes `first..=last`.
+/// The bytes `first..=last`.
 pub fn ends(first: u64, last: u64) -> ByteRange {
     ByteRange::from_ends(first, last).unwrap()
 }
 
-/// A table that serves everything, small limits apart.
+/// A configuration with all options, and small limits.
 pub fn config() -> LockConfig {
     LockConfig { persistent: true, auto_recovery: AutoRecovery::Ranges, ..LockConfig::default() }
 }
@@ -27,7 +27,8 @@ pub fn owner(client: u8, name: &'static str) -> LockOwner<'static> {
     life(client, 0, name)
 }
 
-/// As [`owner`], in some life of the client: id, verifier and state id change with it.
+/// Like [`owner`], in some incarnation of the client: id, verifier and state id differ between
+/// incarnations.
 pub fn life(client: u8, life: u8, name: &'static str) -> LockOwner<'static> {
     const NAMES: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
     let client_name = &NAMES[usize::from(client)..][..1];
@@ -44,7 +45,7 @@ pub fn life(client: u8, life: u8, name: &'static str) -> LockOwner<'static> {
     }
 }
 
-/// A request for bytes `first..=last` of [`FILE`].
+/// A request for the bytes `first..=last` of [`FILE`].
 pub fn request(mode: LockMode, first: u64, last: u64) -> LockRequest {
     LockRequest {
         file: FILE,
@@ -158,7 +159,7 @@ impl Bench {
         std::iter::from_fn(|| self.table.poll_action()).collect()
     }
 
-    /// A lock that is granted without any action.
+    /// Takes a lock that must be granted without any action.
     pub fn take(&mut self, owner: &LockOwner<'_>, request: LockRequest) {
         assert_eq!(self.table.lock(owner, &request, T0), Ok(LockReply::Granted), "{request:?}");
         self.actions();
@@ -179,7 +180,7 @@ impl Bench {
         self.table.unlock(owner.name(), FILE, first, length, T0).unwrap();
     }
 
-    /// All locks as (client, owner, first, last, mode, condition), in order.
+    /// Returns all locks as (client, owner, first, last, mode, condition), in order.
     pub fn held(&self) -> Vec<(u64, String, u64, u64, LockMode, LockCondition)> {
         let show = |entry: LockEntry<'_>| {
             let owner = String::from_utf8_lossy(entry.owner).into_owned();
@@ -191,7 +192,7 @@ impl Bench {
         held
     }
 
-    /// Whether nothing is known of anybody.
+    /// Checks that the table is empty.
     pub fn assert_empty(&self) {
         let left = self.table.counters();
         let gauges = [left.locks, left.waiters, left.files, left.owners, left.clients];

@@ -175,7 +175,7 @@ struct Request {
     sums: Vec<ChecksumPart>,
     /// Transfers that have not ended.
     unfinished: u32,
-    /// The transfers and bytes that it counts against the limits.
+    /// The transfers and bytes that the request counts against the limits.
     transfers: u32,
     bytes: u64,
     first_transfer: TransferKey,
@@ -183,7 +183,7 @@ struct Request {
     /// The number of bytes before the first one that was not moved.
     moved: u32,
     failure: Option<Failure>,
-    /// True if its completion is reported without waiting for others.
+    /// True if the request's completion is reported without waiting for others.
     is_awaited: bool,
     report_by: Moment,
 }

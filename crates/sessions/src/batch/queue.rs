@@ -27,11 +27,11 @@ const GATHER_BEFORE_MAX: usize = 16;
 /// The priority of a transfer; the smallest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
-    /// HURRY_UP was called for it; ordered by the calls.
+    /// HURRY_UP was called for the transfer; ordered by the calls.
     Hurried(u64),
-    /// Its window has passed; ordered by file and offset.
+    /// The window of the transfer's batch has passed; ordered by file and offset.
     Due,
-    /// It may be delayed until this time.
+    /// The transfer may be delayed until this time.
     Held(Moment),
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Transfer {
     pub at: u32,
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
-    /// The position of its batch in the order of acceptance.
+    /// The position of the transfer's batch in the order of acceptance.
     pub order: u64,
     pub priority: Priority,
     pub stage: Stage,

@@ -295,7 +295,7 @@ impl AbortScope {
 /// The effect of an abort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aborted {
-    /// Requests that failed because of it.
+    /// Requests that failed because of the abort.
     pub requests: u32,
     /// Transfers in its scope that are in flight. Wait for them with
     /// [`super::BatchScheduler::is_running`] before relying on the abort.

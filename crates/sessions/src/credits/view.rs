@@ -35,18 +35,18 @@ impl Default for CreditWeight {
 /// What keeps a session from having more credits, as of the last change of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitedBy {
-    /// It has what it asked for.
+    /// The session has as many credits as it asked for.
     Desire,
-    /// It has the most that one session may have.
+    /// The session has the most credits that one session may have.
     SessionMaximum,
     /// The server has no free credits, and the session has less than its share or is the only one
     /// that contends: other sessions will have to give some back.
     Budget,
     /// The server has no free credits, and the session has its share.
     Share,
-    /// It did not use what it had.
+    /// The session did not use the credits it had.
     Idle,
-    /// It may grow as soon as it uses all it has.
+    /// The session may grow as soon as it uses all its credits.
     Nothing,
 }
 
@@ -55,16 +55,16 @@ pub enum LimitedBy {
 pub struct CreditView {
     /// The session that this describes.
     pub session: SessionId,
-    /// The credits it has once it has read all replies.
+    /// The session's credits, once its client has read all replies.
     pub credits: u16,
     /// The number of credits the server aims for.
     pub target: u16,
-    /// The number of its requests in flight.
+    /// The number of the session's requests in flight.
     pub outstanding: u16,
-    /// The number of credits it asked for last; 0 for no statement.
+    /// The number of credits that the client asked for last; 0 for no statement.
     pub desired: u16,
-    /// The weight of its client.
+    /// The weight of the session's client.
     pub weight: CreditWeight,
-    /// The reason why it has no more.
+    /// The reason why the session has no more credits.
     pub limited_by: LimitedBy,
 }

@@ -110,7 +110,8 @@ struct ColdChannel {
     close_reason: Option<CloseReason>,
     /// The operation channel of the session that it is bound to, or is being bound to.
     binding: Option<ChannelId>,
-    /// The principal it claims while it is being bound, if the request names one.
+    /// The principal that the peer claims while the channel is being bound, if the request names
+    /// one.
     claim: Option<Principal>,
     /// True if the mechanism wants another token.
     awaits_token: bool,
@@ -139,7 +140,7 @@ struct Session {
     principal: Option<Principal>,
     /// True if the client may register credentials and use them.
     trusted: bool,
-    /// When its proof expires.
+    /// When the proof of the client's identity expires.
     expires: Option<Moment>,
     /// The channel that carries the server's requests.
     back_control: Option<ChannelId>,

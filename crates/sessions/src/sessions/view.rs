@@ -11,23 +11,23 @@ use crate::CreditView;
 /// One authenticated session, with its operation channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {
-    /// The id of its client.
+    /// The id of the session's client.
     pub client: ClientId,
     /// The client id string that the client gave itself.
     pub client_name: Box<[u8]>,
-    /// The principal it authenticated as, as text.
+    /// The principal that the client authenticated as, as text.
     pub principal: String,
-    /// Its fence identity; empty for none.
+    /// The session's fence identity; empty for none.
     pub fence_id: String,
-    /// The opens of its client, through all sessions.
+    /// The opens of the client, through all its sessions.
     pub opens: u32,
-    /// True if its replies outlive its connection.
+    /// True if the session's replies outlive its connection.
     pub keeps_results: bool,
-    /// True if it has a channel for the server's requests.
+    /// True if the session has a channel for the server's requests.
     pub has_back_control: bool,
-    /// When the last message from it arrived.
+    /// When the last message from the client arrived.
     pub last_heard: Moment,
-    /// Its credits, and what limits them.
+    /// The session's credits, and what limits them.
     pub credits: CreditView,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests share: sessions, the filer beside them, entropy, and clients that do as they should.
+//! Sessions, a filer, entropy and well-behaved clients for the tests.
 
 use dafs_filer::*;
 use dafs_sessions::*;
@@ -47,7 +47,7 @@ pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArgum
     OpenArguments::plain(FileKey(file), owner.as_bytes(), access)
 }
 
-/// Both sets of limits.
+/// The limits of both crates.
 #[derive(Clone, Default)]
 pub struct Config {
     pub filer: FilerConfig,
@@ -96,7 +96,7 @@ impl Bench {
         self.sessions.admit(&mut self.filer, channel, head, now)
     }
 
-    /// One request of this class on stream 0, and its response.
+    /// Sends one request of this class on stream 0, and its reply.
     pub fn exchange(&mut self, channel: ChannelId, class: RequestClass) -> Result<(), Refusal> {
         let outcome = self.admit(channel, &head(class, 0), Moment(0));
         if !matches!(outcome, Err(Refusal::Break(_))) {
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// An authenticated session of an anonymous client that lives.
+    /// Makes an authenticated session of an anonymous client whose incarnation has begun.
     pub fn session(&mut self, name: &str) -> ChannelId {
         let channel = self.channel();
         self.connect(channel, name, 1);
@@ -159,7 +159,7 @@ impl Bench {
         self.sessions.channel_closed(&mut self.filer, channel, end, now)
     }
 
-    /// Closes a channel and returns the files whose last open went with it.
+    /// Closes a channel and returns the opens that ended.
     pub fn drop_channel(&mut self, channel: ChannelId) -> Vec<Closed> {
         self.channel_closed(channel, ChannelEnd::Lost, Moment(0))
     }
@@ -192,7 +192,7 @@ impl Bench {
         self.filer.check_io(client, state, file, kind, Moment(0))
     }
 
-    /// No gauge but `channels` may be above zero without an authenticated session.
+    /// Checks that all gauges except `channels` are zero when there is no authenticated session.
     pub fn assert_empty(&self) {
         let (sessions, filer) = (self.sessions.counters(), self.filer.counters());
         let of_sessions =

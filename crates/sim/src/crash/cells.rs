@@ -42,7 +42,7 @@ struct Write {
     member: MemberIndex,
     run: Run,
     begin: Tick,
-    /// The end of its window.
+    /// The end of the write's window.
     end: Option<Tick>,
     is_acknowledged: bool,
     /// True if the reply says that the write was not admitted.
@@ -50,14 +50,14 @@ struct Write {
     verifier: Option<Verifier>,
     /// True if the server has confirmed that the write survives a crash.
     is_durable: bool,
-    /// The lock under which it was made, if that lock rolls it back when its holder fails.
+    /// The lock under which the write was made, if that lock rolls it back when its holder fails.
     transaction: Option<u64>,
     /// The moment from which no read sees it: it was rolled back, or will be before other members
     /// are admitted.
     undone: Option<Tick>,
-    /// True if it is unknown whether it was rolled back.
+    /// True if it is unknown whether the write was rolled back.
     is_unsure: bool,
-    /// True if its window ended because its member was shut out.
+    /// True if the window ended because the writer was shut out.
     is_shut_out: bool,
 }
 

@@ -33,15 +33,15 @@ pub(super) struct Holding {
     pub file: FileHandle,
     /// The lock owner that names the open.
     pub owner: u64,
-    /// When its grant was answered.
+    /// When the grant was answered.
     pub since: Tick,
     /// The server that granted it last, counted by restarts.
     pub epoch: u64,
-    /// True if it was certain when the last server ended.
+    /// True if the holding was certain when the last server ended.
     pub has_right: bool,
-    /// True if its holder is giving it up, or is rolling back the changes under it.
+    /// True if the holder is giving the holding up, or is rolling back the changes under it.
     pub is_ending: bool,
-    /// True if its holder is rolling back the changes under it.
+    /// True if the holder is rolling back the changes under the lock.
     pub aborts: bool,
 }
 
@@ -55,10 +55,10 @@ struct Remnant {
 /// What is known about a member now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemberStatus {
-    /// True if it was heard of so recently that its lease cannot have expired.
+    /// True if the member was heard of so recently that its lease cannot have expired.
     pub is_fresh: bool,
-    /// True if the present server knows that it has finished reclaiming, and will tell the next
-    /// one.
+    /// True if the present server knows that the member has finished reclaiming, and will tell the
+    /// next one.
     pub is_settled: bool,
 }
 

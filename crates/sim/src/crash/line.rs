@@ -21,7 +21,7 @@ pub(super) struct Line {
     outbox: Memory,
     outbox_region: Region,
     endpoint: Option<EndpointId>,
-    /// True if it was given up but has not ended yet.
+    /// True if the connection was given up but has not ended yet.
     is_ending: bool,
 }
 

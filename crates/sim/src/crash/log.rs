@@ -21,9 +21,9 @@ struct Record {
     /// The position that the reply named, in records.
     place: Option<u64>,
     answered: Option<Tick>,
-    /// When it was reported as not appended.
+    /// When the record was reported as not appended.
     absent: Option<Tick>,
-    /// When its writer was shut out.
+    /// When the writer was shut out.
     shut_out: Option<Tick>,
     /// The position at which a read saw it after that, so that it stays there.
     stays: Option<u64>,

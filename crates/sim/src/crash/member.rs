@@ -18,12 +18,12 @@ pub(super) struct Member {
     pub index: MemberIndex,
     pub line: Line,
     pub phase: Phase,
-    /// The number of its deaths.
+    /// How often the member has died.
     pub deaths: u32,
     /// The client id that the server gave it.
     pub client: Option<ClientId>,
     pub session: SessionId,
-    /// The server of its session, counted by restarts.
+    /// The server of the member's session, counted by restarts.
     pub epoch: u64,
     /// The server that knows that it has finished reclaiming, counted by restarts.
     pub settled: Option<u64>,
@@ -49,10 +49,10 @@ pub(super) enum Phase {
     Away,
     Connecting,
     LoggingIn,
-    /// It determines the outcome of its requests and reclaims its holdings.
+    /// The member determines the outcome of its requests and reclaims its holdings.
     Recovering,
     Here,
-    /// It has sent DISCONNECT.
+    /// The member has sent DISCONNECT.
     Leaving,
     Gone,
 }

@@ -33,7 +33,7 @@ pub enum FaultEffect {
 /// An I/O error to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind of operation it hits.
+    /// The kind of operation that the fault hits.
     pub on: FaultOn,
     /// How many operations of that kind succeed before.
     pub skip: u64,

@@ -1,4 +1,4 @@
-//! What every store promises, promised by the one that can lose power, too.
+//! The conformance suite of all stores, run on the store that can lose power.
 
 use dafs_sim::disk::CrashStore;
 use dafs_store::Store;
@@ -7,7 +7,7 @@ use dafs_store::memory::MemoryLimits;
 #[path = "../../../store/tests/conformance/suite.rs"]
 mod suite;
 
-/// Here everybody may be anybody.
+/// Every test here may act as any user.
 fn is_privileged() -> bool {
     true
 }

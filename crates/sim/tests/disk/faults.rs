@@ -1,4 +1,4 @@
-//! Errors without a crash: what was done, what the asker was told, and that each strikes
+//! Errors without a crash: what was done, what the caller was told, and that each takes effect
 //! once.
 
 use dafs_sim::disk::{CrashStore, Fault, FaultEffect, FaultOn};
@@ -99,7 +99,7 @@ fn a_sync_after_a_failed_one_is_content_with_blocks_that_are_not_on_the_disk() {
         assert_eq!(file.sync(false), Err(StoreError::NoSpace));
         assert_eq!(file.sync(false), Ok(()));
         assert_eq!(read(&*file), [1; 4 * 4096], "processes go on seeing all of it");
-        // Who writes again what was not acknowledged is safe.
+        // A caller that repeats unacknowledged writes is safe.
         write(&*file, &[2; 4096], 2 * 4096).unwrap();
         file.sync(false).unwrap();
         store.power_loss(&mut random);

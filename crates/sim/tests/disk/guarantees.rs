@@ -1,5 +1,5 @@
-//! Every guarantee both ways: what must survive survives whatever the dice say, and what
-//! may be lost is lost for some.
+//! Every guarantee in both directions: what must survive always survives, and what may be lost is
+//! lost for some seeds.
 
 use dafs_sim::Random;
 use dafs_sim::disk::{CrashStore, Pending};
@@ -14,7 +14,7 @@ const SEEDS: u64 = 200;
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// A file with a name and these bytes, all of it durable.
+/// Makes a durable file with a name and these bytes.
 fn durable(store: &CrashStore, name: &str, bytes: &[u8]) -> FileHandle {
     let top = top(store);
     let file = create(store, &top, name).unwrap();
@@ -154,7 +154,7 @@ fn each_overwritten_block_survives_for_itself_and_in_whole_sectors() {
             assert!(sector == [1; SECTOR] || sector == [2; SECTOR], "seed {seed}");
         }
     }
-    // New; old; both, which a hundred bytes of one sector cannot be.
+    // New; old; or a mix, which is impossible for a hundred bytes in one sector.
     let [small, whole] = fates;
     assert!(small[0] > 0 && small[1] > 0 && small[2] == 0, "{fates:?}");
     assert!(whole.iter().all(|times| *times > 0), "{fates:?}");
@@ -272,7 +272,7 @@ fn what_was_written_behind_a_cut_and_synced_survives_a_late_journal() {
         let file = open(&store, &handle).unwrap();
         file.set_size(100).unwrap();
         write(&*file, &[2; 200], 100).unwrap();
-        // The block may go to the disk long before the journal does.
+        // The block may be written to the disk long before the journal.
         store.settle(random);
         file.sync(true).unwrap();
         store.power_loss(random);
@@ -351,7 +351,7 @@ fn a_kill_loses_nothing_but_what_has_no_name() {
     assert_eq!(names(&store), ["f", "h"]);
     let again = open(&store, &file.handle()).unwrap();
     assert_eq!((read(&*again), again.key()), (b"bytes".to_vec(), file.key()));
-    // An open of before that ends closes nothing of now.
+    // The end of an open from before the crash closes none of the present opens.
     store.remove(&who(), &top(&store), b"f").unwrap();
     drop(file);
     assert_eq!(read(&*again), b"bytes");

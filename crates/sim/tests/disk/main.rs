@@ -1,5 +1,5 @@
-//! The store that can lose power: each of its guarantees both ways, what no crash may
-//! leave, and what every store promises.
+//! Tests of the store that can lose power: each guarantee in both directions, what no crash may
+//! leave, and the conformance suite of all stores.
 //!
 //! A failure prints the seed that replays it.
 

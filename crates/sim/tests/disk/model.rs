@@ -1,6 +1,5 @@
-//! Random operations, syncs and crashes, judged by a model that knows nothing of block
-//! maps and journals: it keeps every state there was, whole, and what each file's bytes
-//! were in each of them.
+//! Random operations, syncs and crashes, checked against a model without block maps and journals:
+//! it keeps every state since the last crash, and the bytes of each file in each state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use super::tools::{
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// A file handle that has an order.
+/// A file handle with an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Handle(FileHandle);
 
@@ -33,7 +32,7 @@ impl PartialOrd for Handle {
     }
 }
 
-/// What a walk through the store can see of an object, its bytes and times aside.
+/// What a walk through the store sees of an object, except its bytes and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Node {
     kind: ObjectType,
@@ -49,9 +48,9 @@ type State = BTreeMap<Handle, Node>;
 #[derive(Clone, Debug)]
 struct Bytes {
     versions: Vec<Vec<u8>>,
-    /// A cut since: the sector it is in is no longer old or new as a whole.
+    /// True if the file was truncated since: the sector of the cut may be a mix of old and new.
     was_cut: bool,
-    /// A sync has failed in the middle: what a later one brings to the disk is open.
+    /// True if a sync has failed in the middle: it is unknown what a later one writes to the disk.
     is_tainted: bool,
 }
 
@@ -64,7 +63,7 @@ impl Bytes {
         self.versions.last().unwrap()
     }
 
-    /// Whether a crash may leave this.
+    /// Returns true if a crash may leave these bytes.
     fn permits(&self, left: &[u8]) -> bool {
         let at = |version: &Vec<u8>, index| version.get(index).copied().unwrap_or(0);
         left.chunks(SECTOR).enumerate().all(|(number, sector)| {
@@ -85,14 +84,14 @@ impl Bytes {
 struct Model {
     store: CrashStore,
     random: Random,
-    /// Every state since the last power loss; the last one is what processes see.
+    /// Every state since the last power failure; the last one is what processes see.
     states: Vec<State>,
-    /// The oldest that a crash may leave.
+    /// The oldest state that a crash may leave.
     floor: usize,
     bytes: BTreeMap<Handle, Bytes>,
     opens: Vec<Arc<dyn File>>,
     crashes: u64,
-    /// Crashes that took something, and that left something unsynced.
+    /// Crashes that lost something, and crashes that kept something unsynced.
     took: u64,
     left: u64,
 }
@@ -118,14 +117,15 @@ impl Model {
         self.states.last().unwrap()
     }
 
-    /// A new state, as `change` makes it of the present one.
+    /// Adds a state, as `change` makes it from the present one.
     fn change(&mut self, change: impl FnOnce(&mut State)) {
         let mut state = self.now().clone();
         change(&mut state);
         self.states.push(state);
     }
 
-    /// What is synced survives from here on: all that touched an object, or its size alone.
+    /// Notes what a sync makes durable: all operations that touched an object, or only those that
+    /// its size needs.
     fn raise_floor(&mut self, handle: &Handle, size_only: bool) {
         let differs = |pair: &[State]| {
             let [before, after] = [0, 1].map(|index| pair[index].get(handle));
@@ -161,7 +161,7 @@ impl Model {
             97 => self.kill(),
             _ => self.power_loss(),
         }
-        // What processes see is the last state, orphans aside.
+        // Processes see the last state, without objects that have no name.
         assert_eq!(walk(&self.store), reachable(self.now()));
         self.compare_bytes();
     }
@@ -271,7 +271,7 @@ impl Model {
         let (from, old, to, new) = (self.directory(), self.name(), self.directory(), self.name());
         let renamed = self.store.rename(&who(), &from.0, old.as_bytes(), &to.0, new.as_bytes());
         if renamed.is_err() {
-            // Which refusals there are is the conformance suite's business.
+            // The conformance suite checks which errors are returned.
             return;
         }
         let moved = self.now()[&from].entries[&old];
@@ -318,7 +318,7 @@ impl Model {
         let written = write(&*file, &bytes, offset as u64);
         self.store.clear_faults();
         if written.is_err() {
-            // Some first part of it was done, or all, or nothing.
+            // A first part of the operation was done, or all of it, or nothing.
             let found = read(&*file);
             let before = self.bytes[&handle].now();
             let mut part = before.clone();
@@ -336,7 +336,7 @@ impl Model {
         self.bytes.get_mut(&handle).unwrap().versions.push(after);
     }
 
-    /// A file may have every size between that ends a block.
+    /// Notes that a growing file may have every intermediate size at the end of a block.
     fn grow(&mut self, handle: &Handle, size: usize) {
         let before = self.now()[handle].size as usize;
         let ends = (before / BLOCK + 1..).map(|block| block * BLOCK);
@@ -415,7 +415,7 @@ impl Model {
         self.check_room();
     }
 
-    /// Nothing is left that has no name, and no room is lost.
+    /// Checks that no object without a name is left, and that no space is lost.
     fn check_room(&self) {
         let room = self.store.fs_attributes(&who(), &top(&self.store)).unwrap();
         let nodes = self.now().values();
@@ -468,7 +468,7 @@ impl Model {
     }
 }
 
-/// Takes a link away; a directory that goes takes one of its parent's.
+/// Removes a link; a directory that is removed takes one link from its parent.
 fn unlink(state: &mut State, parent: &Handle, handle: &Handle) {
     if state[handle].kind == ObjectType::Directory {
         state.remove(handle);
@@ -478,12 +478,12 @@ fn unlink(state: &mut State, parent: &Handle, handle: &Handle) {
     }
 }
 
-/// What has a name.
+/// Returns the objects that have a name.
 fn reachable(state: &State) -> State {
     state.iter().filter(|(_, n)| n.links > 0).map(|(h, n)| (*h, n.clone())).collect()
 }
 
-/// What a process sees that looks at everything.
+/// Returns what a process sees when it reads everything.
 fn walk(store: &CrashStore) -> State {
     let mut state = State::new();
     let root = store.root(&who()).unwrap();
@@ -516,11 +516,11 @@ fn a_crash_leaves_one_of_the_states_it_may() {
         took += model.took;
         left += model.left;
     }
-    // The runs must really meet what they are for.
+    // The runs must really meet the cases they are meant for.
     assert!(crashes > 500 && took > 300 && left > 100, "{crashes} {took} {left}");
 }
 
-/// Says which run it was if a panic ends it.
+/// Prints the seed of the run if a panic ends it.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -531,7 +531,7 @@ impl Drop for Seed {
     }
 }
 
-/// Everything that can be seen of a run.
+/// Returns everything that can be observed in a run.
 fn trace(seed: u64) -> Vec<String> {
     let (store, mut random) = (disk(), Random::new(seed));
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Short words for what these tests do all the time.
+//! Helpers for these tests.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub fn write(file: &dyn File, bytes: &[u8], offset: u64) -> Result<()> {
     file.write_at(&memory, 0, bytes.len(), offset)
 }
 
-/// All that is in an open file.
+/// Reads a whole open file.
 pub fn read(file: &dyn File) -> Vec<u8> {
     let length = file.attributes().unwrap().size as usize;
     let memory = Memory::anonymous(length.max(1), Pages::Small).unwrap();
@@ -58,12 +58,12 @@ pub fn read(file: &dyn File) -> Vec<u8> {
     memory.to_vec(0, length)
 }
 
-/// All that is in a file, without leaving it open.
+/// Reads a whole file without leaving it open.
 pub fn read_handle(store: &CrashStore, handle: &FileHandle) -> Vec<u8> {
     read(&*open(store, handle).unwrap())
 }
 
-/// Everything in a directory.
+/// Lists a directory.
 pub fn list(store: &CrashStore, directory: &FileHandle) -> Vec<(String, Object)> {
     let request = ListRequest {
         cookie: ReaddirCookie(0),
@@ -78,7 +78,7 @@ pub fn list(store: &CrashStore, directory: &FileHandle) -> Vec<(String, Object)>
     entries.map(|e| (String::from_utf8(e.name).unwrap(), e.object.unwrap())).collect()
 }
 
-/// How often something was so, over many seeds.
+/// Counts for how many seeds a condition is true.
 pub fn count(seeds: u64, mut is_so: impl FnMut(u64, &mut Random) -> bool) -> u64 {
     (0..seeds).filter(|seed| is_so(*seed, &mut Random::new(*seed))).count() as u64
 }

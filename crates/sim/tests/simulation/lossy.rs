@@ -1,6 +1,6 @@
-//! A store that forgets one write.
+//! A store that loses one write.
 //!
-//! Invariant: all else is as in the store behind it.
+//! Invariant: otherwise it behaves like the store that it wraps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ShareAccess,
 };
 
-/// See the [module](self).
+/// A store that loses one write.
 pub struct LossyStore {
     inner: Arc<dyn Store>,
     fate: Arc<Fate>,
 }
 
 struct Fate {
-    /// Writes until the one that is lost.
+    /// The number of writes before the lost one.
     left: AtomicU64,
     is_lost: Arc<AtomicBool>,
 }
@@ -33,7 +33,7 @@ impl LossyStore {
         Self { inner, fate: Arc::new(fate) }
     }
 
-    /// Whether it has happened.
+    /// Returns a flag that is set when the write was lost.
     pub fn lost(&self) -> Arc<AtomicBool> {
         self.fate.is_lost.clone()
     }

@@ -1,4 +1,4 @@
-//! Whole runs: fixed seeds, fresh ones, and a store that lies.
+//! Whole runs: fixed seeds, fresh ones, and a store that loses a write.
 //!
 //! A failure prints the command that replays it.
 
@@ -33,7 +33,7 @@ fn check(plan: &Plan) -> Report {
 fn fixed_seeds() {
     let reports: Vec<Report> = (1..=24).map(|seed| check(&Plan::new(seed))).collect();
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
-    // The runs must really meet what they are for.
+    // The runs must really meet the cases they are meant for.
     assert!(sum(|report| report.operations) > 3_000);
     assert!(sum(|report| report.lost) > 20);
     assert!(sum(|report| report.network.breaks_before) > 5);
@@ -69,7 +69,7 @@ fn a_seed_is_a_run() {
     assert_ne!(check(&Plan::new(3)).trace, check(&Plan::new(4)).trace);
 }
 
-/// As many fresh seeds as asked for (`make soak`).
+/// Runs as many fresh seeds as requested (`make soak`).
 #[test]
 #[ignore = "runs as long as DAFS_SIM_RUNS says"]
 fn soak() {
@@ -85,12 +85,12 @@ fn soak() {
     assert!(failures.is_empty(), "{} runs failed", failures.len());
 }
 
-/// Does nothing unless a failure's message said how to call it.
+/// Replays a failed run; does nothing without the variable that a failure's message names.
 #[test]
 fn replay() {
     let Ok(text) = std::env::var(SEED_VARIABLE) else { return };
     let seed = text.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is no number"));
-    // One of them is the run that failed.
+    // One of these is the run that failed.
     let plan = Plan::new(seed);
     for result in [run(&plan, memory()), on_disk(&plan), on_disk(&plan.clone().with_crashes())] {
         match result {
@@ -140,7 +140,7 @@ fn after_a_crash_another_server_serves_everybody_anew() {
     assert!(crashes > 8 && lost > 8, "{crashes} crashes, {lost} operations lost");
 }
 
-/// The seed, of a thousand, that notices a defect.
+/// Returns the first of a thousand seeds that detects a defect.
 fn is_caught(defect: Defect, plan_of: impl Fn(u64) -> Plan) {
     let caught = (0..1_000).find_map(|seed| {
         let failure = run(&plan_of(seed).with_defect(defect), memory()).err()?;
@@ -150,7 +150,7 @@ fn is_caught(defect: Defect, plan_of: impl Fn(u64) -> Plan) {
     println!("{defect:?} is caught by seed {seed}: {}", failure.what());
     let text = failure.to_string();
     assert!(text.contains(&dafs_sim::command(seed)), "{text}");
-    // It is the defect that was noticed.
+    // Without the defect the same run passes.
     check(&plan_of(seed));
 }
 
