@@ -45,14 +45,14 @@ pub enum ActFor<'a> {
 
 /// An owned copy of [`ActFor`].
 #[derive(Debug)]
-pub(crate) enum Whom {
+pub(crate) enum Impersonated {
     User(String),
     Id { uid: u32, gid: u32, groups: Vec<u32> },
     Principal(String),
     Default,
 }
 
-impl From<ActFor<'_>> for Whom {
+impl From<ActFor<'_>> for Impersonated {
     fn from(whom: ActFor<'_>) -> Self {
         match whom {
             ActFor::User(name) => Self::User(name.to_owned()),
@@ -63,7 +63,7 @@ impl From<ActFor<'_>> for Whom {
     }
 }
 
-impl Whom {
+impl Impersonated {
     /// Returns the REGISTER_CRED request for this user.
     pub fn request(&self) -> Request<'_> {
         let credentials = match self {
@@ -85,7 +85,7 @@ pub(crate) struct Registrations(Vec<Registration>);
 #[derive(Debug)]
 struct Registration {
     number: Registered,
-    whom: Whom,
+    whom: Impersonated,
     handle: CredHandle,
     /// The client id under which the server gave out `handle`.
     client: ClientId,
@@ -93,7 +93,13 @@ struct Registration {
 
 impl Registrations {
     /// Records credentials that the server has registered as `handle`.
-    pub fn add(&mut self, number: Registered, whom: Whom, handle: CredHandle, client: ClientId) {
+    pub fn add(
+        &mut self,
+        number: Registered,
+        whom: Impersonated,
+        handle: CredHandle,
+        client: ClientId,
+    ) {
         self.0.push(Registration { number, whom, handle, client });
     }
 
@@ -109,21 +115,21 @@ impl Registrations {
 
     /// Writes the current credential handle into an encoded request that impersonates a user.
     #[inline]
-    pub fn name_in(&self, message: &mut [u8]) {
+    pub fn fill_in_handle(&self, message: &mut [u8]) {
         if let Some(whom) = acting_in(message) {
-            self.write_name(message, whom);
+            self.write_handle(message, whom);
         }
     }
 
     #[cold]
-    fn write_name(&self, message: &mut [u8], whom: Registered) {
+    fn write_handle(&self, message: &mut [u8], whom: Registered) {
         message[HANDLE_AT..HANDLE_AT + 4].copy_from_slice(&self.handle(whom).0.to_le_bytes());
     }
 
     /// Returns the server's current handle for these credentials.
     pub fn handle(&self, whom: Registered) -> CredHandle {
         let known = self.0.iter().find(|registration| registration.number == whom);
-        known.map_or(NOBODYS, |registration| registration.handle)
+        known.map_or(INVALID_HANDLE, |registration| registration.handle)
     }
 
     /// Returns the indexes of the credentials that were registered under a client id other than
@@ -142,7 +148,7 @@ impl Registrations {
     /// user.
     pub fn note(&mut self, place: usize, handle: Option<CredHandle>, client: ClientId) {
         if let Some(registration) = self.0.get_mut(place) {
-            (registration.handle, registration.client) = (handle.unwrap_or(NOBODYS), client);
+            (registration.handle, registration.client) = (handle.unwrap_or(INVALID_HANDLE), client);
         }
     }
 }
@@ -170,4 +176,4 @@ const LABEL_AT: usize = 16;
 const HANDLE_AT: usize = 28;
 
 /// A handle that no server gives out: requests with it are refused.
-const NOBODYS: CredHandle = CredHandle(u32::MAX);
+const INVALID_HANDLE: CredHandle = CredHandle(u32::MAX);

@@ -21,14 +21,14 @@ use dafs_wire::{
     ResponseHeader, decode_request, encode_request, encode_response, is_intact, seal,
 };
 
-use crate::backs::{BackPhase, BackWish, LockReady};
+use crate::back_channels::{BackChannelPhase, BackChannelState, LockReady};
 use crate::core::Core;
 use crate::decode::{decode_any, unexpected};
 use crate::delegated::encode_told;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 use crate::login::tokens::{
-    BACK_CONTROL_CHANNEL, Outlook, Prover, TOKEN_ROOM, Unproved, token_request,
+    AuthFailure, AuthStep, BACK_CONTROL_CHANNEL, Prover, TOKEN_ROOM, token_request,
 };
 use crate::session::Session;
 use crate::sizes::SLOT_BYTES;
@@ -52,13 +52,13 @@ impl Session {
     /// unless the channel is open ([`Session::listen`]).
     #[must_use]
     pub fn next_lock_ready(&self) -> Option<LockReady> {
-        self.shared.borrow_mut().backs.of_mut(self.key)?.next_ready()
+        self.shared.borrow_mut().back_channels.of_mut(self.key)?.next_ready()
     }
 
     /// Returns true, once per report, if the server has reported exactly this lock to be free.
     pub(crate) fn take_lock_ready(&self, ready: &LockReady) -> bool {
         let mut core = self.shared.borrow_mut();
-        core.backs.of_mut(self.key).is_some_and(|back| back.take_ready(ready))
+        core.back_channels.of_mut(self.key).is_some_and(|back| back.take_ready(ready))
     }
 }
 
@@ -70,16 +70,16 @@ impl Core {
             Ok(session) => session,
             Err(error) => return Some(Err(error)),
         };
-        let known = match self.backs.of(key).map(|back| &back.phase) {
-            Some(BackPhase::Connecting | BackPhase::Binding(_)) => return None,
-            Some(BackPhase::Bound) => return Some(Ok(())),
-            Some(BackPhase::Ended(error)) => Some(error.clone()),
+        let known = match self.back_channels.of(key).map(|back| &back.phase) {
+            Some(BackChannelPhase::Connecting | BackChannelPhase::Binding(_)) => return None,
+            Some(BackChannelPhase::Bound) => return Some(Ok(())),
+            Some(BackChannelPhase::Ended(error)) => Some(error.clone()),
             None => None,
         };
         if let Some(error) = known {
             // That error is about a channel that was open and then lost; it says nothing about a
             // new one.
-            let is_wanted = std::mem::take(&mut session.back_wish.is_wanted);
+            let is_wanted = std::mem::take(&mut session.back_state.is_wanted);
             self.close_back(key);
             if !is_wanted {
                 return Some(Err(error));
@@ -111,7 +111,7 @@ impl Core {
         };
         let opened = self.transport.open(&opening);
         let endpoint = opened.map_err(|failure| failure.at(&session.place.address))?;
-        self.backs.add(key, endpoint);
+        self.back_channels.add(key, endpoint);
         Ok(())
     }
 
@@ -125,10 +125,10 @@ impl Core {
             }
             Some(prover) => bind_by_token(session, prover),
         };
-        let Some(back) = self.backs.of_mut(key) else { return };
+        let Some(back) = self.back_channels.of_mut(key) else { return };
         match bound {
             Ok((party, message)) => {
-                back.phase = BackPhase::Binding(party);
+                back.phase = BackChannelPhase::Binding(party);
                 let endpoint = back.endpoint;
                 self.send_back(endpoint, &message);
             }
@@ -146,14 +146,14 @@ impl Core {
     ) {
         let message = slot.message(length).to_vec();
         self.transport.give_back_at_once(endpoint, slot);
-        let Some(back) = self.backs.of_mut(key) else { return };
+        let Some(back) = self.back_channels.of_mut(key) else { return };
         match &mut back.phase {
-            BackPhase::Binding(party) => {
+            BackChannelPhase::Binding(party) => {
                 let party = party.take();
                 self.on_bound(key, party, &message);
             }
-            BackPhase::Bound => self.answer_back(key, endpoint, &message),
-            BackPhase::Connecting | BackPhase::Ended(_) => {}
+            BackChannelPhase::Bound => self.answer_back(key, endpoint, &message),
+            BackChannelPhase::Connecting | BackChannelPhase::Ended(_) => {}
         }
     }
 
@@ -162,9 +162,9 @@ impl Core {
         let session = &mut self.sessions[key];
         match session.judge_bound(party, message) {
             Ok(()) => {
-                (session.back_wish.is_wanted, session.back_wish.due) = (true, None);
-                if let Some(back) = self.backs.of_mut(key) {
-                    back.phase = BackPhase::Bound;
+                (session.back_state.is_wanted, session.back_state.due) = (true, None);
+                if let Some(back) = self.back_channels.of_mut(key) {
+                    back.phase = BackChannelPhase::Bound;
                 }
                 self.submit_again(key);
             }
@@ -189,13 +189,13 @@ impl Core {
             Request::BcLockReady(ready) => {
                 let (file, state) = (ready.file, ready.state);
                 let (offset, length) = (ready.offset, ready.length);
-                if let Some(back) = self.backs.of_mut(key) {
+                if let Some(back) = self.back_channels.of_mut(key) {
                     back.note_ready(LockReady { file, state, offset, length });
                 }
                 (Status::Ok, Response::BcLockReady(Empty))
             }
             Request::BcBatchCompletion(done) => {
-                session.back_wish.losses = 0;
+                session.back_state.losses = 0;
                 // Completions that no longer belong to this session have failed with an earlier
                 // channel.
                 self.take_completions(key, &done.completions);
@@ -234,11 +234,11 @@ impl Core {
 
     /// Handles the loss of a channel's connection.
     pub fn end_back(&mut self, key: SessionKey, reason: &str) {
-        let Some(back) = self.backs.of_mut(key) else { return };
+        let Some(back) = self.back_channels.of_mut(key) else { return };
         let was_new = match back.phase {
-            BackPhase::Connecting | BackPhase::Binding(_) => true,
-            BackPhase::Bound => false,
-            BackPhase::Ended(_) => return,
+            BackChannelPhase::Connecting | BackChannelPhase::Binding(_) => true,
+            BackChannelPhase::Bound => false,
+            BackChannelPhase::Ended(_) => return,
         };
         let session = &mut self.sessions[key];
         let address = session.address.clone();
@@ -251,12 +251,12 @@ impl Core {
         };
         // In most cases the whole server is gone. And only when the whole session reconnects is it
         // certain that nothing submitted before is still running.
-        let wish = &mut session.back_wish;
+        let wish = &mut session.back_state;
         if has_submitted && session.recovery.is_some() && wish.losses < LOSSES_MAX {
             wish.losses += 1;
-            return self.lose(key, reason);
+            return self.on_connection_lost(key, reason);
         }
-        back.phase = BackPhase::Ended(error.clone());
+        back.phase = BackChannelPhase::Ended(error.clone());
         wish.due = None;
         self.batches.fail_submitted(key, &error);
         self.return_all(key);
@@ -264,11 +264,11 @@ impl Core {
 
     /// Closes an unusable channel and fails the batches whose completions were due on it.
     fn refuse_back(&mut self, key: SessionKey, error: ClientError) {
-        let Some(back) = self.backs.of_mut(key) else { return };
+        let Some(back) = self.back_channels.of_mut(key) else { return };
         let endpoint = back.endpoint;
-        back.phase = BackPhase::Ended(error.clone());
+        back.phase = BackChannelPhase::Ended(error.clone());
         self.batches.fail_submitted(key, &error);
-        self.sessions[key].back_wish = BackWish::default();
+        self.sessions[key].back_state = BackChannelState::default();
         self.return_all(key);
         self.transport.close(endpoint);
     }
@@ -276,7 +276,7 @@ impl Core {
     /// Closes the channel of a session that has lost its connection.
     pub fn part_back_of(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
-        session.back_wish.due = None;
+        session.back_state.due = None;
         if let Some(delegated) = &mut session.delegated {
             delegated.set_aside();
         }
@@ -288,21 +288,21 @@ impl Core {
         self.return_owed(key);
         let session = &mut self.sessions[key];
         let Some(machine) = &session.recovery else { return };
-        if !session.back_wish.is_wanted {
+        if !session.back_state.is_wanted {
             return;
         }
-        session.back_wish.due = Some(coarse_now() + machine.attempt_timeout());
+        session.back_state.due = Some(coarse_now() + machine.attempt_timeout());
         self.sessions.note_timer();
         if let Err(error) = self.connect_back(key) {
-            self.sessions[key].back_wish.due = None;
+            self.sessions[key].back_state.due = None;
             self.batches.fail_submitted(key, &error);
         }
     }
 
     /// Gives up a channel whose reopening has passed its deadline.
-    pub fn mind_back(&mut self, key: SessionKey, now: Duration) {
+    pub fn check_back_timer(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
-        if session.back_wish.due.take_if(|due| *due <= now).is_some() {
+        if session.back_state.due.take_if(|due| *due <= now).is_some() {
             let address = session.address.clone();
             let reason = "the back-control channel could not be opened again in time".into();
             self.refuse_back(key, ClientError::Connect { address, reason });
@@ -313,11 +313,11 @@ impl Core {
     pub fn end_back_of(&mut self, key: SessionKey, error: &ClientError) {
         self.batches.fail_all(key, error);
         self.part_back_of(key);
-        self.sessions[key].back_wish = BackWish::default();
+        self.sessions[key].back_state = BackChannelState::default();
     }
 
     fn close_back(&mut self, key: SessionKey) {
-        if let Some(endpoint) = self.backs.remove(key) {
+        if let Some(endpoint) = self.back_channels.remove(key) {
             self.transport.close(endpoint);
         }
     }
@@ -336,9 +336,9 @@ impl SessionState {
         if let (Some(party), Some(prover)) = (party, &self.standing.prover) {
             let outlook = prover.go_on(*party, header.status, result);
             return match outlook.map_err(|unproved| unproved.at(address))? {
-                Outlook::Proved(_) => Ok(()),
+                AuthStep::Proved(_) => Ok(()),
                 // Kerberos needs one token, and the draft binds a channel with one request.
-                Outlook::Token(..) => Err(unexpected(address, "CONNECT_BIND")),
+                AuthStep::Token(..) => Err(unexpected(address, "CONNECT_BIND")),
             };
         }
         match header.status {
@@ -384,7 +384,7 @@ fn bind_by_token(
     session: &SessionState,
     prover: &Prover,
 ) -> Result<(Option<Box<Initiator>>, Vec<u8>)> {
-    let failed = |unproved: Unproved| unproved.at(&session.address);
+    let failed = |unproved: AuthFailure| unproved.at(&session.address);
     let (party, token) = prover.begin(session.binding(BACK_CONTROL_CHANNEL)).map_err(failed)?;
     let procedure = GssProcedure::Init;
     let authentication =

@@ -10,11 +10,11 @@ use dafs_types::{FileHandle, RmrContext, RmrTarget, StateId, Status};
 use dafs_wire::messages::Close;
 use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
-use crate::answer::Answer;
 use crate::buffer::Slice;
 use crate::decode::decode_any;
 use crate::error::Result;
 use crate::file::File;
+use crate::reply_future::ReplyFuture;
 use crate::session::Session;
 
 /// A request in flight. The thread that polls it must also call [`crate::Client::turn`].
@@ -23,7 +23,7 @@ use crate::session::Session;
 pub struct Call {
     procedure: Procedure,
     address: String,
-    answer: Answer,
+    answer: ReplyFuture,
 }
 
 /// The reply to a [`Call`], still encoded.

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::ends::ReplyTicket;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
-use crate::recovery::delay::is_put_off;
+use crate::recovery::delay::means_delay;
 use crate::requests::is_quick;
 use crate::state::SessionState;
 use crate::work::{Pending, QueuedCall};
@@ -46,17 +46,17 @@ impl Core {
         session.note_request(request);
         let mut message = session.encode_call(bytes_max, acting, request)?;
         // The caller may use a state id from before a restart of the server.
-        session.restate(&mut message);
+        session.rewrite_state_ids(&mut message);
         let (id, ticket) = (self.ends.next_id(), self.ends.replies.make());
         self.queue_call(key, QueuedCall { ticket: Some(ticket), ..QueuedCall::new(id, message) });
-        if self.sessions[key].under_way.credits.outstanding() == 1 {
+        if self.sessions[key].in_flight.credits.outstanding() == 1 {
             self.transport.interface_mut().await_alone(is_quick(request));
         }
         Ok(ticket)
     }
 
     /// Sends a request whose reply is ignored.
-    pub fn cast(&mut self, key: SessionKey, request: &Request<'_>) -> Result<()> {
+    pub fn send_ignoring_reply(&mut self, key: SessionKey, request: &Request<'_>) -> Result<()> {
         let session = self.sessions.open_mut(key)?;
         session.note_request(request);
         let message = session.encode_call(session.terms.request_bytes_max, None, request)?;
@@ -72,9 +72,9 @@ impl Core {
         if session.role.has_channels() {
             return self.queue_behind_transfers(key, call);
         }
-        match session.under_way.credits.take() {
+        match session.in_flight.credits.take() {
             Some((stream, sequence)) => self.send_call(key, stream, sequence, call),
-            None => session.under_way.push_call(call),
+            None => session.in_flight.push_call(call),
         }
     }
 
@@ -89,10 +89,10 @@ impl Core {
 
     /// Sends or queues a request that waits for no transfer.
     pub fn send_or_queue_call(&mut self, key: SessionKey, call: QueuedCall) {
-        let under_way = &mut self.sessions[key].under_way;
-        match under_way.credits.take() {
+        let in_flight = &mut self.sessions[key].in_flight;
+        match in_flight.credits.take() {
             Some((stream, sequence)) => self.send_call(key, stream, sequence, call),
-            None => under_way.push_call(call),
+            None => in_flight.push_call(call),
         }
     }
 
@@ -115,7 +115,7 @@ impl Core {
         if !session.is_open() {
             return;
         }
-        let Some((stream, sequence)) = session.under_way.credits.take() else { return };
+        let Some((stream, sequence)) = session.in_flight.credits.take() else { return };
         let header = RequestHeader {
             desired_credits: 1,
             analyzer: session.label,
@@ -141,8 +141,8 @@ impl Core {
         header: &ResponseHeader,
         message: &[u8],
     ) {
-        if is_put_off(header.status) {
-            call = match self.put_off_call(key, call) {
+        if means_delay(header.status) {
+            call = match self.defer_call(key, call) {
                 Some(call) => call,
                 None => return,
             };

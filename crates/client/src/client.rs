@@ -45,12 +45,12 @@ pub(crate) struct Shared {
     core: RefCell<Core>,
     pool: RefCell<Pool>,
     /// Objects that were dropped while the core was borrowed, to be cleaned up when it is free.
-    orphans: RefCell<Vec<Orphan>>,
+    deferred_drops: RefCell<Vec<DeferredDrop>>,
     /// True while listeners are being called.
-    is_telling: Cell<bool>,
+    is_delivering: Cell<bool>,
 }
 
-enum Orphan {
+enum DeferredDrop {
     Region(LocalKey),
     Session(SessionKey),
 }
@@ -63,13 +63,13 @@ impl Shared {
     #[inline]
     pub fn borrow_mut(&self) -> RefMut<'_, Core> {
         let mut core = self.core.borrow_mut();
-        if !self.orphans.borrow().is_empty() {
+        if !self.deferred_drops.borrow().is_empty() {
             // Ending a session drops buffers, which may add to the list again.
-            let orphans = std::mem::take(&mut *self.orphans.borrow_mut());
-            for orphan in orphans {
-                match orphan {
-                    Orphan::Region(key) => core.transport.interface_mut().deregister(key),
-                    Orphan::Session(key) => core.leave(key),
+            let deferred_drops = std::mem::take(&mut *self.deferred_drops.borrow_mut());
+            for deferred in deferred_drops {
+                match deferred {
+                    DeferredDrop::Region(key) => core.transport.interface_mut().deregister(key),
+                    DeferredDrop::Session(key) => core.leave(key),
                 }
             }
         }
@@ -78,23 +78,23 @@ impl Shared {
 
     /// Calls the listeners of sessions that have events. Nothing is borrowed meanwhile, so that
     /// listeners may use the client.
-    pub fn tell(&self) {
-        if self.is_telling.get() {
+    pub fn deliver_events(&self) {
+        if self.is_delivering.get() {
             return;
         }
         loop {
             let mut core = self.borrow_mut();
-            let (events, retired) = core.news.take().into_parts();
+            let (events, dropped_listeners) = core.pending_events.take().into_parts();
             drop(core);
-            drop(retired);
+            drop(dropped_listeners);
             if events.is_empty() {
                 return;
             }
-            self.is_telling.set(true);
+            self.is_delivering.set(true);
             for (listener, event) in events {
                 (listener.borrow_mut())(&event);
             }
-            self.is_telling.set(false);
+            self.is_delivering.set(false);
         }
     }
 
@@ -113,18 +113,18 @@ impl Shared {
                 return found;
             }
             core.turn_patiently(key, &mut heard);
-            core = self.tell_between(core);
+            core = self.deliver_between_turns(core);
         }
     }
 
     /// Delivers pending session events, between two turns.
     #[inline]
-    fn tell_between<'s>(&'s self, core: RefMut<'s, Core>) -> RefMut<'s, Core> {
-        if core.news.is_empty() {
+    fn deliver_between_turns<'s>(&'s self, core: RefMut<'s, Core>) -> RefMut<'s, Core> {
+        if core.pending_events.is_empty() {
             return core;
         }
         drop(core);
-        self.tell();
+        self.deliver_events();
         self.borrow_mut()
     }
 
@@ -132,9 +132,9 @@ impl Shared {
     pub fn leave(&self, key: SessionKey) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => core.leave(key),
-            Err(_) => return self.orphans.borrow_mut().push(Orphan::Session(key)),
+            Err(_) => return self.deferred_drops.borrow_mut().push(DeferredDrop::Session(key)),
         }
-        self.tell();
+        self.deliver_events();
     }
 }
 
@@ -147,7 +147,7 @@ impl Home for Shared {
         }
         match self.core.try_borrow_mut() {
             Ok(mut core) => core.transport.interface_mut().deregister(region.key),
-            Err(_) => self.orphans.borrow_mut().push(Orphan::Region(region.key)),
+            Err(_) => self.deferred_drops.borrow_mut().push(DeferredDrop::Region(region.key)),
         }
     }
 }
@@ -173,8 +173,8 @@ impl Client {
         Self(Rc::new(Shared {
             core: RefCell::new(Core::new(interface)),
             pool: RefCell::default(),
-            orphans: RefCell::default(),
-            is_telling: Cell::new(false),
+            deferred_drops: RefCell::default(),
+            is_delivering: Cell::new(false),
         }))
     }
 
@@ -253,12 +253,12 @@ impl Client {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 core.turn(0, Some(Duration::ZERO));
-                core = self.0.tell_between(core);
+                core = self.0.deliver_between_turns(core);
                 return core.ends.groups.there(group);
             }
             let threshold = core.sessions.arrivals_for(wanted - there);
             core.turn(threshold, left);
-            core = self.0.tell_between(core);
+            core = self.0.deliver_between_turns(core);
         }
     }
 
@@ -267,7 +267,7 @@ impl Client {
     pub fn poll(&self, group: Group) -> usize {
         let mut core = self.0.borrow_mut();
         core.turn(0, Some(Duration::ZERO));
-        core = self.0.tell_between(core);
+        core = self.0.deliver_between_turns(core);
         core.ends.groups.there(group)
     }
 
@@ -282,7 +282,7 @@ impl Client {
     /// timer to handle. Returns the number of events processed.
     pub fn turn(&self, timeout: Option<Duration>) -> usize {
         let count = self.0.borrow_mut().turn(1, timeout);
-        self.0.tell();
+        self.0.deliver_events();
         count
     }
 
@@ -290,7 +290,7 @@ impl Client {
     /// Returns the number of events processed.
     pub fn progress(&self) -> usize {
         let count = self.0.borrow_mut().turn(0, Some(Duration::ZERO));
-        self.0.tell();
+        self.0.deliver_events();
         count
     }
 
@@ -307,7 +307,7 @@ impl Client {
     /// long.
     pub fn give_up_silent(&self, silence: Duration) {
         self.0.borrow_mut().give_up_silent(silence);
-        self.0.tell();
+        self.0.deliver_events();
     }
 
     /// Makes progress: sleeps until about `count` events have arrived, or as many as are expected.
@@ -320,7 +320,7 @@ impl Client {
             let threshold = core.sessions.arrivals_for(count);
             core.turn(threshold, None);
             drop(core);
-            self.0.tell();
+            self.0.deliver_events();
         }
         is_worth_it
     }

@@ -11,7 +11,6 @@ use dafs_types::{ClientId, FileHandle, SessionId, Verifier, limits};
 use dafs_wire::messages::{Empty, SessionOptions as WireOptions};
 use dafs_wire::{ChannelType, ConnectData, Procedure, Request, Response};
 
-use crate::answer::Answer;
 use crate::channels::opening::open_beside;
 use crate::client::{Client, Shared};
 use crate::core::Core;
@@ -27,6 +26,7 @@ use crate::options::{SessionOptions, TransportChoice, random};
 use crate::reasons::TLS_REQUIRED_ADVICE;
 use crate::recovery::machine::RecoveryMachine;
 use crate::recovery::places::{Place, Places};
+use crate::reply_future::ReplyFuture;
 use crate::session::{Anchor, Session};
 use crate::sizes::DOMAIN;
 use crate::state::SessionState;
@@ -236,7 +236,7 @@ pub(crate) async fn establish(
     key: SessionKey,
     options: &SessionOptions,
 ) -> Result<FileHandle> {
-    Answer::to_connect(shared, key)?.await?;
+    ReplyFuture::connected(shared, key)?.await?;
     let address = shared.borrow().sessions[key].address.clone();
     let (name, verifier) = match &shared.borrow().sessions[key].recovery {
         Some(machine) => {
@@ -248,7 +248,7 @@ pub(crate) async fn establish(
     let greeting = Greeting { options, name: &name, verifier };
     let identity = log_in(shared, key, &greeting).await?;
     shared.borrow_mut().note_identity(key, identity);
-    let reply = Answer::to(shared, key, None, &Request::GetRootHandle(Empty))?.await?;
+    let reply = ReplyFuture::send(shared, key, None, &Request::GetRootHandle(Empty))?.await?;
     let what = || format!("requesting the root of {address}");
     match decode(Procedure::GetRootHandle, &reply, &address, what)? {
         (_, Response::GetRootHandle(root)) => Ok(root.file),

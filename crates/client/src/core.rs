@@ -9,12 +9,13 @@
 //!
 //! The engine joins parts that keep their state private: [`Transport`] has the connections and
 //! their receives, [`SessionTable`] the sessions and their timers, [`Ends`] the waiters, and
-//! [`Backs`] the back-control channels. A reply passes through it in this order:
+//! [`BackChannels`] the back-control channels. A reply passes through it in this order:
 //!
 //! 1. `turn` (`turns.rs`) takes it from the transport.
 //! 2. [`Core::take_answer`] returns its credit.
 //! 3. `on_called` (`calls.rs`), `on_transferred` (`data.rs`), `on_member` (`chain/send.rs`) or
-//!    `on_rescued` (`recovery/questions.rs`) decodes it and ends the operation that waited for it.
+//!    `on_recovery_reply` (`recovery/questions.rs`) decodes it and ends the operation that waited
+//! for it.
 //! 4. [`Core::pump`] sends what waited for the credit.
 
 use std::rc::Rc;
@@ -23,15 +24,15 @@ use dafs_dat::{EndpointId, Event, Gather, InboxSlot, Interface, PostError};
 use dafs_types::{Status, StreamId};
 use dafs_wire::{ByteOrder, ResponseHeader, is_intact};
 
-use crate::backs::Backs;
+use crate::back_channels::BackChannels;
 use crate::batch::table::BatchTable;
 use crate::chain::work::{ChainWork, SharedChain};
 use crate::ends::Ends;
 use crate::error::Result;
 use crate::ids::SessionKey;
 use crate::login::identity::LAPSED;
-use crate::news::News;
 use crate::operation::Transferred;
+use crate::pending_events::PendingEvents;
 use crate::reasons::describe;
 use crate::state::Phase;
 use crate::table::SessionTable;
@@ -45,8 +46,8 @@ pub(crate) struct Core {
     pub sessions: SessionTable,
     pub ends: Ends,
     pub batches: BatchTable,
-    pub backs: Backs,
-    pub news: News,
+    pub back_channels: BackChannels,
+    pub pending_events: PendingEvents,
     /// A finished chain that is kept for reuse.
     spare_chain: Option<SharedChain>,
     /// The number of turns so far, modulo 2^32.
@@ -60,8 +61,8 @@ impl Core {
             sessions: SessionTable::default(),
             ends: Ends::new(),
             batches: BatchTable::default(),
-            backs: Backs::default(),
-            news: News::default(),
+            back_channels: BackChannels::default(),
+            pending_events: PendingEvents::default(),
             spare_chain: None,
             turns: 0,
         }
@@ -119,7 +120,7 @@ impl Core {
 
     fn end_connection(&mut self, endpoint: EndpointId, reason: String) {
         match self.transport.owner_of(endpoint) {
-            Some(Owner::Session(key)) => self.lose(key, reason),
+            Some(Owner::Session(key)) => self.on_connection_lost(key, reason),
             Some(Owner::BackControl(key)) => self.end_back(key, &reason),
             None => {}
         }
@@ -148,17 +149,17 @@ impl Core {
         if session.terms.checksums && !is_intact(message) {
             return self.violate(key, "a reply with a wrong checksum");
         }
-        if !session.under_way.credits.is_newest(header.stream, header.sequence) {
+        if !session.in_flight.credits.is_newest(header.stream, header.sequence) {
             return self.violate(key, "a reply with an unexpected sequence number");
         }
-        let Some(pending) = session.under_way.take_pending(header.stream) else {
+        let Some(pending) = session.in_flight.take_pending(header.stream) else {
             return self.violate(key, "a reply without a request");
         };
-        session.under_way.credits.give(header.stream, header.target_credits);
+        session.in_flight.credits.give(header.stream, header.target_credits);
         session.has_spoken = true;
         if header.status == Status::NotAuthenticated && session.has_lapsed(&pending) {
-            session.under_way.set_pending(header.stream, pending);
-            return self.lose(key, LAPSED.into());
+            session.in_flight.set_pending(header.stream, pending);
+            return self.on_connection_lost(key, LAPSED.into());
         }
         match pending {
             Pending::Silent => {}
@@ -168,13 +169,13 @@ impl Core {
                 session.note_progress();
                 self.on_transferred(key, transfer, &header, message);
             }
-            Pending::Rescue(question) => self.on_rescued(key, question, &header, message),
+            Pending::Recovery(question) => self.on_recovery_reply(key, question, &header, message),
         }
         self.pump(key);
     }
 
     fn violate(&mut self, key: SessionKey, what: &str) {
-        self.lose(key, format!("server broke the protocol: {what}"));
+        self.on_connection_lost(key, format!("server broke the protocol: {what}"));
     }
 
     // ---- sending --------------------------------------------------------------------
@@ -183,23 +184,23 @@ impl Core {
     #[inline]
     pub fn pump(&mut self, key: SessionKey) {
         loop {
-            let under_way = &mut self.sessions[key].under_way;
-            if !under_way.has_waiting() {
-                if under_way.credits.should_shrink() {
+            let in_flight = &mut self.sessions[key].in_flight;
+            if !in_flight.has_waiting() {
+                if in_flight.credits.should_shrink() {
                     self.send_null(key);
                 }
                 return;
             }
-            if under_way.owes_a_chain() {
+            if in_flight.owes_a_chain() {
                 if !self.send_chains(key) {
                     return;
                 }
                 continue;
             }
-            let Some((stream, sequence)) = under_way.credits.take() else { return };
-            if let Some(call) = under_way.next_call() {
+            let Some((stream, sequence)) = in_flight.credits.take() else { return };
+            if let Some(call) = in_flight.next_call() {
                 self.send_call(key, stream, sequence, call);
-            } else if let Some(transfer) = under_way.next_transfer() {
+            } else if let Some(transfer) = in_flight.next_transfer() {
                 self.send_transfer(key, stream, sequence, transfer);
             }
         }
@@ -227,7 +228,7 @@ impl Core {
         pending: Pending,
         posted: std::result::Result<(), PostError>,
     ) {
-        self.sessions[key].under_way.set_pending(stream, pending);
+        self.sessions[key].in_flight.set_pending(stream, pending);
         if let Err(error) = posted {
             self.lose_by_post(key, &error);
         }
@@ -239,7 +240,7 @@ impl Core {
     fn lose_by_post(&mut self, key: SessionKey, error: &PostError) {
         let end = self.transport.interface().end_of(self.sessions[key].endpoint);
         let reason = end.map_or_else(|| format!("sending failed: {error}"), describe);
-        self.lose(key, reason);
+        self.on_connection_lost(key, reason);
     }
 
     /// Ends a transfer and delivers its result to its group or ticket.

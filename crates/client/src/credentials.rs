@@ -5,7 +5,7 @@
 use dafs_wire::messages::ReleaseCred;
 use dafs_wire::{Request, Response};
 
-use crate::acting::{ActFor, Registered, Whom};
+use crate::acting::{ActFor, Impersonated, Registered};
 use crate::error::Result;
 use crate::refusal::done;
 use crate::session::Session;
@@ -18,7 +18,7 @@ impl Session {
     /// NOT_AUTHORIZED unless the client is trusted ([`crate::Identity::trusted`]); RESOURCE beyond
     /// the agreed number; INVAL if the server does not know the user.
     pub fn register_credentials(&self, whom: ActFor<'_>) -> Result<Registered> {
-        let whom = Whom::from(whom);
+        let whom = Impersonated::from(whom);
         // A handle is valid for the server incarnation that gave it out.
         let client = self.shared.borrow().sessions[self.key].standing.client;
         let handle = self.call(&whom.request(), |status, response| match response {

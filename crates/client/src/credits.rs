@@ -11,9 +11,9 @@ use dafs_types::{SequenceNumber, StreamId};
 
 /// The users that credits are reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum ReservedFor {
     /// Any request may take a credit.
-    Anybody,
+    Any,
     /// Only members of the open chain may take a credit.
     Members,
     /// Only requests that recover the session may take a credit.
@@ -30,7 +30,7 @@ pub struct Credits {
     outstanding: u16,
     /// The credits that any request may take: all of them, or none while they are reserved.
     open: u16,
-    holder: Holder,
+    holder: ReservedFor,
     /// The free streams below `made`, the most recently used last.
     free: Vec<u16>,
     /// The next sequence number of each stream used so far.
@@ -46,7 +46,7 @@ impl Credits {
             limit: limit.max(1),
             outstanding: 0,
             open: 1,
-            holder: Holder::Anybody,
+            holder: ReservedFor::Any,
             free: Vec::new(),
             sequences: Vec::new(),
         }
@@ -63,7 +63,7 @@ impl Credits {
 
     /// Takes a credit for a member of the open chain, or for the first member of the next one.
     pub fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
-        if self.holder == Holder::Recovery { None } else { self.take_held() }
+        if self.holder == ReservedFor::Recovery { None } else { self.take_held() }
     }
 
     /// Takes a credit whatever credits are reserved for.
@@ -72,9 +72,9 @@ impl Credits {
     }
 
     /// Reserves the credits from now on.
-    pub fn hold(&mut self, holder: Holder) {
+    pub fn hold(&mut self, holder: ReservedFor) {
         self.holder = holder;
-        self.open = if holder == Holder::Anybody { self.nreq } else { 0 };
+        self.open = if holder == ReservedFor::Any { self.nreq } else { 0 };
     }
 
     #[inline(always)]
@@ -124,7 +124,7 @@ impl Credits {
 
     /// True if the server wants credits back and no request in flight will return them.
     pub fn should_shrink(&self) -> bool {
-        self.outstanding == 0 && self.target < self.nreq && self.holder == Holder::Anybody
+        self.outstanding == 0 && self.target < self.nreq && self.holder == ReservedFor::Any
     }
 
     /// Returns the number of requests without a reply.
@@ -153,13 +153,13 @@ mod tests {
     #[test]
     fn reserved_credits_are_for_recovery_alone() {
         let mut credits = Credits::new(LIMIT);
-        credits.hold(Holder::Recovery);
+        credits.hold(ReservedFor::Recovery);
         assert_eq!(credits.take(), None);
         assert_eq!(credits.take_for_member(), None);
         let (stream, sequence) = credits.take_held().unwrap();
         assert_eq!(credits.newest(stream), sequence);
         credits.give(stream, 2);
-        credits.hold(Holder::Anybody);
+        credits.hold(ReservedFor::Any);
         assert!(credits.take().is_some() && credits.take().is_some());
         assert_eq!(credits.take(), None);
     }
@@ -169,14 +169,14 @@ mod tests {
         let mut credits = Credits::new(LIMIT);
         let (stream, _) = credits.take_for_member().unwrap();
         assert!(credits.take_for_member().is_none(), "one credit");
-        credits.hold(Holder::Members);
+        credits.hold(ReservedFor::Members);
         credits.give(stream, 4);
         assert!(credits.take().is_none(), "held");
         let (first, _) = credits.take_for_member().unwrap();
         credits.take_for_member().unwrap();
         credits.give(first, 4);
         assert!(credits.take().is_none(), "still held");
-        credits.hold(Holder::Anybody);
+        credits.hold(ReservedFor::Any);
         assert!((0..3).all(|_| credits.take().is_some()));
         assert!(credits.take().is_none() && credits.take_for_member().is_none());
     }

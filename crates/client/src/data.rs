@@ -18,7 +18,7 @@ use crate::ends::Destination;
 use crate::error::{ClientError, Result, SystemCause};
 use crate::ids::SessionKey;
 use crate::operation::OperationId;
-use crate::recovery::delay::is_put_off;
+use crate::recovery::delay::means_delay;
 use crate::transfer::{ANSWER_BYTES, Server, Transfer, TransferJob, TransferKind};
 use crate::work::Pending;
 
@@ -61,19 +61,19 @@ impl Core {
             self.send_beside(key, transfer);
             return Ok(id);
         }
-        match session.under_way.take_for_transfer() {
+        match session.in_flight.take_for_transfer() {
             Some((stream, sequence)) => self.send_transfer(key, stream, sequence, transfer),
-            None => session.under_way.push_transfer(transfer),
+            None => session.in_flight.push_transfer(transfer),
         }
         Ok(id)
     }
 
     /// Sends a transfer over the channel chosen for it, or queues it there.
     pub fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
-        let under_way = &mut self.sessions[key].under_way;
-        match under_way.take_for_transfer() {
+        let in_flight = &mut self.sessions[key].in_flight;
+        match in_flight.take_for_transfer() {
             Some((stream, sequence)) => self.send_transfer(key, stream, sequence, transfer),
-            None => under_way.push_transfer(transfer),
+            None => in_flight.push_transfer(transfer),
         }
     }
 
@@ -86,8 +86,8 @@ impl Core {
         header: &ResponseHeader,
         message: &[u8],
     ) {
-        if is_put_off(header.status) && !transfer.is_cancelled {
-            transfer = match self.put_off_transfer(key, transfer) {
+        if means_delay(header.status) && !transfer.is_cancelled {
+            transfer = match self.defer_transfer(key, transfer) {
                 Some(transfer) => transfer,
                 None => return,
             };
@@ -97,7 +97,7 @@ impl Core {
         let result = transfer.finish(header, message, &server);
         match transfer.follow(result) {
             Some(end) => self.complete(&transfer, end),
-            None => session.under_way.push_transfer_first(transfer),
+            None => session.in_flight.push_transfer_first(transfer),
         }
     }
 
@@ -110,7 +110,7 @@ impl Core {
         mut transfer: Transfer,
     ) {
         if let Err(error) = self.reach(key, transfer.memory().0) {
-            self.sessions[key].under_way.credits.withdraw(stream);
+            self.sessions[key].in_flight.credits.withdraw(stream);
             return self.complete(&transfer, Err(error));
         }
         let session = &mut self.sessions[key];
@@ -176,7 +176,7 @@ impl Core {
         };
         let Ok(written) = encode_request(ByteOrder::NATIVE, &header, &request, &mut message) else {
             // A transfer has nothing of variable length; this cannot happen.
-            session.under_way.credits.withdraw(stream);
+            session.in_flight.credits.withdraw(stream);
             let what = "encoding a transfer".into();
             let error = ClientError::Status { what, status: Status::ServerFault };
             return self.complete(&transfer, Err(error));

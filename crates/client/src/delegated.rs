@@ -36,8 +36,8 @@ use crate::metadata::Metadata;
 
 /// The cached files of one session.
 #[derive(Default)]
-pub(crate) struct Delegated {
-    files: HashMap<FileHandle, Kept>,
+pub(crate) struct DelegationCache {
+    files: HashMap<FileHandle, CachedFile>,
     /// The number of cached bytes.
     bytes: usize,
     /// Blocks in the order in which they were cached; some of them may be gone.
@@ -58,7 +58,7 @@ pub(crate) struct Delegated {
 }
 
 /// The cached state of one file.
-struct Kept {
+struct CachedFile {
     delegation: StateId,
     /// The time when the last READ that proved the delegation was sent.
     proved: Option<Duration>,
@@ -70,7 +70,7 @@ struct Kept {
 
 /// A request whose reply is cached, unless a change intervenes.
 #[derive(Clone, Copy)]
-pub(crate) struct Fill {
+pub(crate) struct CacheFill {
     delegation: StateId,
     epoch: u64,
     asked: Duration,
@@ -79,7 +79,7 @@ pub(crate) struct Fill {
 }
 
 /// What to do with a delegation that an OPEN granted.
-pub(crate) enum Taken {
+pub(crate) enum GrantOutcome {
     Kept,
     /// The server recalled it before the grant arrived, and it was returned.
     GivenBack,
@@ -87,7 +87,7 @@ pub(crate) enum Taken {
     Unwanted,
 }
 
-impl Fill {
+impl CacheFill {
     /// True if no change was in flight that would make the reply stale.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet
@@ -99,7 +99,7 @@ impl Fill {
     }
 }
 
-impl Delegated {
+impl DelegationCache {
     /// Returns the number of reads served from the cache or from files open in this client.
     pub fn hits(&self) -> u64 {
         self.hits + self.direct_reads.get()
@@ -132,7 +132,7 @@ impl Delegated {
     }
 
     /// True if the delegation is held and nothing was changed since the request.
-    pub fn is_as_asked(&self, file: &FileHandle, asked: &Fill) -> bool {
+    pub fn is_as_asked(&self, file: &FileHandle, asked: &CacheFill) -> bool {
         asked.epoch == self.epoch && self.holds(file, asked.delegation)
     }
 
@@ -161,20 +161,20 @@ impl Delegated {
         access: ShareAccess,
         delegation: StateId,
         is_recalled: bool,
-    ) -> Taken {
+    ) -> GrantOutcome {
         if let Some(place) = self.early.iter().position(|early| *early == delegation) {
             self.early.remove(place);
-            return Taken::GivenBack;
+            return GrantOutcome::GivenBack;
         }
         let has_room = self.files.len() < FILES_MAX && !self.window.is_zero();
         if is_recalled || !access.reads() || !has_room {
-            return Taken::Unwanted;
+            return GrantOutcome::Unwanted;
         }
         let (blocks, direct) = (BTreeMap::new(), Direct::default());
-        let kept = Kept { delegation, proved: None, blocks, metadata: None, direct };
+        let kept = CachedFile { delegation, proved: None, blocks, metadata: None, direct };
         self.forget(&file);
         self.files.insert(file, kept);
-        Taken::Kept
+        GrantOutcome::Kept
     }
 
     /// True if this delegation of a file is held.
@@ -188,8 +188,8 @@ impl Delegated {
     }
 
     /// Starts a request whose reply may be cached.
-    pub fn begin_fill(&self, delegation: StateId, is_quiet: bool) -> Fill {
-        Fill { delegation, epoch: self.epoch, asked: coarse_now(), is_quiet }
+    pub fn begin_fill(&self, delegation: StateId, is_quiet: bool) -> CacheFill {
+        CacheFill { delegation, epoch: self.epoch, asked: coarse_now(), is_quiet }
     }
 
     /// Returns the valid cached attributes of a file.
@@ -200,7 +200,7 @@ impl Delegated {
     }
 
     /// Caches the attributes of a file, if they are still current.
-    pub fn keep_metadata(&mut self, file: &FileHandle, fill: Fill, found: &Metadata) {
+    pub fn keep_metadata(&mut self, file: &FileHandle, fill: CacheFill, found: &Metadata) {
         // The delegation was in force when the request was sent.
         let is_valid = self.valid(file, coarse_now()).is_some();
         if is_valid
@@ -269,7 +269,7 @@ impl Delegated {
         self.early.push_back(delegation);
     }
 
-    fn valid(&self, file: &FileHandle, now: Duration) -> Option<&Kept> {
+    fn valid(&self, file: &FileHandle, now: Duration) -> Option<&CachedFile> {
         let kept = self.files.get(file)?;
         let age = now.saturating_sub(kept.proved?);
         (age < self.window).then_some(kept)
@@ -298,7 +298,14 @@ impl Delegated {
     }
 
     /// Caches data that was read from a block boundary on.
-    pub fn keep(&mut self, file: &FileHandle, fill: Fill, offset: u64, bytes: &[u8], is_end: bool) {
+    pub fn keep(
+        &mut self,
+        file: &FileHandle,
+        fill: CacheFill,
+        offset: u64,
+        bytes: &[u8],
+        is_end: bool,
+    ) {
         let Some(kept) = self.files.get_mut(file) else { return };
         if kept.delegation != fill.delegation {
             return;
@@ -328,7 +335,7 @@ impl Delegated {
     }
 }
 
-impl Kept {
+impl CachedFile {
     /// Discards everything but the delegation. Returns the number of bytes discarded.
     fn empty(&mut self) -> usize {
         self.metadata = None;

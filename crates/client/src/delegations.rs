@@ -12,7 +12,7 @@ use dafs_wire::{ByteOrder, Request, Response, decode_request};
 
 use crate::buffer::Slice;
 use crate::core::Core;
-use crate::delegated::{BLOCK, Fill, Taken};
+use crate::delegated::{BLOCK, CacheFill, GrantOutcome};
 use crate::ends::Destination;
 use crate::error::Result;
 use crate::file::File;
@@ -228,17 +228,17 @@ impl Core {
     ) -> Option<StateId> {
         let taken = match &mut self.sessions[key].delegated {
             Some(delegated) => delegated.take(file, access, delegation, is_recalled),
-            None => Taken::Unwanted,
+            None => GrantOutcome::Unwanted,
         };
         match taken {
-            Taken::Kept => return Some(delegation),
-            Taken::GivenBack => {}
-            Taken::Unwanted => self.return_delegation(key, delegation),
+            GrantOutcome::Kept => return Some(delegation),
+            GrantOutcome::GivenBack => {}
+            GrantOutcome::Unwanted => self.return_delegation(key, delegation),
         }
         None
     }
 
-    pub fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<Fill> {
+    pub fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<CacheFill> {
         let session = &self.sessions[key];
         let submits = !self.batches.submitted(key).is_empty();
         let mut channels =
@@ -259,7 +259,7 @@ impl Core {
 
     pub fn return_delegation(&mut self, key: SessionKey, state: StateId) {
         // The reply is ignored; a session that has ended has returned everything.
-        let _ = self.cast(key, &Request::DelegReturn(DelegReturn { state }));
+        let _ = self.send_ignoring_reply(key, &Request::DelegReturn(DelegReturn { state }));
     }
 
     /// Returns all delegations, because the server can no longer recall them.
@@ -320,17 +320,17 @@ impl SessionState {
             Ok((_, request)) => !matches!(changed_by(&request), Changed::Nothing),
             Err(_) => true,
         };
-        let under_way = &self.under_way;
-        let is_pending = under_way.pending().any(|pending| match pending {
+        let in_flight = &self.in_flight;
+        let is_pending = in_flight.pending().any(|pending| match pending {
             Pending::Transfer(transfer) => writes(transfer.job.kind),
             Pending::Call(call) => changes(&call.message),
-            Pending::Member(_) | Pending::Rescue(_) => true,
+            Pending::Member(_) | Pending::Recovery(_) => true,
             Pending::Silent => false,
         });
         is_pending
-            || under_way.waiting_transfers().any(|transfer| writes(transfer.job.kind))
-            || under_way.waiting_calls().any(|call| changes(&call.message))
-            || !under_way.chains.is_empty()
+            || in_flight.waiting_transfers().any(|transfer| writes(transfer.job.kind))
+            || in_flight.waiting_calls().any(|call| changes(&call.message))
+            || !in_flight.chains.is_empty()
             || self.role.holds_any()
             || self.recovery.as_ref().is_some_and(|machine| machine.has_work())
     }

@@ -118,7 +118,7 @@ impl Direct {
     pub fn give_up(&mut self) {
         if self.held.is_some() {
             self.expire();
-            self.put_off();
+            self.defer();
         }
     }
 
@@ -130,7 +130,7 @@ impl Direct {
     }
 
     /// Notes that no descriptor was available.
-    pub fn put_off(&mut self) {
+    pub fn defer(&mut self) {
         self.waiting = 0;
         self.losses = (self.losses + 1).min(LOSSES_MAX);
     }

@@ -25,7 +25,7 @@ use dafs_wire::messages::{HandOver, OpenTarget};
 use dafs_wire::{Path, Request, Response};
 
 use crate::core::Core;
-use crate::delegated::{Fill, granted};
+use crate::delegated::{CacheFill, granted};
 use crate::direct::{Direct, DirectFile};
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
@@ -128,7 +128,7 @@ impl File {
     fn look(&self, file: &DirectFile, now: Duration) -> Standing {
         let shared = &self.session().shared;
         let count = shared.borrow_mut().turn(0, Some(Duration::ZERO));
-        shared.tell();
+        shared.deliver_events();
         if file.is_over() {
             return Standing::Over;
         }
@@ -178,8 +178,9 @@ impl File {
             if !(is_due || now) || !delegated.has_room_for_files() {
                 return None;
             }
-            let fill = core.begin_fill(key, delegation).filter(Fill::is_quiet)?;
-            let back = core.backs.of(key).filter(|_| core.backs.listens(key))?.endpoint;
+            let fill = core.begin_fill(key, delegation).filter(CacheFill::is_quiet)?;
+            let back =
+                core.back_channels.of(key).filter(|_| core.back_channels.listens(key))?.endpoint;
             (fill, back, core.sessions[key].delegated.as_ref()?.window())
         };
         let file = self.handle();
@@ -197,7 +198,7 @@ impl File {
         let is_held = core.holds(key, &file, &fill);
         let direct = core.direct_of(key, &file, delegation).filter(|_| is_held)?;
         let Some(handed_over) = handed_over else {
-            direct.put_off();
+            direct.defer();
             return None;
         };
         let believed = (fill.asked(), window);
@@ -280,7 +281,7 @@ impl Core {
     }
 
     /// True if a delegation is held and nothing was changed since the request.
-    fn holds(&self, key: SessionKey, file: &FileHandle, asked: &Fill) -> bool {
+    fn holds(&self, key: SessionKey, file: &FileHandle, asked: &CacheFill) -> bool {
         let delegated = self.sessions[key].delegated.as_ref();
         delegated.is_some_and(|delegated| delegated.is_as_asked(file, asked))
     }
@@ -305,7 +306,7 @@ impl Core {
         if error.status() == Some(Status::NotSupp) {
             delegated.note_no_files();
         } else if let Some(direct) = delegated.direct_of(file, delegation) {
-            direct.put_off();
+            direct.defer();
             if matches!(error.status(), Some(Status::Access | Status::Inval)) {
                 direct.refuse();
             }

@@ -31,7 +31,7 @@ impl Waiting for ForSession<'_> {
 
     fn wait(&mut self) -> ControlFlow<Infallible> {
         self.shared.borrow_mut().turn_patiently(self.session, &mut self.heard);
-        self.shared.tell();
+        self.shared.deliver_events();
         ControlFlow::Continue(())
     }
 }
@@ -41,7 +41,7 @@ impl Waiting for ForAll<'_> {
 
     fn wait(&mut self) -> ControlFlow<Infallible> {
         self.client.0.borrow_mut().turn_patiently_for_all(&mut self.heard);
-        self.client.0.tell();
+        self.client.0.deliver_events();
         ControlFlow::Continue(())
     }
 }

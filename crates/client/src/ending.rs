@@ -53,11 +53,11 @@ impl Core {
             Phase::Open | Phase::Recovering => ClientError::SessionEnded { address, reason },
         };
         session.phase = Phase::Ended(error.clone());
-        let (mut under_way, mut to_come) = session.under_way.end();
+        let (mut in_flight, mut to_come) = session.in_flight.end();
         if let Some(machine) = session.recovery.take() {
-            let (listener, stranded, delayed) = machine.end();
-            self.news.retire(listener);
-            under_way.extend(stranded);
+            let (listener, interrupted, delayed) = machine.end();
+            self.pending_events.retire(listener);
+            in_flight.extend(interrupted);
             to_come.splice(0..0, delayed);
         }
         to_come.extend(session.role.take_held().into_iter().map(Work::Call));
@@ -67,7 +67,7 @@ impl Core {
             self.ends.replies.put(ticket, Err(error.clone()));
         }
         self.end_back_of(key, &error);
-        for work in under_way {
+        for work in in_flight {
             if let Work::Transfer(transfer) = &work {
                 transfer.note_exposed();
             }
@@ -106,11 +106,11 @@ impl Core {
     pub fn cancel(&mut self, operation: OperationId) -> bool {
         for key in self.sessions.keys() {
             let session = &mut self.sessions[key];
-            if let Some(transfer) = session.under_way.take_transfer(operation) {
+            if let Some(transfer) = session.in_flight.take_transfer(operation) {
                 self.complete(&transfer, Err(ClientError::Cancelled));
                 return true;
             }
-            let pending = session.under_way.pending_transfers_mut();
+            let pending = session.in_flight.pending_transfers_mut();
             let kept = session.recovery.iter_mut().flat_map(|machine| machine.transfers());
             if let Some(transfer) = pending.chain(kept).find(|t| t.id == operation) {
                 transfer.is_cancelled = true;

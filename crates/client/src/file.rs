@@ -784,7 +784,7 @@ impl Drop for File {
         }
         // Errors of this CLOSE are ignored; callers that need them call `close`.
         let request = Request::Close(Close { file: self.handle(), state: self.state() });
-        let _ = self.session.shared.borrow_mut().cast(self.session.key, &request);
+        let _ = self.session.shared.borrow_mut().send_ignoring_reply(self.session.key, &request);
     }
 }
 

@@ -29,7 +29,7 @@ struct TransferFuture<'f> {
 }
 
 enum Started {
-    UnderWay(OperationId, TransferTicket),
+    InFlight(OperationId, TransferTicket),
     Refused(ClientError),
     Over,
 }
@@ -40,12 +40,12 @@ impl Future for TransferFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match std::mem::replace(&mut self.started, Started::Over) {
             Started::Refused(error) => Poll::Ready(Err(error)),
-            Started::UnderWay(id, ticket) => {
+            Started::InFlight(id, ticket) => {
                 let mut core = self.file.session().shared.borrow_mut();
                 let Some(result) = core.ends.transfers.take(ticket) else {
                     core.ends.transfers.wake_with(ticket, context.waker());
                     drop(core);
-                    self.started = Started::UnderWay(id, ticket);
+                    self.started = Started::InFlight(id, ticket);
                     return Poll::Pending;
                 };
                 drop(core);
@@ -59,7 +59,7 @@ impl Future for TransferFuture<'_> {
 
 impl Drop for TransferFuture<'_> {
     fn drop(&mut self) {
-        if let Started::UnderWay(id, ticket) = self.started {
+        if let Started::InFlight(id, ticket) = self.started {
             let mut core = self.file.session().shared.borrow_mut();
             core.ends.transfers.abandon(ticket);
             core.cancel(id);
@@ -103,7 +103,7 @@ impl File {
         slice: Option<Slice>,
     ) -> TransferFuture<'_> {
         let started = match self.start(kind, offset, slice) {
-            Ok((id, ticket)) => Started::UnderWay(id, ticket),
+            Ok((id, ticket)) => Started::InFlight(id, ticket),
             Err(error) => Started::Refused(error),
         };
         TransferFuture { file: self, started }

@@ -30,9 +30,8 @@
 #![forbid(unsafe_code)]
 
 mod acting;
-mod answer;
 mod back;
-mod backs;
+mod back_channels;
 mod batch;
 mod buffer;
 mod call;
@@ -63,24 +62,26 @@ mod greeting;
 mod groups;
 mod held;
 mod ids;
+mod in_flight;
 mod label;
 mod locks;
 mod login;
 mod metadata;
 mod names;
 mod naming;
-mod news;
 mod opens;
 mod operation;
 mod options;
 mod own;
 mod path;
+mod pending_events;
 mod pool;
 mod reach;
 mod reasons;
 mod recovery;
 mod refusal;
 mod removal;
+mod reply_future;
 mod requests;
 mod session;
 mod setters;
@@ -93,14 +94,13 @@ mod transport;
 mod turns;
 mod typed;
 mod umask;
-mod under_way;
 mod url;
 mod waiters;
 mod walk;
 mod work;
 
 pub use acting::{ActFor, Registered};
-pub use backs::LockReady;
+pub use back_channels::LockReady;
 pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
 #[doc(hidden)]

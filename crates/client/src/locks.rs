@@ -13,7 +13,7 @@ use dafs_types::Status;
 use dafs_wire::messages::{Lock, LockConflict, LockOptions, LockTest, LockType, Unlock};
 use dafs_wire::{Request, Response};
 
-use crate::backs::LockReady;
+use crate::back_channels::LockReady;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::held::LockKind;
@@ -113,7 +113,7 @@ impl File {
                 return Ok(());
             }
             let session = self.session();
-            if session.shared.borrow().backs.listens(session.key) {
+            if session.shared.borrow().back_channels.listens(session.key) {
                 // Asking only keeps the place in the queue.
                 pause = POLL_MAX;
             }

@@ -360,7 +360,7 @@ impl Opens {
     }
 
     /// Replaces former state ids in an encoded request by the current ones.
-    pub fn restate(&self, message: &mut [u8]) {
+    pub fn rewrite_state_ids(&self, message: &mut [u8]) {
         if self.has_former {
             for_each_state(message, |state| self.get(state).map_or(state, |opened| opened.state()));
         }

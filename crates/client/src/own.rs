@@ -95,7 +95,7 @@ impl Core {
             let region = transfer.lent_region();
             region.is_some_and(|region| !interface.reaches_lent(endpoint, region))
         };
-        let mut ended = session.under_way.extract_transfers(is_elsewhere);
+        let mut ended = session.in_flight.extract_transfers(is_elsewhere);
         if let Some(machine) = &mut session.recovery {
             let delayed = machine.extract_delayed(|work| match work {
                 Work::Transfer(transfer) => is_elsewhere(transfer),

@@ -12,7 +12,6 @@ use dafs_wire::messages::Empty;
 use dafs_wire::{Request, Response};
 
 use crate::acting::Registered;
-use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::client::{Client, Shared};
 use crate::decode::unexpected;
@@ -22,6 +21,7 @@ use crate::ids::SessionKey;
 use crate::label::Label;
 use crate::recovery::options::SessionEvent;
 use crate::refusal::done;
+use crate::reply_future::ReplyFuture;
 
 /// A session with a server. Cheap to clone. It ends when its last clone and its last open file are
 /// dropped; outstanding operations then fail.
@@ -91,7 +91,7 @@ impl Session {
     /// Returns the current number of credits, which limits the requests in flight.
     #[must_use]
     pub fn credits(&self) -> u16 {
-        self.shared.borrow().sessions[self.key].under_way.credits.nreq()
+        self.shared.borrow().sessions[self.key].in_flight.credits.nreq()
     }
 
     /// Returns the number of connections over which transfers are spread
@@ -125,9 +125,9 @@ impl Session {
         let machine = core.sessions[self.key].recovery.as_mut();
         let before =
             machine.and_then(|machine| machine.set_listener(Rc::new(RefCell::new(listener))));
-        core.news.retire(before);
+        core.pending_events.retire(before);
         drop(core);
-        self.shared.tell();
+        self.shared.deliver_events();
     }
 
     /// Disconnects in order and tells the server. Every outstanding operation fails.
@@ -166,7 +166,7 @@ impl Session {
             // From here on the channel ends with its connection.
             let is_open = self.shared.borrow_mut().sessions[key].begin_to_leave();
             let request = Request::Disconnect(Empty);
-            if is_open && let Ok(answer) = Answer::to(&self.shared, key, None, &request) {
+            if is_open && let Ok(answer) = ReplyFuture::send(&self.shared, key, None, &request) {
                 // If the channel is lost now, it is gone too.
                 let _ = answer.await;
             }

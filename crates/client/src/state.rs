@@ -11,11 +11,12 @@ use dafs_wire::messages::SessionOptions as WireOptions;
 use dafs_wire::seal;
 
 use crate::acting::Registrations;
-use crate::backs::BackWish;
+use crate::back_channels::BackChannelState;
 use crate::channels::Role;
-use crate::delegated::Delegated;
+use crate::delegated::DelegationCache;
 use crate::ends::ReplyTicket;
 use crate::error::{ClientError, Result};
+use crate::in_flight::InFlight;
 use crate::login::identity::{Identity, message_bytes_max};
 use crate::login::tokens::{Binding, Prover};
 use crate::opens::Opened;
@@ -23,7 +24,6 @@ use crate::options::SessionOptions;
 use crate::recovery::machine::RecoveryMachine;
 use crate::recovery::places::Place;
 use crate::sizes::SLOT_BYTES;
-use crate::under_way::UnderWay;
 use crate::work::QueuedCall;
 
 /// The state of one session with one server.
@@ -35,21 +35,21 @@ pub(crate) struct SessionState {
     pub place: Place,
     /// Waits for the connection to be established or to fail.
     pub greeting: Option<ReplyTicket>,
-    pub under_way: UnderWay,
+    pub in_flight: InFlight,
     pub terms: Terms,
     pub standing: Standing,
     pub options: Rc<SessionOptions>,
     /// The label of its requests, for monitoring the server.
     pub label: u64,
-    pub back_wish: BackWish,
+    pub back_state: BackChannelState,
     /// The cache under delegations, if the session uses them.
-    pub delegated: Option<Box<Delegated>>,
+    pub delegated: Option<Box<DelegationCache>>,
     /// The role of this session among the channels.
     pub role: Role,
     /// The recovery state; `None` if the session ends with its connection.
     pub recovery: Option<Box<RecoveryMachine>>,
     /// True if the session has reconnected, and no request has got a reply since.
-    pub is_frail: bool,
+    pub is_unconfirmed: bool,
     /// True if replies have arrived since the last check for silence.
     pub has_spoken: bool,
 }
@@ -108,16 +108,16 @@ impl SessionState {
             address: place.address.to_string(),
             place: place.clone(),
             greeting: None,
-            under_way: UnderWay::new(credits),
+            in_flight: InFlight::new(credits),
             terms: Terms::before_connecting(credits),
             standing: Standing::default(),
             label: options.label.get(),
-            back_wish: BackWish::default(),
+            back_state: BackChannelState::default(),
             delegated: options.delegations.then(Box::default),
             role: Role::Alone,
             recovery,
             options,
-            is_frail: false,
+            is_unconfirmed: false,
             has_spoken: false,
         }
     }
@@ -141,7 +141,7 @@ impl SessionState {
 
     /// True if the server owes a reply, or requests wait for credits.
     pub fn owes_an_answer(&self) -> bool {
-        let waits = self.under_way.has_waiting() || self.under_way.credits.outstanding() > 0;
+        let waits = self.in_flight.has_waiting() || self.in_flight.credits.outstanding() > 0;
         waits && !matches!(self.phase, Phase::Ended(_))
     }
 
@@ -149,7 +149,7 @@ impl SessionState {
     pub fn stamp(&self, message: &mut [u8], stream: StreamId, sequence: SequenceNumber) {
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
-        self.standing.registered.name_in(message);
+        self.standing.registered.fill_in_handle(message);
         // The message may carry a checksum of an earlier session.
         message[24..28].fill(0);
         if self.terms.checksums {
@@ -165,23 +165,23 @@ impl SessionState {
 
     /// Replaces state ids from before a restart in an encoded request by the current ones.
     #[inline]
-    pub fn restate(&self, message: &mut [u8]) {
+    pub fn rewrite_state_ids(&self, message: &mut [u8]) {
         if let Some(machine) = &self.recovery {
-            machine.opens().restate(message);
+            machine.opens().rewrite_state_ids(message);
         }
     }
 
     /// Records that a request got a reply, which shows that the session works.
     #[inline]
     pub fn note_progress(&mut self) {
-        if self.is_frail {
+        if self.is_unconfirmed {
             self.stand();
         }
     }
 
     #[cold]
     fn stand(&mut self) {
-        self.is_frail = false;
+        self.is_unconfirmed = false;
         if let Some(machine) = &mut self.recovery {
             machine.note_progress();
         }
@@ -219,7 +219,7 @@ impl SessionState {
     /// True if there will be events although no reply is in flight: the session is recovering, or
     /// has delayed requests.
     pub fn is_awaited(&self) -> bool {
-        let has_waiting = self.under_way.has_waiting();
+        let has_waiting = self.in_flight.has_waiting();
         let is_held = self.role.holds_any();
         is_held || self.recovery.as_ref().is_some_and(|machine| machine.is_awaited(has_waiting))
     }
@@ -227,7 +227,7 @@ impl SessionState {
     /// Returns the session's next timer.
     pub fn next_timer(&self) -> Option<std::time::Duration> {
         let machine = self.recovery.as_ref()?;
-        let others = [self.back_wish.due, self.role.next_look()];
+        let others = [self.back_state.due, self.role.next_look()];
         machine.next_timer().into_iter().chain(others.into_iter().flatten()).min()
     }
 }

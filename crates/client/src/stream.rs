@@ -194,7 +194,7 @@ pub struct WriteStream<'f> {
     /// Written blocks that no commit has confirmed, in file order.
     held: VecDeque<Held>,
     offset: u64,
-    under_way: usize,
+    in_flight: usize,
     block_bytes: usize,
     held_max: usize,
     verifier: Option<Verifier>,
@@ -224,7 +224,7 @@ impl<'f> WriteStream<'f> {
             filling: None,
             held: VecDeque::new(),
             offset: 0,
-            under_way: 0,
+            in_flight: 0,
             block_bytes: block_bytes.max(1),
             held_max: depth.max(1) * HELD_PER_DEPTH,
             verifier: None,
@@ -253,7 +253,7 @@ impl<'f> WriteStream<'f> {
         let at = held.offset + held.done as u64;
         let unstable = Stability::Unstable;
         session.submit_write(self.file, at, slice, unstable, self.group, context)?;
-        self.under_way += 1;
+        self.in_flight += 1;
         Ok(())
     }
 
@@ -289,12 +289,12 @@ impl<'f> WriteStream<'f> {
 
     fn drain(&mut self) -> Result<()> {
         let client = self.file.session().client();
-        while self.under_way > 0 {
-            client.wait(self.group, self.under_way, None);
+        while self.in_flight > 0 {
+            client.wait(self.group, self.in_flight, None);
             let Some(completion) = client.next(self.group) else {
                 return Err(ClientError::TimedOut);
             };
-            self.under_way -= 1;
+            self.in_flight -= 1;
             self.take(completion)?;
         }
         Ok(())

@@ -93,8 +93,8 @@ impl SessionTable {
         let mut on_their_way = 0;
         let mut others_wait = false;
         for session in self.iter() {
-            on_their_way += usize::from(session.under_way.credits.outstanding());
-            others_wait |= session.under_way.has_waiting();
+            on_their_way += usize::from(session.in_flight.credits.outstanding());
+            others_wait |= session.in_flight.has_waiting();
         }
         let most = if others_wait { on_their_way / 2 } else { on_their_way };
         wanted.min(most).max(1)
@@ -103,7 +103,7 @@ impl SessionTable {
     /// True if a reply or another event is expected.
     pub fn is_expecting(&self) -> bool {
         let is = |session: &SessionState| {
-            session.under_way.credits.outstanding() > 0 || session.is_awaited()
+            session.in_flight.credits.outstanding() > 0 || session.is_awaited()
         };
         self.iter().any(is)
     }

@@ -63,13 +63,13 @@ impl Core {
             let has_spoken = std::mem::take(&mut session.has_spoken);
             let Some(machine) = &mut session.recovery else { continue };
             if machine.is_silent(owes && machine.is_established(), has_spoken, now) {
-                self.lose(key, "no reply for too long".into());
+                self.on_connection_lost(key, "no reply for too long".into());
             }
-            self.mind_rescue(key, now);
-            self.mind_back(key, now);
-            self.take_up_delayed(key, now);
+            self.check_recovery_timer(key, now);
+            self.check_back_timer(key, now);
+            self.resend_delayed(key, now);
             self.send_held(key);
-            self.mind_folding(key);
+            self.check_folding(key);
         }
         self.sessions.look_for_timers();
     }
@@ -78,7 +78,7 @@ impl Core {
     pub fn announce(&mut self, key: SessionKey, event: SessionEvent) {
         let machine = self.sessions[key].recovery.as_ref();
         if let Some(listener) = machine.and_then(|machine| machine.listener()) {
-            self.news.add(listener, event);
+            self.pending_events.add(listener, event);
         }
     }
 
@@ -160,7 +160,7 @@ impl Core {
             return;
         }
         if let Some(limit) = self.patience_with(key).filter(|limit| silence >= *limit) {
-            self.lose(key, format!("no reply for {} s", limit.as_secs_f32()));
+            self.on_connection_lost(key, format!("no reply for {} s", limit.as_secs_f32()));
         }
     }
 }

@@ -25,7 +25,6 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{Path, Procedure, Request, Response};
 
-use crate::answer::Answer;
 use crate::decode::decode_any;
 use crate::delegated::granted;
 use crate::error::{ClientError, Result};
@@ -33,18 +32,19 @@ use crate::file::{File, OpenOptions};
 use crate::metadata::{DirectoryEntry, METADATA, Metadata, to_metadata};
 use crate::path::{unwired, wire};
 use crate::refusal::{done, encode_set, failed, name_of};
+use crate::reply_future::ReplyFuture;
 use crate::session::Session;
 
 /// A request in flight, and the function that decodes its reply.
-pub(crate) struct Typed<'s, R> {
+pub(crate) struct DecodedCall<'s, R> {
     session: &'s Session,
     procedure: Procedure,
     /// `Err` if the request could not be sent.
-    answer: Result<Answer>,
+    answer: Result<ReplyFuture>,
     read: Option<R>,
 }
 
-impl<T, R> Future for Typed<'_, R>
+impl<T, R> Future for DecodedCall<'_, R>
 where
     R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
 {
@@ -78,23 +78,23 @@ where
 
 impl Session {
     /// Sends a request; its reply, also a failure, goes through `read`.
-    pub(crate) fn ask<T, R>(&self, request: &Request<'_>, read: R) -> Typed<'_, R>
+    pub(crate) fn ask<T, R>(&self, request: &Request<'_>, read: R) -> DecodedCall<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     {
         let answer = self.answer_to(request);
-        Typed { session: self, procedure: request.procedure(), answer, read: Some(read) }
+        DecodedCall { session: self, procedure: request.procedure(), answer, read: Some(read) }
     }
 
     /// Sends a request with the session's credentials. CLOSE always uses the client's own, because
     /// the credentials of the open may have been released since.
-    pub(crate) fn answer_to(&self, request: &Request<'_>) -> Result<Answer> {
+    pub(crate) fn answer_to(&self, request: &Request<'_>) -> Result<ReplyFuture> {
         let is_own = matches!(request, Request::Close(_));
-        Answer::to(&self.shared, self.key, self.acting.filter(|_| !is_own), request)
+        ReplyFuture::send(&self.shared, self.key, self.acting.filter(|_| !is_own), request)
     }
 
     /// Sends a request, or passes on the error if it could not be built.
-    fn ask_if<T, R>(&self, request: Result<Request<'_>>, read: R) -> Typed<'_, R>
+    fn ask_if<T, R>(&self, request: Result<Request<'_>>, read: R) -> DecodedCall<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     {
@@ -102,7 +102,7 @@ impl Session {
             Ok(request) => self.ask(&request, read),
             Err(error) => {
                 let (procedure, answer) = (Procedure::Null, Err(error));
-                Typed { session: self, procedure, answer, read: Some(read) }
+                DecodedCall { session: self, procedure, answer, read: Some(read) }
             }
         }
     }

@@ -18,7 +18,7 @@ pub(crate) enum Pending {
     Transfer(Transfer),
     Member(Member),
     /// A request of recovery.
-    Rescue(Question),
+    Recovery(Question),
     /// A request whose reply is ignored.
     Silent,
 }
@@ -52,7 +52,7 @@ impl Pending {
             Self::Call(call) => Some(Work::Call(call)),
             Self::Transfer(transfer) => Some(Work::Transfer(transfer)),
             Self::Member(member) => Some(Work::Chain(member.chain)),
-            Self::Rescue(_) | Self::Silent => None,
+            Self::Recovery(_) | Self::Silent => None,
         }
     }
 }

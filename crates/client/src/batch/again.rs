@@ -15,13 +15,17 @@ use crate::batch::table::{BatchKey, Part};
 use crate::core::Core;
 use crate::error::ClientError;
 use crate::ids::SessionKey;
-use crate::recovery::stranded::Stranded;
+use crate::recovery::interrupted::InterruptedRequest;
 use crate::work::{QueuedCall, Work};
 
 impl Core {
     /// Takes submitted batches out of what is sent again first: they wait until their completions
     /// can be reported.
-    pub fn set_submitted_aside(&mut self, key: SessionKey, stranded: &mut Vec<Stranded>) {
+    pub fn set_submitted_aside(
+        &mut self,
+        key: SessionKey,
+        interrupted: &mut Vec<InterruptedRequest>,
+    ) {
         let submitted = self.batches.submitted(key);
         for &batch in &submitted {
             if let Some(state) = self.batches.get_mut(batch) {
@@ -35,9 +39,9 @@ impl Core {
             Work::Call(call) => !is_submitted(call),
             Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => true,
         };
-        stranded.retain(|stranded| stranded.work.as_ref().is_none_or(is_other));
+        interrupted.retain(|interrupted| interrupted.work.as_ref().is_none_or(is_other));
         let session = &mut self.sessions[key];
-        session.under_way.retain_calls(|call| !is_submitted(call));
+        session.in_flight.retain_calls(|call| !is_submitted(call));
         if let Some(machine) = &mut session.recovery {
             drop(machine.extract_delayed(|work| !is_other(work)));
         }

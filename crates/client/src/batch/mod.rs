@@ -13,9 +13,9 @@
 
 mod again;
 mod answers;
+mod in_flight;
 mod plan;
 pub(crate) mod table;
-mod under_way;
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ use dafs_types::CacheHint;
 use dafs_wire::messages::{FileChunk, TransferDirection};
 use smallvec::smallvec;
 
-use crate::batch::table::{Asked, Few};
+use crate::batch::table::{Asked, ShortList};
 use crate::buffer::Slice;
 use crate::device::Span;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::session::Session;
 
-pub use under_way::Batched;
+pub use in_flight::Batched;
 
 /// A set of reads and writes that go to the server together, in no particular order.
 #[must_use = "a batch does nothing until it is run or submitted"]
@@ -156,8 +156,8 @@ impl Batch<'_> {
         mut self,
         file: &File,
         direction: TransferDirection,
-        chunks: Few<FileChunk>,
-        slices: Few<Slice>,
+        chunks: ShortList<FileChunk>,
+        slices: ShortList<Slice>,
     ) -> Self {
         let is_ours = file.is_of(self.session)
             && slices.iter().all(|slice| slice.buffer.belongs_to(&self.session.shared));
@@ -170,11 +170,11 @@ impl Batch<'_> {
     }
 }
 
-fn slices_of(slices: impl IntoIterator<Item = impl Into<Span>>) -> Few<Slice> {
+fn slices_of(slices: impl IntoIterator<Item = impl Into<Span>>) -> ShortList<Slice> {
     slices.into_iter().map(|slice| slice.into().0).collect()
 }
 
-fn chunks_of(ranges: &[(u64, u32)]) -> Few<FileChunk> {
+fn chunks_of(ranges: &[(u64, u32)]) -> ShortList<FileChunk> {
     let hint = CacheHint::default();
     ranges.iter().map(|&(offset, length)| FileChunk { offset, length, hint }).collect()
 }

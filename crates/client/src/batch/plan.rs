@@ -17,8 +17,10 @@ use smallvec::smallvec;
 
 use crate::batch::Batch;
 use crate::batch::again::runs_of;
-use crate::batch::table::{Asked, BatchState, Few, Manner, Part, REQUESTS_MAX, name_of};
-use crate::batch::under_way::Batched;
+use crate::batch::in_flight::Batched;
+use crate::batch::table::{
+    Asked, BatchParameters, BatchState, Part, REQUESTS_MAX, ShortList, name_of,
+};
 use crate::core::Core;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
@@ -34,7 +36,7 @@ impl Batch<'_> {
         }
         let count = self.completion_count.unwrap_or(self.requests.len() as u32);
         let window = u32::try_from(self.window.as_micros()).unwrap_or(u32::MAX);
-        let manner = Manner { window_us: window, completion_count: count, synchronous };
+        let manner = BatchParameters { window_us: window, completion_count: count, synchronous };
         let (shared, key) = (self.session.shared.clone(), self.session.key);
         let mut core = shared.borrow_mut();
         let session = core.sessions.open_mut(key)?;
@@ -57,7 +59,7 @@ impl Core {
     /// Sends some requests of a batch, now or when there is a credit.
     pub(super) fn send_part(&mut self, key: SessionKey, part: Part) {
         let Some(state) = self.batches.get(part.batch) else { return };
-        if !state.manner.synchronous && !self.backs.listens(key) {
+        if !state.manner.synchronous && !self.back_channels.listens(key) {
             // The connection was lost while earlier parts were sent; the whole batch is sent again
             // later.
             return;
@@ -76,8 +78,8 @@ impl Core {
         part: Part,
         id: OperationId,
         delay: &mut Option<Box<Delay>>,
-    ) -> Few<QueuedCall> {
-        let mut calls = Few::new();
+    ) -> ShortList<QueuedCall> {
+        let mut calls = ShortList::new();
         for part in self.within_reach(key, part) {
             match self.encode_part(key, &part) {
                 Some(Ok(message)) => {
@@ -92,8 +94,8 @@ impl Core {
     }
 
     /// Ends the requests whose device memory this connection cannot reach, and returns the others.
-    fn within_reach(&mut self, key: SessionKey, part: Part) -> Few<Part> {
-        let Some(state) = self.batches.get(part.batch) else { return Few::new() };
+    fn within_reach(&mut self, key: SessionKey, part: Part) -> ShortList<Part> {
+        let Some(state) = self.batches.get(part.batch) else { return ShortList::new() };
         let requests = part.requests.clone().zip(&state.requests[part.requests.clone()]);
         let slices =
             requests.flat_map(|(place, asked)| asked.slices.iter().map(move |s| (place, s)));
@@ -119,9 +121,9 @@ impl Core {
     /// Encodes queued parts of batches again after a reconnect, since memory has other names on the
     /// new connection. Requests for memory that the connection cannot reach end.
     pub fn rename_parts(&mut self, key: SessionKey) {
-        for call in self.sessions[key].under_way.take_calls() {
+        for call in self.sessions[key].in_flight.take_calls() {
             for call in self.renamed(key, call) {
-                self.sessions[key].under_way.push_call(call);
+                self.sessions[key].in_flight.push_call(call);
             }
         }
         let Some(machine) = &mut self.sessions[key].recovery else { return };
@@ -131,12 +133,12 @@ impl Core {
                 Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => vec![work],
             };
             if let Some(machine) = &mut self.sessions[key].recovery {
-                works.into_iter().for_each(|work| machine.put_off(Delayed { due, work }));
+                works.into_iter().for_each(|work| machine.defer(Delayed { due, work }));
             }
         }
     }
 
-    fn renamed(&mut self, key: SessionKey, mut call: QueuedCall) -> Few<QueuedCall> {
+    fn renamed(&mut self, key: SessionKey, mut call: QueuedCall) -> ShortList<QueuedCall> {
         match call.part.take() {
             Some(part) => self.part_calls(key, part, call.id, &mut call.delay),
             None => smallvec![call],
@@ -150,7 +152,7 @@ impl Core {
         let has_checksums = session.terms.checksums;
         let requests = &state.requests[part.requests.clone()];
         let (interface, endpoint) = (self.transport.interface_mut(), session.endpoint);
-        let buffers: Vec<Few<DirectBuffer>> =
+        let buffers: Vec<ShortList<DirectBuffer>> =
             requests.iter().map(|asked| asked.direct(interface, endpoint)).collect();
         let named = (part.requests.start..).zip(requests).zip(&buffers);
         let wire: Vec<BatchRequest<'_>> = named
@@ -186,7 +188,7 @@ impl Core {
             Ok(length) => {
                 message.truncate(length);
                 // The state ids may date from before a restart of the server.
-                session.restate(&mut message);
+                session.rewrite_state_ids(&mut message);
                 Ok(message)
             }
             Err(error) => {

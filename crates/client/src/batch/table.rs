@@ -24,18 +24,18 @@ pub(crate) struct Asked {
     pub file: FileHandle,
     pub state: StateId,
     pub direction: TransferDirection,
-    pub chunks: Few<FileChunk>,
-    pub slices: Few<Slice>,
+    pub chunks: ShortList<FileChunk>,
+    pub slices: ShortList<Slice>,
 }
 
 /// A short list; most requests have one range and one slice.
-pub(crate) type Few<T> = SmallVec<[T; 1]>;
+pub(crate) type ShortList<T> = SmallVec<[T; 1]>;
 
 /// A batch in flight.
 #[derive(Debug)]
 pub(crate) struct BatchState {
     pub session: SessionKey,
-    pub manner: Manner,
+    pub manner: BatchParameters,
     pub requests: Vec<Asked>,
     /// The outcome of each request; `None` while it is in flight.
     pub results: Vec<Option<Result<u32>>>,
@@ -49,7 +49,7 @@ pub(crate) struct BatchState {
 }
 
 impl BatchState {
-    pub fn new(session: SessionKey, manner: Manner, requests: Vec<Asked>) -> Self {
+    pub fn new(session: SessionKey, manner: BatchParameters, requests: Vec<Asked>) -> Self {
         let count = requests.len();
         Self {
             session,
@@ -221,7 +221,7 @@ const LASTING_NS: u64 = 16_000;
 
 /// Parameters sent with every message of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct BatchParameters {
     pub window_us: u32,
     pub completion_count: u32,
     pub synchronous: bool,
@@ -265,7 +265,7 @@ impl Asked {
         &self,
         interface: &mut Interface,
         endpoint: EndpointId,
-    ) -> Few<DirectBuffer> {
+    ) -> ShortList<DirectBuffer> {
         let direct = self.slices.iter().map(|slice| {
             let (offset, length) = (slice.offset as u64, slice.length);
             let remote = interface.remote(endpoint, &slice.buffer.region, offset, length);
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn a_name_leads_back_to_its_batch_and_place() {
         let mut batches: Slab<BatchState> = Slab::bounded(BATCHES_MAX);
-        let manner = Manner { window_us: 0, completion_count: 0, synchronous: true };
+        let manner = BatchParameters { window_us: 0, completion_count: 0, synchronous: true };
         let state = || BatchState::new(SessionKey::NULL, manner, Vec::new());
         let (first, second) = (batches.insert(state()), batches.insert(state()));
         batches.remove(first);

@@ -26,15 +26,15 @@ pub struct Chained<'s> {
 }
 
 enum State {
-    UnderWay(SharedChain),
+    InFlight(SharedChain),
     /// The chain was refused and not sent.
     Failed(Box<ChainFailure>),
     Over,
 }
 
 impl<'s> Chained<'s> {
-    pub(super) fn under_way(session: &'s Session, chain: SharedChain) -> Self {
-        Self { session, state: State::UnderWay(chain) }
+    pub(super) fn in_flight(session: &'s Session, chain: SharedChain) -> Self {
+        Self { session, state: State::InFlight(chain) }
     }
 
     pub(super) fn failed(session: &'s Session, failure: ChainFailure) -> Self {
@@ -103,14 +103,14 @@ impl Future for Chained<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let chain = match std::mem::replace(&mut self.state, State::Over) {
-            State::UnderWay(chain) => chain,
+            State::InFlight(chain) => chain,
             State::Failed(failure) => return Poll::Ready(Err(*failure)),
             // Polled again after it was ready, which the contract of `Future` forbids.
             State::Over => return Poll::Ready(Ok(Vec::new())),
         };
         if !chain.borrow().is_over {
             chain.borrow_mut().wake_with(context.waker());
-            self.state = State::UnderWay(chain);
+            self.state = State::InFlight(chain);
             return Poll::Pending;
         }
         let mut core = self.session.shared.borrow_mut();

@@ -43,12 +43,12 @@ impl<'s> Chain<'s> {
                 done: Vec::new(),
             });
         }
-        chain.save_what_others_rest_on();
+        chain.save_needed_results();
         let name = chain.members.first().map_or("", |member| member.procedure.name());
         drop(chain);
         let started = session.shared.borrow_mut().start_chain(session.key, &work);
         match started {
-            Ok(()) => Ok(Chained::under_way(session, work)),
+            Ok(()) => Ok(Chained::in_flight(session, work)),
             Err(error) => Err(ChainFailure { member: 0, name, error, done: Vec::new() }),
         }
     }
@@ -201,7 +201,7 @@ impl ChainWork {
 
     /// Marks results for the response cache that a later change depends on, so that the chain can
     /// be resumed after a lost connection (draft 4.3.1, simple requests).
-    fn save_what_others_rest_on(&mut self) {
+    fn save_needed_results(&mut self) {
         let mut is_rested_on = false;
         for member in self.members.iter_mut().rev() {
             match member.procedure.chain_class() {

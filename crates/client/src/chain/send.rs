@@ -14,7 +14,7 @@ use dafs_wire::{OPEN_ANSWER_BYTES as OPEN_BYTES, Procedure, ResponseHeader};
 
 use crate::chain::work::{ChainWork, Member, SharedChain, Stamping};
 use crate::core::Core;
-use crate::credits::Holder;
+use crate::credits::ReservedFor;
 use crate::error::Result;
 use crate::ids::SessionKey;
 use crate::transfer::ANSWER_BYTES;
@@ -31,12 +31,12 @@ impl Core {
         }
         let has_channels = self.sessions[key].role.has_channels();
         let key = if has_channels { self.channel_for_chain(key, chain) } else { key };
-        let under_way = &mut self.sessions[key].under_way;
-        under_way.chains.push_back(chain.clone());
-        if under_way.owes_a_chain() {
+        let in_flight = &mut self.sessions[key].in_flight;
+        in_flight.chains.push_back(chain.clone());
+        if in_flight.owes_a_chain() {
             self.send_chains(key);
         }
-        let outstanding = self.sessions[key].under_way.credits.outstanding();
+        let outstanding = self.sessions[key].in_flight.credits.outstanding();
         if usize::from(outstanding) == chain.borrow().members.len() {
             self.transport.interface_mut().await_alone(false);
         }
@@ -45,12 +45,12 @@ impl Core {
 
     /// Sends members of queued chains while there are credits. Returns true if all were sent.
     pub fn send_chains(&mut self, key: SessionKey) -> bool {
-        while let Some(chain) = self.sessions[key].under_way.chains.first().cloned() {
+        while let Some(chain) = self.sessions[key].in_flight.chains.first().cloned() {
             if !self.send_members(key, &chain) {
                 return false;
             }
             // Already removed if the connection was lost while sending.
-            self.sessions[key].under_way.chains.remove_first(&chain);
+            self.sessions[key].in_flight.chains.remove_first(&chain);
         }
         true
     }
@@ -63,7 +63,7 @@ impl Core {
             let mut chain = shared.borrow_mut();
             let Some(number) = chain.due() else { return true };
             let session = &mut self.sessions[key];
-            let taken = session.under_way.credits.take_for_member();
+            let taken = session.in_flight.credits.take_for_member();
             let Some((stream, sequence)) = taken else { return false };
             let stamping = Stamping {
                 opens: session.recovery.as_ref().map(|machine| machine.opens()),
@@ -71,7 +71,11 @@ impl Core {
                 checksums: session.terms.checksums,
             };
             let is_last = chain.stamp(number, stream, sequence, &stamping);
-            session.under_way.credits.hold(if is_last { Holder::Anybody } else { Holder::Members });
+            session.in_flight.credits.hold(if is_last {
+                ReservedFor::Any
+            } else {
+                ReservedFor::Members
+            });
             let message = &chain.bytes[chain.members[number].message.clone()];
             let posted = self.transport.post_renamed(session, message);
             // If posting loses the connection, recovery borrows the chain to resume it.
@@ -130,7 +134,7 @@ impl Core {
 
     /// Ends a chain whose members all have replies.
     pub fn end_chain(&mut self, key: SessionKey, shared: &SharedChain) {
-        if self.put_off_chain(key, shared) {
+        if self.defer_chain(key, shared) {
             return;
         }
         if let Some(first) = self.sessions[key].role.first() {

@@ -235,7 +235,7 @@ impl ChainWork {
     }
 
     /// Marks all members without a reply as to be sent.
-    pub fn begin_anew(&mut self) {
+    pub fn restart_sending(&mut self) {
         (self.next, self.is_open) = (0, false);
     }
 
@@ -260,9 +260,9 @@ impl ChainWork {
         let is_last = !member.flags.contains(ChainFlags::FORWARD);
         let message = &mut self.bytes[member.message.clone()];
         if let Some(opens) = session.opens {
-            opens.restate(message);
+            opens.rewrite_state_ids(message);
         }
-        session.registered.name_in(message);
+        session.registered.fill_in_handle(message);
         message[10..12].copy_from_slice(&member.flags.0.to_ne_bytes());
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());

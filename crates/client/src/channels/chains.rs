@@ -22,8 +22,8 @@ impl Core {
         let parts = self.sessions[first].role.parts();
         let load = |key: &SessionKey| {
             let session = self.sessions.get(*key)?;
-            let outstanding = session.under_way.credits.outstanding();
-            session.is_open().then(|| (session.under_way.has_waiting(), outstanding))
+            let outstanding = session.in_flight.credits.outstanding();
+            session.is_open().then(|| (session.in_flight.has_waiting(), outstanding))
         };
         let loads = parts.iter().filter_map(|key| Some((load(key)?, *key)));
         loads.min_by_key(|(load, _)| *load).map_or(first, |(_, key)| key)

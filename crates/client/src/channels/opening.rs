@@ -11,7 +11,6 @@ use dafs_types::Status;
 use dafs_wire::messages::Empty;
 use dafs_wire::{Procedure, Request, Response};
 
-use crate::answer::Answer;
 use crate::channels::{Beside, Role};
 use crate::client::Shared;
 use crate::connect::{establish, open_endpoint};
@@ -20,6 +19,7 @@ use crate::decode::decode_any;
 use crate::ids::SessionKey;
 use crate::options::SessionOptions;
 use crate::recovery::places::Place;
+use crate::reply_future::ReplyFuture;
 use crate::state::SessionState;
 
 /// Opens as many additional channels as the session wants and its server can use.
@@ -43,7 +43,8 @@ pub(crate) async fn open_beside(shared: &Rc<Shared>, first: SessionKey) {
 /// Asks the server how many channels it can use; `None` if it does not know the request.
 async fn offered(shared: &Rc<Shared>, first: SessionKey) -> Option<u16> {
     let address = shared.borrow().sessions[first].address.clone();
-    let answer = Answer::to(shared, first, None, &Request::Channels(Empty)).ok()?.await.ok()?;
+    let answer =
+        ReplyFuture::send(shared, first, None, &Request::Channels(Empty)).ok()?.await.ok()?;
     match decode_any(Procedure::Channels, &answer, &address).ok()? {
         (header, Response::Channels(result)) if header.status == Status::Ok => {
             Some(u16::try_from(result.count).unwrap_or(u16::MAX))

@@ -10,15 +10,15 @@ use dafs_types::{AuthType, Status};
 use dafs_wire::messages::{AuthMethod, AuthRequest, ClientAuth, Empty, GssProcedure};
 use dafs_wire::{Procedure, Request, Response};
 
-use crate::answer::Answer;
 use crate::client::Shared;
 use crate::decode::{decode, decode_any, unexpected};
 use crate::error::{ClientError, Result};
 use crate::greeting::{Greeting, connect_request, plain_connect_request};
 use crate::ids::SessionKey;
 use crate::login::identity::{Identity, Login, Tickets, expiry};
-use crate::login::tokens::{OPERATION_CHANNEL, Outlook, Prover, Unproved, token_request};
+use crate::login::tokens::{AuthFailure, AuthStep, OPERATION_CHANNEL, Prover, token_request};
 use crate::options::SessionOptions;
+use crate::reply_future::ReplyFuture;
 use crate::requests::procedure_of;
 use crate::session::Session;
 use crate::state::{Phase, SessionState, Standing};
@@ -58,7 +58,7 @@ async fn at_once(
         Login::Password { .. } => AuthType::Text,
         Login::None | Login::Kerberos(_) | Login::Automatic => AuthType::None,
     };
-    let reply = Answer::to(shared, key, None, &request)?.await?;
+    let reply = ReplyFuture::send(shared, key, None, &request)?.await?;
     let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
     if header.status != Status::Ok {
         return Err(refused(address, options, header.status));
@@ -82,7 +82,7 @@ async fn connect(shared: &Rc<Shared>, key: SessionKey, greeting: &Greeting<'_>) 
     let wish = shared.borrow().sessions[key].terms.wish;
     let room = shared.borrow().sessions[key].token_request_bytes();
     let request = plain_connect_request(options, name, verifier, wish, room);
-    let reply = Answer::to(shared, key, None, &request)?.await?;
+    let reply = ReplyFuture::send(shared, key, None, &request)?.await?;
     let what = || format!("establishing a session with {address}");
     let (_, response) = decode(Procedure::ClientConnect, &reply, &address, what)?;
     let Response::ClientConnect(result) = response else {
@@ -130,7 +130,7 @@ async fn automatically(
 /// Returns the methods that the server accepts and this client supports.
 async fn offered(shared: &Rc<Shared>, key: SessionKey) -> Result<Vec<AuthType>> {
     let address = address_of(shared, key);
-    let reply = Answer::to(shared, key, None, &Request::SecInfo(Empty))?.await?;
+    let reply = ReplyFuture::send(shared, key, None, &Request::SecInfo(Empty))?.await?;
     let what = || format!("asking {address} for its methods of authentication");
     let (_, response) = decode(Procedure::SecInfo, &reply, &address, what)?;
     let Response::SecInfo(methods) = response else {
@@ -155,7 +155,7 @@ async fn without_proof(
     let address = address_of(shared, key);
     let authentication = AuthRequest::None;
     let request = Request::ClientAuth(ClientAuth { authentication });
-    let reply = Answer::to(shared, key, None, &request)?.await?;
+    let reply = ReplyFuture::send(shared, key, None, &request)?.await?;
     let (header, response) = decode_any(Procedure::ClientAuth, &reply, &address)?;
     if header.status != Status::Ok {
         return Err(refused(address, options, header.status));
@@ -179,7 +179,7 @@ async fn by_kerberos(
     let service = match &tickets.service {
         Some(service) => service.clone(),
         None => ServiceName::of_host(&host_name(&options.host))
-            .map_err(|error| Unproved::here(error.to_string()).at(&address_of(shared, key)))?,
+            .map_err(|error| AuthFailure::here(error.to_string()).at(&address_of(shared, key)))?,
     };
     let prover = Rc::new(Prover { tickets: tickets.clone(), service });
     let (context, trusted) = exchange(shared, key, &prover).await?;
@@ -202,7 +202,7 @@ async fn exchange(
     prover: &Prover,
 ) -> Result<(Context, bool)> {
     let address = address_of(shared, key);
-    let failed = |unproved: Unproved| unproved.at(&address);
+    let failed = |unproved: AuthFailure| unproved.at(&address);
     let binding = shared.borrow().sessions[key].binding(OPERATION_CHANNEL);
     let (mut party, mut token) = prover.begin(binding).map_err(failed)?;
     let mut procedure = GssProcedure::Init;
@@ -215,8 +215,8 @@ async fn exchange(
         };
         let theirs = result.map(|result| &result.authentication);
         match prover.go_on(party, header.status, theirs).map_err(failed)? {
-            Outlook::Token(next, more) => (party, token) = (next, more),
-            Outlook::Proved(context) => {
+            AuthStep::Token(next, more) => (party, token) = (next, more),
+            AuthStep::Proved(context) => {
                 return Ok((context, result.is_some_and(|result| result.trusted)));
             }
         }
@@ -229,13 +229,13 @@ fn send_token(
     key: SessionKey,
     procedure: GssProcedure,
     token: &[u8],
-) -> Result<Answer> {
+) -> Result<ReplyFuture> {
     let room = shared.borrow().sessions[key].terms.token_bytes_max;
     let authentication = token_request(procedure, token, room)
         .map_err(|unproved| unproved.at(&address_of(shared, key)))?;
     let request = Request::ClientAuth(ClientAuth { authentication });
     // Only for this request: the receives for all others are small.
-    Answer::within(shared, key, room, &request)
+    ReplyFuture::send_limited(shared, key, room, &request)
 }
 
 impl Session {
@@ -300,7 +300,7 @@ impl SessionState {
         let is_asked_for = match pending {
             Pending::Call(call) => procedure_of(&call.message) != Some(Procedure::ClientAuth),
             Pending::Transfer(_) | Pending::Member(_) => true,
-            Pending::Rescue(_) | Pending::Silent => false,
+            Pending::Recovery(_) | Pending::Silent => false,
         };
         let is_open = matches!(self.phase, Phase::Open);
         is_asked_for && is_open && self.standing.prover.is_some() && self.recovery.is_some()

@@ -32,14 +32,14 @@ pub(crate) struct Binding {
 
 /// An authentication that failed.
 #[derive(Debug)]
-pub(crate) struct Unproved {
+pub(crate) struct AuthFailure {
     pub reason: String,
     /// The server's status, if it was the server that refused.
     pub status: Option<Status>,
 }
 
 /// The next step after the reply to a token.
-pub(crate) enum Outlook {
+pub(crate) enum AuthStep {
     /// Send another token.
     Token(Initiator, Vec<u8>),
     Proved(Context),
@@ -48,14 +48,14 @@ pub(crate) enum Outlook {
 impl Prover {
     /// Makes the first token for a channel. Blocks: reads files, and asks a key distribution centre
     /// for missing tickets.
-    pub fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), Unproved> {
-        let credential = self.tickets.find().map_err(Unproved::here)?;
+    pub fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), AuthFailure> {
+        let credential = self.tickets.find().map_err(AuthFailure::here)?;
         let initiator = Initiator::new(credential, &self.service).map_err(|e| self.failed(&e))?;
         let step = initiator.bound_to(&binding.bytes()).step(None);
         match step.map_err(|error| self.failed(&error))? {
             Step::Continue { party, token } => Ok((party, token)),
             // The first step always has a token to send.
-            Step::Done { .. } => Err(Unproved::here("the mechanism returned no token".into())),
+            Step::Done { .. } => Err(AuthFailure::here("the mechanism returned no token".into())),
         }
     }
 
@@ -65,20 +65,20 @@ impl Prover {
         party: Initiator,
         status: Status,
         result: Option<&AuthResult<'_>>,
-    ) -> Result<Outlook, Unproved> {
+    ) -> Result<AuthStep, AuthFailure> {
         let (major, theirs) = match result {
             Some(AuthResult::Gss { major, token, .. }) => (*major, *token),
             _ => (0, &[][..]),
         };
-        let senseless = || Unproved::here("its reply to a token is invalid".into());
+        let senseless = || AuthFailure::here("its reply to a token is invalid".into());
         match status {
             Status::Ok => match party.step(Some(theirs)).map_err(|error| self.failed(&error))? {
-                Step::Done { context, token: None } => Ok(Outlook::Proved(context)),
+                Step::Done { context, token: None } => Ok(AuthStep::Proved(context)),
                 Step::Done { .. } | Step::Continue { .. } => Err(senseless()),
             },
             Status::GssContinueInit => {
                 match party.step(Some(theirs)).map_err(|error| self.failed(&error))? {
-                    Step::Continue { party, token } => Ok(Outlook::Token(party, token)),
+                    Step::Continue { party, token } => Ok(AuthStep::Token(party, token)),
                     // The last step has nothing to send.
                     Step::Done { .. } => Err(senseless()),
                 }
@@ -93,13 +93,13 @@ impl Prover {
                         Ok(_) => refusal(status, major).to_owned(),
                     },
                 };
-                Err(Unproved { reason, status: Some(status) })
+                Err(AuthFailure { reason, status: Some(status) })
             }
         }
     }
 
-    fn failed(&self, error: &GssError) -> Unproved {
-        Unproved::here(format!("{error} (as a client of {})", self.service))
+    fn failed(&self, error: &GssError) -> AuthFailure {
+        AuthFailure::here(format!("{error} (as a client of {})", self.service))
     }
 }
 
@@ -114,7 +114,7 @@ impl Binding {
     }
 }
 
-impl Unproved {
+impl AuthFailure {
     /// Reports a failure on this side.
     pub fn here(reason: String) -> Self {
         Self { reason, status: None }
@@ -144,9 +144,9 @@ pub(crate) fn token_request(
     procedure: GssProcedure,
     token: &[u8],
     room: u32,
-) -> Result<AuthRequest<'_>, Unproved> {
+) -> Result<AuthRequest<'_>, AuthFailure> {
     if token.len() + TOKEN_ROOM > room as usize {
-        return Err(Unproved::here(format!(
+        return Err(AuthFailure::here(format!(
             "the ticket needs a token of {} bytes, but the server accepts requests of {room} \
              (max-token in [kerberos]); users in fewer groups have smaller tickets",
             token.len()

@@ -10,17 +10,17 @@ use crate::core::Core;
 use crate::greeting::{connect_request, plain_connect_request};
 use crate::ids::SessionKey;
 use crate::recovery::chains::includes;
+use crate::recovery::interrupted::InterruptedRequest;
 use crate::recovery::machine::Attempt;
 use crate::recovery::options::SessionEvent;
+use crate::recovery::progress::Step;
 use crate::recovery::question::Question;
-use crate::recovery::rescue::Step;
-use crate::recovery::stranded::Stranded;
 use crate::state::{Phase, SessionState};
 use crate::work::{Pending, Work};
 
 impl Core {
     /// Handles the loss of a session's connection: the session recovers if it can, and ends if not.
-    pub fn lose(&mut self, key: SessionKey, reason: String) {
+    pub fn on_connection_lost(&mut self, key: SessionKey, reason: String) {
         let session = &mut self.sessions[key];
         match session.phase {
             Phase::Ended(_) => return,
@@ -31,16 +31,16 @@ impl Core {
             return self.end_session(key, reason);
         }
         self.transport.close(session.endpoint);
-        let (mut stranded, chains) = strand(session);
+        let (mut interrupted, chains) = take_interrupted(session);
         self.part_back_of(key);
-        self.set_submitted_aside(key, &mut stranded);
+        self.set_submitted_aside(key, &mut interrupted);
         self.sessions[key].phase = Phase::Recovering;
         self.announce(key, SessionEvent::Lost { reason: reason.clone() });
         let Some(machine) = &mut self.sessions[key].recovery else { return };
-        let obituary = machine.begin(stranded, chains, reason);
+        let failure_text = machine.begin(interrupted, chains, reason);
         self.sessions.note_timer();
         self.note_chains(key);
-        if let Some(reason) = obituary {
+        if let Some(reason) = failure_text {
             self.give_up_for_good(key, reason);
         }
     }
@@ -55,28 +55,28 @@ impl Core {
 
     /// Handles a recovering session whose timer has expired. Called in every turn while one
     /// recovers.
-    pub fn mind_rescue(&mut self, key: SessionKey, now: Duration) {
+    pub fn check_recovery_timer(&mut self, key: SessionKey, now: Duration) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let limit = machine.attempt_timeout();
-        let Some(rescue) = &mut machine.rescue else { return };
-        if now < rescue.due {
+        let Some(progress) = &mut machine.progress else { return };
+        if now < progress.due {
             return;
         }
-        match rescue.step {
+        match progress.step {
             Step::Pausing => {
                 if self.may_attempt(key) {
                     self.attempt(key);
                 }
             }
-            Step::Reclaiming if rescue.asked == 0 => {
-                rescue.take_up_claims(now);
-                rescue.begin_step(Step::Reclaiming, limit);
+            Step::Reclaiming if progress.asked == 0 => {
+                progress.take_up_claims(now);
+                progress.begin_step(Step::Reclaiming, limit);
                 self.go_on(key);
             }
             Step::Connecting
-            | Step::Greeting
+            | Step::Authenticating
             | Step::Asking
-            | Step::Enlisting
+            | Step::Registering
             | Step::Reclaiming => {
                 self.attempt_failed(key, "the server was silent for too long".into());
             }
@@ -105,17 +105,17 @@ impl Core {
         let room = session.token_request_bytes();
         let Some(machine) = &mut session.recovery else { return };
         let limit = machine.attempt_timeout();
-        if let Some(rescue) = &mut machine.rescue {
-            rescue.begin_step(Step::Greeting, limit);
+        if let Some(progress) = &mut machine.progress {
+            progress.begin_step(Step::Authenticating, limit);
         }
         let (name, verifier) = machine.name();
         let name = name.to_owned();
         if session.standing.prover.is_none() {
             let request = connect_request(&options, &name, verifier, wish);
-            self.ask(key, Question::Greet, &request);
+            self.ask(key, Question::ConnectAuth, &request);
         } else {
             let request = plain_connect_request(&options, &name, verifier, wish, room);
-            self.ask(key, Question::Meet, &request);
+            self.ask(key, Question::Connect, &request);
         }
     }
 
@@ -123,7 +123,7 @@ impl Core {
     pub fn attempt_failed(&mut self, key: SessionKey, failure: String) {
         let session = &mut self.sessions[key];
         self.transport.close(session.endpoint);
-        session.under_way.begin_again(session.terms.wish);
+        session.in_flight.begin_again(session.terms.wish);
         let Some(machine) = &mut session.recovery else { return };
         if let Some(reason) = machine.fail_attempt(failure) {
             self.give_up_for_good(key, reason);
@@ -132,20 +132,20 @@ impl Core {
 }
 
 /// Takes the requests that waited for replies, in the order they were submitted.
-fn strand(session: &mut SessionState) -> (Vec<Stranded>, Vec<SharedChain>) {
-    let (cut_off, open) = session.under_way.cut_off(session.terms.wish);
-    let (mut stranded, mut chains) = (Vec::new(), Vec::new());
+fn take_interrupted(session: &mut SessionState) -> (Vec<InterruptedRequest>, Vec<SharedChain>) {
+    let (cut_off, open) = session.in_flight.cut_off(session.terms.wish);
+    let (mut interrupted, mut chains) = (Vec::new(), Vec::new());
     for (stream, sequence, pending) in cut_off {
         if let Pending::Member(member) = &pending
             && !includes(&chains, &member.chain)
         {
             chains.push(member.chain.clone());
         }
-        stranded.extend(Stranded::new(stream, sequence, pending));
+        interrupted.extend(InterruptedRequest::new(stream, sequence, pending));
     }
     // An open chain may have no request in flight; otherwise it is in the list already.
     chains.extend(open.filter(|open| !includes(&chains, open)));
     chains.sort_by_key(|chain| chain.borrow().id);
-    stranded.sort_by_key(|stranded| stranded.work.as_ref().map(Work::id));
-    (stranded, chains)
+    interrupted.sort_by_key(|interrupted| interrupted.work.as_ref().map(Work::id));
+    (interrupted, chains)
 }

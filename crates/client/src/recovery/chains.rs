@@ -25,20 +25,20 @@ use crate::chain::work::{ChainMember, ChainWork, SharedChain};
 use crate::core::Core;
 use crate::ids::SessionKey;
 use crate::opens::Opens;
-use crate::recovery::delay::is_put_off;
-use crate::recovery::stranded::answer;
+use crate::recovery::delay::means_delay;
+use crate::recovery::interrupted::answer;
 use crate::work::{Delayed, Work};
 
 impl Core {
     /// Schedules a retry for a chain whose first failure means that the server delayed it. Returns
     /// false if there is no such failure, or the chain has waited long enough.
-    pub fn put_off_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
+    pub fn defer_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
         let mut chain = shared.borrow_mut();
         let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
         let Some(first) = chain.members.iter().position(|member| !is_done(member)) else {
             return false;
         };
-        if !chain.members[first].status.is_some_and(is_put_off) {
+        if !chain.members[first].status.is_some_and(means_delay) {
             return false;
         }
         let Some(due) = self.next_try(key, &mut chain.delay) else { return false };
@@ -49,29 +49,29 @@ impl Core {
             chain.note(&mut machine.opens);
         }
         drop(chain);
-        self.put_off(key, Delayed { due, work: Work::Chain(shared.clone()) });
+        self.defer(key, Delayed { due, work: Work::Chain(shared.clone()) });
         true
     }
 
     /// Records what interrupted chains have opened, so that it is reclaimed.
     pub(super) fn note_chains(&mut self, key: SessionKey) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
-        let Some(rescue) = &machine.rescue else { return };
-        for chain in &rescue.chains {
+        let Some(progress) = &machine.progress else { return };
+        for chain in &progress.chains {
             chain.borrow_mut().note(&mut machine.opens);
         }
     }
 
     /// Queues interrupted chains before the waiting ones. Returns the number of requests sent
     /// again.
-    pub(super) fn take_chains_up(
+    pub(super) fn resume_chains(
         &mut self,
         key: SessionKey,
         chains: Vec<SharedChain>,
         server_restarted: bool,
     ) -> u32 {
         if server_restarted {
-            self.write_waiting_anew(key);
+            self.prepare_waiting_chains(key);
         }
         let mut count = 0;
         let is_made_again = server_restarted && self.sessions[key].role.first().is_some();
@@ -81,7 +81,7 @@ impl Core {
             } else if let Some(machine) = &mut self.sessions[key].recovery {
                 let mut chain = shared.borrow_mut();
                 chain.note(&mut machine.opens);
-                chain.take_up(server_restarted, &mut machine.opens);
+                chain.resume(server_restarted, &mut machine.opens);
             }
             let missing = shared.borrow().missing();
             if missing == 0 {
@@ -89,28 +89,28 @@ impl Core {
                 continue;
             }
             count += u32::try_from(missing).unwrap_or(u32::MAX);
-            self.sessions[key].under_way.chains.push_front(shared);
+            self.sessions[key].in_flight.chains.push_front(shared);
         }
         count
     }
 
     /// Prepares waiting chains, which may have been carried out in part, for a restarted server.
-    fn write_waiting_anew(&mut self, key: SessionKey) {
+    fn prepare_waiting_chains(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
         let is_made_again = session.role.first().is_some();
-        for chain in session.under_way.chains.iter() {
+        for chain in session.in_flight.chains.iter() {
             let mut chain = chain.borrow_mut();
             if is_made_again {
                 chain.begin_again();
             } else {
-                chain.take_up(true, &mut machine.opens);
+                chain.resume(true, &mut machine.opens);
             }
         }
         for delayed in &machine.delayed {
             if let Work::Chain(chain) = &delayed.work {
                 let mut chain = chain.borrow_mut();
-                if is_made_again { chain.begin_again() } else { chain.write_anew() }
+                if is_made_again { chain.begin_again() } else { chain.repeat_unstable_writes() }
             }
         }
     }
@@ -124,14 +124,14 @@ impl Core {
         } else {
             work.members.iter_mut().for_each(|member| member.is_noted = false);
             work.note(&mut machine.opens);
-            work.take_up(false, &mut machine.opens);
+            work.resume(false, &mut machine.opens);
         }
         let is_over = work.missing() == 0;
         drop(work);
         if is_over {
             self.end_chain(first, chain);
         } else {
-            self.sessions[first].under_way.chains.push_back(chain.clone());
+            self.sessions[first].in_flight.chains.push_back(chain.clone());
         }
     }
 }
@@ -148,19 +148,19 @@ impl ChainWork {
             let member = &mut self.members[number];
             (member.flags, member.is_noted) = (member.planned, false);
         }
-        self.begin_anew();
+        self.restart_sending();
     }
 
     /// Prepares the members without a reply to be sent again.
-    pub fn take_up(&mut self, server_restarted: bool, opens: &mut Opens) {
+    pub fn resume(&mut self, server_restarted: bool, opens: &mut Opens) {
         self.break_off();
         if self.missing() == 0 {
             return;
         }
         if server_restarted {
-            self.write_anew();
+            self.repeat_unstable_writes();
         }
-        self.open_anew(opens);
+        self.reopen_closed(opens);
         self.fill_in();
         let missing: Vec<usize> = self.members_where(|member| member.answer.is_none()).collect();
         let (first, last) = (missing.first().copied(), missing.last().copied());
@@ -175,7 +175,7 @@ impl ChainWork {
                 member.flags = without(member.flags, ChainFlags::SAVE);
             }
         }
-        self.begin_anew();
+        self.restart_sending();
     }
 
     fn members_where(&self, is: impl Fn(&ChainMember) -> bool) -> impl Iterator<Item = usize> {
@@ -201,7 +201,7 @@ impl ChainWork {
 
     /// Repeats unstable writes, which a restarted server may have lost. The chain is not over, so
     /// it still has the data.
-    fn write_anew(&mut self) {
+    fn repeat_unstable_writes(&mut self) {
         let lasts = |member: &ChainMember| {
             matches!(member.procedure, Procedure::Commit | Procedure::Close)
                 && member.answer.is_some()
@@ -215,7 +215,7 @@ impl ChainWork {
     }
 
     /// Opens files again that were closed before all members that need them were done.
-    fn open_anew(&mut self, opens: &mut Opens) {
+    fn reopen_closed(&mut self, opens: &mut Opens) {
         let closes = self.members_where(|member| {
             member.procedure == Procedure::Close && member.status == Some(Status::Ok)
         });
@@ -306,7 +306,7 @@ impl ChainWork {
     }
 
     /// Marks opens that later members have closed: their effects cancel out.
-    fn note_what_was_closed(&mut self) {
+    fn note_closed_opens(&mut self) {
         for open in 0..self.members.len() {
             if let Some(close) = close_of(&self.members, open) {
                 self.members[open].is_noted = true;
@@ -320,12 +320,12 @@ impl ChainWork {
         let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
         // Most chains are complete and have closed what they opened.
         if self.missing() == 0 {
-            self.note_what_was_closed();
+            self.note_closed_opens();
         }
         if !self.members.iter().any(concerns) {
             return;
         }
-        self.note_what_was_closed();
+        self.note_closed_opens();
         let flags: Vec<ChainFlags> = self.members.iter().map(|member| member.flags).collect();
         self.fill_in();
         for (number, flags) in flags.into_iter().enumerate() {

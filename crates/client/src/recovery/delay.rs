@@ -35,6 +35,6 @@ impl Delay {
 
 /// True if a status means that the request must be sent again later.
 #[inline]
-pub(crate) fn is_put_off(status: Status) -> bool {
+pub(crate) fn means_delay(status: Status) -> bool {
     matches!(status, Status::Delay | Status::Grace)
 }

@@ -14,7 +14,7 @@ use crate::channels::{FoldQuestion, Role};
 use crate::core::Core;
 use crate::error::ClientError;
 use crate::ids::SessionKey;
-use crate::recovery::stranded::{Fate, Stranded};
+use crate::recovery::interrupted::{Fate, InterruptedRequest};
 use crate::sizes::LOOK_PERIOD;
 use crate::work::Work;
 
@@ -27,20 +27,20 @@ impl Core {
         }
         let session = &mut self.sessions[key];
         self.transport.close(session.endpoint);
-        session.under_way.begin_again(session.terms.wish);
+        session.in_flight.begin_again(session.terms.wish);
         let Some(machine) = &mut session.recovery else { return false };
-        let (Some(old), Some(rescue)) = (machine.session, &mut machine.rescue) else {
+        let (Some(old), Some(progress)) = (machine.session, &mut machine.progress) else {
             return false;
         };
-        rescue.break_off("the channel was given up".into(), coarse_now() + LOOK_PERIOD);
+        progress.break_off("the channel was given up".into(), coarse_now() + LOOK_PERIOD);
         let mut questions: Vec<(Option<usize>, Request<'static>)> = Vec::new();
-        for (number, stranded) in rescue.stranded.iter().enumerate() {
-            if stranded.is_open() {
+        for (number, interrupted) in progress.interrupted.iter().enumerate() {
+            if interrupted.is_open() {
                 let about = CachedResponse {
                     session: old,
-                    stream: stranded.stream,
-                    sequence: stranded.sequence,
-                    procedure: stranded.procedure.number(),
+                    stream: interrupted.stream,
+                    sequence: interrupted.sequence,
+                    procedure: interrupted.procedure.number(),
                 };
                 questions.push((Some(number), Request::FetchResponse(about)));
             }
@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// Checks whether the server has replied to all questions about a channel that was given up.
-    pub fn mind_folding(&mut self, key: SessionKey) {
+    pub fn check_folding(&mut self, key: SessionKey) {
         let Role::Beside(beside) = &mut self.sessions[key].role else { return };
         if beside.folding.is_empty() {
             return;
@@ -81,9 +81,9 @@ impl Core {
         }
         let is_over = beside.folding.iter().all(|question| question.ticket.is_none());
         let client = self.sessions.get(first).map(|session| session.standing.client);
-        if let (Some(rescue), Some(client)) = (self.rescue(key), client) {
+        if let (Some(progress), Some(client)) = (self.recovery_progress(key), client) {
             // Replies come from the server incarnation of the first channel.
-            rescue.client = client;
+            progress.client = client;
         }
         for (number, answer) in answers {
             let (Some(number), Ok(message)) = (number, answer) else { continue };
@@ -105,13 +105,13 @@ impl Core {
         }
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
-        let Some(rescue) = machine.rescue.take() else { return };
+        let Some(progress) = machine.progress.take() else { return };
         let old = machine.session.take();
         let client = machine.client;
         let delayed = machine.take_delayed().into_iter().map(|delayed| delayed.work);
-        let mut works: Vec<Work> = delayed.chain(session.under_way.end().1).collect();
+        let mut works: Vec<Work> = delayed.chain(session.in_flight.end().1).collect();
         let what = || "a request whose stored result is invalid".into();
-        for Stranded { work, fate, .. } in rescue.stranded {
+        for InterruptedRequest { work, fate, .. } in progress.interrupted {
             match (work, fate) {
                 (Some(work), Fate::Undone) => works.push(work),
                 // The member's chain is run again from its start.
@@ -122,7 +122,7 @@ impl Core {
                 (None, _) => {}
             }
         }
-        works.extend(rescue.chains.into_iter().map(Work::Chain));
+        works.extend(progress.chains.into_iter().map(Work::Chain));
         works.sort_by_key(Work::id);
         let is_restarted = self.sessions[first].standing.client != client;
         self.sessions[first].role.replace(key, first);
@@ -133,7 +133,7 @@ impl Core {
                 }
                 Work::Transfer(mut transfer) => {
                     transfer.come_back();
-                    self.sessions[first].under_way.push_transfer(transfer);
+                    self.sessions[first].in_flight.push_transfer(transfer);
                 }
                 Work::Chain(chain) => self.move_chain(first, &chain, is_restarted),
                 // The remaining members are sent as one chain.
@@ -142,9 +142,12 @@ impl Core {
             }
         }
         self.end_session(key, "the channel was given up".into());
-        for session in rescue.left.into_iter().chain(rescue.session).chain(old) {
+        for session in progress.left.into_iter().chain(progress.session).chain(old) {
             // The server may discard results that will not be requested any more.
-            let _ = self.cast(first, &Request::DiscardResponses(DiscardResponses { session }));
+            let _ = self.send_ignoring_reply(
+                first,
+                &Request::DiscardResponses(DiscardResponses { session }),
+            );
         }
         self.pump(first);
         self.transport.flush();

@@ -21,8 +21,8 @@ impl Core {
         if is_led && !session.role.is_folding() {
             return true;
         }
-        if let Some(rescue) = self.rescue(key) {
-            rescue.due = coarse_now() + LOOK_PERIOD;
+        if let Some(progress) = self.recovery_progress(key) {
+            progress.due = coarse_now() + LOOK_PERIOD;
         }
         false
     }
@@ -30,7 +30,7 @@ impl Core {
     /// Returns why a channel whose questions are all answered cannot continue yet.
     pub(super) fn is_kept_back(&mut self, key: SessionKey) -> Option<String> {
         let first = self.sessions[key].role.first()?;
-        let client = self.rescue(key).map(|rescue| rescue.client);
+        let client = self.recovery_progress(key).map(|progress| progress.client);
         let leader = self.sessions.get(first)?;
         if !leader.is_open() {
             return Some("the session's first connection is not restored yet".into());
@@ -49,8 +49,8 @@ impl Core {
         for key in self.sessions[first].role.beside() {
             let Some(machine) = &mut self.sessions[key].recovery else { continue };
             machine.wait_anew();
-            if let Some(rescue) = &mut machine.rescue {
-                rescue.due = rescue.due.min(coarse_now());
+            if let Some(progress) = &mut machine.progress {
+                progress.due = progress.due.min(coarse_now());
             }
         }
     }
@@ -60,7 +60,7 @@ impl Core {
     pub(super) fn lose_beside(&mut self, first: SessionKey) {
         for key in self.sessions[first].role.beside() {
             if matches!(self.sessions[key].phase, Phase::Open) {
-                self.lose(key, "the server has restarted".into());
+                self.on_connection_lost(key, "the server has restarted".into());
             }
         }
     }

@@ -15,13 +15,9 @@ use crate::work::{Delayed, QueuedCall, Work};
 impl Core {
     /// Schedules a retry for a delayed transfer; returns it if it has waited long enough.
     #[cold]
-    pub fn put_off_transfer(
-        &mut self,
-        key: SessionKey,
-        mut transfer: Transfer,
-    ) -> Option<Transfer> {
+    pub fn defer_transfer(&mut self, key: SessionKey, mut transfer: Transfer) -> Option<Transfer> {
         match self.next_try(key, &mut transfer.delay) {
-            Some(due) => self.put_off(key, Delayed { due, work: Work::Transfer(transfer) }),
+            Some(due) => self.defer(key, Delayed { due, work: Work::Transfer(transfer) }),
             None => return Some(transfer),
         }
         None
@@ -29,9 +25,9 @@ impl Core {
 
     /// Schedules a retry for a delayed call; returns it if it has waited long enough.
     #[cold]
-    pub fn put_off_call(&mut self, key: SessionKey, mut call: QueuedCall) -> Option<QueuedCall> {
+    pub fn defer_call(&mut self, key: SessionKey, mut call: QueuedCall) -> Option<QueuedCall> {
         match self.next_try(key, &mut call.delay) {
-            Some(due) => self.put_off(key, Delayed { due, work: Work::Call(call) }),
+            Some(due) => self.defer(key, Delayed { due, work: Work::Call(call) }),
             None => return Some(call),
         }
         None
@@ -46,29 +42,29 @@ impl Core {
         self.sessions[key].recovery.as_ref()?.next_try(delay)
     }
 
-    pub(super) fn put_off(&mut self, key: SessionKey, delayed: Delayed) {
+    pub(super) fn defer(&mut self, key: SessionKey, delayed: Delayed) {
         if let Some(machine) = &mut self.sessions[key].recovery {
-            machine.put_off(delayed);
+            machine.defer(delayed);
             self.sessions.note_timer();
         }
     }
 
     /// Sends the delayed requests that are due.
-    pub fn take_up_delayed(&mut self, key: SessionKey, now: Duration) {
+    pub fn resend_delayed(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
         let mut cancelled = Vec::new();
         for work in machine.take_due(now) {
             match work {
-                Work::Call(call) => session.under_way.push_call(call),
+                Work::Call(call) => session.in_flight.push_call(call),
                 Work::Chain(chain) => {
-                    chain.borrow_mut().take_up(false, machine.opens_mut());
-                    session.under_way.chains.push_back(chain);
+                    chain.borrow_mut().resume(false, machine.opens_mut());
+                    session.in_flight.chains.push_back(chain);
                 }
                 // A member is delayed together with its chain.
                 Work::Member(_) => {}
                 Work::Transfer(transfer) if transfer.is_cancelled => cancelled.push(transfer),
-                Work::Transfer(transfer) => session.under_way.push_transfer(transfer),
+                Work::Transfer(transfer) => session.in_flight.push_transfer(transfer),
             }
         }
         for transfer in cancelled {

@@ -14,7 +14,7 @@
 //!    (`outcome.rs`), after which the next loss may come.
 //! 5. [`RecoveryMachine::end`], last.
 //!
-//! Delayed requests go through [`RecoveryMachine::next_try`], [`RecoveryMachine::put_off`] and
+//! Delayed requests go through [`RecoveryMachine::next_try`], [`RecoveryMachine::defer`] and
 //! [`RecoveryMachine::take_due`] at any time.
 
 use std::rc::Rc;
@@ -27,10 +27,10 @@ use crate::chain::work::SharedChain;
 use crate::opens::Opens;
 use crate::options::{SessionOptions, random};
 use crate::recovery::delay::Delay;
+use crate::recovery::interrupted::InterruptedRequest;
 use crate::recovery::options::{Listener, Recovery, RecoveryOptions};
 use crate::recovery::places::{Place, Places};
-use crate::recovery::rescue::{Rescue, Step};
-use crate::recovery::stranded::Stranded;
+use crate::recovery::progress::{RecoveryProgress, Step};
 use crate::transfer::Transfer;
 use crate::work::{Delayed, Work};
 
@@ -49,7 +49,7 @@ pub(crate) struct RecoveryMachine {
     pub(super) opens: Opens,
     /// Requests that the server has delayed.
     pub(super) delayed: Vec<Delayed>,
-    pub(super) rescue: Option<Box<Rescue>>,
+    pub(super) progress: Option<Box<RecoveryProgress>>,
     listener: Option<Listener>,
     /// When the connection was lost; `None` once a request got a reply. So the limit also ends a
     /// session whose server dies of the same request each time.
@@ -103,7 +103,7 @@ impl RecoveryMachine {
             client: ClientId(0),
             opens: Opens::default(),
             delayed: Vec::new(),
-            rescue: None,
+            progress: None,
             listener: None,
             lost_at: None,
             attempts: 0,
@@ -174,28 +174,29 @@ impl RecoveryMachine {
 
     /// True if the machine holds requests that must be sent again.
     pub fn has_work(&self) -> bool {
-        self.rescue.is_some() || !self.delayed.is_empty()
+        self.progress.is_some() || !self.delayed.is_empty()
     }
 
     /// True if a caller waits for the machine; `has_waiting` if requests are queued until the
     /// session has recovered.
     pub fn is_awaited(&self, has_waiting: bool) -> bool {
         let recovers =
-            self.rescue.as_ref().is_some_and(|rescue| rescue.is_awaited() || has_waiting);
+            self.progress.as_ref().is_some_and(|progress| progress.is_awaited() || has_waiting);
         recovers || !self.delayed.is_empty()
     }
 
     /// Returns the machine's next timer.
     pub fn next_timer(&self) -> Option<Duration> {
-        let rescue = self.rescue.as_ref().map(|rescue| rescue.due);
-        self.delayed.iter().map(|delayed| delayed.due).chain(rescue).min()
+        let progress = self.progress.as_ref().map(|progress| progress.due);
+        self.delayed.iter().map(|delayed| delayed.due).chain(progress).min()
     }
 
     /// Ends the machine. Returns its listener, the interrupted requests and the delayed ones.
     pub fn end(self) -> (Option<Listener>, Vec<Work>, Vec<Work>) {
-        let stranded = self.rescue.into_iter().flat_map(|rescue| rescue.into_works()).collect();
+        let interrupted =
+            self.progress.into_iter().flat_map(|progress| progress.into_works()).collect();
         let delayed = self.delayed.into_iter().map(|delayed| delayed.work).collect();
-        (self.listener, stranded, delayed)
+        (self.listener, interrupted, delayed)
     }
 
     // ---- detecting a silent server --------------------------------------------------
@@ -239,7 +240,7 @@ impl RecoveryMachine {
     }
 
     /// Holds a request until it is due.
-    pub fn put_off(&mut self, delayed: Delayed) {
+    pub fn defer(&mut self, delayed: Delayed) {
         self.delayed.push(delayed);
     }
 
@@ -266,7 +267,7 @@ impl RecoveryMachine {
             Work::Transfer(transfer) => Some(transfer),
             Work::Call(_) | Work::Member(_) | Work::Chain(_) => None,
         });
-        delayed.chain(self.rescue.iter_mut().flat_map(|rescue| rescue.transfers()))
+        delayed.chain(self.progress.iter_mut().flat_map(|progress| progress.transfers()))
     }
 
     // ---- reconnecting ---------------------------------------------------------------
@@ -275,7 +276,7 @@ impl RecoveryMachine {
     /// the session if no time is left.
     pub(super) fn begin(
         &mut self,
-        stranded: Vec<Stranded>,
+        interrupted: Vec<InterruptedRequest>,
         chains: Vec<SharedChain>,
         reason: String,
     ) -> Option<String> {
@@ -283,44 +284,45 @@ impl RecoveryMachine {
         self.lost_at.get_or_insert(now);
         // The connection was lost again before any reply: pause first.
         let due = if self.attempts == 0 { now } else { now + self.pause(self.attempts) };
-        let rescue = Rescue { chains, ..Rescue::new(stranded, reason, due) };
+        let progress =
+            RecoveryProgress { chains, ..RecoveryProgress::new(interrupted, reason, due) };
         // The server may come back each time and die of the same request.
         let is_over = self.attempts > 0 && now >= self.limit(now);
-        let obituary = is_over.then(|| rescue.obituary(self.attempts, now, self.lost_at));
-        self.rescue = Some(Box::new(rescue));
-        obituary
+        let failure_text = is_over.then(|| progress.failure_text(self.attempts, now, self.lost_at));
+        self.progress = Some(Box::new(progress));
+        failure_text
     }
 
     /// Starts the next attempt.
     pub(super) fn next_attempt(&mut self) -> Option<Attempt> {
         let places = self.places.again();
-        let rescue = self.rescue.as_deref_mut()?;
+        let progress = self.progress.as_deref_mut()?;
         self.attempts += 1;
-        rescue.begin_step(Step::Connecting, self.limits.attempt_timeout);
-        let place = places.get(rescue.tried).or(places.first()).cloned();
-        rescue.tried += 1;
+        progress.begin_step(Step::Connecting, self.limits.attempt_timeout);
+        let place = places.get(progress.tried).or(places.first()).cloned();
+        progress.tried += 1;
         Some(Attempt { number: self.attempts, place })
     }
 
     /// Handles a failed attempt: schedules the next one, or returns the reason for ending the
     /// session.
     pub(super) fn fail_attempt(&mut self, failure: String) -> Option<String> {
-        let mut rescue = self.rescue.take()?;
+        let mut progress = self.progress.take()?;
         let now = coarse_now();
         let limit = self.limit(now);
-        rescue.break_off(failure, now);
+        progress.break_off(failure, now);
         let places = self.places.again().len();
-        let is_round_over = rescue.tried >= places;
+        let is_round_over = progress.tried >= places;
         if is_round_over {
-            rescue.tried = 0;
+            progress.tried = 0;
             // The last attempt is made right at the limit.
             let rounds = self.attempts / places.max(1) as u32;
-            rescue.due = (now + self.pause(rounds.saturating_sub(1))).min(limit.max(now));
+            progress.due = (now + self.pause(rounds.saturating_sub(1))).min(limit.max(now));
         }
         let is_over = is_round_over && now >= limit;
-        let obituary = is_over.then(|| rescue.obituary(self.attempts, now, self.lost_at));
-        self.rescue = Some(rescue);
-        obituary
+        let failure_text = is_over.then(|| progress.failure_text(self.attempts, now, self.lost_at));
+        self.progress = Some(progress);
+        failure_text
     }
 
     /// Returns the pause after all addresses were tried `rounds` times. It is randomized, so that

@@ -7,7 +7,7 @@
 //!
 //! The order of the steps matters:
 //!
-//! 1. Connect and authenticate with the same client name and verifier (`rescue.rs`), with a fresh
+//! 1. Connect and authenticate with the same client name and verifier (`progress.rs`), with a fresh
 //!    token for Kerberos.
 //! 2. Ask for the result of each request whose results the server keeps. The first of these
 //!    questions ends the old connection on the server, and gets its reply when nothing of the old
@@ -15,7 +15,7 @@
 //!    then the old session might still write into it.
 //! 3. If the server has restarted, which a changed client id shows, register credentials again and
 //!    reclaim opens.
-//! 4. Discard the old results, and send again what was not carried out (`stranded.rs`).
+//! 4. Discard the old results, and send again what was not carried out (`interrupted.rs`).
 //!
 //! All of this happens inside calls of the owning thread, one step at a time; other sessions
 //! continue meanwhile. The rest of an interrupted chain is sent as a chain (`chains.rs`).
@@ -25,12 +25,12 @@ pub(crate) mod chains;
 pub(crate) mod delay;
 pub(crate) mod folding;
 pub(crate) mod following;
+pub(crate) mod interrupted;
 pub(crate) mod later;
 pub(crate) mod machine;
 pub(crate) mod options;
 pub(crate) mod outcome;
 pub(crate) mod places;
+pub(crate) mod progress;
 pub(crate) mod question;
 pub(crate) mod questions;
-pub(crate) mod rescue;
-pub(crate) mod stranded;

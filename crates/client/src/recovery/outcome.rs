@@ -12,35 +12,41 @@ use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_
 
 use crate::chain::work::Member;
 use crate::core::Core;
-use crate::credits::Holder;
+use crate::credits::ReservedFor;
 use crate::error::ClientError;
 use crate::ids::SessionKey;
 use crate::opens::{Opened, Opens, Reclaim};
-use crate::recovery::delay::is_put_off;
+use crate::recovery::delay::means_delay;
+use crate::recovery::interrupted::{Fate, InterruptedRequest, answer};
 use crate::recovery::options::SessionEvent;
+use crate::recovery::progress::{Claim, ClaimOutcome, RecoveryProgress, Step};
 use crate::recovery::question::Question;
-use crate::recovery::rescue::{Claim, ClaimOutcome, Rescue, Step};
-use crate::recovery::stranded::{Fate, Stranded, answer};
 use crate::state::Phase;
 use crate::work::Work;
 
 impl Core {
     /// Completes every interrupted CLOSE: the restarted server has none of the old opens.
-    pub(super) fn conclude_closes(&mut self, key: SessionKey) {
-        let Some(rescue) = self.rescue(key) else { return };
+    pub(super) fn complete_closes(&mut self, key: SessionKey) {
+        let Some(progress) = self.recovery_progress(key) else { return };
         // A CLOSE in a chain may have to wait until the file is open again.
-        let is_call = |s: &&mut Stranded| matches!(s.work, Some(Work::Call(_)));
-        let closes = rescue.stranded.iter_mut().filter(|s| s.procedure == Procedure::Close);
+        let is_call = |s: &&mut InterruptedRequest| matches!(s.work, Some(Work::Call(_)));
+        let closes = progress.interrupted.iter_mut().filter(|s| s.procedure == Procedure::Close);
         let closes = closes.filter(is_call);
-        let closes: Vec<Work> = closes.filter_map(|stranded| stranded.work.take()).collect();
+        let closes: Vec<Work> = closes.filter_map(|interrupted| interrupted.work.take()).collect();
         let (header, message) = answer(&Response::Close(Empty), Status::Ok);
         for work in closes {
-            self.conclude(key, work, &header, &message);
+            self.complete_request(key, work, &header, &message);
         }
     }
 
     /// Ends a request with its reply.
-    fn conclude(&mut self, key: SessionKey, work: Work, header: &ResponseHeader, message: &[u8]) {
+    fn complete_request(
+        &mut self,
+        key: SessionKey,
+        work: Work,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
         match work {
             Work::Call(call) => self.on_called(key, call, header, message),
             Work::Transfer(transfer) => self.on_transferred(key, transfer, header, message),
@@ -63,35 +69,35 @@ impl Core {
     ) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let old_client = machine.client;
-        let Some(rescue) = &mut machine.rescue else { return };
-        let is_restarted = rescue.client != old_client;
-        let Some(stranded) = rescue.stranded.get_mut(number) else { return };
+        let Some(progress) = &mut machine.progress else { return };
+        let is_restarted = progress.client != old_client;
+        let Some(interrupted) = progress.interrupted.get_mut(number) else { return };
         match header.status {
             // The request was not carried out and never will be: nothing of the old session runs.
-            Status::NoXidMatch => stranded.fate = Fate::Undone,
+            Status::NoXidMatch => interrupted.fate = Fate::Undone,
             // The chain was broken at an earlier member.
-            Status::ChainBroken => stranded.fate = Fate::Undone,
+            Status::ChainBroken => interrupted.fate = Fate::Undone,
             // It is unclear whether this status is about the old proof or the new one.
-            Status::NotAuthenticated => rescue.to_ask.push_back(Question::Check(number)),
-            status if is_put_off(status) => rescue.to_ask.push_back(Question::Check(number)),
-            Status::UnknownSession if stranded.is_repeatable() => {
-                stranded.fate = Fate::Undone;
+            Status::NotAuthenticated => progress.to_ask.push_back(Question::Check(number)),
+            status if means_delay(status) => progress.to_ask.push_back(Question::Check(number)),
+            Status::UnknownSession if interrupted.is_repeatable() => {
+                interrupted.fate = Fate::Undone;
             }
             Status::UnknownSession => {
-                rescue.unknown += 1;
-                let error = ClientError::OutcomeUnknown { what: stranded.describe() };
-                if let Some(work) = stranded.work.take() {
+                progress.unknown += 1;
+                let error = ClientError::OutcomeUnknown { what: interrupted.describe() };
+                if let Some(work) = interrupted.work.take() {
                     self.fail(work, &error);
                 }
             }
-            Status::Ok if is_restarted && stranded.procedure == Procedure::Open => {
-                rescue.fetched += 1;
-                stranded.fate = Fate::Opened(message.to_vec());
+            Status::Ok if is_restarted && interrupted.procedure == Procedure::Open => {
+                progress.fetched += 1;
+                interrupted.fate = Fate::Opened(message.to_vec());
             }
             _ => {
-                rescue.fetched += 1;
-                if let Some(work) = stranded.work.take() {
-                    self.conclude(key, work, header, message);
+                progress.fetched += 1;
+                if let Some(work) = interrupted.work.take() {
+                    self.complete_request(key, work, header, message);
                 }
             }
         }
@@ -102,38 +108,38 @@ impl Core {
     pub(super) fn on_checked(&mut self, key: SessionKey, number: usize, status: Status) {
         match status {
             Status::Ok | Status::NoXidMatch => {
-                if let Some(stranded) = self.stranded(key, number) {
-                    stranded.fate = Fate::Undone;
+                if let Some(interrupted) = self.interrupted(key, number) {
+                    interrupted.fate = Fate::Undone;
                 }
             }
             status => self.attempt_failed(key, format!("the server replied {status}")),
         }
     }
 
-    fn stranded(&mut self, key: SessionKey, number: usize) -> Option<&mut Stranded> {
-        self.rescue(key)?.stranded.get_mut(number)
+    fn interrupted(&mut self, key: SessionKey, number: usize) -> Option<&mut InterruptedRequest> {
+        self.recovery_progress(key)?.interrupted.get_mut(number)
     }
 
     /// Starts to register credentials again at a restarted server, before the opens made with them.
-    pub(super) fn begin_enlisting(&mut self, key: SessionKey) {
+    pub(super) fn begin_registering(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
-        let Some(rescue) = &mut machine.rescue else { return };
-        rescue.begin_step(Step::Enlisting, machine.limits.attempt_timeout);
-        if rescue.client != machine.client {
-            let unknown = session.standing.registered.unknown_to(rescue.client);
-            rescue.to_ask = unknown.into_iter().map(Question::Enlist).collect();
+        let Some(progress) = &mut machine.progress else { return };
+        progress.begin_step(Step::Registering, machine.limits.attempt_timeout);
+        if progress.client != machine.client {
+            let unknown = session.standing.registered.unknown_to(progress.client);
+            progress.to_ask = unknown.into_iter().map(Question::RegisterCredentials).collect();
         }
     }
 
-    pub(super) fn on_enlisted(
+    pub(super) fn on_registered(
         &mut self,
         key: SessionKey,
         place: usize,
         header: &ResponseHeader,
         message: &[u8],
     ) {
-        if is_put_off(header.status) {
+        if means_delay(header.status) {
             return self.attempt_failed(key, format!("the server replied {}", header.status));
         }
         let result = decode_response(ByteOrder::NATIVE, Procedure::RegisterCred, message);
@@ -143,8 +149,8 @@ impl Core {
         };
         let session = &mut self.sessions[key];
         session.standing.registered.note(place, handle, session.standing.client);
-        if let (None, Some(rescue)) = (handle, self.rescue(key)) {
-            rescue.credentials_lost += 1;
+        if let (None, Some(progress)) = (handle, self.recovery_progress(key)) {
+            progress.credentials_lost += 1;
         }
     }
 
@@ -154,37 +160,39 @@ impl Core {
         // In an attempt that failed, the previous incarnation may have reported what chains opened.
         self.note_chains(key);
         let Some(machine) = &mut self.sessions[key].recovery else { return };
-        let Some(rescue) = &mut machine.rescue else { return };
-        rescue.begin_step(Step::Reclaiming, machine.limits.attempt_timeout);
-        if rescue.client == machine.client {
+        let Some(progress) = &mut machine.progress else { return };
+        progress.begin_step(Step::Reclaiming, machine.limits.attempt_timeout);
+        if progress.client == machine.client {
             return;
         }
         if is_beside {
             // Interrupted chains on an additional channel are run again from their start.
             machine.opens = Opens::default();
-            let opened = rescue.stranded.iter_mut().filter(|s| matches!(s.fate, Fate::Opened(_)));
-            opened.for_each(|stranded| stranded.fate = Fate::Undone);
+            let opened =
+                progress.interrupted.iter_mut().filter(|s| matches!(s.fate, Fate::Opened(_)));
+            opened.for_each(|interrupted| interrupted.fate = Fate::Undone);
             return;
         }
-        if rescue.claims_of != Some(rescue.client) {
-            rescue.claims_of = Some(rescue.client);
-            rescue.claims = machine.opens.held().into_iter().map(Claim::new).collect();
+        if progress.claims_of != Some(progress.client) {
+            progress.claims_of = Some(progress.client);
+            progress.claims = machine.opens.held().into_iter().map(Claim::new).collect();
         }
-        for (number, stranded) in rescue.stranded.iter().enumerate() {
+        for (number, interrupted) in progress.interrupted.iter().enumerate() {
             let of = Some(number);
-            if let (Fate::Opened(answer), Some(message)) = (&stranded.fate, stranded.message())
+            if let (Fate::Opened(answer), Some(message)) =
+                (&interrupted.fate, interrupted.message())
                 && let Some(opened) = Opened::from_answer(&message, answer)
-                && !rescue.claims.iter().any(|claim| claim.of == of)
+                && !progress.claims.iter().any(|claim| claim.of == of)
             {
-                rescue.claims.push(Claim { of, ..Claim::new(Rc::new(opened)) });
+                progress.claims.push(Claim { of, ..Claim::new(Rc::new(opened)) });
             }
         }
-        for claim in &mut rescue.claims {
+        for claim in &mut progress.claims {
             (claim.due, claim.state, claim.locks) = (None, None, 0);
         }
-        let open = rescue.claims.iter().enumerate().filter(|(_, claim)| claim.outcome.is_none());
+        let open = progress.claims.iter().enumerate().filter(|(_, claim)| claim.outcome.is_none());
         let ask = |(number, _)| Question::Reclaim(number, Reclaim::ByHandle);
-        rescue.to_ask = open.map(ask).collect();
+        progress.to_ask = open.map(ask).collect();
     }
 
     pub(super) fn on_claimed(
@@ -199,15 +207,16 @@ impl Core {
         if header.status == Status::Ok
             && let Ok((_, Response::Open(OpenResult { file, state, .. }))) = result
         {
-            let handle = self.rescue(key).and_then(|r| Some(r.claims.get(number)?.opened.handle));
+            let handle =
+                self.recovery_progress(key).and_then(|r| Some(r.claims.get(number)?.opened.handle));
             if handle == Some(file) {
                 return self.relock(key, number, state);
             }
             // The name now leads to another file.
-            self.ask(key, Question::Tidy, &Request::Close(Close { file, state }));
+            self.ask(key, Question::Ignore, &Request::Close(Close { file, state }));
             return self.settle(key, number, ClaimOutcome::Gone);
         }
-        if is_put_off(header.status) && self.wait_for_claim(key, number, how) {
+        if means_delay(header.status) && self.wait_for_claim(key, number, how) {
             return;
         }
         // A server without reclaim has lost the opens for good. But an open that denied nothing to
@@ -220,41 +229,41 @@ impl Core {
 
     /// Requests the locks of an open that is reclaimed.
     fn relock(&mut self, key: SessionKey, number: usize, state: StateId) {
-        let Some(rescue) = self.rescue(key) else { return };
-        let Some(claim) = rescue.claims.get_mut(number) else { return };
+        let Some(progress) = self.recovery_progress(key) else { return };
+        let Some(claim) = progress.claims.get_mut(number) else { return };
         let locks = claim.opened.locks();
         (claim.state, claim.locks) = (Some(state), locks.len());
         if locks.is_empty() {
             return self.settle(key, number, ClaimOutcome::Held(state));
         }
-        rescue.to_ask.extend(locks.into_iter().map(|lock| Question::Relock(number, lock)));
+        progress.to_ask.extend(locks.into_iter().map(|lock| Question::Relock(number, lock)));
     }
 
     pub(super) fn on_relocked(&mut self, key: SessionKey, number: usize, status: Status) {
-        let Some(rescue) = self.rescue(key) else { return };
-        let Some(claim) = rescue.claims.get_mut(number) else { return };
+        let Some(progress) = self.recovery_progress(key) else { return };
+        let Some(claim) = progress.claims.get_mut(number) else { return };
         let (None, Some(state)) = (claim.outcome, claim.state) else { return };
         // A lock or open that an interrupted request releases may be gone already.
         let is_given_back = || {
-            let gives_back = |stranded: &Stranded| {
-                stranded.message().is_some_and(|message| claim.opened.is_given_up_by(&message))
+            let gives_back = |interrupted: &InterruptedRequest| {
+                interrupted.message().is_some_and(|message| claim.opened.is_given_up_by(&message))
             };
-            rescue.stranded.iter().any(gives_back)
+            progress.interrupted.iter().any(gives_back)
         };
-        if status == Status::Ok || (!is_put_off(status) && is_given_back()) {
+        if status == Status::Ok || (!means_delay(status) && is_given_back()) {
             claim.locks = claim.locks.saturating_sub(1);
             if claim.locks == 0 {
                 self.settle(key, number, ClaimOutcome::Held(state));
             }
             return;
         }
-        if is_put_off(status) {
+        if means_delay(status) {
             return self.attempt_failed(key, format!("the server replied {status}"));
         }
         // Others may have changed the range that was locked, and the application must learn that.
         let file = claim.opened.handle;
         self.settle(key, number, ClaimOutcome::Gone);
-        self.ask(key, Question::Tidy, &Request::Close(Close { file, state }));
+        self.ask(key, Question::Ignore, &Request::Close(Close { file, state }));
     }
 
     /// Schedules a retry for a reclaim that the server delays. Returns false if no time is left.
@@ -262,10 +271,10 @@ impl Core {
         let Some(machine) = &mut self.sessions[key].recovery else { return false };
         let now = coarse_now();
         let limit = machine.limit(now);
-        let rounds = machine.rescue.as_ref().and_then(|r| Some(r.claims.get(number)?.waits));
+        let rounds = machine.progress.as_ref().and_then(|r| Some(r.claims.get(number)?.waits));
         let due = now + machine.pause(rounds.unwrap_or(0));
-        let Some(rescue) = &mut machine.rescue else { return false };
-        let Some(claim) = rescue.claims.get_mut(number).filter(|_| now < limit) else {
+        let Some(progress) = &mut machine.progress else { return false };
+        let Some(claim) = progress.claims.get_mut(number).filter(|_| now < limit) else {
             return false;
         };
         claim.waits += 1;
@@ -274,7 +283,9 @@ impl Core {
     }
 
     pub(super) fn settle(&mut self, key: SessionKey, number: usize, outcome: ClaimOutcome) {
-        if let Some(claim) = self.rescue(key).and_then(|rescue| rescue.claims.get_mut(number)) {
+        if let Some(claim) =
+            self.recovery_progress(key).and_then(|progress| progress.claims.get_mut(number))
+        {
             claim.outcome = Some(outcome);
         }
     }
@@ -288,24 +299,24 @@ impl Core {
         }
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
-        let Some(mut rescue) = machine.rescue.take() else { return };
-        let server_restarted = rescue.client != machine.client;
-        machine.client = rescue.client;
+        let Some(mut progress) = machine.progress.take() else { return };
+        let server_restarted = progress.client != machine.client;
+        machine.client = progress.client;
         // Sessions whose kept results will not be requested any more.
-        let old = std::mem::replace(&mut machine.session, rescue.session);
-        let old: Vec<SessionId> = rescue.left.drain(..).chain(old).collect();
+        let old = std::mem::replace(&mut machine.session, progress.session);
+        let old: Vec<SessionId> = progress.left.drain(..).chain(old).collect();
         session.phase = Phase::Open;
-        session.is_frail = true;
-        session.under_way.credits.hold(Holder::Anybody);
-        let reclaimed = self.settle_opens(key, &mut rescue);
-        self.restate(key, &mut rescue.stranded);
-        let chains = std::mem::take(&mut rescue.chains);
-        let reissued =
-            self.reissue(key, rescue.stranded) + self.take_chains_up(key, chains, server_restarted);
+        session.is_unconfirmed = true;
+        session.in_flight.credits.hold(ReservedFor::Any);
+        let reclaimed = self.apply_claims(key, &mut progress);
+        self.rewrite_state_ids(key, &mut progress.interrupted);
+        let chains = std::mem::take(&mut progress.chains);
+        let reissued = self.reissue(key, progress.interrupted)
+            + self.resume_chains(key, chains, server_restarted);
         self.end_lent_elsewhere(key);
         self.rename_parts(key);
         let session = &mut self.sessions[key];
-        let has_waiting = session.under_way.has_waiting();
+        let has_waiting = session.in_flight.has_waiting();
         if let Some(machine) = &mut session.recovery
             && !has_waiting
         {
@@ -316,19 +327,19 @@ impl Core {
             SessionEvent::Recovered {
                 server_restarted,
                 reissued,
-                fetched: rescue.fetched,
+                fetched: progress.fetched,
                 reclaimed,
-                lost: rescue.lost,
-                unknown: rescue.unknown,
-                credentials_lost: rescue.credentials_lost,
+                lost: progress.lost,
+                unknown: progress.unknown,
+                credentials_lost: progress.credentials_lost,
             },
         );
         if server_restarted {
-            self.say_that_is_all(key);
+            self.end_reclaiming(key);
         }
         for session in old {
             let discard = Request::DiscardResponses(DiscardResponses { session });
-            self.ask(key, Question::Tidy, &discard);
+            self.ask(key, Question::Ignore, &discard);
         }
         self.pump(key);
         self.rebind_back(key);
@@ -337,7 +348,7 @@ impl Core {
 
     /// Tells the server that this client has nothing more to reclaim, so that the grace period can
     /// end early. A request for something new implies that; this one changes nothing.
-    fn say_that_is_all(&mut self, key: SessionKey) {
+    fn end_reclaiming(&mut self, key: SessionKey) {
         let machine = self.sessions[key].recovery.as_ref();
         let Some(opened) = machine.and_then(|machine| machine.opens.held().into_iter().next())
         else {
@@ -346,20 +357,20 @@ impl Core {
         let (file, owner) = (opened.handle, opened.owner());
         let (lock_type, offset, length) = (LockType::Read, 0, 1);
         let test = LockTest { file, lock_type, owner: &owner, offset, length };
-        self.ask(key, Question::Tidy, &Request::LockT(test));
+        self.ask(key, Question::Ignore, &Request::LockT(test));
     }
 
     /// Replaces old state ids by new ones, and ends the OPENs that had been carried out. Returns
     /// the number of opens reclaimed.
-    fn settle_opens(&mut self, key: SessionKey, rescue: &mut Rescue) -> u32 {
+    fn apply_claims(&mut self, key: SessionKey, progress: &mut RecoveryProgress) -> u32 {
         let mut reclaimed = 0;
-        for claim in std::mem::take(&mut rescue.claims) {
+        for claim in std::mem::take(&mut progress.claims) {
             let state = match claim.outcome {
                 Some(ClaimOutcome::Held(state)) => Some(state),
                 Some(ClaimOutcome::Refused | ClaimOutcome::Gone) | None => None,
             };
             if let Some(number) = claim.of {
-                self.answer_open(key, &mut rescue.stranded[number], state);
+                self.answer_open(key, &mut progress.interrupted[number], state);
                 continue;
             }
             match (state, &mut self.sessions[key].recovery) {
@@ -369,7 +380,7 @@ impl Core {
                 }
                 _ => {
                     claim.opened.note_lost();
-                    rescue.lost += 1;
+                    progress.lost += 1;
                 }
             }
         }
@@ -377,9 +388,14 @@ impl Core {
     }
 
     /// Ends an OPEN that a previous server incarnation had carried out.
-    fn answer_open(&mut self, key: SessionKey, stranded: &mut Stranded, state: Option<StateId>) {
-        let Fate::Opened(message) = &stranded.fate else { return };
-        let Some(work) = stranded.work.take() else { return };
+    fn answer_open(
+        &mut self,
+        key: SessionKey,
+        interrupted: &mut InterruptedRequest,
+        state: Option<StateId>,
+    ) {
+        let Fate::Opened(message) = &interrupted.fate else { return };
+        let Some(work) = interrupted.work.take() else { return };
         let decoded = decode_response(ByteOrder::NATIVE, Procedure::Open, message);
         let (header, message) = match (decoded, state) {
             (Ok((_, Response::Open(result))), Some(state)) => {
@@ -387,30 +403,31 @@ impl Core {
             }
             _ => answer(&Response::Failed, Status::Stale),
         };
-        self.conclude(key, work, &header, &message);
+        self.complete_request(key, work, &header, &message);
     }
 
     /// Replaces former state ids in requests that wait.
-    fn restate(&mut self, key: SessionKey, stranded: &mut [Stranded]) {
+    fn rewrite_state_ids(&mut self, key: SessionKey, interrupted: &mut [InterruptedRequest]) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
-        let stranded = stranded.iter_mut().filter_map(|stranded| stranded.work.as_mut());
+        let interrupted =
+            interrupted.iter_mut().filter_map(|interrupted| interrupted.work.as_mut());
         let delayed = machine.delayed.iter_mut().map(|delayed| &mut delayed.work);
-        let works = stranded.chain(delayed).filter_map(|work| match work {
+        let works = interrupted.chain(delayed).filter_map(|work| match work {
             Work::Call(call) => Some(call),
             // The state ids in these are replaced when they are sent.
             Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => None,
         });
-        let waiting = session.under_way.waiting_calls_mut().chain(session.role.held_mut());
+        let waiting = session.in_flight.waiting_calls_mut().chain(session.role.held_mut());
         for call in works.chain(waiting) {
-            machine.opens.restate(&mut call.message);
+            machine.opens.rewrite_state_ids(&mut call.message);
         }
     }
 
     /// Queues the requests that were not carried out before all that wait, in their original order.
-    fn reissue(&mut self, key: SessionKey, stranded: Vec<Stranded>) -> u32 {
+    fn reissue(&mut self, key: SessionKey, interrupted: Vec<InterruptedRequest>) -> u32 {
         let mut count = 0;
-        for Stranded { work, fate, .. } in stranded.into_iter().rev() {
+        for InterruptedRequest { work, fate, .. } in interrupted.into_iter().rev() {
             let Some(work) = work else { continue };
             if !matches!(fate, Fate::Undone) {
                 // The stored result was found, but it cannot be decoded.
@@ -424,8 +441,8 @@ impl Core {
                     self.complete(&transfer, Err(ClientError::Cancelled));
                     continue;
                 }
-                Work::Transfer(transfer) => session.under_way.push_transfer_first(transfer),
-                Work::Call(call) => session.under_way.push_call_first(call),
+                Work::Transfer(transfer) => session.in_flight.push_transfer_first(transfer),
+                Work::Call(call) => session.in_flight.push_call_first(call),
                 // The remaining members are sent as one chain.
                 Work::Member(_) | Work::Chain(_) => continue,
             }

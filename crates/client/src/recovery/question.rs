@@ -1,6 +1,7 @@
 //! The requests that a recovering session sends.
 //!
-//! Invariant: a question names its subject by an index into the rescue that asks it.
+//! Invariant: a question names its subject by an index into the
+//! [`RecoveryProgress`](super::progress::RecoveryProgress).
 
 use crate::held::HeldLock;
 use crate::opens::Reclaim;
@@ -8,23 +9,24 @@ use crate::opens::Reclaim;
 /// A request that recovery sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
-    Greet,
+    /// CLIENT_CONNECT_AUTH, which connects and authenticates at once.
+    ConnectAuth,
     /// CLIENT_CONNECT, for a client that authenticates by Kerberos.
-    Meet,
+    Connect,
     /// CLIENT_AUTH, with a token.
-    Prove,
+    Authenticate,
     /// Ends the old connection; the reply means that nothing of the old session runs any more.
-    Part,
+    EndOldSession,
     /// Asks for the result of this interrupted request.
     Fetch(usize),
     /// After a reply DELAY, GRACE or NOT_AUTHENTICATED: asks whether that is the stored result or
     /// the status of the question.
     Check(usize),
     /// Registers these credentials again.
-    Enlist(usize),
+    RegisterCredentials(usize),
     Reclaim(usize, Reclaim),
     /// Requests this lock of a reclaimed open again.
     Relock(usize, HeldLock),
     /// A request whose reply is ignored.
-    Tidy,
+    Ignore,
 }

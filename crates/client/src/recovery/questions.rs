@@ -12,16 +12,16 @@ use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_
 use crate::acting::Registered;
 use crate::core::Core;
 use crate::ids::SessionKey;
-use crate::login::tokens::{OPERATION_CHANNEL, Outlook, token_request};
+use crate::login::tokens::{AuthStep, OPERATION_CHANNEL, token_request};
 use crate::opens::Opened;
-use crate::recovery::delay::is_put_off;
+use crate::recovery::delay::means_delay;
+use crate::recovery::progress::{ClaimOutcome, RecoveryProgress, Step};
 use crate::recovery::question::Question;
-use crate::recovery::rescue::{ClaimOutcome, Rescue, Step};
 use crate::work::Pending;
 
 impl Core {
-    pub(super) fn rescue(&mut self, key: SessionKey) -> Option<&mut Rescue> {
-        self.sessions[key].recovery.as_mut()?.rescue.as_deref_mut()
+    pub(super) fn recovery_progress(&mut self, key: SessionKey) -> Option<&mut RecoveryProgress> {
+        self.sessions[key].recovery.as_mut()?.progress.as_deref_mut()
     }
 
     /// Sends a recovery request. Returns false if there is no credit, or if sending failed the
@@ -60,19 +60,19 @@ impl Core {
         let Ok(mut message) = session.encode_call(bytes_max, acting, request) else {
             return false;
         };
-        let Some((stream, sequence)) = session.under_way.credits.take_held() else { return false };
+        let Some((stream, sequence)) = session.in_flight.credits.take_held() else { return false };
         session.stamp(&mut message, stream, sequence);
         let link = (key, session.endpoint);
-        if let Some(rescue) = self.rescue(key) {
-            rescue.asked += 1;
+        if let Some(progress) = self.recovery_progress(key) {
+            progress.asked += 1;
         }
-        self.post(link, stream, Pending::Rescue(question), &[Gather::Bytes(&message)]);
+        self.post(link, stream, Pending::Recovery(question), &[Gather::Bytes(&message)]);
         self.transport.flush();
-        self.rescue(key).is_some_and(|rescue| rescue.step != Step::Pausing)
+        self.recovery_progress(key).is_some_and(|progress| progress.step != Step::Pausing)
     }
 
     /// Handles the reply to a recovery request.
-    pub fn on_rescued(
+    pub fn on_recovery_reply(
         &mut self,
         key: SessionKey,
         question: Question,
@@ -81,20 +81,20 @@ impl Core {
     ) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let due = coarse_now() + machine.limits.attempt_timeout;
-        let Some(rescue) = &mut machine.rescue else { return };
-        rescue.asked = rescue.asked.saturating_sub(1);
-        rescue.due = due;
+        let Some(progress) = &mut machine.progress else { return };
+        progress.asked = progress.asked.saturating_sub(1);
+        progress.due = due;
         match question {
-            Question::Greet => return self.on_greeted(key, header, message),
-            Question::Meet => return self.on_met(key, header, message),
-            Question::Prove => return self.on_proved(key, header, message),
-            Question::Part if is_put_off(header.status) => {
+            Question::ConnectAuth => return self.on_greeted(key, header, message),
+            Question::Connect => return self.on_connect_reply(key, header, message),
+            Question::Authenticate => return self.on_auth_reply(key, header, message),
+            Question::EndOldSession if means_delay(header.status) => {
                 return self.attempt_failed(key, format!("the server replied {}", header.status));
             }
-            Question::Part | Question::Tidy => {}
+            Question::EndOldSession | Question::Ignore => {}
             Question::Check(number) => self.on_checked(key, number, header.status),
             Question::Fetch(number) => self.on_fetched(key, number, header, message),
-            Question::Enlist(place) => self.on_enlisted(key, place, header, message),
+            Question::RegisterCredentials(place) => self.on_registered(key, place, header, message),
             Question::Reclaim(number, how) => self.on_claimed(key, number, how, header, message),
             Question::Relock(number, _) => self.on_relocked(key, number, header.status),
         }
@@ -104,24 +104,24 @@ impl Core {
     /// Sends the questions that credits allow, and goes to the next step when one is complete.
     pub(super) fn go_on(&mut self, key: SessionKey) {
         loop {
-            let Some(rescue) = self.rescue(key) else { return };
-            if let Some(question) = rescue.to_ask.front().copied() {
+            let Some(progress) = self.recovery_progress(key) else { return };
+            if let Some(question) = progress.to_ask.front().copied() {
                 if !self.put(key, question) {
                     return;
                 }
-                if let Some(rescue) = self.rescue(key) {
-                    rescue.to_ask.pop_front();
+                if let Some(progress) = self.recovery_progress(key) {
+                    progress.to_ask.pop_front();
                 }
-            } else if rescue.asked > 0 || rescue.must_wait() {
+            } else if progress.asked > 0 || progress.must_wait() {
                 return;
             } else {
-                let step = rescue.step;
+                let step = progress.step;
                 match step {
-                    Step::Asking => self.begin_enlisting(key),
-                    Step::Enlisting => self.begin_reclaiming(key),
-                    Step::Reclaiming if rescue.turn_to_names() => {}
+                    Step::Asking => self.begin_registering(key),
+                    Step::Registering => self.begin_reclaiming(key),
+                    Step::Reclaiming if progress.turn_to_names() => {}
                     Step::Reclaiming => return self.finish(key),
-                    Step::Pausing | Step::Connecting | Step::Greeting => return,
+                    Step::Pausing | Step::Connecting | Step::Authenticating => return,
                 }
             }
         }
@@ -130,17 +130,17 @@ impl Core {
     /// Sends one question. Returns false if that is not possible now.
     fn put(&mut self, key: SessionKey, question: Question) -> bool {
         let Some(machine) = &self.sessions[key].recovery else { return false };
-        let (Some(session), Some(rescue)) = (machine.session, &machine.rescue) else {
+        let (Some(session), Some(progress)) = (machine.session, &machine.progress) else {
             return false;
         };
         match question {
             Question::Fetch(number) | Question::Check(number) => {
-                let Some(stranded) = rescue.stranded.get(number) else { return true };
+                let Some(interrupted) = progress.interrupted.get(number) else { return true };
                 let about = CachedResponse {
                     session,
-                    stream: stranded.stream,
-                    sequence: stranded.sequence,
-                    procedure: stranded.procedure.number(),
+                    stream: interrupted.stream,
+                    sequence: interrupted.sequence,
+                    procedure: interrupted.procedure.number(),
                 };
                 let request = match question {
                     Question::Check(_) => Request::CheckResponse(about),
@@ -148,7 +148,7 @@ impl Core {
                 };
                 self.ask(key, question, &request)
             }
-            Question::Part => {
+            Question::EndOldSession => {
                 let about = CachedResponse {
                     session,
                     stream: StreamId(0),
@@ -157,14 +157,14 @@ impl Core {
                 };
                 self.ask(key, question, &Request::CheckResponse(about))
             }
-            Question::Enlist(place) => {
+            Question::RegisterCredentials(place) => {
                 let registered = std::mem::take(&mut self.sessions[key].standing.registered);
                 let asked = registered.ask_for(place, |request| self.ask(key, question, request));
                 self.sessions[key].standing.registered = registered;
                 asked.unwrap_or(true)
             }
             Question::Reclaim(number, how) => {
-                let Some(claim) = rescue.claims.get(number) else { return true };
+                let Some(claim) = progress.claims.get(number) else { return true };
                 let opened = claim.opened.clone();
                 // The OPEN uses the same credentials as the original one.
                 let acting = opened.acting();
@@ -176,14 +176,17 @@ impl Core {
                 asked.unwrap_or(true)
             }
             Question::Relock(number, lock) => {
-                let claim = rescue.claims.get(number).filter(|claim| claim.outcome.is_none());
+                let claim = progress.claims.get(number).filter(|claim| claim.outcome.is_none());
                 let Some(claim) = claim else { return true };
                 let Some(state) = claim.state else { return true };
                 let request = Request::Lock(lock.reclaim(claim.opened.handle, state));
                 let acting = claim.opened.acting();
                 self.ask_for(key, acting, question, &request)
             }
-            Question::Greet | Question::Meet | Question::Prove | Question::Tidy => true,
+            Question::ConnectAuth
+            | Question::Connect
+            | Question::Authenticate
+            | Question::Ignore => true,
         }
     }
 
@@ -195,7 +198,7 @@ impl Core {
             (Status::Ok, _) => {
                 return self.attempt_failed(key, "an invalid reply".into());
             }
-            (status, _) => return self.on_turned_away(key, status),
+            (status, _) => return self.on_login_refused(key, status),
         };
         if let Some(identity) = &mut self.sessions[key].standing.identity {
             identity.trusted = result.trusted;
@@ -206,14 +209,14 @@ impl Core {
     }
 
     /// Handles the reply to CLIENT_CONNECT, after which the client must authenticate.
-    fn on_met(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
+    fn on_connect_reply(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let result = decode_results(ByteOrder::NATIVE, Procedure::ClientConnect, header, message);
         let result = match (header.status, result) {
             (Status::Ok, Ok(Response::ClientConnect(result))) => result,
             (Status::Ok, _) => {
                 return self.attempt_failed(key, "an invalid reply".into());
             }
-            (status, _) => return self.on_turned_away(key, status),
+            (status, _) => return self.on_login_refused(key, status),
         };
         let session = &self.sessions[key];
         let Some(prover) = session.standing.prover.clone() else { return };
@@ -233,30 +236,30 @@ impl Core {
             Ok(authentication) => authentication,
             Err(unproved) => return self.attempt_failed(key, unproved.reason),
         };
-        let Some(rescue) = self.rescue(key) else { return };
-        rescue.party = Some(party);
+        let Some(progress) = self.recovery_progress(key) else { return };
+        progress.party = Some(party);
         // Only for this request: the receives for all others are small.
         let request = Request::ClientAuth(ClientAuth { authentication });
-        self.ask_within(key, room, None, Question::Prove, &request);
+        self.ask_within(key, room, None, Question::Authenticate, &request);
     }
 
     /// Handles the reply to a token. A fresh ticket may cure any failure, so only the attempt
     /// fails.
-    fn on_proved(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
+    fn on_auth_reply(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let results = decode_results(ByteOrder::NATIVE, Procedure::ClientAuth, header, message);
         let result = match &results {
             Ok(Response::ClientAuth(result)) => Some(result),
             _ => None,
         };
-        let party = self.rescue(key).and_then(|rescue| rescue.party.take());
+        let party = self.recovery_progress(key).and_then(|progress| progress.party.take());
         let prover = self.sessions[key].standing.prover.clone();
         let (Some(party), Some(prover)) = (party, prover) else { return };
         let theirs = result.map(|result| &result.authentication);
         match prover.go_on(party, header.status, theirs) {
-            Ok(Outlook::Token(party, token)) => {
+            Ok(AuthStep::Token(party, token)) => {
                 self.prove(key, GssProcedure::Continue, party, &token);
             }
-            Ok(Outlook::Proved(context)) => {
+            Ok(AuthStep::Proved(context)) => {
                 let trusted = result.is_some_and(|result| result.trusted);
                 self.sessions[key].note_proof(&context, trusted);
                 self.begin_asking(key);
@@ -293,30 +296,30 @@ impl Core {
             (self.sessions[key].standing.session, self.sessions[key].standing.client);
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let is_restarted = machine.client != client;
-        let Some(rescue) = &mut machine.rescue else { return };
-        (rescue.session, rescue.client) = (Some(id), client);
-        rescue.begin_step(Step::Asking, machine.limits.attempt_timeout);
+        let Some(progress) = &mut machine.progress else { return };
+        (progress.session, progress.client) = (Some(id), client);
+        progress.begin_step(Step::Asking, machine.limits.attempt_timeout);
         if is_restarted {
             self.lose_beside(key);
         }
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         if is_restarted {
             machine.opens.all().for_each(Opened::note_restart);
-            self.conclude_closes(key);
+            self.complete_closes(key);
         }
-        if let Some(rescue) = self.rescue(key) {
-            let open =
-                (0..rescue.stranded.len()).filter(|&number| rescue.stranded[number].is_open());
-            rescue.to_ask = open.map(Question::Fetch).collect();
-            if rescue.to_ask.is_empty() {
-                rescue.to_ask.push_back(Question::Part);
+        if let Some(progress) = self.recovery_progress(key) {
+            let open = (0..progress.interrupted.len())
+                .filter(|&number| progress.interrupted[number].is_open());
+            progress.to_ask = open.map(Question::Fetch).collect();
+            if progress.to_ask.is_empty() {
+                progress.to_ask.push_back(Question::EndOldSession);
             }
         }
         self.go_on(key);
     }
 
     /// Handles the server's refusal of this client.
-    fn on_turned_away(&mut self, key: SessionKey, status: Status) {
+    fn on_login_refused(&mut self, key: SessionKey, status: Status) {
         let reason = format!("the server refused this client: {status}");
         match status {
             Status::Access | Status::Perm | Status::NotAuthorized | Status::WrongSec => {
@@ -328,8 +331,8 @@ impl Core {
 
     fn end_recovery(&mut self, key: SessionKey, reason: &str) {
         self.transport.close(self.sessions[key].endpoint);
-        let reason = match self.rescue(key) {
-            Some(rescue) => format!("{}; then {reason}", rescue.reason),
+        let reason = match self.recovery_progress(key) {
+            Some(progress) => format!("{}; then {reason}", progress.reason),
             None => reason.to_owned(),
         };
         self.give_up_for_good(key, reason);

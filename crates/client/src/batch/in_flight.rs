@@ -11,13 +11,13 @@ use dafs_types::Status;
 use dafs_wire::Request;
 use dafs_wire::messages::HurryUp;
 
-use crate::answer::Answer;
 use crate::batch::table::{BatchKey, name_of};
 use crate::client::Shared;
 use crate::decode::decode_any;
 use crate::driving::run;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
+use crate::reply_future::ReplyFuture;
 
 /// A batch in flight. It becomes ready when every request has ended and yields their outcomes; the
 /// slices it was given are then free. The thread that polls it must also call
@@ -66,7 +66,7 @@ impl Batched {
         let name = name_of(self.batch, request);
         let hurry = Request::HurryUp(HurryUp { request: name });
         let address = self.shared.borrow().sessions.open(self.session)?.address.clone();
-        let answer = Answer::to(&self.shared, self.session, None, &hurry)?;
+        let answer = ReplyFuture::send(&self.shared, self.session, None, &hurry)?;
         let reply = run(&self.shared, self.session, answer)?;
         let (header, _) = decode_any(hurry.procedure(), &reply, &address)?;
         match header.status {
@@ -90,7 +90,8 @@ impl Batched {
         if !state.manner.synchronous {
             let name = name_of(self.batch, request);
             // The request ends whether or not the server still finds it.
-            let _ = core.cast(self.session, &Request::HurryUp(HurryUp { request: name }));
+            let _ = core
+                .send_ignoring_reply(self.session, &Request::HurryUp(HurryUp { request: name }));
         }
         true
     }

@@ -29,16 +29,16 @@ pub struct LockReady {
 
 /// The channels of all sessions of a client.
 #[derive(Default)]
-pub(crate) struct Backs(Vec<(SessionKey, Back)>);
+pub(crate) struct BackChannels(Vec<(SessionKey, BackChannel)>);
 
 /// One back-control channel.
-pub(crate) struct Back {
+pub(crate) struct BackChannel {
     pub endpoint: EndpointId,
-    pub phase: BackPhase,
+    pub phase: BackChannelPhase,
     locks_ready: VecDeque<LockReady>,
 }
 
-pub(crate) enum BackPhase {
+pub(crate) enum BackChannelPhase {
     Connecting,
     /// CONNECT_BIND is in flight; the initiator checks the Kerberos token in the reply, if there is
     /// one.
@@ -49,7 +49,7 @@ pub(crate) enum BackPhase {
 
 /// What a session remembers about its channel across reconnects.
 #[derive(Debug, Default)]
-pub(crate) struct BackWish {
+pub(crate) struct BackChannelState {
     /// True if the session has had a channel, so that it opens one again after a reconnect.
     pub is_wanted: bool,
     /// The deadline for reopening the channel.
@@ -58,21 +58,21 @@ pub(crate) struct BackWish {
     pub losses: u32,
 }
 
-impl Backs {
+impl BackChannels {
     /// Returns the channel of a session.
-    pub fn of(&self, key: SessionKey) -> Option<&Back> {
+    pub fn of(&self, key: SessionKey) -> Option<&BackChannel> {
         self.0.iter().find(|(session, _)| *session == key).map(|(_, back)| back)
     }
 
     /// Returns the channel of a session, mutably.
-    pub fn of_mut(&mut self, key: SessionKey) -> Option<&mut Back> {
+    pub fn of_mut(&mut self, key: SessionKey) -> Option<&mut BackChannel> {
         self.0.iter_mut().find(|(session, _)| *session == key).map(|(_, back)| back)
     }
 
     /// Adds a channel, whose connection is being established, for a session that has none.
     pub fn add(&mut self, key: SessionKey, endpoint: EndpointId) {
-        let (phase, locks_ready) = (BackPhase::Connecting, VecDeque::new());
-        self.0.push((key, Back { endpoint, phase, locks_ready }));
+        let (phase, locks_ready) = (BackChannelPhase::Connecting, VecDeque::new());
+        self.0.push((key, BackChannel { endpoint, phase, locks_ready }));
     }
 
     /// Removes a session's channel and returns its connection.
@@ -83,11 +83,11 @@ impl Backs {
 
     /// True if the session's channel is bound, so that the server can send requests over it.
     pub fn listens(&self, key: SessionKey) -> bool {
-        self.of(key).is_some_and(|back| matches!(back.phase, BackPhase::Bound))
+        self.of(key).is_some_and(|back| matches!(back.phase, BackChannelPhase::Bound))
     }
 }
 
-impl Back {
+impl BackChannel {
     /// Keeps the server's report that a lock is free.
     pub fn note_ready(&mut self, ready: LockReady) {
         if self.locks_ready.len() == LOCKS_READY_MAX {

@@ -12,17 +12,17 @@ use dafs_types::{ClientId, SessionId, StateId};
 
 use crate::chain::work::SharedChain;
 use crate::opens::{Opened, Reclaim};
+use crate::recovery::interrupted::InterruptedRequest;
 use crate::recovery::question::Question;
-use crate::recovery::stranded::Stranded;
 use crate::transfer::Transfer;
 use crate::work::Work;
 
 /// A session that is recovering.
-pub(crate) struct Rescue {
+pub(crate) struct RecoveryProgress {
     pub(super) step: Step,
     /// The deadline of the current step, or the end of the pause.
     pub(super) due: Duration,
-    pub(super) stranded: Vec<Stranded>,
+    pub(super) interrupted: Vec<InterruptedRequest>,
     /// Chains that were interrupted.
     pub(super) chains: Vec<SharedChain>,
     /// The number of addresses that this round of attempts has tried.
@@ -56,11 +56,11 @@ pub(super) enum Step {
     Connecting,
     /// Waiting for the replies to CLIENT_CONNECT_AUTH, or to CLIENT_CONNECT and CLIENT_AUTH with a
     /// token.
-    Greeting,
+    Authenticating,
     /// Asking what became of the interrupted requests.
     Asking,
     /// Registering credentials again.
-    Enlisting,
+    Registering,
     /// Reclaiming opens.
     Reclaiming,
 }
@@ -88,12 +88,12 @@ pub(super) enum ClaimOutcome {
     Gone,
 }
 
-impl Rescue {
-    pub(super) fn new(stranded: Vec<Stranded>, reason: String, due: Duration) -> Self {
+impl RecoveryProgress {
+    pub(super) fn new(interrupted: Vec<InterruptedRequest>, reason: String, due: Duration) -> Self {
         Self {
             step: Step::Pausing,
             due,
-            stranded,
+            interrupted,
             chains: Vec::new(),
             tried: 0,
             reason,
@@ -128,7 +128,7 @@ impl Rescue {
     }
 
     /// Returns the reason to report when the session is given up.
-    pub(super) fn obituary(
+    pub(super) fn failure_text(
         &self,
         attempts: u32,
         now: Duration,
@@ -179,17 +179,18 @@ impl Rescue {
 
     /// Returns the requests that were in flight, so that they can be ended.
     pub fn into_works(self) -> impl Iterator<Item = Work> {
-        let stranded = self.stranded.into_iter().filter_map(|stranded| stranded.work);
-        stranded.chain(self.chains.into_iter().map(Work::Chain))
+        let interrupted = self.interrupted.into_iter().filter_map(|interrupted| interrupted.work);
+        interrupted.chain(self.chains.into_iter().map(Work::Chain))
     }
 
     /// True if an application waits for a request that was in flight.
     pub fn is_awaited(&self) -> bool {
-        !self.chains.is_empty() || self.stranded.iter().any(|stranded| stranded.work.is_some())
+        !self.chains.is_empty()
+            || self.interrupted.iter().any(|interrupted| interrupted.work.is_some())
     }
 
     pub fn transfers(&mut self) -> impl Iterator<Item = &mut Transfer> {
-        self.stranded.iter_mut().filter_map(|stranded| match &mut stranded.work {
+        self.interrupted.iter_mut().filter_map(|interrupted| match &mut interrupted.work {
             Some(Work::Transfer(transfer)) => Some(transfer),
             Some(Work::Call(_) | Work::Member(_) | Work::Chain(_)) | None => None,
         })

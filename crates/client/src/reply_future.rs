@@ -17,15 +17,15 @@ use crate::ids::SessionKey;
 use crate::state::Phase;
 
 /// A future that yields the bytes of a reply.
-pub(crate) struct Answer {
+pub(crate) struct ReplyFuture {
     shared: Rc<Shared>,
     /// `None` once the reply was taken.
     ticket: Option<ReplyTicket>,
 }
 
-impl Answer {
+impl ReplyFuture {
     /// Sends a request with the credentials `acting`, or the client's own if `None`.
-    pub fn to(
+    pub fn send(
         shared: &Rc<Shared>,
         key: SessionKey,
         acting: Option<Registered>,
@@ -35,9 +35,10 @@ impl Answer {
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
     }
 
-    /// As [`Answer::to`], with the client's own credentials, for a request of at most `bytes_max`
+    /// As [`ReplyFuture::send`], with the client's own credentials, for a request of at most
+    /// `bytes_max`
     /// bytes.
-    pub fn within(
+    pub fn send_limited(
         shared: &Rc<Shared>,
         key: SessionKey,
         bytes_max: u32,
@@ -49,7 +50,7 @@ impl Answer {
 
     /// Returns a future that yields no bytes, and is ready when the session's connection is
     /// established.
-    pub fn to_connect(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
+    pub fn connected(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
         let mut core = shared.borrow_mut();
         let Core { sessions, ends, .. } = &mut *core;
         let session = sessions.open_mut(key)?;
@@ -65,13 +66,13 @@ impl Answer {
     }
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for ReplyFuture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("ticket", &self.ticket).finish_non_exhaustive()
+        f.debug_struct("ReplyFuture").field("ticket", &self.ticket).finish_non_exhaustive()
     }
 }
 
-impl Future for Answer {
+impl Future for ReplyFuture {
     type Output = Result<Vec<u8>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -88,7 +89,7 @@ impl Future for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for ReplyFuture {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.shared.borrow_mut().ends.replies.abandon(ticket);

@@ -15,7 +15,7 @@ use crate::requests::{describe, is_kept, is_repeatable, procedure_of};
 use crate::work::{Pending, Work};
 
 /// A request whose reply did not arrive.
-pub(crate) struct Stranded {
+pub(crate) struct InterruptedRequest {
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub procedure: Procedure,
@@ -35,7 +35,7 @@ pub(crate) enum Fate {
     Opened(Vec<u8>),
 }
 
-impl Stranded {
+impl InterruptedRequest {
     /// Makes it from what waited for the reply; `None` if no caller is interested.
     pub fn new(stream: StreamId, sequence: SequenceNumber, pending: Pending) -> Option<Self> {
         let mut is_saved = false;
@@ -50,7 +50,7 @@ impl Stranded {
                 drop(chain);
                 (procedure, Work::Member(member))
             }
-            Pending::Silent | Pending::Rescue(_) => return None,
+            Pending::Silent | Pending::Recovery(_) => return None,
         };
         let fate = if is_saved || is_kept(procedure) { Fate::Open } else { Fate::Undone };
         Some(Self { stream, sequence, procedure, work: Some(work), fate })

@@ -7,13 +7,13 @@ use crate::recovery::options::{Listener, SessionEvent};
 
 /// The events and the dropped listeners that are pending.
 #[derive(Default)]
-pub(crate) struct News {
+pub(crate) struct PendingEvents {
     events: Vec<(Listener, SessionEvent)>,
     /// Listeners that were replaced and must be dropped.
-    retired: Vec<Listener>,
+    dropped_listeners: Vec<Listener>,
 }
 
-impl News {
+impl PendingEvents {
     /// Adds an event for a listener.
     pub fn add(&mut self, listener: Listener, event: SessionEvent) {
         self.events.push((listener, event));
@@ -21,7 +21,7 @@ impl News {
 
     /// Adds a listener that must be dropped.
     pub fn retire(&mut self, listener: Option<Listener>) {
-        self.retired.extend(listener);
+        self.dropped_listeners.extend(listener);
     }
 
     /// True if no event is pending.
@@ -37,6 +37,6 @@ impl News {
 
     /// Returns the events in order, and the listeners to drop.
     pub fn into_parts(self) -> (Vec<(Listener, SessionEvent)>, Vec<Listener>) {
-        (self.events, self.retired)
+        (self.events, self.dropped_listeners)
     }
 }

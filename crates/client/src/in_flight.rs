@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use dafs_types::{SequenceNumber, StreamId};
 
 use crate::chain::work::{ChainQueue, SharedChain};
-use crate::credits::{Credits, Holder};
+use crate::credits::{Credits, ReservedFor};
 use crate::operation::OperationId;
 use crate::transfer::Transfer;
 use crate::work::{Pending, QueuedCall, Work};
 
 /// The requests of one session that are in flight or queued.
-pub(crate) struct UnderWay {
+pub(crate) struct InFlight {
     pub credits: Credits,
     /// What waits for a reply, indexed by stream.
     pending: Vec<Option<Pending>>,
@@ -30,7 +30,7 @@ pub(crate) struct UnderWay {
 /// number.
 pub(crate) type CutOff = (StreamId, SequenceNumber, Pending);
 
-impl UnderWay {
+impl InFlight {
     /// Starts empty, with one credit; the window may grow up to `limit`.
     pub fn new(limit: u16) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl UnderWay {
     pub fn pending_transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.pending.iter_mut().flatten().filter_map(|pending| match pending {
             Pending::Transfer(transfer) => Some(transfer),
-            Pending::Call(_) | Pending::Member(_) | Pending::Rescue(_) | Pending::Silent => None,
+            Pending::Call(_) | Pending::Member(_) | Pending::Recovery(_) | Pending::Silent => None,
         })
     }
 
@@ -179,7 +179,7 @@ impl UnderWay {
     pub fn begin_again(&mut self, wish: u16) {
         self.pending.clear();
         self.credits = Credits::new(wish);
-        self.credits.hold(Holder::Recovery);
+        self.credits.hold(ReservedFor::Recovery);
     }
 
     /// Ends the session. Returns what waited for replies, and what waited for credits.
