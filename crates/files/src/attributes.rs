@@ -18,7 +18,7 @@ use dafs_types::{
 use crate::Files;
 use crate::caller::{Asker, Caller};
 use crate::delegations::Told;
-use crate::left::{Left, SizeReply, SizeTask, TimesTask};
+use crate::left::{RemainingWork, SizeReply, SizeTask, TimesTask};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
 
@@ -51,7 +51,7 @@ impl Files<'_> {
         told: Option<Told>,
     ) -> Result<FileAttributes, NotDone> {
         if let Some(touch) = Told::touch(told) {
-            self.touch(by, handle, touch)?;
+            self.check_delegations(by, handle, touch)?;
         }
         let mut full = self.attributes_of(by, handle)?.to_file_attributes(*handle);
         Told::overlay(told, &mut full);
@@ -70,10 +70,10 @@ impl Files<'_> {
         ask: &SetAttributes,
     ) -> Result<Now<Outcome>, NotDone> {
         // The request may have waited, so the fences are checked again.
-        self.pass_file(by, &ask.file)?;
+        self.check_fence(by, &ask.file)?;
         let (changes, extras) = changes_in(&ask.attributes)?;
         let truncate = changes.size == Some(0);
-        self.touch(by, &ask.file, FileOperation::SetAttributes { truncate })?;
+        self.check_delegations(by, &ask.file, FileOperation::SetAttributes { truncate })?;
         let set = AttributeSet::of(&ask.attributes);
         match changes.size {
             Some(size) => self.set_with_size(by, ask, size, (changes, extras), set),
@@ -150,7 +150,7 @@ impl Files<'_> {
             true => self.borrow_file(by, handle, ShareAccess::Write)?.file,
             false => file,
         };
-        Ok(Now::later(Left::Size(SizeTask {
+        Ok(Now::later(RemainingWork::Size(SizeTask {
             who: by.who.clone(),
             file,
             borrowed,
@@ -188,11 +188,11 @@ impl Files<'_> {
         (handle, file, borrowed): (FileHandle, CachedFile, bool),
         times: AttributeChanges,
         set: AttributeSet,
-    ) -> Left {
+    ) -> RemainingWork {
         // Only clients that ask about the data learn of lost data.
         let listener = Listener::Nobody;
         let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable, listener);
-        Left::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
+        RemainingWork::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
     }
 
     /// Runs a change of attributes by the server itself. It must not look like a change by another
@@ -228,7 +228,7 @@ impl Files<'_> {
 
     /// Sets the attributes other than the size. Returns what is left to do, which then owns the
     /// reference to the file.
-    pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<Left>, StoreError> {
+    pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<RemainingWork>, StoreError> {
         let who = &task.who;
         let mut rest = task.rest;
         let times = self.times_behind_data(&task.handle, &mut rest);

@@ -11,7 +11,7 @@ use dafs_types::{ShareAccess, Stability, Status};
 
 use crate::Files;
 use crate::caller::Caller;
-use crate::left::{CommitTask, Left, Then};
+use crate::left::{CommitTask, RemainingWork, Then};
 use crate::outcome::{Ended, Now, Outcome};
 
 impl Files<'_> {
@@ -28,7 +28,7 @@ impl Files<'_> {
         let (stable, listener) = (Stability::FileSync, self.listener(by.party, file));
         let ticket = self.cache.commit_begin(file, ask.offset, ask.length, stable, listener);
         let then = Then::Committed;
-        Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed, then })))
+        Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed, then })))
     }
 
     /// Finishes an operation whose data was written, or could not be. Returns its outcome, and the

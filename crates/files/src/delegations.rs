@@ -1,12 +1,12 @@
 //! Delegations: grants, recalls, and requests that wait for recalls (draft 6.5.10, 6.5.11, 6.5.24,
 //! 6.6.3, 6.6.4).
 //!
-//! A request that accesses a delegated file calls [`crate::Files::touch`] just before it takes
-//! effect, and before its intent goes into the journal. If it must wait, it ends with
-//! [`NotDone::Recalls`] or [`NotDone::Asks`], and its caller passes it to the server, which sets it
-//! aside instead of replying. It is executed from its start when the delegation is returned or
-//! revoked, or when its holder has replied. As long as nothing is delegated, all of this costs one
-//! comparison; reads and writes with the state id of an open do not even make that.
+//! A request that accesses a delegated file calls [`crate::Files::check_delegations`] just before
+//! it takes effect, and before its intent goes into the journal. If it must wait, it ends with
+//! [`NotDone::AwaitsRecall`] or [`NotDone::AwaitsHolder`], and its caller passes it to the server,
+//! which sets it aside instead of replying. It is executed from its start when the delegation is
+//! returned or revoked, or when its holder has replied. As long as nothing is delegated, all of
+//! this costs one comparison; reads and writes with the state id of an open do not even make that.
 //!
 //! No delegation is granted while a write or a change of size is in progress, or while a change may
 //! still be undone. So the data that a holder reads stays valid until it is told of a recall.
@@ -26,7 +26,7 @@ use dafs_store::File;
 use dafs_store::cache::CachedFile;
 use dafs_types::{FileAttributes, FileHandle, Moment, QuickMap, ShareAccess};
 
-use crate::outcome::{NotDone, Question};
+use crate::outcome::{HolderQuery, NotDone};
 
 /// The server's data about delegations beside the filer's table.
 #[derive(Default)]
@@ -104,9 +104,9 @@ impl Delegations {
         let waiter = WaiterId(self.last_waiter);
         match filer.check_delegations(client, FileKey(file.key().0), touch, waiter, now) {
             DelegationDecision::Proceed => Ok(()),
-            DelegationDecision::Wait => Err(NotDone::Recalls(waiter)),
+            DelegationDecision::Wait => Err(NotDone::AwaitsRecall(waiter)),
             DelegationDecision::AskAttributes { client, handle: file } => {
-                Err(NotDone::Asks(Box::new(Question { client, file, waiter })))
+                Err(NotDone::AwaitsHolder(Box::new(HolderQuery { client, file, waiter })))
             }
             DelegationDecision::Delay => Err(Fault::WouldWait.into()),
         }

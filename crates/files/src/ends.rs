@@ -6,11 +6,11 @@ use dafs_store::cache::CachedFile;
 
 /// All ends of files that appends own.
 #[derive(Debug, Default)]
-pub struct Ends {
+pub struct FileEnds {
     taken: Vec<CachedFile>,
 }
 
-impl Ends {
+impl FileEnds {
     /// Takes the end of a file. Returns false if another append owns it.
     pub fn take(&mut self, file: CachedFile) -> bool {
         let is_free = !self.taken.contains(&file);

@@ -65,7 +65,9 @@ impl Files<'_> {
         if !is_free {
             return Err(Status::Resource);
         }
-        if credentials.uid() != user || !who.store().may_have(credentials, &request.file)? {
+        if credentials.uid() != user
+            || !who.store().may_read_directly(credentials, &request.file)?
+        {
             return Err(Status::Access);
         }
         Ok(Allowed { file, client })

@@ -6,7 +6,7 @@
 //! - Nothing is kept here that no client holds.
 
 use crate::delegations::Delegations;
-use crate::ends::Ends;
+use crate::ends::FileEnds;
 use crate::lock_waits::LockWaits;
 use crate::opened::Opened;
 
@@ -16,14 +16,14 @@ pub struct Holdings {
     opened: Opened,
     delegations: Delegations,
     lock_waits: LockWaits,
-    ends: Ends,
+    ends: FileEnds,
 }
 
 impl Holdings {
     /// The parts that operations work with: open files, delegations, waiting lock requests, and
     /// owned ends.
     #[inline]
-    pub fn parts(&mut self) -> (&mut Opened, &mut Delegations, &mut LockWaits, &mut Ends) {
+    pub fn parts(&mut self) -> (&mut Opened, &mut Delegations, &mut LockWaits, &mut FileEnds) {
         (&mut self.opened, &mut self.delegations, &mut self.lock_waits, &mut self.ends)
     }
 

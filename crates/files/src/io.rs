@@ -127,7 +127,7 @@ impl Files<'_> {
             IoKind::Read => FileOperation::Read,
             IoKind::Write => FileOperation::Write,
         };
-        self.touch(by, handle, touch)?;
+        self.check_delegations(by, handle, touch)?;
         let file = self.cache.open(file, version)?;
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }

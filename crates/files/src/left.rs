@@ -18,7 +18,7 @@ use crate::undo::seen::UndoSeen;
 
 /// The remaining work of an operation.
 #[derive(Debug)]
-pub enum Left {
+pub enum RemainingWork {
     /// Data is being written.
     Commit(CommitTask),
     /// A size must be set.

@@ -48,7 +48,7 @@ use dafs_types::{FileHandle, Moment};
 
 use crate::caller::Caller;
 use crate::delegations::Delegations;
-use crate::ends::Ends;
+use crate::ends::FileEnds;
 use crate::ledger::Ledger;
 use crate::lock_waits::{LockWaiter, LockWaits};
 use crate::opened::Opened;
@@ -71,7 +71,7 @@ pub struct Files<'r> {
     /// The journal, if there is one.
     pub ledger: &'r mut Option<Ledger>,
     /// The ends of files that appends own.
-    pub ends: &'r mut Ends,
+    pub ends: &'r mut FileEnds,
     /// The ranges that waiting requests may still access.
     pub under_way: &'r UnderWay,
     /// Notices for the server, which can notify clients and continue waiting requests.
@@ -135,7 +135,7 @@ impl Files<'_> {
     ///
     /// # Errors
     /// ACCES if the caller's session is fenced out.
-    pub fn pass_file(&mut self, by: &Caller, file: &FileHandle) -> Result<(), Fault> {
+    pub fn check_fence(&mut self, by: &Caller, file: &FileHandle) -> Result<(), Fault> {
         if !self.filer.has_fences() {
             return Ok(());
         }
@@ -145,8 +145,8 @@ impl Files<'_> {
     /// Checks the fences of the object that has a name now.
     ///
     /// # Errors
-    /// As [`Files::pass_file`]; none if there is no such object.
-    pub fn pass_name(
+    /// As [`Files::check_fence`]; none if there is no such object.
+    pub fn check_fence_of_name(
         &mut self,
         by: &Caller,
         directory: &FileHandle,
@@ -156,7 +156,7 @@ impl Files<'_> {
             return Ok(());
         }
         match by.store().lookup(by, directory, name) {
-            Ok(object) => self.pass_file(by, &object.handle),
+            Ok(object) => self.check_fence(by, &object.handle),
             // The operation itself reports the error of the lookup.
             Err(_) => Ok(()),
         }
@@ -172,7 +172,7 @@ impl Files<'_> {
             return by.store().lookup_path(by, directory, names);
         }
         for name in names {
-            let found = match self.pass_file(by, &reached.handle) {
+            let found = match self.check_fence(by, &reached.handle) {
                 Ok(()) => by.store().lookup(by, &reached.handle, name),
                 Err(_) => Err(StoreError::Access),
             };
@@ -189,7 +189,7 @@ impl Files<'_> {
     /// # Errors
     /// The request must wait, or may not even do that (DELAY).
     #[inline]
-    pub fn touch(
+    pub fn check_delegations(
         &mut self,
         by: &Caller,
         file: &FileHandle,

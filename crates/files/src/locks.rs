@@ -12,7 +12,7 @@ use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockSpan, Partial, TestLock};
 use dafs_types::{FileHandle, Stability};
 
 use crate::caller::Caller;
-use crate::left::{CommitTask, Ending, GrantTask, Left, Then};
+use crate::left::{CommitTask, Ending, GrantTask, RemainingWork, Then};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::{Files, Notice};
 
@@ -28,7 +28,11 @@ impl Files<'_> {
     /// Takes a lock (LOCK).
     pub fn lock(&mut self, by: &Caller, ask: &Lock) -> Result<Now<Outcome>, NotDone> {
         let mode = mode_of(ask.mode);
-        self.touch(by, &ask.file, FileOperation::Lock { exclusive: mode == LockMode::Write })?;
+        self.check_delegations(
+            by,
+            &ask.file,
+            FileOperation::Lock { exclusive: mode == LockMode::Write },
+        )?;
         let claim = match ask.claim {
             LockClaim::New => Claim::New,
             LockClaim::Reclaim => Claim::Reclaim,
@@ -67,7 +71,7 @@ impl Files<'_> {
                 }
                 let grant = GrantTask { file, range, mode, after };
                 Ok(match grant.waits(self.under_way) {
-                    true => Now::later(Left::Grant(grant)),
+                    true => Now::later(RemainingWork::Grant(grant)),
                     false => Now::done(Ended::Locked, after),
                 })
             }
@@ -130,7 +134,7 @@ impl Files<'_> {
         let listener = self.listener(by, file);
         let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync, listener);
         let then = Then::Ending(ending);
-        Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
+        Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
     /// Ends the locks after the changes are on stable storage.

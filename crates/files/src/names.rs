@@ -38,13 +38,13 @@ impl Files<'_> {
     ) -> Result<Created, Fault> {
         let (changes, extras) = changes_in(settings)?;
         let created = by.store().create_node(by, directory, name, node, &changes)?;
-        self.outfit(by, (directory, name), &created, &extras)?;
+        self.apply_creation_attributes(by, (directory, name), &created, &extras)?;
         Ok(created)
     }
 
     /// Applies the remaining creation attributes to a new object, or removes the object again on
     /// failure. Returns true if there were any.
-    pub fn outfit(
+    pub fn apply_creation_attributes(
         &self,
         by: &Caller,
         (directory, name): Named<'_>,
@@ -72,7 +72,7 @@ impl Files<'_> {
         source: &FileHandle,
         (directory, name): Named<'_>,
     ) -> Result<ChangeInfo, NotDone> {
-        self.touch(by, source, FileOperation::Link)?;
+        self.check_delegations(by, source, FileOperation::Link)?;
         let changed = by.store().link(by, source, directory, name)?;
         self.named_again(source);
         Ok(changed)
@@ -88,7 +88,7 @@ impl Files<'_> {
         self.filer.check_grace(by.party.client, self.now)?;
         let mut refused = Ok(());
         let removed = by.store().remove_if(by, directory, name, &mut |object| {
-            refused = self.may_go(by, object, mode);
+            refused = self.check_removal(by, object, mode);
             refused.is_ok()
         })?;
         let Some(removed) = removed else {
@@ -111,14 +111,14 @@ impl Files<'_> {
     ) -> Result<Renamed, NotDone> {
         self.filer.check_grace(by.party.client, self.now)?;
         match by.store().lookup(by, target, new) {
-            Ok(object) => self.may_go(by, &object.handle, RemoveMode::Unchecked)?,
+            Ok(object) => self.check_removal(by, &object.handle, RemoveMode::Unchecked)?,
             Err(StoreError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
-        self.pass_name(by, source, old)?;
+        self.check_fence_of_name(by, source, old)?;
         if !self.filer.has_no_delegations() {
             let object = by.store().lookup(by, source, old)?;
-            self.touch(by, &object.handle, FileOperation::Rename)?;
+            self.check_delegations(by, &object.handle, FileOperation::Rename)?;
         }
         let renamed = by.store().rename(by, source, old, target, new)?;
         if let Some(replaced) = &renamed.replaced {
@@ -128,19 +128,19 @@ impl Files<'_> {
     }
 
     /// Checks whether an object's name may be removed: its opens, delegations and fences.
-    fn may_go(
+    fn check_removal(
         &mut self,
         by: &Caller,
         object: &FileHandle,
         mode: RemoveMode,
     ) -> Result<(), NotDone> {
-        self.pass_file(by, object)?;
-        self.may_remove(object, mode)?;
-        self.touch(by, object, FileOperation::Remove)
+        self.check_fence(by, object)?;
+        self.check_opens(object, mode)?;
+        self.check_delegations(by, object, FileOperation::Remove)
     }
 
     /// Checks whether the opens of an object allow its name to be removed.
-    fn may_remove(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Fault> {
+    fn check_opens(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Fault> {
         let Some(key) = self.opened.key(handle) else { return Ok(()) };
         match self.filer.remove_check(key, mode)? {
             RemoveDecision::Now | RemoveDecision::KeepDataUntilLastClose => Ok(()),

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use crate::Files;
 use crate::caller::Caller;
 use crate::delegations::FreshOpen;
-use crate::left::{CommitTask, Ending, Left, SizeReply, SizeTask, Then};
+use crate::left::{CommitTask, Ending, RemainingWork, SizeReply, SizeTask, Then};
 use crate::opened::OpenRecord;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
@@ -75,7 +75,7 @@ impl Files<'_> {
         let found = self.find_to_open(by, ask)?;
         let (access, deny, handle) = (ask.access, ask.deny, found.file.handle());
         let truncate = found.truncate;
-        self.touch(by, &handle, FileOperation::Open { access, deny, truncate })?;
+        self.check_delegations(by, &handle, FileOperation::Open { access, deny, truncate })?;
         let key = dafs_filer::FileKey(found.file.key().0);
         if let Claim::DelegateCurrent { state, .. } = ask.claim {
             self.filer.covers_open(by.party.client, state, key, access, deny)?;
@@ -140,7 +140,7 @@ impl Files<'_> {
             self.undo_open(by.party, state, opened.delegation.as_ref());
             return Err(fault.into());
         }
-        Ok(Now::later(Left::Size(SizeTask {
+        Ok(Now::later(RemainingWork::Size(SizeTask {
             who: by.who.clone(),
             file: cached,
             borrowed: false,
@@ -208,7 +208,7 @@ impl Files<'_> {
     }
 
     /// Walks to the file, and opens or creates it in the store.
-    fn find(&mut self, by: &Caller, names: &[&[u8]], ask: &Open<'_>) -> Result<Found, Missed> {
+    fn find(&mut self, by: &Caller, names: &[&[u8]], ask: &Open<'_>) -> Result<Found, OpenFailure> {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(ask.from, 0, Fault::Invalid));
         };
@@ -232,19 +232,19 @@ impl Files<'_> {
         (directory, count): (FileHandle, usize),
         name: &[u8],
         ask: &Open<'_>,
-    ) -> Result<Found, Missed> {
+    ) -> Result<Found, OpenFailure> {
         let failed = |error: StoreError| missed(directory, count, error);
         let component_count = u32::try_from(count + 1).unwrap_or(u32::MAX);
         if let Ok((file, version)) = by.store().open_entry(by, &directory, name, ask.access) {
             let denied = |_| failed(StoreError::Access);
-            self.pass_file(by, &file.handle()).map_err(denied)?;
+            self.check_fence(by, &file.handle()).map_err(denied)?;
             // The version that the store has just seen saves another call.
             let version = Some(version);
             return Ok(Found { version, ..Found::existing(file, component_count) });
         }
         // Step by step, because the reply contains how far the walk got.
         let object = by.store().lookup(by, &directory, name).map_err(failed)?;
-        self.pass_file(by, &object.handle).map_err(|_| failed(StoreError::Access))?;
+        self.check_fence(by, &object.handle).map_err(|_| failed(StoreError::Access))?;
         if object.attributes.kind == ObjectType::SymbolicLink {
             // The client reads the link and continues by itself.
             return Err(missed(object.handle, count + 1, Fault::IsSymlink));
@@ -259,7 +259,7 @@ impl Files<'_> {
         (directory, count): (FileHandle, usize),
         name: &[u8],
         ask: &Open<'_>,
-    ) -> Result<Found, Missed> {
+    ) -> Result<Found, OpenFailure> {
         let failed = |error: StoreError| missed(directory, count, error);
         let refused = |fault: Fault| missed(directory, count, fault);
         let settings = ask.creation.attributes();
@@ -275,12 +275,14 @@ impl Files<'_> {
             .create_file(by, &directory, name, mode, &changes, ask.access)
             .map_err(failed)?;
         // An existing file was not changed, so the fence can be checked after the call.
-        self.pass_file(by, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
+        self.check_fence(by, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
         if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
             // Its handle may be that of a removed attribute that is still open.
             self.named_again(&created.object.handle);
         }
-        let is_changed = self.outfit(by, (&directory, name), &created, &extras).map_err(refused)?;
+        let is_changed = self
+            .apply_creation_attributes(by, (&directory, name), &created, &extras)
+            .map_err(refused)?;
         let truncate = truncates && !created.is_new;
         if truncate && !ask.access.writes() {
             let granted = by.store().access(by, &created.object.handle, AccessMask::MODIFY);
@@ -296,8 +298,8 @@ impl Files<'_> {
     }
 
     /// Opens the object that the handle itself names (`docs/spec/gaps.md`, "Opens").
-    fn find_itself(&mut self, by: &Caller, ask: &Open<'_>) -> Result<Found, Missed> {
-        self.pass_file(by, &ask.from).map_err(|_| missed(ask.from, 0, Fault::Access))?;
+    fn find_itself(&mut self, by: &Caller, ask: &Open<'_>) -> Result<Found, OpenFailure> {
+        self.check_fence(by, &ask.from).map_err(|_| missed(ask.from, 0, Fault::Access))?;
         let file = by.store().open(by, &ask.from, ask.access);
         let file = file.map_err(|error| missed(ask.from, 0, error))?;
         Ok(Found::existing(file, 1))
@@ -350,7 +352,7 @@ impl Files<'_> {
         let listener = Listener::Who(record.heard);
         let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable, listener);
         let (file, then) = (record.file, Then::Closed { after });
-        Ok(Now::later(Left::Commit(CommitTask { ticket, file, borrowed: false, then })))
+        Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
     /// Returns true if all written data is in the file and the open has been told of all losses.
@@ -441,19 +443,19 @@ fn shown(granted: &GrantedDelegation) -> Delegation {
 }
 
 /// The failure of an OPEN, and how far its path was walked.
-struct Missed {
+struct OpenFailure {
     reached: Walked,
     fault: Fault,
 }
 
-fn missed(file: FileHandle, count: usize, why: impl Into<Fault>) -> Missed {
+fn missed(file: FileHandle, count: usize, why: impl Into<Fault>) -> OpenFailure {
     let component_count = u32::try_from(count).unwrap_or(u32::MAX);
-    Missed { reached: Walked { file, component_count }, fault: why.into() }
+    OpenFailure { reached: Walked { file, component_count }, fault: why.into() }
 }
 
-impl From<Missed> for NotDone {
-    fn from(missed: Missed) -> Self {
-        let Missed { reached, fault } = missed;
+impl From<OpenFailure> for NotDone {
+    fn from(missed: OpenFailure) -> Self {
+        let OpenFailure { reached, fault } = missed;
         Self::partly(fault, Partial::Walked { reached })
     }
 }

@@ -9,7 +9,7 @@ use dafs_ops::{Appended, Committed, Fault, Opened, Partial, Refusal, Set, Writte
 use dafs_store::StoreError;
 use dafs_types::{ClientId, FileHandle, Status};
 
-use crate::left::Left;
+use crate::left::RemainingWork;
 
 /// The result of an operation, or its remaining work.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub enum Now<T> {
     /// The operation is finished.
     Done(T),
     /// This work is left to do.
-    Later(Box<Left>),
+    Later(Box<RemainingWork>),
 }
 
 impl<T> Now<T> {
     /// Wraps remaining work.
-    pub fn later(left: Left) -> Self {
+    pub fn later(left: RemainingWork) -> Self {
         Self::Later(Box::new(left))
     }
 }
@@ -43,14 +43,14 @@ pub enum NotDone {
     Partly(Box<Refusal<'static>>),
     /// It has had no effect yet and must wait for the end of a delegation. The id is that of the
     /// waiting request.
-    Recalls(WaiterId),
+    AwaitsRecall(WaiterId),
     /// It has had no effect yet and must wait for the reply of a delegation's holder.
-    Asks(Box<Question>),
+    AwaitsHolder(Box<HolderQuery>),
 }
 
 /// A request to the holder of a delegation for the attributes of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct HolderQuery {
     /// The client that holds the delegation.
     pub client: ClientId,
     /// The delegated file.

@@ -14,7 +14,7 @@ use dafs_types::{CacheHint, FileHandle, Stability, StateId, Verifier, limits};
 
 use crate::Files;
 use crate::io::{IoFile, check_range};
-use crate::left::{CommitTask, Left, Then};
+use crate::left::{CommitTask, RemainingWork, Then};
 use crate::needs::Need;
 use crate::outcome::{Ended, Now, Outcome};
 use crate::under_way::Reach;
@@ -169,7 +169,7 @@ impl Files<'_> {
             }
             false => Then::Written { length, stability },
         };
-        Now::later(Left::Commit(CommitTask { ticket, file, borrowed, then }))
+        Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed, then }))
     }
 
     /// The results of a write.

@@ -95,9 +95,9 @@ impl Afterwards {
 
     /// Returns the objects that local processes have removed, or that the store has closed, since
     /// the last call. They must not take space on disk or in the cache any more.
-    pub fn let_go_of_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
+    pub fn release_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
         let before = std::mem::replace(&mut self.removed.looked, now);
-        let gone = store.let_go_of_removed(now.since(before));
+        let gone = store.release_removed(now.since(before));
         self.removed.small += gone.len();
         gone
     }

@@ -6,7 +6,7 @@
 
 mod stepping;
 
-use dafs_files::left::{GrantTask, Left};
+use dafs_files::left::{GrantTask, RemainingWork};
 use dafs_files::outcome::{Ended, Now, Outcome};
 use dafs_files::under_way::UnderWay;
 use dafs_ops::Fault;
@@ -30,7 +30,7 @@ pub(crate) enum Step {
     /// The task waits.
     Wait(Wait),
     /// The task must be replaced by this work.
-    Become(Box<Left>),
+    Become(Box<RemainingWork>),
 }
 
 impl Step {

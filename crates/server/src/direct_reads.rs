@@ -12,7 +12,7 @@
 //! - The client has the file open for reading.
 //! - The file has no fencing list, and its locks allow reading.
 //! - The descriptor gives that user no access that the server refuses
-//!   ([`dafs_store::Store::may_have`]).
+//!   ([`dafs_store::Store::may_read_directly`]).
 //!
 //! A change of a fencing list recalls the files that it covers. It waits for the clients that it
 //! fences out, as it waits for their transfers ([`crate::waiting::fencing`]).

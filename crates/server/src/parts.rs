@@ -62,7 +62,7 @@ impl Reactor<'_> {
                 Some(other) => Arc::new(channel.who.acting_for(other)),
                 None => Arc::new(channel.who.acting_for(&Credentials::nobody())),
             },
-            None => Arc::new(self.shared.entrance.stranger()),
+            None => Arc::new(self.shared.entrance.unauthenticated()),
         }
     }
 
@@ -163,7 +163,7 @@ impl Reactor<'_> {
             if self.own.has(endpoint) {
                 self.own.interface.deregister(channel.inbox.key());
             }
-            self.shared.meter.depart(channel.peer.transport, channel.traffic);
+            self.shared.meter.add_departed(channel.peer.transport, channel.traffic);
             if let Some(session) = channel.batch_session {
                 for to in self.shared.batches.end_session(session, self.shared.life.now()) {
                     self.abandon(to);
@@ -182,7 +182,7 @@ impl Reactor<'_> {
             self.own.interface.release(endpoint);
         }
         self.note_forgotten();
-        self.ask_again();
+        self.retry_queries();
     }
 
     /// Breaks a connection after the current event.
@@ -201,7 +201,7 @@ impl Reactor<'_> {
 
     /// Clients have restarted: releases what their previous incarnations held.
     #[cold]
-    pub(crate) fn succeed(&mut self) {
+    pub(crate) fn apply_succession(&mut self) {
         let released = self.shared.filer.take_released();
         self.files().act_on_locks();
         for closed in &released {
@@ -229,27 +229,31 @@ impl Reactor<'_> {
     /// # Errors
     /// ACCES if its session is fenced out.
     #[cold]
-    pub(crate) fn pass(&mut self, answer: ReplyTo, request: &Request<'_>) -> Result<(), Status> {
-        self.pass_all(answer, touched(request))
+    pub(crate) fn check_fences(
+        &mut self,
+        answer: ReplyTo,
+        request: &Request<'_>,
+    ) -> Result<(), Status> {
+        self.check_fences_of(answer, touched(request))
     }
 
     /// Checks whether a request may access these objects.
     ///
     /// # Errors
-    /// See [`Reactor::pass`].
-    pub(crate) fn pass_all(
+    /// See [`Reactor::check_fences`].
+    pub(crate) fn check_fences_of(
         &mut self,
         answer: ReplyTo,
         touched: [Option<&FileHandle>; 2],
     ) -> Result<(), Status> {
-        touched.into_iter().flatten().try_for_each(|file| self.pass_file(answer, file))
+        touched.into_iter().flatten().try_for_each(|file| self.check_fence(answer, file))
     }
 
     /// Checks whether a request may access an object that it has found.
     ///
     /// # Errors
-    /// See [`Reactor::pass`].
-    pub(crate) fn pass_file(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
+    /// See [`Reactor::check_fences`].
+    pub(crate) fn check_fence(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
         if !self.shared.filer.has_fences() {
             return Ok(());
         }

@@ -150,7 +150,7 @@ fn serve_together(
             let name = format!("dafs-reactor-{}", other.number);
             let (shared, stop) = (&shared, stop.clone());
             let body = move || {
-                let _ends = Ends { shared, stop: &stop };
+                let _ends = StopAll { shared, stop: &stop };
                 serve(&mut other, &mut InTurns(shared), &stop);
             };
             // The interface is then closed and gets no connections; the other reactors serve all.
@@ -158,19 +158,19 @@ fn serve_together(
                 tracing::error!(%error, "a reactor's thread cannot be started");
             }
         }
-        let _ends = Ends { shared: &shared, stop };
+        let _ends = StopAll { shared: &shared, stop };
         serve(own, &mut InTurns(&shared), stop);
     });
     shared.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Stops all reactors when one has ended.
-struct Ends<'s> {
+struct StopAll<'s> {
     shared: &'s Mutex<Shared>,
     stop: &'s AtomicBool,
 }
 
-impl Drop for Ends<'_> {
+impl Drop for StopAll<'_> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         // The lock may be poisoned by a panic. Only the wakers of the shared state are used here.

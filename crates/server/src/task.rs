@@ -8,7 +8,7 @@
 
 use dafs_dat::EndpointId;
 use dafs_files::handing::FileAsked;
-use dafs_files::left::{CommitTask, GrantTask, Left, SizeTask, TimesTask};
+use dafs_files::left::{CommitTask, GrantTask, RemainingWork, SizeTask, TimesTask};
 use dafs_files::reading::Reading;
 use dafs_files::under_way::{Reach, UnderWay};
 use dafs_files::writing::Writing;
@@ -204,13 +204,13 @@ impl Work {
     }
 }
 
-impl From<Left> for Work {
-    fn from(left: Left) -> Self {
+impl From<RemainingWork> for Work {
+    fn from(left: RemainingWork) -> Self {
         match left {
-            Left::Commit(task) => Self::Commit(task),
-            Left::Size(task) => Self::Size(task),
-            Left::Times(task) => Self::Times(task),
-            Left::Grant(task) => Self::Grant(task),
+            RemainingWork::Commit(task) => Self::Commit(task),
+            RemainingWork::Size(task) => Self::Size(task),
+            RemainingWork::Times(task) => Self::Times(task),
+            RemainingWork::Grant(task) => Self::Grant(task),
         }
     }
 }

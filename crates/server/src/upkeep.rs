@@ -59,7 +59,7 @@ impl Reactor<'_> {
             match work {
                 Handoff::Resume(tasks, error) => self.resume_in_order(tasks, error),
                 Handoff::TakeUp { to, kept, told, may_search } => {
-                    self.take_up_in(to, kept, told, may_search);
+                    self.resume_request_in(to, kept, told, may_search);
                 }
                 Handoff::Chain(chain) => self.shared.waiting.chains().note_ready(chain),
                 Handoff::Done(done) => self.on_done(*done),
@@ -206,7 +206,7 @@ impl Reactor<'_> {
         for handle in self
             .shared
             .afterwards
-            .let_go_of_removed(&*self.shared.whole_store, self.shared.life.now())
+            .release_removed(&*self.shared.whole_store, self.shared.life.now())
         {
             self.files().forget_object(&handle);
         }
@@ -227,7 +227,7 @@ impl Reactor<'_> {
         for closed in actions.released {
             self.files().release_open(&closed);
         }
-        self.succeed();
+        self.apply_succession();
         self.note_forgotten();
         self.hurry_fences();
         let transfers = Transfers {

@@ -5,9 +5,9 @@
 //! - A request leaves this module when it can continue or its connection ends.
 
 pub(crate) mod fencing;
-mod going_on;
 mod held;
-mod questions;
+mod result_queries;
+mod resuming;
 mod searching;
 
 use dafs_dat::EndpointId;
@@ -21,10 +21,10 @@ use crate::reply_to::ReplyTo;
 use crate::requests::chain::Chains;
 use crate::waiting::fencing::Fencing;
 use held::HeldRequests;
-use questions::Questions;
+use result_queries::ResultQueries;
 use searching::Searching;
 
-pub(crate) use questions::Query;
+pub(crate) use result_queries::ResultQuery;
 pub(crate) use searching::SearchJob;
 
 /// All waiting requests.
@@ -36,7 +36,7 @@ pub(crate) struct Waiting {
     /// Requests that wait for the search for an object.
     searching: Searching,
     /// Requests that wait for a session to become idle.
-    questions: Questions,
+    result_queries: ResultQueries,
     /// Changes of fencing lists that wait for operations of fenced clients.
     fencing: Fencing,
     /// Requests that wait for durable journal records.
@@ -50,7 +50,7 @@ impl Waiting {
             chains: Chains::default(),
             held: HeldRequests::default(),
             searching: Searching::new(searches),
-            questions: Questions::default(),
+            result_queries: ResultQueries::default(),
             fencing: Fencing::new(config),
             journaled: JournaledRequests::new(config.defect),
         }

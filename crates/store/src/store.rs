@@ -283,7 +283,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// See [`Store::access`].
-    fn may_have(&self, _who: &Credentials, _handle: &FileHandle) -> Result<bool> {
+    fn may_read_directly(&self, _who: &Credentials, _handle: &FileHandle) -> Result<bool> {
         Ok(false)
     }
 
@@ -321,7 +321,7 @@ pub trait Store: Send + Sync {
     /// stay in use otherwise. Returns their handles. To be called regularly, with the time since
     /// the last call; within some seconds every object is looked at. The storage is free after the
     /// next [`Store::close_removed`].
-    fn let_go_of_removed(&self, _elapsed: Duration) -> Vec<FileHandle> {
+    fn release_removed(&self, _elapsed: Duration) -> Vec<FileHandle> {
         Vec::new()
     }
 

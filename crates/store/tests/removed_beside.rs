@@ -72,10 +72,10 @@ fn what_was_removed_beside_the_store_is_let_go_unless_it_is_open() {
     }
     let beneath = export.to_str().unwrap();
     assert!(held_without_name(beneath) > 20);
-    let mut gone = store.let_go_of_removed(Duration::from_secs(5));
+    let mut gone = store.release_removed(Duration::from_secs(5));
     assert!((1..20).contains(&gone.len()), "{} in half of the time", gone.len());
     for _ in 0..10 {
-        gone.extend(store.let_go_of_removed(Duration::from_secs(5)));
+        gone.extend(store.release_removed(Duration::from_secs(5)));
     }
     gone.sort_unstable_by_key(|handle| handle.0);
     closed.sort_unstable_by_key(|handle| handle.0);
@@ -84,9 +84,9 @@ fn what_was_removed_beside_the_store_is_let_go_unless_it_is_open() {
     store.close_removed();
     assert!((1..=2).contains(&held_without_name(beneath)), "one is open");
     drop(file);
-    assert_eq!(store.let_go_of_removed(Duration::from_secs(10)), [kept.object.handle]);
+    assert_eq!(store.release_removed(Duration::from_secs(10)), [kept.object.handle]);
     store.close_removed();
     assert_eq!(held_without_name(beneath), 0);
-    assert_eq!(store.let_go_of_removed(Duration::from_secs(10)), []);
+    assert_eq!(store.release_removed(Duration::from_secs(10)), []);
     store.lookup(&who, &root, b"stays").unwrap();
 }

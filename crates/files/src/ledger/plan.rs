@@ -26,13 +26,13 @@ pub type Touched = ArrayVec<FileHandle, 2>;
 
 /// The state of the file system just before a request is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Facts {
+pub enum Precondition {
     /// The name to be created was free.
     NameFree,
     /// The file to be truncated existed.
     Truncates,
     /// The name to be removed named this object.
-    Victim(FileHandle),
+    Target(FileHandle),
     /// The old name named an object, and the new one perhaps another.
     Renames {
         /// The object with the old name.
@@ -56,7 +56,7 @@ pub enum Facts {
 /// The plan of a request. The request waits for others that change the same names or objects.
 pub struct Plan {
     /// The state of the file system before the request.
-    pub facts: Facts,
+    pub precondition: Precondition,
     /// The names and objects that no other request may change meanwhile.
     pub places: Places,
     /// The objects to sync before the request counts as done.
@@ -89,39 +89,43 @@ impl Files<'_> {
                 Some(_) => return Err(Status::Exist.into()),
                 None => {
                     let places = [place(&asked.directory, asked.name)];
-                    Plan::new(Facts::NameFree, places, [asked.directory])
+                    Plan::new(Precondition::NameFree, places, [asked.directory])
                 }
             },
             Operation::Link(asked) => match lookup(&asked.directory, asked.name)? {
                 Some(_) => return Err(Status::Exist.into()),
                 None => {
-                    self.touch(by, &asked.source, FileOperation::Link)?;
+                    self.check_delegations(by, &asked.source, FileOperation::Link)?;
                     let touched = [asked.directory, asked.source];
-                    Plan::new(Facts::NameFree, [place(&asked.directory, asked.name)], touched)
+                    Plan::new(
+                        Precondition::NameFree,
+                        [place(&asked.directory, asked.name)],
+                        touched,
+                    )
                 }
             },
             Operation::Remove(asked) => {
                 let object = lookup(&asked.directory, asked.name)?.ok_or(Status::NoEnt)?;
-                self.touch(by, &object.handle, FileOperation::Remove)?;
-                let facts = Facts::Victim(object.handle);
-                Plan::new(facts, [place(&asked.directory, asked.name)], [asked.directory])
+                self.check_delegations(by, &object.handle, FileOperation::Remove)?;
+                let precondition = Precondition::Target(object.handle);
+                Plan::new(precondition, [place(&asked.directory, asked.name)], [asked.directory])
             }
             Operation::Rename(asked) => {
                 let object = lookup(&asked.source, asked.old_name)?.ok_or(Status::NoEnt)?.handle;
                 let replaced = lookup(&asked.target, asked.new_name)?.map(|object| object.handle);
-                self.touch(by, &object, FileOperation::Rename)?;
+                self.check_delegations(by, &object, FileOperation::Rename)?;
                 if let Some(replaced) = &replaced {
-                    self.touch(by, replaced, FileOperation::Remove)?;
+                    self.check_delegations(by, replaced, FileOperation::Remove)?;
                 }
                 let places =
                     [place(&asked.source, asked.old_name), place(&asked.target, asked.new_name)];
                 let touched = [asked.source, asked.target];
-                Plan::new(Facts::Renames { object, replaced }, places, touched)
+                Plan::new(Precondition::Renames { object, replaced }, places, touched)
             }
             Operation::SetAttributes(asked) => {
                 let truncate = changes_in(&asked.attributes)?.0.size == Some(0);
-                self.touch(by, &asked.file, FileOperation::SetAttributes { truncate })?;
-                let plan = Plan::new(Facts::Attributes, [itself(&asked.file)], [asked.file]);
+                self.check_delegations(by, &asked.file, FileOperation::SetAttributes { truncate })?;
+                let plan = Plan::new(Precondition::Attributes, [itself(&asked.file)], [asked.file]);
                 Plan { is_written: !is_asked_anew(asked), ..plan }
             }
             Operation::Open(asked) => return self.plan_open(by, asked),
@@ -146,7 +150,7 @@ impl Files<'_> {
         match by.store().lookup(by, &walked.handle, last) {
             Err(StoreError::NotFound) => {
                 let places = [(walked.handle, Box::from(*last))];
-                Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
+                Ok(Some(Plan::new(Precondition::NameFree, places, [walked.handle])))
             }
             Ok(object) => {
                 let changes = asked.creation.attributes().map(changes_in).transpose()?;
@@ -156,9 +160,13 @@ impl Files<'_> {
                 let handle = object.handle;
                 if truncates {
                     let (access, deny) = (asked.access, asked.deny);
-                    self.touch(by, &handle, FileOperation::Open { access, deny, truncate: true })?;
+                    self.check_delegations(
+                        by,
+                        &handle,
+                        FileOperation::Open { access, deny, truncate: true },
+                    )?;
                 }
-                let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
+                let plan = || Plan::new(Precondition::Truncates, [itself(&handle)], [handle]);
                 Ok(truncates.then(plan))
             }
             Err(_) => Ok(None),
@@ -168,12 +176,12 @@ impl Files<'_> {
 
 impl Plan {
     fn new<const N: usize, const M: usize>(
-        facts: Facts,
+        precondition: Precondition,
         places: [Place; N],
         touched: [FileHandle; M],
     ) -> Self {
         let (places, touched) = (places.into_iter().collect(), touched.into_iter().collect());
-        Self { facts, places, touched, is_written: true }
+        Self { precondition, places, touched, is_written: true }
     }
 }
 

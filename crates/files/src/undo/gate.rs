@@ -141,11 +141,11 @@ impl Files<'_> {
             Blob::Open(_) => return None,
             Blob::Failed => return Some(UndoGate::Refused(Status::Io)),
             Blob::Busy => None,
-            Blob::Unborn => {
+            Blob::Absent => {
                 let stream = ledger.undo.seeds.next_u64();
                 Some(UndoTask::Create { shelf, id, config, stream, size })
             }
-            Blob::Resting => Some(UndoTask::Resume { shelf, id, config }),
+            Blob::Closed => Some(UndoTask::Resume { shelf, id, config }),
         };
         kept.waiters.push(task);
         if let Some(job) = job {
@@ -256,7 +256,7 @@ impl Files<'_> {
             // Its lock ended meanwhile.
             if let Some(ledger) = &mut *self.ledger {
                 let last = ledger.last();
-                ledger.undo.doomed.push_back((last, id));
+                ledger.undo.pending_removal.push_back((last, id));
             }
             return;
         };

@@ -69,9 +69,9 @@ struct UndoneFile {
 /// The state of undo data in this server.
 enum Blob {
     /// There is none, because nothing was changed.
-    Unborn,
+    Absent,
     /// It is as the previous server left it.
-    Resting,
+    Closed,
     /// A job is using it.
     Busy,
     Open(Box<UndoLog>),
@@ -107,7 +107,7 @@ pub struct Undo {
     rollbacks: Vec<Rollback>,
     clones: Clones,
     /// Undo data without a lock, to be removed when a record is durable.
-    doomed: VecDeque<(RecordNumber, UndoId)>,
+    pending_removal: VecDeque<(RecordNumber, UndoId)>,
     /// Random numbers that distinguish this server's undo data from older data.
     seeds: Random,
     /// An injected defect: the first piece is not saved. `forgotten` says which piece that was.
@@ -141,7 +141,7 @@ impl Undo {
             files: BTreeMap::new(),
             data: BTreeMap::new(),
             rollbacks: Vec::new(),
-            doomed: VecDeque::new(),
+            pending_removal: VecDeque::new(),
             seeds: Random::new(0),
             forgets_block: false,
             forgotten: None,
@@ -198,7 +198,7 @@ impl Undo {
         let id = UndoId(self.next);
         self.next += 1;
         self.enter(key, handle, file, Extent { range, id });
-        self.data.insert(id, Kept::new(Blob::Unborn));
+        self.data.insert(id, Kept::new(Blob::Absent));
         id
     }
 
@@ -229,10 +229,12 @@ impl Undo {
             let Some(undo) = self.data.remove(&id) else { continue };
             woken.extend(undo.waiters);
             match undo.blob {
-                Blob::Unborn => {}
+                Blob::Absent => {}
                 // The end of the job removes it.
                 _ if self.clones.is_sharing(id) => {}
-                Blob::Resting | Blob::Open(_) | Blob::Failed => self.doomed.push_back((after, id)),
+                Blob::Closed | Blob::Open(_) | Blob::Failed => {
+                    self.pending_removal.push_back((after, id))
+                }
                 // The end of the job removes it.
                 Blob::Busy => {}
             }
@@ -268,14 +270,14 @@ impl Undo {
 
     /// Takes the next undo data to remove, if its record is durable.
     fn next_doomed(&mut self, durable: RecordNumber) -> Option<UndoId> {
-        self.doomed.front().filter(|(number, _)| *number <= durable)?;
-        self.doomed.pop_front().map(|(_, id)| id)
+        self.pending_removal.front().filter(|(number, _)| *number <= durable)?;
+        self.pending_removal.pop_front().map(|(_, id)| id)
     }
 }
 
 impl Kept {
     fn new(blob: Blob) -> Self {
-        let changed = matches!(blob, Blob::Unborn).then(Ranges::default);
+        let changed = matches!(blob, Blob::Absent).then(Ranges::default);
         Self {
             blob,
             waiters: Vec::new(),

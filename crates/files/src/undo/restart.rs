@@ -46,7 +46,7 @@ impl Undo {
         let listed: BTreeSet<UndoId> = UndoLog::list(&**shelf)?.into_iter().collect();
         let used: BTreeSet<UndoId> = undo.extents().map(|(_, extent)| extent.id).collect();
         for &id in &used {
-            let blob = if listed.contains(&id) { look_at(&**shelf, id)? } else { Blob::Unborn };
+            let blob = if listed.contains(&id) { look_at(&**shelf, id)? } else { Blob::Absent };
             undo.data.insert(id, Kept::new(blob));
         }
         for &id in listed.difference(&used) {
@@ -84,13 +84,13 @@ fn may_be_rolled_back(record: &LockRecord) -> bool {
 
 fn look_at(shelf: &dyn Shelf, id: UndoId) -> Result<Blob, UndoError> {
     match UndoLog::open(shelf, id) {
-        Ok(_) => Ok(Blob::Resting),
+        Ok(_) => Ok(Blob::Closed),
         // It was never completely created, so nothing was changed.
         Err(
             UndoError::Unfinished { .. } | UndoError::Shelf { source: ShelfError::NotFound { .. } },
         ) => {
             UndoLog::remove(shelf, id)?;
-            Ok(Blob::Unborn)
+            Ok(Blob::Absent)
         }
         Err(error) => Err(error),
     }

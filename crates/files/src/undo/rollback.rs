@@ -84,8 +84,8 @@ impl Blob {
     /// Returns true if the undo data may contain saved pieces.
     fn may_hold_pieces(&self) -> bool {
         match self {
-            Blob::Unborn => false,
-            Blob::Resting | Blob::Busy | Blob::Open(_) | Blob::Failed => true,
+            Blob::Absent => false,
+            Blob::Closed | Blob::Busy | Blob::Open(_) | Blob::Failed => true,
         }
     }
 }

@@ -56,7 +56,7 @@ impl Entrance {
         let facts = PeerFacts::of(peer);
         let holder = facts.holder();
         if let Err(refusal) = self.may_come(&facts) {
-            if self.may_tell(holder, now) {
+            if self.may_log(holder, now) {
                 tracing::warn!(from = %facts, %refusal, "connection refused");
             }
             return false;
@@ -80,7 +80,7 @@ impl Entrance {
         let id = match ways.sessions.channel_opened_by(holder, identity, description, now) {
             Ok(id) => id,
             Err(refusal) => {
-                if self.may_tell(holder, now) {
+                if self.may_log(holder, now) {
                     tracing::warn!(from = %holder, %refusal, "connection refused");
                 }
                 return false;
@@ -100,7 +100,7 @@ impl Entrance {
     fn displace(&mut self, channels: &mut Channels, id: ChannelId, now: Moment) {
         let Some(endpoint) = channels.endpoint_of(id) else { return };
         let holder = channels.holder_of(endpoint);
-        if self.may_tell(holder, now) {
+        if self.may_log(holder, now) {
             let text = "too many connections have not logged in; one of them is closed";
             tracing::warn!(from = %holder, "{text}");
         }
@@ -139,7 +139,7 @@ impl Entrance {
             receives_due: 0,
             sealed_bytes: 0,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
-            who: Arc::new(self.stranger()),
+            who: Arc::new(self.unauthenticated()),
             peer,
             recent: Recent::default(),
             pending_login: None,

@@ -71,8 +71,8 @@ impl Entrance {
     }
 
     /// Returns true if the log may take another line about this holder's refused connections.
-    pub fn may_tell(&mut self, holder: Holder, now: Moment) -> bool {
-        self.logins.may_tell(Line::Connection, holder, now)
+    pub fn may_log(&mut self, holder: Holder, now: Moment) -> bool {
+        self.logins.may_log(Line::Connection, holder, now)
     }
 
     /// Checks whether a peer may connect.
@@ -91,7 +91,7 @@ impl Entrance {
     }
 
     /// The caller of a connection that has not logged in, or that is gone.
-    pub fn stranger(&self) -> Asker {
+    pub fn unauthenticated(&self) -> Asker {
         Asker::new(Credentials::nobody(), &self.whole_view)
     }
 

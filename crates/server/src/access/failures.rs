@@ -98,7 +98,7 @@ impl Failures {
     }
 
     /// Returns true if the log may take another line of this kind about a holder.
-    pub fn may_tell(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
+    pub fn may_log(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
         make_room(&mut self.told, |told| told.since);
         let key = (line, holder);
         let told = self.told.entry(key).or_insert(Told { since: now, count: 0, left_out: 0 });
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn the_log_hears_of_each_holder_now_and_then() {
         let mut failures = Failures::default();
-        let told = (0..100).filter(|_| failures.may_tell(Line::Login, host(1), at(0))).count();
+        let told = (0..100).filter(|_| failures.may_log(Line::Login, host(1), at(0))).count();
         assert_eq!(told, LINES_MAX as usize);
-        assert!(failures.may_tell(Line::Login, host(2), at(0)));
-        assert!(failures.may_tell(Line::Connection, host(1), at(60)));
+        assert!(failures.may_log(Line::Login, host(2), at(0)));
+        assert!(failures.may_log(Line::Connection, host(1), at(60)));
         assert_eq!(failures.tick(at(59)), []);
         assert_eq!(failures.tick(at(60)), [(host(1), 100 - LINES_MAX)]);
-        assert!(failures.may_tell(Line::Login, host(1), at(60)));
+        assert!(failures.may_log(Line::Login, host(1), at(60)));
     }
 }

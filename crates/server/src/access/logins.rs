@@ -59,7 +59,7 @@ pub(crate) struct Logins {
 
 /// The result of queueing a check.
 #[derive(Debug, PartialEq, Eq)]
-enum Placed {
+enum QueueResult {
     /// The check waits.
     Waits,
     /// The check waits, and the check of this connection was dropped for it.
@@ -69,19 +69,19 @@ enum Placed {
 }
 
 impl Logins {
-    fn place(&mut self, holder: Holder, waiting: Waiting) -> Placed {
+    fn place(&mut self, holder: Holder, waiting: Waiting) -> QueueResult {
         let own = self.waiting.get(&holder).map_or(0, VecDeque::len);
-        let mut placed = Placed::Waits;
+        let mut placed = QueueResult::Waits;
         if own >= HOLDER_WAITING_MAX {
-            let Some(out) = self.put_out_for(holder, &waiting) else { return Placed::Refused };
-            placed = Placed::Instead(out);
+            let Some(out) = self.evict_for(holder, &waiting) else { return QueueResult::Refused };
+            placed = QueueResult::Instead(out);
         } else if self.count >= WAITING_MAX {
             let largest = self.waiting.iter().max_by_key(|(_, queue)| queue.len());
             let Some((&largest, queue)) = largest.filter(|(_, queue)| queue.len() > own + 1) else {
-                return Placed::Refused;
+                return QueueResult::Refused;
             };
             if let Some(out) = queue.back() {
-                placed = Placed::Instead(out.endpoint);
+                placed = QueueResult::Instead(out.endpoint);
             }
             self.take(largest, |queue| queue.pop_back());
         }
@@ -96,7 +96,7 @@ impl Logins {
 
     /// Makes room among a holder's checks for one of a user who is proven there. Drops the
     /// youngest unproven check, or else the youngest check of the user who has the most.
-    fn put_out_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
+    fn evict_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
         let is_proven =
             |waiting: &Waiting| self.failures.is_proven(holder, waiting.user.as_deref());
         if !is_proven(waiting) {
@@ -161,8 +161,8 @@ impl Logins {
     }
 
     /// Returns true if the log may take another line of this kind about a holder.
-    pub fn may_tell(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
-        self.failures.may_tell(line, holder, now)
+    pub fn may_log(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
+        self.failures.may_log(line, holder, now)
     }
 
     /// Queues the check of a password or token. Returns the connection whose check was refused for
@@ -176,12 +176,12 @@ impl Logins {
     ) -> Option<EndpointId> {
         let waiting = Waiting { endpoint, user: user.map(Into::into), job };
         let refused = match self.place(channels.holder_of(endpoint), waiting) {
-            Placed::Waits => return None,
-            Placed::Instead(other) => other,
-            Placed::Refused => endpoint,
+            QueueResult::Waits => return None,
+            QueueResult::Instead(other) => other,
+            QueueResult::Refused => endpoint,
         };
         let holder = channels.holder_of(refused);
-        if self.failures.may_tell(Line::Login, holder, now) {
+        if self.failures.may_log(Line::Login, holder, now) {
             tracing::warn!(from = %holder, "too many logins are waiting; one is refused");
         }
         Some(refused)
@@ -220,7 +220,7 @@ impl Logins {
             Some(Status::ServerFault) => false,
             Some(_) => {
                 self.failures.note(holder, user.as_deref(), now);
-                self.failures.may_tell(Line::Login, holder, now)
+                self.failures.may_log(Line::Login, holder, now)
             }
         };
         if let (true, Some(user)) = (is_told, user.as_deref()) {

@@ -418,7 +418,10 @@ mod tests {
         for ids in ["4294967295:1:", "1:4294967295:", "1:1:4294967295"] {
             std::fs::write(&path, format!("ann:{ids}:{UNKNOWN_USER_HASH}\n")).unwrap();
             let error = PasswordFile::load(&path).unwrap_err();
-            assert!(error.to_string().contains("line 1: 4294967295 (-1) is not a valid"), "{error}");
+            assert!(
+                error.to_string().contains("line 1: 4294967295 (-1) is not a valid"),
+                "{error}"
+            );
         }
     }
 }

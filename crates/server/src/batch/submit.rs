@@ -252,7 +252,7 @@ impl Reactor<'_> {
                 IoKind::Read => ShareAccess::Read,
                 IoKind::Write => ShareAccess::Write,
             };
-            self.pass_file(answer, handle)?;
+            self.check_fence(answer, handle)?;
             FileKey(who.store().open(&who, handle, access)?.key().0)
         } else {
             // The filer distinguishes stale, old and invalid state ids.

@@ -4,7 +4,7 @@
 //! Invariant: each request that starts here ends in exactly one way, with an outcome or with the
 //! record that it was not executed.
 
-use dafs_files::ledger::plan::{Facts, Plan};
+use dafs_files::ledger::plan::{Plan, Precondition};
 use dafs_files::ledger::{LedgerDone, LedgerError};
 use dafs_files::outcome::{Ended, NotDone, Outcome};
 use dafs_journal::RecordNumber;
@@ -16,7 +16,7 @@ use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 
 use super::record::{Intent, Record, RequestKey};
 use super::recovery::records_of;
-use super::requests::{Concluded, FenceStep, Intended, is_failure};
+use super::requests::{AwaitingIntent, AwaitingRecord, FenceStep, is_failure};
 use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId, blank};
@@ -27,12 +27,12 @@ use crate::waiting::fencing::operation_of_intent;
 impl Reactor<'_> {
     /// Journals the intent of a request if it needs one, or lets it wait for busy names. Returns
     /// false if the caller may execute the request at once.
-    pub(crate) fn is_gated(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
+    pub(crate) fn journal_if_needed(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
         if self.shared.ledger.is_none() || !operation.changes_names() {
             return false;
         }
         if self.shared.filer.has_fences()
-            && let Err(status) = self.pass_all(answer, operation.touched())
+            && let Err(status) = self.check_fences_of(answer, operation.touched())
         {
             self.fail(answer, status);
             return true;
@@ -63,12 +63,12 @@ impl Reactor<'_> {
         let Some((key, order)) = self.request_key(answer) else {
             return self.fail(answer, Status::ServerFault);
         };
-        let Plan { facts, places, touched, .. } = plan;
+        let Plan { precondition, places, touched, .. } = plan;
         let who = self.who(answer).credentials.clone();
-        let intent = Intent { key, who, facts, operation: operation.clone() };
+        let intent = Intent { key, who, precondition, operation: operation.clone() };
         let mut answer = answer;
         answer.logged = true;
-        let next = Intended::Request { answer, operation };
+        let next = AwaitingIntent::Request { answer, operation };
         if let Some(ledger) = &mut self.shared.ledger {
             self.shared.waiting.journaled().intend(
                 ledger,
@@ -91,11 +91,11 @@ impl Reactor<'_> {
     ) {
         let Some((key, order)) = self.request_key(answer) else { return };
         let who = self.who(answer).credentials.clone();
-        let facts = Facts::Appends { file: asked.file, offset, length: asked.length };
+        let precondition = Precondition::Appends { file: asked.file, offset, length: asked.length };
         let operation = bytes_of(&Operation::Append(asked));
-        let intent = Intent { key, who, facts, operation };
+        let intent = Intent { key, who, precondition, operation };
         if let Some(ledger) = &mut self.shared.ledger {
-            let (nothing, next) = (Default::default(), Intended::Task(id));
+            let (nothing, next) = (Default::default(), AwaitingIntent::Task(id));
             self.shared.waiting.journaled().intend(ledger, answer, order, intent, nothing, next);
         }
     }
@@ -154,7 +154,7 @@ impl Reactor<'_> {
             Ok(durable) => durable,
             Err(error) => return self.shared.life.fail(error),
         };
-        if self.shared.waiting.journaled().free_cooled(durable) {
+        if self.shared.waiting.journaled().free_committed(durable) {
             self.serve_held();
         }
         self.checkpoint_if_due();
@@ -165,9 +165,9 @@ impl Reactor<'_> {
         }
         while let Some(intended) = self.shared.waiting.journaled().next_intended(durable) {
             match intended {
-                Intended::Task(id) => self.resume(id, None),
-                Intended::Request { answer, operation } => {
-                    self.take_up(answer, SetAside::Operation(operation), None)
+                AwaitingIntent::Task(id) => self.resume(id, None),
+                AwaitingIntent::Request { answer, operation } => {
+                    self.resume_request(answer, SetAside::Operation(operation), None)
                 }
             }
         }
@@ -176,7 +176,7 @@ impl Reactor<'_> {
     /// Serves the requests that waited for names that are free now.
     fn serve_held(&mut self) {
         while let Some((answer, operation)) = self.shared.waiting.journaled().next_held() {
-            self.take_up(answer, SetAside::Operation(operation), None);
+            self.resume_request(answer, SetAside::Operation(operation), None);
         }
     }
 
@@ -195,7 +195,7 @@ impl Reactor<'_> {
             answer.logged.then(|| self.shared.waiting.journaled().take_running(answer)).flatten();
         let Some(running) = running else {
             if after.0 != 0 {
-                let concluded = Concluded::new(answer, status, bytes, message);
+                let concluded = AwaitingRecord::new(answer, status, bytes, message);
                 return self.conclude_after(after, concluded);
             }
             self.keep(answer, status, bytes);
@@ -206,7 +206,7 @@ impl Reactor<'_> {
             }
             return self.end_member(answer);
         };
-        let concluded = Concluded::new(answer, status, bytes, message);
+        let concluded = AwaitingRecord::new(answer, status, bytes, message);
         let Some(ledger) = &mut self.shared.ledger else { return };
         let ended = self.shared.waiting.journaled().end(ledger, running, after, concluded);
         let Some((intent, after, concluded)) = ended else { return };
@@ -220,7 +220,7 @@ impl Reactor<'_> {
     }
 
     /// Sends a reply when a record is durable.
-    fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
+    fn conclude_after(&mut self, after: RecordNumber, concluded: AwaitingRecord) {
         match &self.shared.ledger {
             Some(ledger) if after > ledger.durable() => {
                 self.shared.waiting.journaled().conclude_after(after, concluded);
@@ -232,12 +232,12 @@ impl Reactor<'_> {
     /// Delays the reply of a session without a response cache until a record is durable.
     #[cold]
     pub(crate) fn delay_answer(&mut self, answer: ReplyTo, after: RecordNumber, message: &[u8]) {
-        let concluded = Concluded::new(answer, Status::Ok, &[], Some(message));
+        let concluded = AwaitingRecord::new(answer, Status::Ok, &[], Some(message));
         self.conclude_after(after, concluded);
     }
 
-    fn deliver_concluded(&mut self, concluded: Concluded) {
-        let Concluded { answer, status, bytes, message, .. } = concluded;
+    fn deliver_concluded(&mut self, concluded: AwaitingRecord) {
+        let AwaitingRecord { answer, status, bytes, message, .. } = concluded;
         if answer.kept().is_some() {
             self.keep(answer, status, &bytes);
         }
@@ -266,7 +266,7 @@ impl Reactor<'_> {
             self.serve_held();
         }
         if self.shared.sessions.end_without_reply(answer.kept()) {
-            self.ask_again();
+            self.retry_queries();
         }
         let mut answer = answer;
         answer.logged = false;

@@ -7,7 +7,7 @@
 //! Invariant: these kinds are never written, and their meaning never changes.
 
 use dafs_files::ledger::bytes::Take;
-use dafs_files::ledger::plan::Facts;
+use dafs_files::ledger::plan::Precondition;
 use dafs_journal::RecordKind;
 use dafs_ops::{Append, Operation};
 use dafs_sessions::RequestName;
@@ -55,15 +55,15 @@ fn take_key(from: &mut &[u8]) -> Option<RequestKey> {
 fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     let key = take_key(from)?;
     let order = take_order(from)?;
-    let (who, facts) = take_circumstances(from)?;
-    let operation = operation_of(order, &facts, std::mem::take(from));
-    Some(Intent { key, who, facts, operation: operation.into() })
+    let (who, precondition) = take_circumstances(from)?;
+    let operation = operation_of(order, &precondition, std::mem::take(from));
+    Some(Intent { key, who, precondition, operation: operation.into() })
 }
 
 /// The operation that a message asks for. A message without an operation never had any effect.
-fn operation_of(order: ByteOrder, facts: &Facts, message: &[u8]) -> Vec<u8> {
+fn operation_of(order: ByteOrder, precondition: &Precondition, message: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if let Facts::Appends { file, length, .. } = *facts {
+    if let Precondition::Appends { file, length, .. } = *precondition {
         // Their messages were not stored and are not needed.
         let (state, stability, hint) = (StateId::ANONYMOUS, Stability::FileSync, CacheHint(0));
         Operation::Append(Append { file, state, length, stability, hint }).encode(&mut bytes);
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(intent.key, key());
             assert_eq!((intent.who.uid(), intent.who.gid(), intent.who.groups()), (1, 2, &[7][..]));
             let object = FileHandle([5; 64]);
-            assert_eq!(intent.facts, Facts::Renames { object, replaced: None });
+            assert_eq!(intent.precondition, Precondition::Renames { object, replaced: None });
             let (old_name, new_name) = (b"old".as_slice(), b"new\xff".as_slice());
             let expected = Operation::Rename(Rename { source, target, old_name, new_name });
             assert_eq!(Operation::decode(&intent.operation), Some(expected));

@@ -9,7 +9,7 @@
 //! that are no longer written. All numbers are little-endian.
 
 use dafs_files::ledger::bytes::{Put, Take};
-use dafs_files::ledger::plan::Facts;
+use dafs_files::ledger::plan::Precondition;
 use dafs_files::ledger::state::{Entry, StateRecord, put_principal, take_handle, take_principal};
 use dafs_journal::RecordKind;
 use dafs_ops::{FrontId, Operation, Origin};
@@ -57,7 +57,7 @@ impl RequestKey {
 pub struct Intent {
     pub key: RequestKey,
     pub who: Credentials,
-    pub facts: Facts,
+    pub precondition: Precondition,
     /// The operation, as encoded by [`Operation::encode`].
     pub operation: Box<[u8]>,
 }
@@ -150,13 +150,16 @@ impl Record {
         match self {
             Self::Intent(intent) => {
                 intent.renew_operation(&renew);
-                match &mut intent.facts {
-                    Facts::Victim(handle) | Facts::Appends { file: handle, .. } => renew(handle),
-                    Facts::Renames { object, replaced } => {
+                match &mut intent.precondition {
+                    Precondition::Target(handle) | Precondition::Appends { file: handle, .. } => {
+                        renew(handle)
+                    }
+                    Precondition::Renames { object, replaced } => {
                         renew(object);
                         replaced.iter_mut().for_each(renew);
                     }
-                    Facts::NameFree | Facts::Truncates | Facts::Attributes => {}
+                    Precondition::NameFree | Precondition::Truncates | Precondition::Attributes => {
+                    }
                 }
             }
             Self::State(state) => state.renew(renew),
@@ -258,22 +261,22 @@ fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
     for group in intent.who.groups() {
         to.put_u32(*group);
     }
-    match &intent.facts {
-        Facts::NameFree => to.push(0),
-        Facts::Truncates => to.push(1),
-        Facts::Victim(handle) => {
+    match &intent.precondition {
+        Precondition::NameFree => to.push(0),
+        Precondition::Truncates => to.push(1),
+        Precondition::Target(handle) => {
             to.push(2);
             to.put_rest(&handle.0);
         }
-        Facts::Renames { object, replaced } => {
+        Precondition::Renames { object, replaced } => {
             to.push(if replaced.is_some() { 4 } else { 3 });
             to.put_rest(&object.0);
             if let Some(replaced) = replaced {
                 to.put_rest(&replaced.0);
             }
         }
-        Facts::Attributes => to.push(5),
-        Facts::Appends { file, offset, length } => {
+        Precondition::Attributes => to.push(5),
+        Precondition::Appends { file, offset, length } => {
             to.push(6);
             to.put_rest(&file.0);
             to.put_u64(*offset);
@@ -285,9 +288,9 @@ fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
 
 fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     let key = take_origin(from)?;
-    let (who, facts) = take_circumstances(from)?;
+    let (who, precondition) = take_circumstances(from)?;
     let operation = std::mem::take(from).into();
-    Some(Intent { key, who, facts, operation })
+    Some(Intent { key, who, precondition, operation })
 }
 
 fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
@@ -295,26 +298,28 @@ fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
 }
 
 /// Takes the credentials of a request, and the facts about the file system at its intent.
-pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Facts)> {
+pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Precondition)> {
     let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
     // Each group takes four bytes, so a wrong count runs into the end of the record.
     let groups = (0..count).map(|_| from.take_u32()).collect::<Option<Vec<_>>>()?;
     let who = Credentials::new(uid, gid, groups).ok()?;
-    let facts = match from.take_u8()? {
-        0 => Facts::NameFree,
-        1 => Facts::Truncates,
-        2 => Facts::Victim(take_handle(from)?),
-        3 => Facts::Renames { object: take_handle(from)?, replaced: None },
-        4 => Facts::Renames { object: take_handle(from)?, replaced: Some(take_handle(from)?) },
-        5 => Facts::Attributes,
-        6 => Facts::Appends {
+    let precondition = match from.take_u8()? {
+        0 => Precondition::NameFree,
+        1 => Precondition::Truncates,
+        2 => Precondition::Target(take_handle(from)?),
+        3 => Precondition::Renames { object: take_handle(from)?, replaced: None },
+        4 => {
+            Precondition::Renames { object: take_handle(from)?, replaced: Some(take_handle(from)?) }
+        }
+        5 => Precondition::Attributes,
+        6 => Precondition::Appends {
             file: take_handle(from)?,
             offset: from.take_u64()?,
             length: from.take_u32()?,
         },
         _ => return None,
     };
-    Some((who, facts))
+    Some((who, precondition))
 }
 
 fn order_number(order: ByteOrder) -> u8 {
@@ -356,22 +361,22 @@ mod tests {
     fn records() -> Vec<Record> {
         let handle = |byte| FileHandle([byte; 64]);
         let all_facts = [
-            Facts::NameFree,
-            Facts::Truncates,
-            Facts::Victim(handle(1)),
-            Facts::Renames { object: handle(2), replaced: None },
-            Facts::Renames { object: handle(3), replaced: Some(handle(4)) },
-            Facts::Attributes,
-            Facts::Appends { file: handle(5), offset: 1 << 40, length: 7 },
+            Precondition::NameFree,
+            Precondition::Truncates,
+            Precondition::Target(handle(1)),
+            Precondition::Renames { object: handle(2), replaced: None },
+            Precondition::Renames { object: handle(3), replaced: Some(handle(4)) },
+            Precondition::Attributes,
+            Precondition::Appends { file: handle(5), offset: 1 << 40, length: 7 },
         ];
         let who = Credentials::new(1, 2, [3, 4]).unwrap();
         let mut operation = Vec::new();
         let (directory, mode) = (handle(8), RemoveMode::Unchecked);
         Operation::Remove(Remove { directory, name: b"name", mode }).encode(&mut operation);
-        let intent = |facts| Intent {
+        let intent = |precondition| Intent {
             key: key(),
             who: who.clone(),
-            facts,
+            precondition,
             operation: operation.clone().into(),
         };
         let principals = [
@@ -389,7 +394,8 @@ mod tests {
         let bytes: Box<[u8]> = b"results".as_slice().into();
         let outcome = Outcome { key: key(), outcome: bytes.clone() };
         let reply = Reply { key: key(), status: Status::Exist, bytes };
-        let mut records: Vec<_> = all_facts.map(|facts| Record::Intent(intent(facts))).into();
+        let mut records: Vec<_> =
+            all_facts.map(|precondition| Record::Intent(intent(precondition))).into();
         records.extend(principals.map(|principal| Record::Session(session(principal))));
         records.push(Record::Outcome(outcome));
         records.push(Record::Reply(reply));

@@ -29,8 +29,8 @@ use crate::requests::translate::results_of;
 
 /// The content of the previous incarnation's journal.
 #[derive(Default)]
-struct Past {
-    sessions: BTreeMap<SessionId, PastSession>,
+struct PreviousState {
+    sessions: BTreeMap<SessionId, PreviousSession>,
     /// The clients that had state, by name.
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
@@ -38,10 +38,10 @@ struct Past {
     /// The extents of files for which undo data is valid.
     undo: Vec<(FileHandle, Extent)>,
     /// The number of records that could not be decoded.
-    strange: u64,
+    undecodable: u64,
 }
 
-struct PastSession {
+struct PreviousSession {
     record: SessionRecord,
     replies: BTreeMap<StreamId, (RequestName, Status, Box<[u8]>)>,
     /// Intents without an outcome, in the order in which they were written.
@@ -59,33 +59,33 @@ pub(crate) fn open(
     let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
     let (log, mut recovered) =
         Log::open(config.shelf.clone(), config.log.clone(), entropy).map_err(failed)?;
-    let mut past = Past::default();
+    let mut previous = PreviousState::default();
     while let Some(record) = recovered.next_record().map_err(failed)? {
         match Record::decode(record.kind, record.bytes) {
             Some(mut record) => {
                 record.renew(|handle| handles::renew(&**store, handle));
-                past.take(record);
+                previous.take(record);
             }
-            None => past.strange += 1,
+            None => previous.undecodable += 1,
         }
     }
     drop(recovered);
-    if past.strange > 0 {
+    if previous.undecodable > 0 {
         return Err(recovery_failed(LedgerError::Journal(format!(
             "{} records were written by a newer version of this server; use that version",
-            past.strange
+            previous.undecodable
         ))));
     }
-    let verdicts = past.judge(store.as_ref())?;
-    past.restore(filer, sessions).map_err(recovery_failed)?;
-    let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
-    let undo = Undo::restore(&config.shelf, &config.undo, store, &past.undo, &locks);
+    let verdicts = previous.judge(store.as_ref())?;
+    previous.restore(filer, sessions).map_err(recovery_failed)?;
+    let locks = previous.open_locked(store.as_ref()).map_err(recovery_failed)?;
+    let undo = Undo::restore(&config.shelf, &config.undo, store, &previous.undo, &locks);
     let undo = undo
         .map_err(|error| recovery_failed(LedgerError::Journal(dafs_journal::chain_of(&error))))?;
     let mut ledger = Ledger::new(log, undo);
     ledger.restore_locks(locks, filer);
     tracing::info!(
-        sessions = past.sessions.len(),
+        sessions = previous.sessions.len(),
         fences = filer.fence_counters().objects,
         undo = ledger.undo.data_count(),
         rollbacks = ledger.undo.rollback_count(),
@@ -127,7 +127,7 @@ pub(super) fn records_of(
     records
 }
 
-impl Past {
+impl PreviousState {
     /// Opens the files that have locks. Locks of removed files are dropped.
     fn open_locked(&mut self, store: &dyn Store) -> Result<Vec<RecordedLock>, LedgerError> {
         let mut locks = Vec::new();
@@ -153,7 +153,7 @@ impl Past {
         match record {
             Record::Session(record) => {
                 let (replies, intents) = (BTreeMap::new(), Vec::new());
-                let session = PastSession { record: record.clone(), replies, intents };
+                let session = PreviousSession { record: record.clone(), replies, intents };
                 self.sessions.entry(record.id).or_insert(session);
             }
             Record::Intent(intent) => {
@@ -168,7 +168,7 @@ impl Past {
                 match decode_outcome(&outcome).and_then(|outcome| session.told(&key, &outcome)) {
                     Some((status, bytes)) => session.keep(&key, status, bytes.into()),
                     // This version has never written such a record.
-                    None => self.strange += 1,
+                    None => self.undecodable += 1,
                 }
             }
             Record::Reply(Reply { key, status, bytes }) => {
@@ -210,7 +210,7 @@ impl Past {
         }
     }
 
-    fn session_of(&mut self, key: &RequestKey) -> Option<&mut PastSession> {
+    fn session_of(&mut self, key: &RequestKey) -> Option<&mut PreviousSession> {
         self.sessions.get_mut(&key.session)
     }
 
@@ -254,7 +254,7 @@ impl Past {
     }
 }
 
-impl PastSession {
+impl PreviousSession {
     /// Stores the outcome of a request.
     fn keep(&mut self, key: &RequestKey, status: Status, bytes: Box<[u8]>) {
         self.settle(key);

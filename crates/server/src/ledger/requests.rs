@@ -32,7 +32,7 @@ use crate::requests::translate::outcome_of;
 use crate::waiting::fencing::operation_of_intent;
 
 /// Work that waits for its intent to be durable.
-pub(super) enum Intended {
+pub(super) enum AwaitingIntent {
     /// A request that will then be executed, with its operation.
     Request { answer: ReplyTo, operation: Box<[u8]> },
     /// A task that will then be stepped.
@@ -62,7 +62,7 @@ pub(super) enum FenceStep {
 }
 
 /// A reply that waits for its outcome, or another record, to be durable.
-pub(super) struct Concluded {
+pub(super) struct AwaitingRecord {
     pub(super) answer: ReplyTo,
     /// Its key in the journal, if its outcome is there.
     pub(super) key: Option<RequestKey>,
@@ -74,8 +74,8 @@ pub(super) struct Concluded {
 }
 
 /// A request that was executed but whose changes are not synced yet.
-pub(super) struct Unsynced {
-    concluded: Concluded,
+pub(super) struct AwaitingSync {
+    concluded: AwaitingRecord,
     /// Another record that the reply waits for.
     after: RecordNumber,
     running: Running,
@@ -84,15 +84,15 @@ pub(super) struct Unsynced {
 /// All requests that are in the journal.
 #[derive(Default)]
 pub(crate) struct JournaledRequests {
-    intended: VecDeque<(RecordNumber, Intended)>,
+    intended: VecDeque<(RecordNumber, AwaitingIntent)>,
     fences: VecDeque<(RecordNumber, FenceStep)>,
-    concluded: VecDeque<(RecordNumber, Concluded)>,
+    concluded: VecDeque<(RecordNumber, AwaitingRecord)>,
     running: BTreeMap<(KeptSession, StreamId), Running>,
     /// Executed requests to be synced, and those that are being synced.
-    unsynced: Vec<Unsynced>,
-    syncing: Vec<Unsynced>,
+    unsynced: Vec<AwaitingSync>,
+    syncing: Vec<AwaitingSync>,
     /// Names that become free when a record is durable.
-    cooling: VecDeque<(RecordNumber, Places)>,
+    committing: VecDeque<(RecordNumber, Places)>,
     /// The busy names, and the requests that wait for them as encoded operations.
     names: BusyNames<(ReplyTo, Box<[u8]>)>,
     /// ABORTs, and the rollbacks that each waits for.
@@ -130,7 +130,7 @@ impl JournaledRequests {
         order: ByteOrder,
         intent: Intent,
         (places, touched): (Places, Touched),
-        next: Intended,
+        next: AwaitingIntent,
     ) {
         let key = intent.key;
         let record = Record::Intent(intent);
@@ -148,13 +148,13 @@ impl JournaledRequests {
     }
 
     /// Takes the next request whose intent is durable.
-    pub(super) fn next_intended(&mut self, durable: RecordNumber) -> Option<Intended> {
+    pub(super) fn next_intended(&mut self, durable: RecordNumber) -> Option<AwaitingIntent> {
         self.intended.front().filter(|(number, _)| *number <= durable)?;
         self.intended.pop_front().map(|(_, intended)| intended)
     }
 
     /// Takes the next reply whose records are durable.
-    pub(super) fn next_concluded(&mut self, durable: RecordNumber) -> Option<Concluded> {
+    pub(super) fn next_concluded(&mut self, durable: RecordNumber) -> Option<AwaitingRecord> {
         self.concluded.front().filter(|(number, _)| *number <= durable)?;
         self.concluded.pop_front().map(|(_, concluded)| concluded)
     }
@@ -171,11 +171,11 @@ impl JournaledRequests {
         ledger: &mut Ledger,
         running: Running,
         after: RecordNumber,
-        mut concluded: Concluded,
-    ) -> Option<(RecordNumber, RecordNumber, Concluded)> {
+        mut concluded: AwaitingRecord,
+    ) -> Option<(RecordNumber, RecordNumber, AwaitingRecord)> {
         concluded.key = Some(running.key);
         if !is_failure(concluded.status) && !running.touched.is_empty() {
-            self.unsynced.push(Unsynced { concluded, after, running });
+            self.unsynced.push(AwaitingSync { concluded, after, running });
             return None;
         }
         let number = ledger.append(&running.ended(concluded.status, &concluded.bytes));
@@ -184,7 +184,7 @@ impl JournaledRequests {
     }
 
     /// Takes the requests whose changes are on stable storage.
-    pub(super) fn take_synced(&mut self) -> Vec<Unsynced> {
+    pub(super) fn take_synced(&mut self) -> Vec<AwaitingSync> {
         std::mem::take(&mut self.syncing)
     }
 
@@ -193,11 +193,11 @@ impl JournaledRequests {
     pub(super) fn end_synced(
         &mut self,
         ledger: &mut Ledger,
-        synced: Unsynced,
-    ) -> (RecordNumber, RecordNumber, Concluded) {
-        let Unsynced { concluded, after, running } = synced;
+        synced: AwaitingSync,
+    ) -> (RecordNumber, RecordNumber, AwaitingRecord) {
+        let AwaitingSync { concluded, after, running } = synced;
         let number = ledger.append(&running.ended(concluded.status, &concluded.bytes));
-        self.cooling.push_back((number, running.places));
+        self.committing.push_back((number, running.places));
         (running.number, after, concluded)
     }
 
@@ -210,10 +210,10 @@ impl JournaledRequests {
     }
 
     /// Frees the names whose outcomes are durable. Returns true if there were any.
-    pub(super) fn free_cooled(&mut self, durable: RecordNumber) -> bool {
+    pub(super) fn free_committed(&mut self, durable: RecordNumber) -> bool {
         let mut is_any = false;
-        while self.cooling.front().is_some_and(|(number, _)| *number <= durable)
-            && let Some((_, places)) = self.cooling.pop_front()
+        while self.committing.front().is_some_and(|(number, _)| *number <= durable)
+            && let Some((_, places)) = self.committing.pop_front()
         {
             self.names.free(&places);
             is_any = true;
@@ -223,7 +223,7 @@ impl JournaledRequests {
 
     /// Queues a reply until a record is durable. Later entries never wait for earlier records than
     /// those before them, so the queue stays in order.
-    pub(super) fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
+    pub(super) fn conclude_after(&mut self, after: RecordNumber, concluded: AwaitingRecord) {
         let after = self.concluded.back().map_or(after, |(last, _)| after.max(*last));
         self.concluded.push_back((after, concluded));
     }
@@ -346,7 +346,7 @@ impl Running {
     }
 }
 
-impl Concluded {
+impl AwaitingRecord {
     pub(super) fn new(
         answer: ReplyTo,
         status: Status,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a verdict only reads the store, except that it undoes an append without an outcome.
 
-use dafs_files::ledger::plan::Facts;
+use dafs_files::ledger::plan::Precondition;
 use dafs_ops::{
     AttributeSet, Changed, Claim, CreateNode, Created, Done, Link, Open, Opened, Operation,
     OwnedDone, Remove, Rename, Renamed, Set, SetAttributes,
@@ -18,7 +18,7 @@ use super::record::Intent;
 /// # Errors
 /// The store's error if it cannot tell.
 pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDone>, StoreError> {
-    if let Facts::Appends { file, offset, length } = &intent.facts {
+    if let Precondition::Appends { file, offset, length } = &intent.precondition {
         undo_append(store, file, *offset, *length)?;
         return Ok(None);
     }
@@ -26,7 +26,7 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
         // Operations are encoded before they are journaled, so this is not reached.
         return Ok(None);
     };
-    let scene = Scene { store, facts: &intent.facts };
+    let scene = Scene { store, precondition: &intent.precondition };
     let done = match &operation {
         Operation::CreateNode(asked) => scene.create(asked)?,
         Operation::Open(asked) => scene.open(asked)?,
@@ -48,7 +48,7 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
 /// The files as the crash has left them.
 struct Scene<'a> {
     store: &'a dyn Store,
-    facts: &'a Facts,
+    precondition: &'a Precondition,
 }
 
 type Judged = Result<Option<OwnedDone>, StoreError>;
@@ -113,7 +113,7 @@ impl Scene<'_> {
         };
         let Some(object) = self.lookup(&directory, last)? else { return Ok(None) };
         let is_done = object.attributes.kind == ObjectType::Regular
-            && (*self.facts != Facts::Truncates || object.attributes.size == 0);
+            && (*self.precondition != Precondition::Truncates || object.attributes.size == 0);
         Ok(is_done.then(|| {
             Done::Opened(Opened {
                 file: object.handle,
@@ -134,7 +134,7 @@ impl Scene<'_> {
     }
 
     fn remove(&self, asked: &Remove<'_>) -> Judged {
-        let Facts::Victim(victim) = self.facts else { return Ok(None) };
+        let Precondition::Target(victim) = self.precondition else { return Ok(None) };
         let found = self.lookup(&asked.directory, asked.name)?;
         let is_gone = found.is_none_or(|object| object.handle != *victim);
         let changed = || Changed { directory: self.change_of(&asked.directory) };
@@ -142,7 +142,7 @@ impl Scene<'_> {
     }
 
     fn rename(&self, asked: &Rename<'_>) -> Judged {
-        let Facts::Renames { object, replaced } = self.facts else { return Ok(None) };
+        let Precondition::Renames { object, replaced } = self.precondition else { return Ok(None) };
         let old = self.lookup(&asked.source, asked.old_name)?;
         let new = self.lookup(&asked.target, asked.new_name)?;
         let is_new = new.is_some_and(|found| found.handle == *object);

@@ -231,7 +231,7 @@ impl Meter {
     }
 
     /// Adds the traffic of a connection that has ended.
-    pub fn depart(&mut self, transport: TransportKind, traffic: Traffic) {
+    pub fn add_departed(&mut self, transport: TransportKind, traffic: Traffic) {
         let all = &mut self.departed[transport as usize];
         all.requests += traffic.requests;
         all.read_bytes += traffic.read_bytes;
@@ -239,7 +239,7 @@ impl Meter {
     }
 
     /// Adds a follower.
-    fn be_followed(&mut self, follower: Follower) {
+    fn add_follower(&mut self, follower: Follower) {
         self.followers.push(follower);
         self.time_all();
     }
@@ -333,7 +333,7 @@ impl Meter {
     /// Takes new followers. Returns true if a thread waits for a copy of the server's state.
     pub fn is_looked_at(&mut self) -> bool {
         let (followers, is_asked) = self.window.take_followers();
-        followers.into_iter().for_each(|follower| self.be_followed(follower));
+        followers.into_iter().for_each(|follower| self.add_follower(follower));
         is_asked
     }
 

@@ -29,9 +29,9 @@ use crate::access::credentials::{LookupDone, LookupJob};
 use crate::access::gss::{TokenJob, TokenOutcome};
 use crate::access::passwords::PasswordFile;
 use crate::moving::sums::{SumDone, SumJob};
-use crate::pool::crowd::Crowd;
+use crate::pool::load_hint::LoadHint;
 use crate::pool::queue::Queue;
-use crate::pool::way::OwnerPlace;
+use crate::pool::reactor_cpu::ReactorCpu;
 use crate::waiting::SearchJob;
 
 /// Work that may block.
@@ -186,7 +186,7 @@ pub struct Pool {
     /// True if there is a processor for a job beside the reactor.
     has_core: bool,
     /// Tells whether several requests wait for the reactor.
-    crowd: Crowd,
+    load_hint: LoadHint,
     /// The disk was slow. Until this time the reactor reads no file itself.
     slow_until: Moment,
 }
@@ -198,7 +198,7 @@ enum Workers {
         logins: Arc<Queue<Given>>,
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
-        owner: OwnerPlace,
+        owner: ReactorCpu,
     },
     /// The owner's thread, within calls of [`Pool::take`], in an order that its random numbers
     /// decide. If there are wakers of several reactors, within calls of [`Pool::work`].
@@ -223,13 +223,13 @@ impl Pool {
         let logins = Arc::new(Queue::<Given>::new(LOGIN_THREADS));
         let (outbox, done) = channel();
         let wakers: Arc<[Waker]> = wakers.into();
-        let owner = OwnerPlace::unknown();
+        let owner = ReactorCpu::unknown();
         let start = |queue: &Arc<Queue<Given>>, name: &str, number: usize| {
             let (jobs, outbox, wakers) = (queue.clone(), outbox.clone(), wakers.clone());
             let owner = owner.clone();
             std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
                 while let Some((job, reactor)) = jobs.next(number) {
-                    if outbox.send(job.run_guarded(|| owner.give_way())).is_err() {
+                    if outbox.send(job.run_guarded(|| owner.yield_if_shared())).is_err() {
                         return;
                     }
                     if let Some(waker) = wakers.get(reactor) {
@@ -275,21 +275,21 @@ impl Pool {
     }
 
     fn of(workers: Workers, has_core: bool) -> Self {
-        let (crowd, slow_until) = (Crowd::default(), Moment(0));
-        Self { workers, under_way: 0, reactor: 0, has_core, crowd, slow_until }
+        let (load_hint, slow_until) = (LoadHint::default(), Moment(0));
+        Self { workers, under_way: 0, reactor: 0, has_core, load_hint, slow_until }
     }
 
     /// Notes that a turn of this reactor begins.
     #[inline]
     pub fn begin_turn(&mut self, reactor: usize) {
         self.reactor = reactor;
-        self.crowd.begin_turn();
+        self.load_hint.begin_turn();
     }
 
     /// Notes that the reactor has a request to execute.
     #[inline]
     pub fn on_request(&mut self) {
-        self.crowd.on_request();
+        self.load_hint.on_request();
     }
 
     /// Submits a job. Credits and the cache limit the number of callers.
@@ -334,7 +334,7 @@ impl Pool {
     /// has other requests to serve.
     #[inline]
     pub fn helps(&self) -> bool {
-        self.has_core && self.crowd.is_there()
+        self.has_core && self.load_hint.is_there()
     }
 
     /// Returns true if the disk was slow recently. Its jobs then go to a worker thread.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every job that is given to a thread comes back to the reactor once.
 
-pub(crate) mod crowd;
 pub(crate) mod jobs;
+pub(crate) mod load_hint;
 pub(crate) mod queue;
-pub(crate) mod way;
+pub(crate) mod reactor_cpu;

@@ -3,11 +3,11 @@
 //! Invariant: every admitted request gets one reply, or its connection ends.
 
 pub(crate) mod answers;
-pub(crate) mod asks;
 pub(crate) mod chain;
 pub(crate) mod decode;
 pub(crate) mod granting;
 pub(crate) mod handles;
+pub(crate) mod procedures;
 pub(crate) mod respond;
 pub(crate) mod serve;
 pub(crate) mod set_aside;

@@ -77,7 +77,7 @@ impl Reactor<'_> {
             Ok(_) => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(status)) => {
-                self.succeed();
+                self.apply_succession();
                 self.know(endpoint);
                 self.end_open_chain(endpoint);
                 return self.fail(answer, status);
@@ -95,16 +95,16 @@ impl Reactor<'_> {
         let is_write = header.procedure == Procedure::WriteDirect.number();
         let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
         if is_kept | admitted.begins_incarnation | (admitted.place != ChainPlace::Alone) {
-            return self.carry_unusual(answer, &admitted, order, &header, message);
+            return self.execute_unusual(answer, &admitted, order, &header, message);
         }
         if is_write {
             answer.keep_later_in(admitted.kept);
         }
-        self.carry(answer, KeptSession::NONE, order, &header, message);
+        self.execute(answer, KeptSession::NONE, order, &header, message);
     }
 
     #[inline(never)]
-    fn carry_unusual(
+    fn execute_unusual(
         &mut self,
         answer: ReplyTo,
         admitted: &Admitted,
@@ -113,21 +113,21 @@ impl Reactor<'_> {
         message: &mut [u8],
     ) {
         if admitted.begins_incarnation {
-            self.succeed();
+            self.apply_succession();
             self.know(answer.endpoint);
         }
         if matches!(admitted.place, ChainPlace::Alone | ChainPlace::First) {
             self.shared.pool.on_request();
         }
         if admitted.place == ChainPlace::Alone {
-            self.carry(answer, admitted.kept, order, header, message);
+            self.execute(answer, admitted.kept, order, header, message);
         } else {
             self.take_member(answer, admitted, order, header, message);
         }
     }
 
     fn refuse_damaged(&mut self, answer: ReplyTo, id: ChannelId) {
-        self.succeed();
+        self.apply_succession();
         self.know(answer.endpoint);
         self.shared.sessions.mark_chain_unknown(id);
         self.end_open_chain(answer.endpoint);
@@ -137,7 +137,7 @@ impl Reactor<'_> {
     /// Executes an admitted request. Its result is stored in `kept`, if it is of a kind that is
     /// stored.
     #[inline(always)]
-    pub(crate) fn carry(
+    pub(crate) fn execute(
         &mut self,
         mut answer: ReplyTo,
         kept: KeptSession,
@@ -163,7 +163,7 @@ impl Reactor<'_> {
                 }
                 if !is_plain
                     && (translate::is_operation(request)
-                        && self.carry_as_operation(answer, request)
+                        && self.execute_as_operation(answer, request)
                         || needs_its_object(request)
                             && self.awaits_search(
                                 answer,
@@ -204,7 +204,7 @@ impl Reactor<'_> {
         request: &Request<'_>,
     ) -> Result<(), NotDone> {
         if self.shared.filer.has_fences() {
-            self.pass(answer, request)?;
+            self.check_fences(answer, request)?;
         }
         match request {
             Request::ReadDirect(r) => self.read_direct(answer, r),
@@ -225,7 +225,7 @@ impl Reactor<'_> {
         if told.is_none() {
             return self.dispatch(answer, header, request);
         }
-        self.pass(answer, request)?;
+        self.check_fences(answer, request)?;
         self.ask(answer, header, request, told)
     }
 
@@ -252,7 +252,7 @@ impl Reactor<'_> {
             self.settle();
         }
         if !self.shared.waiting.chains().is_busy(chain) {
-            self.carry_out_member(answer, kept, order, header, message);
+            self.execute_member(answer, kept, order, header, message);
         } else if !self.shared.waiting.chains().wait(answer, kept, message) {
             self.shared.waiting.chains().break_off(answer);
             self.fail(answer, Status::Resource);
@@ -289,7 +289,7 @@ impl Reactor<'_> {
     }
 
     #[inline(never)]
-    fn carry_out_member(
+    fn execute_member(
         &mut self,
         answer: ReplyTo,
         kept: KeptSession,
@@ -298,7 +298,7 @@ impl Reactor<'_> {
         message: &mut [u8],
     ) {
         match self.shared.waiting.chains().begin(answer, header, message) {
-            Ok(()) => self.carry(answer, kept, order, header, message),
+            Ok(()) => self.execute(answer, kept, order, header, message),
             Err(status) => self.fail(answer, status),
         }
     }
@@ -358,7 +358,7 @@ impl Reactor<'_> {
         };
         let Some(order) = self.order_of(answer.endpoint) else { return };
         match RequestHeader::decode(order, &message) {
-            Ok(header) => self.carry_out_member(answer, kept, order, &header, &mut message),
+            Ok(header) => self.execute_member(answer, kept, order, &header, &mut message),
             // It was decoded without an error when it arrived.
             Err(error) => self.fail(answer, error.status()),
         }

@@ -77,7 +77,7 @@ impl Fencing {
 }
 
 /// Returns true if a request is checked again before it has any effect.
-fn passes_again(work: &Work) -> bool {
+fn is_checked_again(work: &Work) -> bool {
     match work {
         Work::Write(write) => {
             matches!(write.source, WriteSource::Sealed { .. } | WriteSource::Fetched { .. })

@@ -339,7 +339,7 @@ impl Cache {
         let before = if is_all { Some(entry.version) } else { done.before };
         self.note_version(file, before, done.after, done.result.is_ok());
         self.files.get_mut(file).is_flushing = false;
-        self.pass_on(file, &done.ranges);
+        self.free_flushed(file, &done.ranges);
         self.finish_flush(file);
         self.wants_flush = true;
         // A write error is reported by the next commit, close or write. Requests that wait for
@@ -515,7 +515,7 @@ impl Cache {
             let undone = segment.dirty & !segment.flushing;
             self.dirty_blocks -= undone.count_ones() as usize;
             segment.dirty = 0;
-            self.let_go(slot);
+            self.release_segment(slot);
         }
         let entry = self.files.get_mut(file);
         entry.dirty.clear();

@@ -132,7 +132,7 @@ impl Cache {
 
     /// Detaches a segment and frees it: at once if it is idle, else when the clock algorithm finds
     /// it idle. The caller has cleared its dirty bits.
-    pub(super) fn let_go(&mut self, slot: u32) {
+    pub(super) fn release_segment(&mut self, slot: u32) {
         if self.segments.get(slot).is_idle() {
             self.free_segment(slot);
         } else {
@@ -168,7 +168,7 @@ impl Cache {
     /// Frees blocks that a steadily growing file has just flushed. The next blocks reuse the memory
     /// while it is in the processor's cache, and other files keep their blocks. The beginning of
     /// the file stays, and so do blocks that clients read.
-    pub(super) fn pass_on(&mut self, file: CachedFile, flushed: &BlockList) {
+    pub(super) fn free_flushed(&mut self, file: CachedFile, flushed: &BlockList) {
         let entry = self.files.get(file);
         if !entry.is_ripe || entry.pattern == CachePattern::WillNeed {
             return;
@@ -185,7 +185,7 @@ impl Cache {
     /// Drops all clean blocks of a file, because another process has changed it.
     pub(super) fn drop_clean(&mut self, file: u32) {
         for slot in self.slots_of(file) {
-            self.let_go(slot);
+            self.release_segment(slot);
         }
     }
 

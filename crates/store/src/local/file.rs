@@ -93,7 +93,11 @@ impl LocalFile {
     /// after it if a process has set them in between; a file cannot be executed while it is open
     /// for writing. If this process may not change the mode of others' files, it is not the
     /// superuser, and the kernel clears the bits at the write.
-    fn strip_around(&self, fd: BorrowedFd<'_>, change: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn clear_set_ids_around(
+        &self,
+        fd: BorrowedFd<'_>,
+        change: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         if !self.strips_set_id.load(Ordering::Relaxed) {
             return change();
         }
@@ -144,7 +148,9 @@ impl File for LocalFile {
         offset: u64,
     ) -> Result<()> {
         let fd = self.write_fd()?;
-        self.strip_around(fd, || Ok(memory.write_file(memory_offset, length, fd, offset)?))
+        self.clear_set_ids_around(fd, || {
+            Ok(memory.write_file(memory_offset, length, fd, offset)?)
+        })
     }
 
     fn mode_behind_writes(&self, mode: u32) -> u32 {
@@ -168,7 +174,7 @@ impl File for LocalFile {
 
     fn set_size(&self, size: u64) -> Result<()> {
         let fd = self.write_fd()?;
-        self.strip_around(fd, || Ok(rustix::fs::ftruncate(fd, size)?))
+        self.clear_set_ids_around(fd, || Ok(rustix::fs::ftruncate(fd, size)?))
     }
 
     fn file_system(&self) -> u64 {

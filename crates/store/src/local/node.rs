@@ -173,7 +173,7 @@ impl LocalStore {
     /// Closing the descriptor can take as long as a removal, so [`Store::close_removed`] does that.
     ///
     /// [`Store::close_removed`]: crate::store::Store::close_removed
-    pub(super) fn let_go_of_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
+    pub(super) fn release_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
         let mut looked_at = lock(&self.nodes).next_part(elapsed);
         looked_at.retain(|node| matches!(self.live_look(node), Err(StoreError::Stale)));
         let handles = looked_at.iter().map(|node| node.handle).collect();

@@ -82,7 +82,7 @@ impl Store for LocalStore {
         self.is_visible(handle)
     }
 
-    fn may_have(&self, who: &Credentials, handle: &FileHandle) -> Result<bool> {
+    fn may_read_directly(&self, who: &Credentials, handle: &FileHandle) -> Result<bool> {
         let node = self.resolve_node(handle)?;
         let found = self.live_status(&node)?.attributes;
         if node.kind != ObjectType::Regular || *self.entering(who, handle) != *who {
@@ -117,8 +117,8 @@ impl Store for LocalStore {
         let _dead = lock(&self.nodes).take_dead();
     }
 
-    fn let_go_of_removed(&self, elapsed: Duration) -> Vec<FileHandle> {
-        self.let_go_of_removed_nodes(elapsed)
+    fn release_removed(&self, elapsed: Duration) -> Vec<FileHandle> {
+        self.release_removed_nodes(elapsed)
     }
 
     fn root(&self, _who: &Credentials) -> Result<Object> {

@@ -229,7 +229,7 @@ impl Files<'_> {
         }
         if !is_kept && let Some(ledger) = &mut *self.ledger {
             // Its lock ended meanwhile.
-            ledger.undo.doomed.push_back((last, id));
+            ledger.undo.pending_removal.push_back((last, id));
         }
     }
 }

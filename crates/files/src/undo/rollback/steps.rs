@@ -89,7 +89,7 @@ impl Files<'_> {
         let is_busy = |extent: &Extent| match ledger.undo.data.get(&extent.id).map(|k| &k.blob) {
             Some(Blob::Open(log)) => log.durable() < log.last_saved(),
             Some(Blob::Busy) => true,
-            Some(Blob::Unborn | Blob::Resting | Blob::Failed) | None => false,
+            Some(Blob::Absent | Blob::Closed | Blob::Failed) | None => false,
         };
         let busy: Vec<_> = extents.iter().filter(|extent| is_busy(extent)).copied().collect();
         if !busy.is_empty() {

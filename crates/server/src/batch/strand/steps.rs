@@ -74,7 +74,7 @@ impl Reactor<'_> {
         let over = if view.synchronous { Some(entry.operation) } else { back };
         let over = over.filter(|_| !entry.is_ending).ok_or(Status::Io)?;
         let reach = (piece.offset, u64::from(piece.buffer.length));
-        self.pass_file(answer, &view.handle)?;
+        self.check_fence(answer, &view.handle)?;
         self.check_locks(view.state, &view.handle, reach, kind)?;
         let found = self.io_file(answer, view.state, &view.handle, kind);
         // A piece does not wait for a delegation. Its request is tried again.

@@ -10,7 +10,8 @@ use dafs_store::cache::Cache;
 use dafs_types::Moment;
 
 use super::{
-    Change, Fencing, INTENT, KINDS, LOAN, TASK, operation_of_loan, operation_of_task, passes_again,
+    Change, Fencing, INTENT, KINDS, LOAN, TASK, is_checked_again, operation_of_loan,
+    operation_of_task,
 };
 use crate::channel::Channels;
 use crate::direct_reads::DirectReads;
@@ -37,7 +38,7 @@ impl UnderWay<'_> {
             |endpoint| self.channels.get(endpoint).and_then(|channel| channel.party.fence);
         for (id, task) in self.tasks.iter() {
             let fence = fence_of(task.reply_to.endpoint);
-            if let (Some(file), false) = (task.work.file(), passes_again(&task.work)) {
+            if let (Some(file), false) = (task.work.file(), is_checked_again(&task.work)) {
                 let (operation, file) = (operation_of_task(id), self.cache.handle(file));
                 running.push(RunningRequest { operation, fence, file });
             }

@@ -3,20 +3,20 @@
 use dafs_dat::EndpointId;
 use dafs_filer::{DelegationAction, FenceKey, RecallOutcome, WaiterId};
 use dafs_files::delegations::Told;
-use dafs_files::outcome::{NotDone, Question};
+use dafs_files::outcome::{HolderQuery, NotDone};
 use dafs_ops::Operation;
 use dafs_types::{ClientId, FileAttributes, FileHandle, StateId, Status};
 use dafs_wire::messages::{DiscardResponses, Empty};
 use dafs_wire::{Request, RequestHeader, Response};
 
-use super::Query;
+use super::ResultQuery;
 use crate::handoff::Handoff;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
 use crate::requests::answers::refusal_response;
-use crate::requests::asks::changes::procedure_of;
 use crate::requests::decode::Scratch;
 use crate::requests::handles;
+use crate::requests::procedures::changes::procedure_of;
 use crate::requests::respond::ReplyStatus;
 use crate::requests::set_aside::{Asked, SetAside};
 use crate::requests::translate;
@@ -28,7 +28,7 @@ impl Reactor<'_> {
     /// Executes a request as an operation, if it can be converted to one. Returns false, without
     /// any effect, if it cannot.
     #[inline(never)]
-    pub(crate) fn carry_as_operation(&mut self, to: ReplyTo, request: &Request<'_>) -> bool {
+    pub(crate) fn execute_as_operation(&mut self, to: ReplyTo, request: &Request<'_>) -> bool {
         let mut scratch = Scratch::new();
         let translated = translate::operation(request, &mut scratch);
         // A malformed one is reported by the code that executes it. The value is borrowed in
@@ -39,8 +39,8 @@ impl Reactor<'_> {
         let waits = has_effect_early(operation)
             && self.awaits_search(to, Asked::Operation(operation), operation.touched());
         if !waits
-            && !self.is_gated(to, operation)
-            && let Err(why) = self.carry_out(to, operation)
+            && !self.journal_if_needed(to, operation)
+            && let Err(why) = self.execute_operation(to, operation)
         {
             self.refuse(to, why, Asked::Operation(operation));
         }
@@ -48,13 +48,13 @@ impl Reactor<'_> {
     }
 
     /// Executes an operation, if no fence forbids it.
-    pub(crate) fn carry_out(
+    pub(crate) fn execute_operation(
         &mut self,
         to: ReplyTo,
         operation: &Operation<'_>,
     ) -> Result<(), NotDone> {
         if self.shared.filer.has_fences() {
-            self.pass_all(to, operation.touched())?;
+            self.check_fences_of(to, operation.touched())?;
         }
         self.operate(to, operation)
     }
@@ -64,7 +64,7 @@ impl Reactor<'_> {
     ///
     /// # Errors
     /// See [`Reactor::dispatch`]: the caller replies, or sets the request aside again.
-    pub(crate) fn carry_again(
+    pub(crate) fn execute_set_aside(
         &mut self,
         to: ReplyTo,
         kept: &SetAside,
@@ -73,8 +73,8 @@ impl Reactor<'_> {
         match kept {
             SetAside::Operation(bytes) => {
                 let operation = Operation::decode(bytes).ok_or(Status::ServerFault)?;
-                match to.logged || !self.is_gated(to, &operation) {
-                    true => self.carry_out(to, &operation),
+                match to.logged || !self.journal_if_needed(to, &operation) {
+                    true => self.execute_operation(to, &operation),
                     false => Ok(()),
                 }
             }
@@ -92,13 +92,13 @@ impl Reactor<'_> {
 
     /// Executes a request that was set aside, or sets it aside again. It is dropped if its
     /// connection is gone, because its caller is unknown then.
-    pub(crate) fn take_up(&mut self, to: ReplyTo, kept: SetAside, told: Option<Told>) {
-        self.take_up_in(to, kept, told, true);
+    pub(crate) fn resume_request(&mut self, to: ReplyTo, kept: SetAside, told: Option<Told>) {
+        self.resume_request_in(to, kept, told, true);
     }
 
     /// The same. `may_search` is true if the request has not waited for a search before. The
     /// reactor of its connection executes it.
-    pub(crate) fn take_up_in(
+    pub(crate) fn resume_request_in(
         &mut self,
         to: ReplyTo,
         kept: SetAside,
@@ -113,7 +113,7 @@ impl Reactor<'_> {
             let work = Handoff::TakeUp { to, kept, told, may_search };
             return self.shared.handoffs.leave(to.endpoint.owner(), work);
         }
-        if let Err(why) = self.carry_again(to, &kept, told) {
+        if let Err(why) = self.execute_set_aside(to, &kept, told) {
             self.refuse_again(to, why, &kept, may_search);
         }
     }
@@ -159,11 +159,11 @@ impl Reactor<'_> {
                 };
                 self.respond(to, told, &response);
             }
-            NotDone::Recalls(waiter) => {
+            NotDone::AwaitsRecall(waiter) => {
                 self.shared.waiting.held.hold(waiter, to, asked.set_aside())
             }
-            NotDone::Asks(question) => {
-                let Question { client, file, waiter } = *question;
+            NotDone::AwaitsHolder(question) => {
+                let HolderQuery { client, file, waiter } = *question;
                 let kept = asked.set_aside();
                 self.shared.waiting.held.hold_until_told(waiter, to, kept, self.shared.life.now());
                 if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
@@ -179,12 +179,12 @@ impl Reactor<'_> {
         match why {
             NotDone::Failed(fault) => fault.into(),
             NotDone::Partly(refusal) => refusal.fault.into(),
-            NotDone::Recalls(waiter) => {
+            NotDone::AwaitsRecall(waiter) => {
                 self.shared.filer.abandon_waiter(waiter);
                 Status::Delay
             }
             // The holder has not been asked yet.
-            NotDone::Asks(_) => Status::Delay,
+            NotDone::AwaitsHolder(_) => Status::Delay,
         }
     }
 
@@ -231,7 +231,7 @@ impl Reactor<'_> {
     fn go_on_with(&mut self, waiter: WaiterId, told: Option<Told>) {
         if let Some((to, kept)) = self.shared.waiting.held.take(waiter) {
             self.settle();
-            self.take_up(to, kept, told);
+            self.resume_request(to, kept, told);
             self.settle();
         }
     }
@@ -335,7 +335,7 @@ impl Reactor<'_> {
     pub(crate) fn on_searched(&mut self) {
         for (to, kept) in self.shared.waiting.searching.end() {
             self.settle();
-            self.take_up_in(to, kept, None, false);
+            self.resume_request_in(to, kept, None, false);
             self.settle();
         }
         self.shared.waiting.searching.start(&self.shared.whole_store, &mut self.shared.pool);
@@ -344,9 +344,9 @@ impl Reactor<'_> {
     // ---- queries of results -----------------------------------------------------------
 
     /// CHECK_RESPONSE and FETCH_RESPONSE.
-    pub(crate) fn ask_about(&mut self, query: Query) -> Result<(), Status> {
+    pub(crate) fn query_results(&mut self, query: ResultQuery) -> Result<(), Status> {
         let (sessions, channels) = (&mut self.shared.sessions, &mut self.shared.channels);
-        let Some(found) = self.shared.waiting.questions.ask(sessions, channels, query)? else {
+        let Some(found) = self.shared.waiting.result_queries.ask(sessions, channels, query)? else {
             return Ok(());
         };
         let to = query.to;
@@ -372,9 +372,9 @@ impl Reactor<'_> {
     }
 
     /// Repeats the queries that waited for a session to become idle.
-    pub(crate) fn ask_again(&mut self) {
-        for query in self.shared.waiting.questions.take() {
-            if let Err(status) = self.ask_about(query) {
+    pub(crate) fn retry_queries(&mut self) {
+        for query in self.shared.waiting.result_queries.take() {
+            if let Err(status) = self.query_results(query) {
                 self.fail(query.to, status);
             }
         }
@@ -384,7 +384,7 @@ impl Reactor<'_> {
     #[inline]
     pub(crate) fn keep(&mut self, to: ReplyTo, status: Status, bytes: &[u8]) {
         if self.shared.sessions.keep_reply(to.kept(), to.stream, status, bytes) {
-            self.ask_again();
+            self.retry_queries();
         }
     }
 }
@@ -398,7 +398,7 @@ fn is_put_off(why: &NotDone, asked: Asked<'_>) -> bool {
             let is_late = matches!(asked, Asked::Operation(it) if !has_effect_early(it));
             is_late && Status::from(refusal.fault) == Status::Delay
         }
-        NotDone::Recalls(_) | NotDone::Asks(_) => false,
+        NotDone::AwaitsRecall(_) | NotDone::AwaitsHolder(_) => false,
     }
 }
 

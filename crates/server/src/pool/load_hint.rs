@@ -9,12 +9,12 @@
 /// Counts the requests of the last turn and of this one. A chain counts as one request; plain reads
 /// and writes are quick and do not count.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct LoadHint {
     requests: u32,
     was_there: bool,
 }
 
-impl Crowd {
+impl LoadHint {
     #[inline]
     pub fn begin_turn(&mut self) {
         self.was_there = self.requests > 1;
@@ -39,25 +39,25 @@ mod tests {
 
     #[test]
     fn one_request_in_each_turn_is_no_crowd() {
-        let mut crowd = Crowd::default();
+        let mut load_hint = LoadHint::default();
         for _ in 0..3 {
-            crowd.begin_turn();
-            crowd.on_request();
-            assert!(!crowd.is_there());
+            load_hint.begin_turn();
+            load_hint.on_request();
+            assert!(!load_hint.is_there());
         }
     }
 
     #[test]
     fn two_requests_in_a_turn_are_one_until_a_turn_has_fewer() {
-        let mut crowd = Crowd::default();
-        crowd.begin_turn();
-        crowd.on_request();
-        crowd.on_request();
-        assert!(crowd.is_there());
-        crowd.begin_turn();
-        crowd.on_request();
-        assert!(crowd.is_there(), "they may come again together");
-        crowd.begin_turn();
-        assert!(!crowd.is_there());
+        let mut load_hint = LoadHint::default();
+        load_hint.begin_turn();
+        load_hint.on_request();
+        load_hint.on_request();
+        assert!(load_hint.is_there());
+        load_hint.begin_turn();
+        load_hint.on_request();
+        assert!(load_hint.is_there(), "they may come again together");
+        load_hint.begin_turn();
+        assert!(!load_hint.is_there());
     }
 }

@@ -32,14 +32,14 @@ use crate::task::{FetchTask, Task, Wait, Work};
 impl Reactor<'_> {
     // ---- attributes -------------------------------------------------------------------
 
-    pub(super) fn ask_for_access(&mut self, to: ReplyTo, request: &Access) -> Result<(), NotDone> {
+    pub(super) fn serve_access(&mut self, to: ReplyTo, request: &Access) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let access = by.store().access(&by, &request.file, request.access)?;
         let supported = request.access & AccessMask::ALL;
         self.answer(to, &Response::Access(AccessResult { supported, access }))
     }
 
-    pub(super) fn ask_for_attributes(
+    pub(super) fn serve_attributes(
         &mut self,
         to: ReplyTo,
         request: &GetAttributes,
@@ -51,7 +51,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetAttrInline(FileAttributesResult { attributes }))
     }
 
-    pub(super) fn ask_for_attributes_direct(
+    pub(super) fn serve_attributes_direct(
         &mut self,
         to: ReplyTo,
         request: &GetAttributesDirect,
@@ -78,7 +78,7 @@ impl Reactor<'_> {
         Ok(room.encode(order, wanted, &full)?)
     }
 
-    pub(super) fn ask_for_fs_attributes(
+    pub(super) fn serve_fs_attributes(
         &mut self,
         to: ReplyTo,
         request: &GetAttributes,
@@ -161,7 +161,7 @@ impl Reactor<'_> {
         let (file, state, attributes) = (task.handle, task.state, settings_of(&block)?);
         let asked = SetAttributes { file, state, attributes };
         let operation = Operation::SetAttributes(asked.clone());
-        if !to.logged && self.is_gated(to, &operation) {
+        if !to.logged && self.journal_if_needed(to, &operation) {
             return Ok(Step::Silent);
         }
         match self.set_attributes(to, &asked) {

@@ -17,7 +17,7 @@ use crate::reply_to::{ReplyTo, blank};
 
 /// A query for the stored result of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Query {
+pub(crate) struct ResultQuery {
     pub to: ReplyTo,
     pub about: CachedResponse,
     /// True for FETCH_RESPONSE, false for CHECK_RESPONSE.
@@ -26,8 +26,8 @@ pub(crate) struct Query {
 
 /// Queries that wait for a session to become idle.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
-    waiting: Vec<Query>,
+pub(super) struct ResultQueries {
+    waiting: Vec<ResultQuery>,
 }
 
 /// A stored result, as it was encoded.
@@ -38,7 +38,7 @@ pub(super) struct Found {
     order: ByteOrder,
 }
 
-impl Questions {
+impl ResultQueries {
     /// Looks the result up. The query waits if the session is not idle.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Questions {
         &mut self,
         sessions: &mut Sessions,
         channels: &mut Channels,
-        query: Query,
+        query: ResultQuery,
     ) -> Result<Option<Found>, Status> {
         let id = channels.get(query.to.endpoint).ok_or(Status::BadSession)?.id;
         let CachedResponse { stream, sequence, procedure, session, .. } = query.about;
@@ -69,7 +69,7 @@ impl Questions {
     }
 
     /// Takes the queries that have waited.
-    pub fn take(&mut self) -> Vec<Query> {
+    pub fn take(&mut self) -> Vec<ResultQuery> {
         std::mem::take(&mut self.waiting)
     }
 }

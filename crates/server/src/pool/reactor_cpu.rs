@@ -9,9 +9,9 @@ use rustix::thread::sched_getcpu;
 
 /// The processor on which the reactor runs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct OwnerPlace(Arc<AtomicUsize>);
+pub struct ReactorCpu(Arc<AtomicUsize>);
 
-impl OwnerPlace {
+impl ReactorCpu {
     /// Creates a value that does not know the processor yet.
     pub fn unknown() -> Self {
         Self(Arc::new(AtomicUsize::new(usize::MAX)))
@@ -25,7 +25,7 @@ impl OwnerPlace {
 
     /// Yields if the reactor waits for this thread's processor. Not every kernel preempts a thread
     /// in a system call, and none does before its time slice of some milliseconds is over.
-    pub fn give_way(&self) {
+    pub fn yield_if_shared(&self) {
         if sched_getcpu() == self.0.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }

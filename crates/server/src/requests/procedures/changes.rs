@@ -24,7 +24,7 @@ use crate::task::{Buffers, Task, Work, WriteSource, WriteTask};
 
 impl Reactor<'_> {
     /// Executes a request that [`translate::is_operation`] accepts.
-    pub(super) fn ask_to_change(
+    pub(super) fn serve_change(
         &mut self,
         to: ReplyTo,
         request: &Request<'_>,
@@ -67,7 +67,7 @@ impl Reactor<'_> {
                 let now = self.files().lock(&by, asked)?;
                 self.follow(to, now)
             }
-            Operation::Abort(asked) => self.ask_to_abort(to, asked),
+            Operation::Abort(asked) => self.serve_abort(to, asked),
             // Other operations come only in messages.
             _ => Err(Status::NotSupp.into()),
         }

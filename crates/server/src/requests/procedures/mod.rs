@@ -6,7 +6,7 @@
 mod attributes;
 pub(crate) mod changes;
 mod listings;
-mod looking;
+mod metadata;
 
 use dafs_files::delegations::Told;
 use dafs_files::handing::FileAsked;
@@ -36,7 +36,7 @@ use crate::requests::answers::{handed_over_response, refusal_response};
 use crate::requests::decode::{Scratch, components};
 use crate::requests::respond::ReplyStatus;
 use crate::task::{FlushOf, FlushTask, Task, Work};
-use crate::waiting::Query;
+use crate::waiting::ResultQuery;
 
 impl Reactor<'_> {
     /// Serves a request that has passed the fences. `told` contains the attributes of a delegated
@@ -49,7 +49,7 @@ impl Reactor<'_> {
         request: &Request<'_>,
         told: Option<Told>,
     ) -> Result<(), NotDone> {
-        match self.ask_for(to, header, request, told) {
+        match self.call_procedure(to, header, request, told) {
             Err(NotDone::Partly(refusal)) => {
                 let told = ReplyStatus::now(refusal.fault.into());
                 self.respond(to, told, &refusal_response(request.procedure(), &refusal));
@@ -60,7 +60,7 @@ impl Reactor<'_> {
     }
 
     /// The table of all procedures.
-    fn ask_for(
+    fn call_procedure(
         &mut self,
         to: ReplyTo,
         header: &RequestHeader,
@@ -75,7 +75,7 @@ impl Reactor<'_> {
             Request::WriteInline(r) => self.write_inline(to, r),
             Request::AppendInline(r) => self.append_inline(to, r),
             Request::AppendDirect(r) => self.append_direct(to, r),
-            Request::Commit(r) => self.ask_to_commit(to, r),
+            Request::Commit(r) => self.serve_commit(to, r),
             Request::CacheHint(r) => self.give_hint(to, r),
             // Names.
             Request::Create(_)
@@ -84,20 +84,20 @@ impl Reactor<'_> {
             | Request::Rename(_)
             | Request::SetAttrInline(_)
             | Request::Open(_)
-            | Request::Lock(_) => self.ask_to_change(to, request),
-            Request::GetRootHandle(_) => self.ask_for_root(to),
-            Request::Lookup(r) => self.ask_for_object(to, r),
-            Request::LookupP(r) => self.ask_for_parent(to, r),
-            Request::OpenAttr(r) => self.ask_for_named_attributes(to, r),
+            | Request::Lock(_) => self.serve_change(to, request),
+            Request::GetRootHandle(_) => self.serve_root(to),
+            Request::Lookup(r) => self.serve_lookup(to, r),
+            Request::LookupP(r) => self.serve_lookup_parent(to, r),
+            Request::OpenAttr(r) => self.serve_named_attributes(to, r),
             Request::ReadDirInline(r) => self.list(to, r),
             Request::ReadDirDirect(r) => self.list_direct(to, r),
             Request::ReadLinkInline(r) => self.read_link(to, r),
             Request::ReadLinkDirect(r) => self.read_link_direct(to, r),
             // Attributes.
-            Request::Access(r) => self.ask_for_access(to, r),
-            Request::GetAttrInline(r) => self.ask_for_attributes(to, r, told),
-            Request::GetAttrDirect(r) => self.ask_for_attributes_direct(to, r, told),
-            Request::GetFsAttr(r) => self.ask_for_fs_attributes(to, r),
+            Request::Access(r) => self.serve_access(to, r),
+            Request::GetAttrInline(r) => self.serve_attributes(to, r, told),
+            Request::GetAttrDirect(r) => self.serve_attributes_direct(to, r, told),
+            Request::GetFsAttr(r) => self.serve_fs_attributes(to, r),
             Request::SetAttrDirect(r) => self.fetch_attributes(to, r),
             Request::Verify(r) => self.compare_attributes(to, r, true, told),
             Request::NVerify(r) => self.compare_attributes(to, r, false, told),
@@ -109,12 +109,12 @@ impl Reactor<'_> {
                 self.files().open_downgrade(by, &ask)?;
                 self.answer(to, &Response::OpenDowngrade(Empty))
             }
-            Request::Close(r) => self.ask_to_close(to, &Close { file: r.file, state: r.state }),
-            Request::LockT(r) => self.ask_for_conflict(to, r),
-            Request::LockU(r) => self.ask_to_unlock(to, r),
+            Request::Close(r) => self.serve_close(to, &Close { file: r.file, state: r.state }),
+            Request::LockT(r) => self.serve_lock_test(to, r),
+            Request::LockU(r) => self.serve_unlock(to, r),
             // Access control.
-            Request::GetFencingList(r) => self.ask_for_fence(to, r),
-            Request::SetFencingList(r) => self.ask_to_fence(to, r),
+            Request::GetFencingList(r) => self.serve_fencing_list(to, r),
+            Request::SetFencingList(r) => self.serve_fence_change(to, r),
             Request::DelegReturn(r) => {
                 let by = self.party_of(to)?.client;
                 self.shared.filer.return_delegation(by, r.state, self.shared.life.now())?;
@@ -147,10 +147,10 @@ impl Reactor<'_> {
                 self.answer(to, &Response::Channels(ChannelsResult { count }))
             }
             Request::CheckResponse(r) => {
-                Ok(self.ask_about(Query { to, about: *r, wants_result: false })?)
+                Ok(self.query_results(ResultQuery { to, about: *r, wants_result: false })?)
             }
             Request::FetchResponse(r) => {
-                Ok(self.ask_about(Query { to, about: *r, wants_result: true })?)
+                Ok(self.query_results(ResultQuery { to, about: *r, wants_result: true })?)
             }
             Request::DiscardResponses(r) => Ok(self.discard_responses(to, r)?),
             Request::BatchSubmit(r) => Ok(self.batch_submit(to, r)?),
@@ -182,7 +182,7 @@ impl Reactor<'_> {
 
     // ---- data -----------------------------------------------------------------------
 
-    fn ask_to_commit(
+    fn serve_commit(
         &mut self,
         to: ReplyTo,
         request: &dafs_wire::messages::Commit,
@@ -204,13 +204,13 @@ impl Reactor<'_> {
 
     // ---- names ----------------------------------------------------------------------
 
-    fn ask_for_root(&mut self, to: ReplyTo) -> Result<(), NotDone> {
+    fn serve_root(&mut self, to: ReplyTo) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let file = by.store().root(&by)?.handle;
         self.answer(to, &Response::GetRootHandle(OneHandle { file }))
     }
 
-    fn ask_for_object(&mut self, to: ReplyTo, request: &Lookup<'_>) -> Result<(), NotDone> {
+    fn serve_lookup(&mut self, to: ReplyTo, request: &Lookup<'_>) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let mut names = Scratch::new();
         components(&request.path, &mut names)?;
@@ -223,17 +223,13 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    fn ask_for_parent(&mut self, to: ReplyTo, request: &OneHandle) -> Result<(), NotDone> {
+    fn serve_lookup_parent(&mut self, to: ReplyTo, request: &OneHandle) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let file = by.store().lookup_parent(&by, &request.file)?.handle;
         self.answer(to, &Response::LookupP(OneHandle { file }))
     }
 
-    fn ask_for_named_attributes(
-        &mut self,
-        to: ReplyTo,
-        request: &OneHandle,
-    ) -> Result<(), NotDone> {
+    fn serve_named_attributes(&mut self, to: ReplyTo, request: &OneHandle) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let file = by.store().open_attributes(&by, &request.file)?.handle;
         self.answer(to, &Response::OpenAttr(OneHandle { file }))
@@ -241,7 +237,7 @@ impl Reactor<'_> {
 
     // ---- opens and locks ------------------------------------------------------------
 
-    fn ask_to_close(&mut self, to: ReplyTo, ask: &Close) -> Result<(), NotDone> {
+    fn serve_close(&mut self, to: ReplyTo, ask: &Close) -> Result<(), NotDone> {
         let by = self.party_of(to)?;
         self.follow_up();
         let now = match self.files().closes_alone(by, ask)? {
@@ -255,7 +251,7 @@ impl Reactor<'_> {
         self.follow(to, now)
     }
 
-    fn ask_to_abort(&mut self, to: ReplyTo, ask: &LockSpan) -> Result<(), NotDone> {
+    fn serve_abort(&mut self, to: ReplyTo, ask: &LockSpan) -> Result<(), NotDone> {
         let by = self.party_of(to)?;
         match self.files().abort_lock(by, ask)? {
             Aborted::Done(outcome) => self.report(to, outcome),
@@ -266,14 +262,14 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    fn ask_to_unlock(&mut self, to: ReplyTo, request: &Unlock) -> Result<(), NotDone> {
+    fn serve_unlock(&mut self, to: ReplyTo, request: &Unlock) -> Result<(), NotDone> {
         let by = self.party_of(to)?;
         let Unlock { file, state, offset, length, .. } = *request;
         let now = self.files().unlock(by, &LockSpan { file, state, offset, length })?;
         self.follow(to, now)
     }
 
-    fn ask_for_conflict(&mut self, to: ReplyTo, request: &LockTest<'_>) -> Result<(), NotDone> {
+    fn serve_lock_test(&mut self, to: ReplyTo, request: &LockTest<'_>) -> Result<(), NotDone> {
         let mode = match request.lock_type {
             LockType::Read | LockType::ReadWait => LockMode::Read,
             LockType::Write | LockType::WriteWait => LockMode::Write,
@@ -368,7 +364,7 @@ impl Reactor<'_> {
 
     // ---- fences ---------------------------------------------------------------------
 
-    fn ask_for_fence(&mut self, to: ReplyTo, request: &GetFencingList) -> Result<(), NotDone> {
+    fn serve_fencing_list(&mut self, to: ReplyTo, request: &GetFencingList) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let is_trusted = self.may_fence_file_system(to);
         let list = self.files().fencing_list(&by, is_trusted, &request.file)?;
@@ -377,7 +373,11 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetFencingList(FencingList { fence_ids }))
     }
 
-    fn ask_to_fence(&mut self, to: ReplyTo, request: &SetFencingList<'_>) -> Result<(), NotDone> {
+    fn serve_fence_change(
+        &mut self,
+        to: ReplyTo,
+        request: &SetFencingList<'_>,
+    ) -> Result<(), NotDone> {
         let by = self.caller(to)?;
         let is_trusted = self.may_fence_file_system(to);
         let SetFencingList { file, object, access, update, .. } = *request;
