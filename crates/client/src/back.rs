@@ -245,7 +245,7 @@ impl Core {
         let reason = format!("the back-control channel: {reason}");
         let has_submitted = !self.batches.submitted(key).is_empty();
         let error = if was_new {
-            ClientError::Connect { address, reason: reason.clone() }
+            ClientError::Connect { address, reason: reason.clone(), system: None }
         } else {
             ClientError::SessionEnded { address, reason: reason.clone() }
         };
@@ -305,7 +305,7 @@ impl Core {
         if session.back_state.due.take_if(|due| *due <= now).is_some() {
             let address = session.address.clone();
             let reason = "the back-control channel could not be opened again in time".into();
-            self.refuse_back(key, ClientError::Connect { address, reason });
+            self.refuse_back(key, ClientError::Connect { address, reason, system: None });
         }
     }
 

@@ -57,18 +57,19 @@ impl Client {
         let places = places(&location.server, options.transport)?;
         let found = places.now();
         let is_tls = fit_tls(&location.server, &mut options)?;
-        let mut reasons = Vec::new();
+        let (mut reasons, mut first_system) = (Vec::new(), None);
         for place in &found {
             let connecting = self.start_connect(place, &options, places.clone());
             let connected = connecting.and_then(|(key, future)| run(&self.0, key, future));
             match connected {
                 Ok(session) => return Ok(session),
                 // With a single address, its own name adds nothing to the server's name.
-                Err(ClientError::Connect { reason, .. }) if found.len() == 1 => {
-                    reasons.push(reason);
+                Err(ClientError::Connect { reason, system, .. }) if found.len() == 1 => {
+                    (reasons, first_system) = (vec![reason], system);
                 }
-                Err(ClientError::Connect { reason, .. }) => {
+                Err(ClientError::Connect { reason, system, .. }) => {
                     reasons.push(format!("{}: {reason}", place.address));
+                    first_system = first_system.or(system);
                 }
                 Err(other) => return Err(other),
             }
@@ -79,7 +80,8 @@ impl Client {
         if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
             reason.push_str("; is `dafs serve` running there?");
         }
-        Err(ClientError::Connect { address: location.server.to_string(), reason })
+        let address = location.server.to_string();
+        Err(ClientError::Connect { address, reason, system: first_system })
     }
 
     /// Connects to one transport address, without looking up a name.
@@ -263,13 +265,14 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
         return Ok(false);
     };
     if let Some(reason) = without_tls() {
-        return Err(ClientError::Connect { address: server.to_string(), reason });
+        return Err(ClientError::Connect { address: server.to_string(), reason, system: None });
     }
     if options.tls.is_none() {
         return Err(ClientError::Connect {
             address: server.to_string(),
             reason: "TLS needs trusted certificate authorities; give --tls-ca FILE or DAFS_TLS_CA"
                 .into(),
+            system: None,
         });
     }
     options.tls_name.get_or_insert_with(|| host.clone());
@@ -285,6 +288,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
                 reason: "a socket path means shared memory, not TCP; name the server with \
                          dafs://host[:port]/path"
                     .into(),
+                system: None,
             });
         }
         ServerName::Socket(path) => return Ok(Places::one(Address::Shm(path.clone()))),
@@ -293,6 +297,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
             return Err(ClientError::Connect {
                 address: server.to_string(),
                 reason: "TLS works over TCP only, not over shared memory; write dafs://".into(),
+                system: None,
             });
         }
         ServerName::Host { host, port, .. } => (host, *port),
@@ -300,10 +305,11 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     // With TLS the server must be authenticated, even on this host.
     let is_tls = matches!(server, ServerName::Host { tls: true, .. });
     let choice = if is_tls { TransportChoice::Tcp } else { choice };
-    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    let failed =
+        |reason: String| ClientError::Connect { address: server.to_string(), reason, system: None };
     let sockets: Vec<_> = (host.as_str(), port)
         .to_socket_addrs()
-        .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
+        .map_err(|error| unresolved(server, error))?
         .collect();
     let is_local = sockets.iter().any(|address| is_own(address.ip()));
     let local = match choice != TransportChoice::Tcp && is_local {
@@ -329,6 +335,13 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     Ok(places)
 }
 
+/// Returns the error for a host name that the system does not resolve.
+fn unresolved(server: &ServerName, error: std::io::Error) -> ClientError {
+    let reason = format!("the host name cannot be resolved: {error}");
+    let system = Some(error.into());
+    ClientError::Connect { address: server.to_string(), reason, system }
+}
+
 /// Returns the addresses to try through RDMA devices. A session whose device is lost reconnects
 /// over TCP if no other device reaches the server.
 fn places_by_verbs(
@@ -337,17 +350,16 @@ fn places_by_verbs(
     port: u16,
     choice: TransportChoice,
 ) -> Result<Places> {
-    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    let failed =
+        |reason: String| ClientError::Connect { address: server.to_string(), reason, system: None };
     if let Some(reason) = without_verbs() {
         return Err(failed(reason));
     }
     if choice != TransportChoice::Automatic {
         return Err(failed("dafs+verbs:// already selects the transport".into()));
     }
-    let sockets: Vec<_> = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
-        .collect();
+    let sockets: Vec<_> =
+        (host, port).to_socket_addrs().map_err(|error| unresolved(server, error))?.collect();
     let spare = sockets.iter().copied().map(Address::Tcp).collect();
     let fixed = sockets.into_iter().map(Address::Verbs).collect();
     Ok(Places::new(Vec::new(), fixed).with_spare(spare))

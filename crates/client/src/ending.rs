@@ -49,7 +49,7 @@ impl Core {
         let address = session.address.clone();
         let error = match session.phase {
             Phase::Ended(_) => return,
-            Phase::Connecting => ClientError::Connect { address, reason },
+            Phase::Connecting => ClientError::Connect { address, reason, system: None },
             Phase::Open | Phase::Recovering => ClientError::SessionEnded { address, reason },
         };
         session.phase = Phase::Ended(error.clone());

@@ -26,6 +26,8 @@ pub enum ClientError {
         address: String,
         /// The reason, and what to do about it.
         reason: String,
+        /// The system's error, if it is what made the attempt fail. `reason` contains its text.
+        system: Option<SystemCause>,
     },
     /// The server refused this client's identity.
     #[error("{address} refused {}: {status}{}", named(user), login_advice(user, *status))]
@@ -164,6 +166,17 @@ impl ClientError {
             | Self::TooManyLinks(_)
             | Self::Kept { .. }
             | Self::System { .. } => None,
+        }
+    }
+
+    /// Returns the system's error, if this machine's system is what refused. It keeps the error
+    /// number, which [`ClientError::errno`] may replace by the one that fits the call.
+    #[must_use]
+    pub fn system_cause(&self) -> Option<&SystemCause> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            Self::Connect { system, .. } => system.as_ref(),
+            _ => None,
         }
     }
 
@@ -306,6 +319,26 @@ pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_keeps_what_the_system_said() {
+        let of = |number| std::io::Error::from_raw_os_error(number);
+        let (emfile, enoent) = (24, 2);
+        let error = system("opening a connection", of(emfile));
+        assert_eq!(error.errno(), emfile);
+        let cause = std::error::Error::source(&error).unwrap().downcast_ref::<SystemCause>();
+        assert!(cause.is_some_and(SystemCause::is_exhaustion));
+        // The number of a nested error survives the library's own words.
+        let address = dafs_dat::Address::Shm("/x".into());
+        let nested = dafs_dat::AddressError::System { address, source: of(emfile) };
+        assert_eq!(SystemCause::after(&nested, "no more descriptors".into()).errno(), emfile);
+        // A server that is not there is no missing file, but the system's word is kept.
+        let (address, reason) = ("shm:/x".to_owned(), of(enoent).to_string());
+        let error = ClientError::Connect { address, reason, system: Some(of(enoent).into()) };
+        assert_eq!(error.errno(), rustix::io::Errno::CONNREFUSED.raw_os_error());
+        let cause = error.system_cause().unwrap();
+        assert_eq!(cause.io_error().raw_os_error(), Some(enoent));
+    }
 
     #[test]
     fn a_refused_login_says_who_and_what_to_do() {

@@ -27,6 +27,35 @@
 //!
 //! All servers of one client share a protection domain. Use a separate client for each server that
 //! must not be able to name memory meant for another.
+//!
+//! Reading with several requests in flight, straight into registered memory:
+//!
+//! ```no_run
+//! use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
+//!
+//! let client = Client::new(ClientConfig::default())?;
+//! let location = "dafs://server.example/".parse()?;
+//! let options = SessionOptions::default().credits(32);
+//! let session = client.connect(&location, &options)?;
+//! let file = session.open("/data/input", &OpenOptions::read())?;
+//!
+//! let buffer = client.allocate(4 << 20)?;
+//! let group = client.group();
+//! for block in 0..4 {
+//!     let slice = buffer.slice(block << 20, 1 << 20)?;
+//!     session.submit_read(&file, (block as u64) << 20, slice, group, block as u64)?;
+//! }
+//! while client.wait(group, 1, None) > 0 {
+//!     while let Some(completion) = client.next(group) {
+//!         let bytes = completion.result?.length;
+//!         println!("block {}: {bytes} bytes", completion.context);
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The folder `examples` of the crate has programs that copy, keep many requests in flight, and
+//! lock. A [`Client`] and all that belongs to it stay on one thread: they are not [`Send`].
 #![forbid(unsafe_code)]
 
 mod acting;
@@ -155,3 +184,8 @@ pub mod internals {
     pub use dafs_dat::Interface;
     pub use dafs_wire::{DirectBuffer, Request, Response};
 }
+
+/// The example in the README, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

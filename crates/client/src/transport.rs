@@ -255,7 +255,9 @@ impl NotOpened {
             Some(source) if source.is_exhaustion() => {
                 ClientError::System { what: "opening a connection", source }
             }
-            _ => ClientError::Connect { address: address.to_string(), reason: self.reason },
+            system => {
+                ClientError::Connect { address: address.to_string(), reason: self.reason, system }
+            }
         }
     }
 }

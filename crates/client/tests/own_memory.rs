@@ -3,7 +3,7 @@
 //!
 //! What needs a device runs where `DAFS_VERBS_ADDRESS` names one by its IP address.
 
-#[path = "../examples/common/mod.rs"]
+#[path = "../benches/common/mod.rs"]
 mod common;
 
 use std::ptr::NonNull;

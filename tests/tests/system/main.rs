@@ -15,6 +15,7 @@ mod channels;
 mod data;
 mod delegations;
 mod device_memory;
+mod examples;
 mod fencing;
 mod fixture;
 mod fragile;
