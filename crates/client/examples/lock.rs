@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The lock has auto-recovery: if this program dies between the two writes, the server restores what
-//! the file contained before the lock, so that no other client sees half a change.
+//! the file contained before the lock, so that no other client sees half a change. For that the
+//! server needs a journal (`dafs serve` has one unless told otherwise).
 
 use std::error::Error;
 use std::time::Duration;
