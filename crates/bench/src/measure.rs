@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle_one() {
+    fn the_median_is_the_middle_value() {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&mut []), None);
     }

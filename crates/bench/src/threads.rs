@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_taken_off() {
+    fn time_from_before_the_interval_is_subtracted() {
         let at = |id, milliseconds| {
             let time = Duration::from_millis(milliseconds);
             ThreadTime { id, name: format!("thread-{id}"), time }

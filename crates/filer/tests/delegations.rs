@@ -104,7 +104,7 @@ fn open(access: ShareAccess, deny: ShareDeny) -> FileOperation {
 use DelegationDecision::{Delay, Proceed, Wait};
 
 #[test]
-fn what_an_open_gets() {
+fn an_open_gets_the_delegation_that_fits_its_access() {
     let mut bench = Bench::new();
     let granted = bench.table.grant(&facts(A, ShareAccess::Both), at(0)).unwrap();
     assert_eq!(granted.kind, DelegationKind::Write);
@@ -123,7 +123,7 @@ fn what_an_open_gets() {
 }
 
 #[test]
-fn what_keeps_an_open_from_getting_one() {
+fn an_open_gets_no_delegation_for_each_of_these_reasons() {
     let mut bench = Bench::new();
     let plain = facts(A, READ);
     let mute = DelegationFacts { can_recall: false, ..plain };
@@ -181,7 +181,7 @@ fn the_table_of_conflicts() {
 }
 
 #[test]
-fn a_recall_ends_with_the_return_and_everybody_goes_on() {
+fn a_recall_ends_with_the_return_and_resumes_all_waiters() {
     let mut bench = Bench::new();
     let [a, b] = [A, B].map(|client| bench.grant(client, READ));
     // B's own delegation does not conflict, A's does.
@@ -213,7 +213,7 @@ fn a_recall_ends_with_the_return_and_everybody_goes_on() {
 }
 
 #[test]
-fn a_file_that_was_called_back_is_left_alone_for_a_while() {
+fn a_recalled_file_gets_no_delegation_for_a_while() {
     let mut bench = Bench::new();
     let state_id = bench.grant(A, READ);
     bench.request(B, FileOperation::Write, 1);
@@ -226,7 +226,7 @@ fn a_file_that_was_called_back_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn only_so_many_quiet_files_are_remembered() {
+fn the_number_of_quiet_files_is_limited() {
     let mut bench = Bench::with(DelegationPolicy { quiet_files_max: 1, ..policy() });
     for file in [1, 2] {
         let facts = DelegationFacts { file: FileKey(file), ..facts(A, READ) };
@@ -241,7 +241,7 @@ fn only_so_many_quiet_files_are_remembered() {
 }
 
 #[test]
-fn what_is_not_returned_is_revoked() {
+fn a_delegation_that_is_not_returned_is_revoked() {
     let mut bench = Bench::new();
     let state_id = bench.grant(A, WRITE);
     assert_eq!(bench.table.next_timer(), None);
@@ -268,7 +268,7 @@ fn what_is_not_returned_is_revoked() {
 }
 
 #[test]
-fn who_has_returned_what_was_revoked_is_trusted_again() {
+fn a_client_that_returns_its_revoked_delegation_is_trusted_again() {
     let mut bench = Bench::new();
     let revoked = bench.grant(A, READ);
     let of_file =
@@ -309,7 +309,7 @@ fn a_recall_that_did_not_arrive_is_sent_again() {
 }
 
 #[test]
-fn a_recall_that_is_needed_no_more_is_not_sent() {
+fn a_recall_that_is_no_longer_needed_is_not_sent() {
     let mut bench = Bench::new();
     let state_id = bench.grant(A, WRITE);
     let operation = FileOperation::SetAttributes { truncate: true };
@@ -325,7 +325,7 @@ fn a_recall_that_is_needed_no_more_is_not_sent() {
 }
 
 #[test]
-fn attributes_are_asked_for_rather_than_the_delegation() {
+fn the_holder_is_asked_for_attributes_before_the_delegation_is_recalled() {
     let mut bench = Bench::new();
     let ask = |may_ask| FileOperation::GetAttributes { may_ask };
     let asked = DelegationDecision::AskAttributes { client: A, handle: handle(FILE) };
@@ -342,7 +342,7 @@ fn attributes_are_asked_for_rather_than_the_delegation() {
 }
 
 #[test]
-fn too_many_who_wait_are_told_so() {
+fn too_many_waiters_get_delay() {
     let mut bench = Bench::with(DelegationPolicy { waiters_max: 1, ..policy() });
     let state_id = bench.grant(A, WRITE);
     assert_eq!(bench.request(B, FileOperation::Read, 0), Wait);
@@ -379,7 +379,7 @@ fn opens_made_under_a_delegation_are_claimed() {
 }
 
 #[test]
-fn after_a_server_restart_delegations_are_claimed_back() {
+fn delegations_are_reclaimed_after_a_server_restart() {
     use DelegationKind::{Read, Write};
     let mut bench = Bench::new();
     let mute = DelegationFacts { can_recall: false, ..facts(A, READ) };
@@ -404,7 +404,7 @@ fn after_a_server_restart_delegations_are_claimed_back() {
 }
 
 #[test]
-fn a_client_that_restarts_may_claim_what_it_held() {
+fn a_restarted_client_may_claim_its_delegations() {
     let mut bench = Bench::new();
     let old = bench.grant(A, WRITE);
     bench.table.client_restarted(A, B, at(0));
@@ -423,7 +423,7 @@ fn a_client_that_restarts_may_claim_what_it_held() {
 }
 
 #[test]
-fn what_a_restarted_client_does_not_claim_ends() {
+fn delegations_that_a_restarted_client_does_not_claim_end() {
     for is_purged in [true, false] {
         let mut bench = Bench::new();
         bench.grant(A, READ);
@@ -801,8 +801,8 @@ impl Model {
 }
 
 #[test]
-fn nobody_conflicts_and_whoever_waits_goes_on() {
-    for_seeds("nobody_conflicts_and_whoever_waits_goes_on", 400, |random| {
+fn no_delegations_conflict_and_every_waiter_is_resumed() {
+    for_seeds("no_delegations_conflict_and_every_waiter_is_resumed", 400, |random| {
         let mut table = DelegationTable::new(random.below(1 << 40) as u64, policy());
         let mut model = Model::new();
         for _ in 0..250 {

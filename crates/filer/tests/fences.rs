@@ -88,7 +88,7 @@ impl Bench {
 const FS: FencedObject = FencedObject::FileSystem(FsHandle([0; 16]));
 
 #[test]
-fn without_a_fence_everybody_enters() {
+fn without_a_fence_every_operation_enters() {
     let mut bench = Bench::new();
     assert!(bench.table.is_idle());
     assert_eq!(bench.enter(1, "a", file(1)), Ok(()));
@@ -148,7 +148,7 @@ fn a_denial_blocks_at_once_and_completes_when_stored_and_drained() {
 }
 
 #[test]
-fn an_operation_that_goes_on_under_another_name_is_waited_for() {
+fn an_operation_that_continues_under_another_id_is_waited_for() {
     let mut bench = Bench::new();
     let object = FencedObject::File(file(1));
     bench.enter(1, "a", file(1)).unwrap();
@@ -182,7 +182,7 @@ fn operations_from_before_the_first_fence_are_drained() {
 }
 
 #[test]
-fn who_is_let_in_waits_until_it_is_certain() {
+fn an_admitted_session_waits_until_the_change_is_certain() {
     let mut bench = Bench::new();
     bench.fence(FS, "a");
     bench.set(1, FS, FenceAccess::Allow, FenceUpdate::Append, "b").unwrap();
@@ -199,7 +199,7 @@ fn who_is_let_in_waits_until_it_is_certain() {
 }
 
 #[test]
-fn what_cannot_be_stored_does_not_hold() {
+fn a_change_that_cannot_be_stored_has_no_effect() {
     let mut bench = Bench::new();
     bench.enter(1, "a", file(1)).unwrap();
     assert_eq!(bench.set(1, FS, FenceAccess::Allow, FenceUpdate::Overwrite, "b"), Ok(1));
@@ -216,7 +216,7 @@ fn what_cannot_be_stored_does_not_hold() {
 }
 
 #[test]
-fn a_file_and_its_file_system_must_both_let_in() {
+fn a_file_and_its_file_system_must_both_admit_a_session() {
     let mut bench = Bench::new();
     bench.fence(FencedObject::File(file(1)), "a b");
     bench.fence(FS, "b c");
@@ -259,7 +259,7 @@ fn one_change_of_an_object_at_a_time() {
 }
 
 #[test]
-fn the_handle_says_whose_list_is_asked_for() {
+fn the_handle_tells_a_file_from_a_file_system() {
     let fs = FsHandle([3; 16]);
     let handle = FileHandle::new(fs, [0; 48]);
     assert_eq!(FencedObject::asked_for(&handle), FencedObject::FileSystem(fs));
@@ -316,7 +316,7 @@ fn nothing_grows_beyond_its_limit() {
 }
 
 #[test]
-fn lists_of_an_earlier_run_hold_or_the_server_must_not_start() {
+fn restored_lists_are_in_force_or_the_server_must_not_start() {
     let record = |number, text| FenceRecord {
         object: FencedObject::File(file(number)),
         fence_ids: ids(text).into(),
@@ -560,8 +560,8 @@ fn check(bench: &mut Bench, model: &Model) {
 }
 
 #[test]
-fn nobody_runs_or_enters_behind_a_completed_fence() {
-    for_seeds("nobody_runs_or_enters_behind_a_completed_fence", 300, |random| {
+fn no_excluded_operation_runs_or_enters_after_a_fence_is_complete() {
+    for_seeds("no_excluded_operation_runs_or_enters_after_a_fence_is_complete", 300, |random| {
         let (mut bench, mut model) = (Bench::new(), Model::default());
         for _ in 0..200 {
             step(&mut bench, &mut model, random);

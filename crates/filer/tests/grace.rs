@@ -42,7 +42,7 @@ fn lapsed(bench: &mut Bench) -> Vec<String> {
 }
 
 #[test]
-fn who_took_a_part_back_when_the_time_ended_is_not_expected_by_the_next_server() {
+fn a_client_that_reclaimed_only_in_part_is_not_expected_by_the_next_server() {
     let mut bench = restarted(records(&["a", "b", "c"]));
     let (a, b) = (bench.session("a"), bench.session("b"));
     bench.open(a, &taken_back(1)).unwrap();
@@ -60,7 +60,7 @@ fn who_took_a_part_back_when_the_time_ended_is_not_expected_by_the_next_server()
 }
 
 #[test]
-fn who_asks_for_something_new_after_that_is_written_down_again() {
+fn such_a_client_is_recorded_again_when_it_asks_for_new_state() {
     let mut bench = restarted(records(&["a", "b"]));
     let a = bench.session("a");
     bench.open(a, &taken_back(1)).unwrap();
@@ -74,7 +74,7 @@ fn who_asks_for_something_new_after_that_is_written_down_again() {
 }
 
 #[test]
-fn who_loses_its_connection_amid_the_taking_back_stays_written_down() {
+fn a_client_that_disconnects_while_reclaiming_stays_recorded() {
     let mut bench = restarted(records(&["a", "b"]));
     let a = bench.session("a");
     bench.lose(a);
@@ -91,7 +91,7 @@ fn who_loses_its_connection_amid_the_taking_back_stays_written_down() {
 }
 
 #[test]
-fn somebody_else_by_the_name_does_not_say_what_is_wanted_back() {
+fn another_principal_of_the_same_name_does_not_end_reclaiming() {
     let user = Principal::User("ada".into());
     let mut expected = records(&["a"]);
     expected[0].principal = user;

@@ -9,7 +9,7 @@ use dafs_types::*;
 use LockCondition::Held;
 
 #[test]
-fn shared_locks_stand_together_and_exclusive_ones_alone() {
+fn shared_locks_are_compatible_and_exclusive_ones_are_not() {
     let mut bench = Bench::new(config());
     let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(1, "c"));
     bench.take(&a, request(Read, 0, 99));
@@ -32,7 +32,7 @@ fn shared_locks_stand_together_and_exclusive_ones_alone() {
 }
 
 #[test]
-fn an_owner_replaces_splits_and_joins_its_own() {
+fn an_owner_replaces_splits_and_joins_its_own_locks() {
     let mut bench = Bench::new(config());
     let a = owner(1, "a");
     let name = || "a".to_owned();
@@ -64,7 +64,7 @@ fn an_owner_replaces_splits_and_joins_its_own() {
 }
 
 #[test]
-fn upgrades_ask_the_others_and_change_nothing_when_denied() {
+fn upgrades_conflict_with_other_owners_and_change_nothing_when_denied() {
     let mut bench = Bench::new(config());
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     bench.take(&a, request(Read, 0, 9));
@@ -78,7 +78,7 @@ fn upgrades_ask_the_others_and_change_nothing_when_denied() {
 }
 
 #[test]
-fn a_test_shows_what_a_lock_would_meet() {
+fn a_lock_test_reports_the_conflict_that_a_lock_would_have() {
     let mut bench = Bench::new(config());
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     bench.take(&a, request(Write, 10, 19));
@@ -94,7 +94,7 @@ fn a_test_shows_what_a_lock_would_meet() {
 }
 
 #[test]
-fn ranges_and_options_that_are_not_served_are_refused() {
+fn unsupported_ranges_and_options_are_refused() {
     let mut bench = Bench::new(config());
     let a = owner(1, "a");
     let empty = LockRequest { length: 0, ..request(Read, 0, 0) };
@@ -175,7 +175,7 @@ fn records_and_undo_follow_the_ranges() {
 }
 
 #[test]
-fn options_can_be_added_and_not_lost() {
+fn options_can_be_added_but_not_removed() {
     let mut bench = Bench::new(config());
     let a = owner(1, "a");
     let held = |id, attributes, first, last| {
@@ -203,7 +203,7 @@ fn options_can_be_added_and_not_lost() {
 }
 
 #[test]
-fn limits_count_what_a_request_adds() {
+fn limits_count_the_locks_that_a_request_adds() {
     let limited = LockConfig {
         locks_max: 6,
         locks_per_file_max: 5,
@@ -237,7 +237,7 @@ fn limits_count_what_a_request_adds() {
 }
 
 #[test]
-fn reads_and_writes_meet_the_locks_of_others() {
+fn reads_and_writes_conflict_with_locks_of_other_owners() {
     let mut bench = Bench::new(config());
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     let io = |bench: &Bench, state, offset, count, kind| {
@@ -275,7 +275,7 @@ fn reads_and_writes_meet_the_locks_of_others() {
 }
 
 #[test]
-fn advisory_locks_let_others_pass_but_not_into_an_undo() {
+fn advisory_locks_only_block_writes_that_a_rollback_would_undo() {
     let mut bench = Bench::new(LockConfig { mandatory: false, ..config() });
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     let io =
@@ -300,7 +300,7 @@ fn advisory_locks_let_others_pass_but_not_into_an_undo() {
 }
 
 #[test]
-fn a_write_is_told_what_to_save_first() {
+fn a_write_gets_the_ranges_to_save_first() {
     let mut bench = Bench::new(config());
     let a = owner(1, "a");
     let undo = |bench: &Bench, offset, count| {

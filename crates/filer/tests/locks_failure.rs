@@ -76,7 +76,7 @@ fn auto_recovery_locks_are_rolled_back_and_then_end() {
 }
 
 #[test]
-fn persistent_locks_become_breakable_with_the_lease_and_break_when_somebody_minds() {
+fn persistent_locks_become_breakable_with_the_lease_and_break_on_conflict() {
     let (mut bench, actions) = failed(P, lease);
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     // There is nothing to write: until the lock breaks, its client may reclaim it.
@@ -166,7 +166,7 @@ fn with_both_options_the_rollback_waits_for_the_break() {
 }
 
 #[test]
-fn repair_takes_over_what_it_covers_and_unlocking_ends_it() {
+fn a_repair_takes_over_its_range_and_unlocking_ends_it() {
     let (mut bench, _) = failed(P, restart);
     let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
     let repair = |first, last| claiming(Claim::Repair, request(Write, first, last));
@@ -197,7 +197,7 @@ fn repair_takes_over_what_it_covers_and_unlocking_ends_it() {
 }
 
 #[test]
-fn a_repairer_that_fails_leaves_it_broken() {
+fn a_repairer_that_fails_leaves_the_lock_broken() {
     let (mut bench, _) = failed(P, restart);
     let b = owner(2, "b");
     let repair = claiming(Claim::Repair, request(Write, 0, 9));
@@ -210,7 +210,7 @@ fn a_repairer_that_fails_leaves_it_broken() {
 }
 
 #[test]
-fn a_repair_of_what_is_breakable_breaks_it_first() {
+fn a_repair_of_a_breakable_lock_breaks_it_first() {
     let (mut bench, _) = failed(P, lease);
     let repair = claiming(Claim::Repair, request(Write, 0, 9));
     let b = owner(2, "b");
@@ -219,7 +219,7 @@ fn a_repair_of_what_is_breakable_breaks_it_first() {
 }
 
 #[test]
-fn who_waits_breaks_what_becomes_breakable() {
+fn a_waiter_breaks_locks_that_become_breakable() {
     for (attributes, failure) in [(P, lease as Failure), (P, restart), (PA, lease)] {
         let mut bench = Bench::new(config());
         let (a, b) = (owner(1, "a"), owner(2, "b"));
@@ -272,7 +272,7 @@ fn an_abort_rolls_back_and_keeps_the_lock() {
 }
 
 #[test]
-fn what_becomes_of_a_lock_in_abort_when_its_owner_goes() {
+fn a_lock_under_abort_ends_as_its_options_say_when_its_owner_leaves() {
     fn close(bench: &mut Bench, owner: &LockOwner<'_>) {
         bench.table.release_open(owner.name(), FILE, T0);
     }
@@ -363,7 +363,7 @@ fn recorded_locks_are_reclaimed_as_they_were() {
 }
 
 #[test]
-fn what_is_not_reclaimed_in_the_grace_period() {
+fn locks_not_reclaimed_in_the_grace_period_become_breakable_or_end() {
     // P: breakable, but the owner can still reclaim it.
     let mut bench = restarted(vec![of_a(P, RecordPhase::Held)]);
     bench.table.grace_over(T0);
@@ -397,7 +397,7 @@ fn what_is_not_reclaimed_in_the_grace_period() {
 }
 
 #[test]
-fn plain_locks_are_reclaimed_in_the_grace_period_alone() {
+fn plain_locks_can_be_reclaimed_only_in_the_grace_period() {
     let mut bench = restarted(vec![of_a(P, RecordPhase::Held)]);
     let (b, c) = (owner(2, "b"), owner(3, "c"));
     assert!(bench.table.in_grace());
@@ -457,7 +457,7 @@ fn broken_locks_and_rollbacks_survive_the_server() {
 }
 
 #[test]
-fn a_life_recorded_under_two_ids_is_one_client() {
+fn an_incarnation_recorded_under_two_ids_is_one_client() {
     let newer = record(2, &returned(), P, ends(20, 29), RecordPhase::Held);
     let mut bench = restarted(vec![of_a(P, RecordPhase::Held), newer]);
     assert_eq!(bench.table.counters().clients, 1);
@@ -472,7 +472,7 @@ fn a_life_recorded_under_two_ids_is_one_client() {
 }
 
 #[test]
-fn what_is_yet_to_be_reclaimed_is_used_under_no_open() {
+fn an_unreclaimed_lock_is_used_under_no_open() {
     let mut bench = restarted(vec![of_a(P, RecordPhase::Held)]);
     bench.table.grace_over(T0);
     let back = returned();
@@ -488,7 +488,7 @@ fn what_is_yet_to_be_reclaimed_is_used_under_no_open() {
 }
 
 #[test]
-fn a_shared_lock_over_the_own_broken_one_survives() {
+fn a_shared_lock_over_the_owners_broken_lock_survives() {
     let shared = |record| LockRecord { mode: Read, ..record };
     let records = vec![
         shared(of_a(P, RecordPhase::Broken)),
@@ -499,7 +499,7 @@ fn a_shared_lock_over_the_own_broken_one_survives() {
 }
 
 #[test]
-fn where_records_overlap_the_older_wins() {
+fn the_older_of_two_overlapping_records_wins() {
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     let held = |id, owner, first, last| record(id, owner, P, ends(first, last), RecordPhase::Held);
     // The crash came while record 1 was being cut and record 3 was being taken over.
@@ -516,7 +516,7 @@ fn where_records_overlap_the_older_wins() {
 }
 
 #[test]
-fn shared_locks_that_break_let_reads_pass() {
+fn broken_shared_locks_permit_reads() {
     let mut bench = Bench::new(config());
     let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
     bench.take(&a, with(P, request(Read, 0, 9)));

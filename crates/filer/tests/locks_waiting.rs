@@ -58,7 +58,7 @@ fn requests_are_served_in_order_and_readers_together() {
 }
 
 #[test]
-fn who_asks_again_keeps_the_place_under_its_new_name() {
+fn a_repeated_request_keeps_its_position_under_its_new_id() {
     let mut bench = Bench::new(config());
     let [a, b, c] = ["a", "b", "c"].map(|name| owner(1, name));
     bench.take(&a, request(Write, 0, 9));
@@ -84,7 +84,7 @@ fn who_asks_again_keeps_the_place_under_its_new_name() {
 }
 
 #[test]
-fn the_silent_lose_their_place_and_the_parked_do_not() {
+fn silent_waiters_lose_their_position_and_parked_ones_do_not() {
     let silence = Duration::from_secs(10);
     let mut bench = Bench::new(LockConfig { waiter_silence_max: silence, ..config() });
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| owner(1, name));
@@ -121,7 +121,7 @@ fn the_silent_lose_their_place_and_the_parked_do_not() {
 }
 
 #[test]
-fn who_cancels_or_ends_lets_the_next_go() {
+fn a_cancelled_or_ended_waiter_unblocks_the_next() {
     let ends: [fn(&mut LockTable, &LockOwner<'_>) -> bool; 5] = [
         |table, _| table.cancel(WaiterId(1), T0),
         |table, owner| {
@@ -156,7 +156,7 @@ fn who_cancels_or_ends_lets_the_next_go() {
 }
 
 #[test]
-fn places_are_limited() {
+fn the_number_of_waiters_is_limited() {
     let limited = LockConfig {
         waiters_max: 4,
         waiters_per_file_max: 3,
@@ -182,7 +182,7 @@ fn places_are_limited() {
 }
 
 #[test]
-fn a_circle_of_locks_is_refused_where_it_would_close() {
+fn a_request_that_would_close_a_cycle_is_refused() {
     let mut bench = Bench::new(config());
     let owners = [owner(1, "a"), owner(2, "b"), owner(3, "c"), owner(4, "d")];
     let count = owners.len() as u64;
@@ -221,7 +221,7 @@ fn two_readers_that_both_upgrade_deadlock() {
 }
 
 #[test]
-fn a_grant_that_closes_a_circle_is_refused() {
+fn a_grant_that_would_close_a_cycle_is_refused() {
     let mut bench = Bench::new(config());
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| owner(1, name));
     bench.take(&b, in_file(2, request(Write, 0, 9)));
@@ -243,7 +243,7 @@ fn a_grant_that_closes_a_circle_is_refused() {
 }
 
 #[test]
-fn the_queue_alone_makes_no_circle() {
+fn the_order_of_the_queue_alone_makes_no_cycle() {
     // The holder asks for more after an owner that waits for it.
     let mut bench = Bench::new(config());
     let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
@@ -262,7 +262,7 @@ fn the_queue_alone_makes_no_circle() {
 }
 
 #[test]
-fn a_circle_that_closes_elsewhere_lets_the_queue_be_passed() {
+fn a_cycle_closed_in_another_file_lets_a_request_pass() {
     // File 1: c waits for b's lock; a came after c and is blocked by nothing else. File 2: b starts
     // to wait for a. Now c waits, through b, for a, so a passes c.
     let mut bench = Bench::new(config());
@@ -279,7 +279,7 @@ fn a_circle_that_closes_elsewhere_lets_the_queue_be_passed() {
 }
 
 #[test]
-fn a_search_beyond_its_bound_refuses_to_wait() {
+fn a_search_beyond_its_limit_refuses_to_wait() {
     let limited = LockConfig { deadlock_steps_max: 2, ..config() };
     let mut bench = Bench::new(limited);
     let owners = [owner(1, "a"), owner(2, "b"), owner(3, "c"), owner(4, "d"), owner(5, "e")];

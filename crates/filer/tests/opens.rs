@@ -61,7 +61,7 @@ fn an_owner_joins_its_opens_and_closes_them_once() {
 }
 
 #[test]
-fn thousands_of_owners_are_told_apart_by_file_client_and_name() {
+fn thousands_of_owners_are_distinguished_by_file_client_and_name() {
     let (mut bench, a, b) = bench();
     // Names that are prefixes of each other, some short and some too long to be stored in place.
     let names: Vec<String> = (0..400).map(|length| "o".repeat(length)).collect();
@@ -97,7 +97,7 @@ fn thousands_of_owners_are_told_apart_by_file_client_and_name() {
 }
 
 #[test]
-fn downgrade_takes_away_and_never_adds() {
+fn a_downgrade_only_removes_access() {
     let (mut bench, a, b) = bench();
     let arguments = OpenArguments {
         access: ShareAccess::Both,
@@ -150,7 +150,7 @@ fn the_first_key_holds_until_its_last_open_ends() {
 }
 
 #[test]
-fn state_ids_say_why_they_are_refused() {
+fn refused_state_ids_get_the_status_of_their_reason() {
     let (mut bench, a, b) = bench();
     let id = bench.open(a, &reading("o")).unwrap().state_id;
     assert_ne!(id, StateId::ANONYMOUS);
@@ -218,7 +218,7 @@ fn removal_respects_dispositions_and_the_last_close_deletes() {
 }
 
 #[test]
-fn unlinked_files_live_until_the_last_close_or_a_link() {
+fn unlinked_files_exist_until_the_last_close_or_a_link() {
     let (mut bench, a, _) = bench();
     let unlinked =
         |file| OpenArguments { unlinked: true, ..open_for(file, "o", ShareAccess::Both) };
@@ -291,7 +291,7 @@ fn a_lease_can_outlive_the_connection() {
 }
 
 #[test]
-fn a_key_names_nobody_once_its_life_is_over() {
+fn a_key_is_dangling_after_its_incarnation() {
     let mut bench = Bench::new(FilerConfig::default());
     let old = bench.session("a");
     let id = bench.open(old, &reading("o")).unwrap().state_id;
@@ -313,7 +313,7 @@ fn a_key_names_nobody_once_its_life_is_over() {
 }
 
 #[test]
-fn a_request_of_a_dead_life_that_comes_late_takes_nothing_from_the_next() {
+fn a_late_request_of_a_dead_incarnation_takes_nothing_from_the_next() {
     let mut bench = Bench::new(FilerConfig::default());
     let dead = bench.enter_again("a", 1).unwrap();
     let other = bench.enter_again("b", 1).unwrap();
@@ -333,7 +333,7 @@ fn a_request_of_a_dead_life_that_comes_late_takes_nothing_from_the_next() {
 }
 
 #[test]
-fn a_name_belongs_to_one_principal_and_a_lost_state_is_told() {
+fn a_name_belongs_to_one_principal_and_lost_state_is_reported() {
     let mut bench = Bench::new(FilerConfig::default());
     bench.session("a");
     let other = Principal::User("eve".into());

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_without_it_is_told_what_to_install() {
+    fn a_host_without_the_peer_is_told_what_to_install() {
         for file in ["libnfs.so.none", "libc.so.6"] {
             let Err(error) = Library::open(file) else { panic!("{file} is no libnfs") };
             assert!(error.is_missing());

@@ -18,7 +18,7 @@ fn server() -> Option<(tempfile::TempDir, Ganesha)> {
 }
 
 #[test]
-fn what_is_written_through_nfs_is_in_the_directory() {
+fn data_written_over_nfs_is_in_the_directory() {
     let Some((directory, server)) = server() else { return };
     let mut nfs = server.mount().unwrap();
     nfs.mkdir("/sub", 0o755).unwrap();
@@ -47,7 +47,7 @@ fn what_is_written_through_nfs_is_in_the_directory() {
 }
 
 #[test]
-fn many_requests_are_under_way_at_once() {
+fn many_requests_are_in_flight_at_once() {
     const BLOCK: usize = 4096;
     const COUNT: usize = 64;
     let Some((directory, server)) = server() else { return };

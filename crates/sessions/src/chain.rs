@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_between_members_is_refused_and_breaks_the_chain() {
+    fn a_request_outside_the_chain_is_refused_and_breaks_the_chain() {
         let mut state = ChainState::default();
         take(&mut state, Procedure::Null, F).unwrap();
         assert_eq!(take(&mut state, Procedure::Null, 0), FORM);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_procedure_stands_where_its_class_says() {
+    fn every_procedure_is_allowed_where_its_class_says() {
         for &procedure in Procedure::ALL {
             let class = procedure.chain_class();
             let never = matches!(class, ChainClass::Special | ChainClass::BackControl);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn save_is_for_simple_requests_that_somebody_follows() {
+    fn save_is_for_simple_requests_with_a_following_member() {
         for &procedure in Procedure::ALL {
             let is_simple = procedure.chain_class() == ChainClass::Simple;
             let name = procedure.name();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_members_behind_others_take_and_only_what_they_have_a_place_for() {
+    fn only_later_members_inherit_and_only_arguments_that_they_have() {
         for &procedure in Procedure::ALL {
             let never =
                 matches!(procedure.chain_class(), ChainClass::Special | ChainClass::BackControl);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_damaged_request_nobody_is_wrong_and_no_member_is_carried_out() {
+    fn after_a_damaged_request_no_member_is_refused_as_malformed_or_executed() {
         for (flags, wanted) in [(0, Ok(ChainPlace::Alone)), (F, Ok(ChainPlace::First))] {
             assert_eq!(take(&mut ChainState::Unknown, Procedure::Null, flags), wanted);
         }

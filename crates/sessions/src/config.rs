@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn every_channel_must_find_a_credit() {
+    fn every_channel_must_have_a_credit() {
         let credits = CreditPolicy { budget: 1023, ..CreditPolicy::default() };
         let config = SessionConfig { credits, ..SessionConfig::default() };
         assert_eq!(config.check(), Err(ConfigError::BudgetTooSmall));

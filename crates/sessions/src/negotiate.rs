@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_asks_for_the_defaults() {
+    fn zero_requests_the_defaults() {
         let config = SessionConfig::default();
         let granted = negotiate(&config, &Negotiated::default(), 8);
         assert_eq!(
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_clamped_and_what_is_not_served_is_declined() {
+    fn values_are_clamped_and_unsupported_features_are_declined() {
         let wanted = Negotiated {
             use_checksums: 7,
             use_response_cache: 1,

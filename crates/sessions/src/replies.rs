@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_its_newest_result() {
+    fn a_stream_keeps_its_newest_reply() {
         let mut sessions = KeptSessions::new(4);
         let session = sessions.add(record(FIRST), Some(channel(0)));
         for sequence in 1..=3 {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_while_something_runs() {
+    fn no_reply_is_shown_while_a_request_runs() {
         let mut sessions = KeptSessions::new(4);
         let session = sessions.add(record(FIRST), Some(channel(7)));
         sessions.begin(session, request(0, 1));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_lost_make_room() {
+    fn the_longest_lost_sessions_make_room() {
         let mut sessions = KeptSessions::new(2);
         let mut forgotten = Vec::new();
         for number in 0..4 {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_can_be_put_back() {
+    fn recorded_sessions_can_be_restored() {
         let mut sessions = KeptSessions::new(2);
         let session = sessions.add(record(FIRST), Some(channel(0)));
         sessions.begin(session, request(5, 8));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_session_keeps_its_place_until_nothing_runs() {
+    fn a_forgotten_session_keeps_its_slot_until_no_request_runs() {
         let mut sessions = KeptSessions::new(2);
         let session = sessions.add(record(FIRST), Some(channel(0)));
         sessions.begin(session, request(0, 1));
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_client_may_ask() {
+    fn only_the_own_client_may_fetch_a_reply() {
         let mut sessions = KeptSessions::new(2);
         sessions.add(record(FIRST), None);
         assert!(sessions.belongs(FIRST, b"ann", &Principal::Anonymous));

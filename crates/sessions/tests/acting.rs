@@ -80,7 +80,7 @@ fn a_mechanism_may_want_several_tokens() {
 }
 
 #[test]
-fn a_token_that_proves_nobody_lets_nobody_in() {
+fn a_token_that_proves_no_principal_is_refused() {
     let mut bench = bench();
     let channel = bench.channel();
     bench.connect(channel, "a", 1);
@@ -96,7 +96,7 @@ fn a_token_that_proves_nobody_lets_nobody_in() {
 }
 
 #[test]
-fn a_proof_past_its_time_is_given_anew_by_the_same_principal() {
+fn an_expired_proof_is_renewed_by_the_same_principal() {
     let mut bench = bench();
     let channel = session(&mut bench, "a", proof("ada@R", Some(HOUR)));
     bench.on_tick(Moment(HOUR - 1));
@@ -121,7 +121,7 @@ fn a_proof_past_its_time_is_given_anew_by_the_same_principal() {
 }
 
 #[test]
-fn who_does_not_renew_in_a_lease_is_closed() {
+fn a_session_that_does_not_renew_within_a_lease_is_closed() {
     let mut bench = bench();
     let channel = session(&mut bench, "a", proof("ada@R", Some(HOUR)));
     bench.on_tick(Moment(HOUR));
@@ -134,7 +134,7 @@ fn who_does_not_renew_in_a_lease_is_closed() {
 }
 
 #[test]
-fn a_session_outlives_renewals_that_were_put_off() {
+fn a_session_outlives_delayed_renewals() {
     let mut bench = bench();
     let channel = session(&mut bench, "a", proof("ada@R", Some(HOUR)));
     for _ in 0..10 {
@@ -170,7 +170,7 @@ fn a_channel_is_bound_by_the_token_of_its_sessions_principal() {
 }
 
 #[test]
-fn a_trusted_client_acts_for_whom_it_registered() {
+fn a_trusted_client_acts_for_the_users_it_registered() {
     let mut bench = bench();
     let channel = session(&mut bench, "a", proof("gateway@R", None));
     assert_eq!(bench.sessions.negotiated(channel).unwrap().max_credentials, 64);
@@ -196,7 +196,7 @@ fn a_trusted_client_acts_for_whom_it_registered() {
 }
 
 #[test]
-fn credentials_are_of_no_use_to_others() {
+fn credentials_are_useless_to_other_clients() {
     let mut bench = bench();
     let trusted = session(&mut bench, "a", proof("gateway@R", None));
     let handle = register(&mut bench, trusted, &CredentialData::Default);

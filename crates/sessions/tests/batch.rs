@@ -101,7 +101,7 @@ fn carry_out(scheduler: &mut BatchScheduler, runs: Vec<Run>, now: Moment) {
 }
 
 #[test]
-fn what_lies_edge_to_edge_goes_in_one_run_whoever_asked_for_it() {
+fn adjacent_transfers_form_one_run_whichever_client_sent_them() {
     let mut scheduler = scheduler(BatchLimits::default());
     hold(&mut scheduler, A, &[write(1, 9, 4096, 4096), write(2, 3, 0, 100)]);
     submit(&mut scheduler, B, &[write(3, 9, 0, 4096), read(4, 9, 8192, 10)], 0, 0, false).unwrap();
@@ -117,7 +117,7 @@ fn what_lies_edge_to_edge_goes_in_one_run_whoever_asked_for_it() {
 }
 
 #[test]
-fn neighbours_before_a_due_one_are_taken_along_and_runs_keep_their_bounds() {
+fn a_run_includes_neighbours_before_a_due_transfer_within_its_limits() {
     let limits = BatchLimits { run_bytes_max: 300, run_pieces_max: 3, ..BatchLimits::default() };
     let mut scheduler = scheduler(limits);
     hold(&mut scheduler, A, &[write(1, 1, 0, 100), write(2, 1, 100, 100)]);
@@ -145,7 +145,7 @@ fn reads_of_the_same_bytes_share_a_run() {
 }
 
 #[test]
-fn a_window_is_kept_unless_the_device_idles() {
+fn a_window_is_kept_unless_the_device_is_idle() {
     let mut scheduler = scheduler(BatchLimits::default());
     submit(&mut scheduler, A, &[write(1, 1, 0, 10)], 500, 0, false).unwrap();
     let due = NOW.after(Duration::from_micros(500));
@@ -164,7 +164,7 @@ fn a_window_is_kept_unless_the_device_idles() {
 }
 
 #[test]
-fn a_later_batch_waits_for_an_earlier_one_and_draws_it_forward() {
+fn a_later_batch_waits_for_an_earlier_one_and_raises_its_priority() {
     let mut scheduler = scheduler(BatchLimits::default());
     hold(&mut scheduler, A, &[write(1, 1, 0, 100)]);
     hold(&mut scheduler, B, &[write(2, 1, 50, 100)]);
@@ -183,7 +183,7 @@ fn a_later_batch_waits_for_an_earlier_one_and_draws_it_forward() {
 }
 
 #[test]
-fn one_that_waits_lends_its_window_to_what_stands_before_it() {
+fn a_blocked_transfer_passes_its_window_on_to_the_one_that_blocks_it() {
     let mut scheduler = scheduler(BatchLimits::default());
     hold(&mut scheduler, A, &[write(1, 1, 0, 100)]);
     submit(&mut scheduler, B, &[read(2, 1, 0, 100)], 700, 0, false).unwrap();
@@ -195,7 +195,7 @@ fn one_that_waits_lends_its_window_to_what_stands_before_it() {
 }
 
 #[test]
-fn hurry_up_releases_one_request_and_what_stands_in_its_way() {
+fn hurry_up_releases_one_request_and_those_that_block_it() {
     let mut scheduler = scheduler(BatchLimits::default());
     hold(&mut scheduler, A, &[write(1, 1, 0, 10), write(2, 1, 10, 10), write(3, 5, 0, 10)]);
     hold(&mut scheduler, B, &[read(4, 5, 5, 10)]);
@@ -229,7 +229,7 @@ fn a_request_is_found_until_it_is_reported() {
 }
 
 #[test]
-fn hurrying_all_the_time_does_not_starve_those_who_are_due() {
+fn constant_hurrying_does_not_starve_due_transfers() {
     let mut scheduler = scheduler(BatchLimits::default());
     submit(&mut scheduler, A, &[write(1, 1, 0, 10)], 0, 0, false).unwrap();
     for name in 10..30 {
@@ -243,7 +243,7 @@ fn hurrying_all_the_time_does_not_starve_those_who_are_due() {
 }
 
 #[test]
-fn a_sweep_is_finished_before_newcomers_are_looked_at() {
+fn a_sweep_is_finished_before_new_transfers_are_considered() {
     let mut scheduler = scheduler(BatchLimits::default());
     submit(&mut scheduler, A, &[write(1, 1, 0, 10), write(2, 8, 0, 10)], 0, 0, false).unwrap();
     let first = scheduler.poll_run(NOW, BUSY).unwrap();
@@ -255,7 +255,7 @@ fn a_sweep_is_finished_before_newcomers_are_looked_at() {
 }
 
 #[test]
-fn completions_are_gathered_as_the_client_asked() {
+fn completions_are_collected_as_the_client_asked() {
     let mut scheduler = scheduler(BatchLimits::default());
     let accepted = submit(&mut scheduler, A, &[], 0, 2, false).unwrap();
     assert!(accepted.complete, "an empty batch sets the number, and is over");
@@ -281,7 +281,7 @@ fn completions_are_gathered_as_the_client_asked() {
 }
 
 #[test]
-fn after_its_window_a_completion_still_has_company_for_a_while() {
+fn after_its_window_a_completion_still_waits_for_others_for_a_while() {
     let limits = BatchLimits::default();
     let mut scheduler = scheduler(limits);
     let requests = [write(1, 1, 0, 10), write(2, 2, 0, 10)];
@@ -321,7 +321,7 @@ fn a_synchronous_batch_has_one_reply_in_the_order_of_its_requests() {
 }
 
 #[test]
-fn who_is_told_to_wait_for_a_completion_gets_the_next_one_at_once() {
+fn a_client_told_to_wait_gets_the_next_completion_at_once() {
     let limits =
         BatchLimits { requests_max: 3, requests_per_session_max: 2, ..BatchLimits::default() };
     let mut scheduler = scheduler(limits);
@@ -343,7 +343,7 @@ fn who_is_told_to_wait_for_a_completion_gets_the_next_one_at_once() {
 }
 
 #[test]
-fn unsound_batches_leave_nothing_behind() {
+fn invalid_batches_leave_nothing_behind() {
     let mut scheduler = scheduler(BatchLimits::default());
     let twice = [write(1, 1, 0, 10), write(1, 2, 0, 10)];
     let refused = submit(&mut scheduler, A, &twice, 0, 0, false);
@@ -357,7 +357,7 @@ fn unsound_batches_leave_nothing_behind() {
 }
 
 #[test]
-fn a_place_has_room_for_so_many_only() {
+fn the_number_of_overlapping_transfers_is_limited() {
     let limits = BatchLimits { requests_per_session_max: 4000, ..BatchLimits::default() };
     let mut scheduler = scheduler(limits);
     let alone: Vec<_> = (1..=1025).map(|name| write(name, 1, 0, 10)).collect();
@@ -375,7 +375,7 @@ fn a_place_has_room_for_so_many_only() {
 }
 
 #[test]
-fn what_is_cancelled_is_reported_once_nothing_of_it_is_in_flight() {
+fn a_cancelled_request_is_reported_when_none_of_it_is_in_flight() {
     let limits = BatchLimits { run_bytes_max: 100, ..BatchLimits::default() };
     let mut scheduler = scheduler(limits);
     submit(&mut scheduler, A, &[write(1, 1, 0, 200), write(2, 2, 0, 10)], LONG, 9, false).unwrap();
@@ -395,7 +395,7 @@ fn what_is_cancelled_is_reported_once_nothing_of_it_is_in_flight() {
 }
 
 #[test]
-fn a_lost_session_takes_all_along_but_what_is_in_flight() {
+fn a_lost_session_drops_everything_that_is_not_in_flight() {
     let mut scheduler = scheduler(BatchLimits::default());
     hold(&mut scheduler, A, &[write(1, 1, 0, 10), write(2, 9, 0, 10)]);
     hold(&mut scheduler, B, &[write(1, 1, 10, 10)]);
@@ -415,7 +415,7 @@ fn a_lost_session_takes_all_along_but_what_is_in_flight() {
 }
 
 #[test]
-fn a_fence_ends_what_waits_and_waits_for_what_runs() {
+fn a_fence_drops_waiting_transfers_and_waits_for_running_ones() {
     let mut scheduler = scheduler(BatchLimits::default());
     hold(&mut scheduler, A, &[write(1, 1, 0, 10)]);
     let run = scheduler.poll_run(NOW, IDLE).unwrap();
@@ -435,7 +435,7 @@ fn a_fence_ends_what_waits_and_waits_for_what_runs() {
 }
 
 #[test]
-fn a_failed_request_begins_nothing_more_and_counts_up_to_its_first_gap() {
+fn a_failed_request_starts_no_more_transfers_and_counts_up_to_its_first_gap() {
     let limits = BatchLimits { run_bytes_max: 100, ..BatchLimits::default() };
     let mut scheduler = scheduler(limits);
     submit(&mut scheduler, A, &[write(1, 1, 0, 400)], 0, 0, false).unwrap();

@@ -88,7 +88,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn bound_channels_end_with_their_session_and_not_the_other_way_round() {
+fn bound_channels_end_with_their_session_but_not_the_reverse() {
     let mut bench = Bench::new(SessionConfig::default());
     let session = session(&mut bench, "a");
     let first = open(&mut bench, ChannelKind::BackControl);

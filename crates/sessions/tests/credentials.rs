@@ -42,7 +42,7 @@ fn acting(table: &mut CredentialTable, client: ClientId, handle: CredHandle) -> 
 }
 
 #[test]
-fn credentials_serve_their_client_and_nobody_else() {
+fn credentials_serve_only_their_client() {
     let mut table = table(CredentialPolicy::default());
     let handle = register(&mut table, A, 7).unwrap();
     assert_ne!(handle, CredHandle(0));
@@ -99,7 +99,7 @@ fn every_type_of_the_draft() {
 }
 
 #[test]
-fn the_number_that_no_user_has_is_registered_for_nobody() {
+fn the_user_number_minus_one_cannot_be_registered() {
     const NONE: u32 = u32::MAX;
     let mut table = table(CredentialPolicy::default());
     for (uid, gid, groups) in [(NONE, 6, &[][..]), (5, NONE, &[]), (5, 6, &[7, NONE])] {
@@ -140,7 +140,7 @@ fn a_name_is_registered_once_it_is_known() {
 }
 
 #[test]
-fn what_is_in_use_is_not_released() {
+fn credentials_in_use_are_not_released() {
     let mut table = table(CredentialPolicy::default());
     let handle = register(&mut table, A, 7).unwrap();
     let first = table.acquire(A, handle).unwrap();
@@ -204,7 +204,7 @@ fn the_first_session_fixes_the_number() {
 }
 
 #[test]
-fn a_handle_comes_back_late_and_is_never_zero() {
+fn a_handle_is_reused_late_and_is_never_zero() {
     let mut table = CredentialTable::new(u64::MAX, CredentialPolicy::default());
     table.join(A, 1);
     let mut seen = BTreeSet::new();
@@ -345,8 +345,8 @@ impl Model {
 }
 
 #[test]
-fn a_request_keeps_what_it_was_given() {
-    for_seeds("a_request_keeps_what_it_was_given", 300, |random| {
+fn a_request_keeps_its_credentials() {
+    for_seeds("a_request_keeps_its_credentials", 300, |random| {
         let mut table = CredentialTable::new(random.below(1 << 30) as u64, Default::default());
         let mut model = Model::default();
         for client in CLIENTS {

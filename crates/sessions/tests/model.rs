@@ -208,7 +208,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn obeying_clients_are_never_broken_and_others_always(
+    fn correct_clients_are_never_disconnected_and_violators_always(
         budget in prop_oneof![Just(3u32), 4..40u32, Just(1000)],
         events in prop::collection::vec(credit_event(), 1..600),
         stream in prop_oneof![0..80u16, any::<u16>()],

@@ -157,7 +157,7 @@ fn guessing_passwords_ends_the_channel() {
 }
 
 #[test]
-fn whoever_was_told_to_come_again_has_not_guessed() {
+fn a_proof_that_was_delayed_does_not_count_as_a_failed_attempt() {
     let mut bench = bench();
     let channel = bench.channel();
     bench.connect(channel, "a", 1);
@@ -188,7 +188,7 @@ fn open_by(bench: &mut Bench, holder: Holder) -> Result<ChannelId, ChannelRefusa
 }
 
 #[test]
-fn whoever_has_most_channels_without_a_login_gives_way_and_nobody_is_kept_out() {
+fn the_holder_with_most_unauthenticated_channels_is_displaced() {
     let config =
         SessionConfig { channels_max: 256, unauthenticated_max: 32, ..SessionConfig::default() };
     let mut bench = Bench::new(config);
@@ -218,7 +218,7 @@ fn whoever_has_most_channels_without_a_login_gives_way_and_nobody_is_kept_out() 
 }
 
 #[test]
-fn one_address_leaves_channels_to_others_and_this_host_has_the_last() {
+fn one_address_cannot_take_all_channels_and_the_last_are_for_this_host() {
     let config =
         SessionConfig { channels_max: 256, unauthenticated_max: 256, ..SessionConfig::default() };
     let mut bench = Bench::new(config);
@@ -247,7 +247,7 @@ fn one_address_leaves_channels_to_others_and_this_host_has_the_last() {
 }
 
 #[test]
-fn clients_of_one_owner_leave_opens_to_others() {
+fn clients_of_one_holder_cannot_take_all_opens() {
     let filer = FilerConfig { opens_max: 64, opens_per_client_max: 16, ..FilerConfig::default() };
     let mut bench = Bench::new(Config { filer, ..Config::default() });
     let mut files = 0..;
@@ -326,7 +326,7 @@ fn silence_closes_a_session_only_if_configured() {
 }
 
 #[test]
-fn the_same_life_has_one_client_id() {
+fn an_incarnation_has_one_client_id() {
     let mut bench = bench();
     let first = bench.channel();
     let id = bench.connect(first, "a", 1).client_id;
@@ -409,7 +409,7 @@ fn a_restarted_client_loses_its_state_with_its_first_request() {
 }
 
 #[test]
-fn a_connect_that_comes_late_does_not_end_the_life_that_is() {
+fn a_late_connect_does_not_end_the_present_incarnation() {
     let mut bench = bench();
     let lives = bench.session("a");
     let opened = bench.open(lives, &open_for(1, "o", ShareAccess::Read)).unwrap();
@@ -446,7 +446,7 @@ fn a_connect_that_comes_late_does_not_end_the_life_that_is() {
 }
 
 #[test]
-fn of_two_new_lives_the_one_that_asks_goes_on() {
+fn of_two_new_incarnations_the_one_that_sends_a_request_wins() {
     let mut bench = bench();
     let old = bench.session("a");
     let [second, third] = [2, 3].map(|life| {
@@ -471,7 +471,7 @@ fn of_two_new_lives_the_one_that_asks_goes_on() {
 }
 
 #[test]
-fn chains_are_let_in_member_by_member() {
+fn chains_are_admitted_member_by_member() {
     const FORWARD: u16 = ChainFlags::FORWARD;
     const BACK: u16 = ChainFlags::BACK;
     let mut bench = bench();
@@ -502,7 +502,7 @@ fn chains_are_let_in_member_by_member() {
 }
 
 #[test]
-fn a_damaged_request_leaves_its_channel_to_go_on() {
+fn a_damaged_request_does_not_end_its_channel() {
     let mut bench = bench();
     let channel = bench.session("a");
     let forward = ChainFlags(ChainFlags::FORWARD);
@@ -546,7 +546,7 @@ fn classes_agree_with_the_table_of_procedures() {
 }
 
 #[test]
-fn sessions_are_shown_with_what_limits_them_and_count_what_they_weigh() {
+fn views_show_the_limits_and_weights_of_sessions() {
     let heavy = CreditWeight::new(7).unwrap();
     let weights = [(b"heavy".as_slice().into(), heavy)].into();
     let credits = CreditPolicy { weights, ..CreditPolicy::default() };

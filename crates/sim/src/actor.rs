@@ -311,7 +311,7 @@ mod tests {
     use crate::operation::NameOperation;
 
     #[test]
-    fn what_is_sent_without_a_session_is_lost_once() {
+    fn an_operation_sent_without_a_session_is_lost_once() {
         let sim = Some(Network::new(NetworkConfig::new(1)).at(1));
         let interface = Interface::new(InterfaceConfig { sim, ..InterfaceConfig::default() });
         let mut actor = Actor::new(1, interface.unwrap(), &Plan::new(1));

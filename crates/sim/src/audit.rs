@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_is_of_a_sound_session_whatever_came_of_the_last_one() {
+    fn an_audit_starts_with_a_working_session() {
         for seed in 1..=4 {
             let mut simulation = connected(seed);
             break_first(&simulation);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_lost_in_an_audit_is_told() {
+    fn an_operation_lost_in_an_audit_is_reported() {
         let mut simulation = connected(1);
         break_first(&simulation);
         let told = simulation.ask(NameOperation::List { directory: 0 }.into(), None);

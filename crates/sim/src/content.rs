@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_under_way_may_be_seen_or_not() {
+    fn a_write_in_flight_may_be_seen_or_not() {
         let mut content = content();
         content.begin_write(3, OperationNumber(3), 0, b"new");
         content.see(&seen(4, 5, b"old")).unwrap();

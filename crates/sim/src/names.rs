@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_operation_is_decided_by_the_next_look() {
+    fn a_lost_operation_is_decided_by_the_next_read() {
         let mut names = Names::new();
         create(&mut names, 1, A, 7);
         names.begin(number(2), NameOperation::Rename { from: A, to: B });
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_under_way_may_have_been_seen_already() {
+    fn an_operation_in_flight_may_have_been_seen_already() {
         let mut names = Names::new();
         create(&mut names, 1, A, 7);
         names.begin(number(2), NameOperation::Remove { name: A });
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_may_have_come_before_a_change_that_was_answered_first() {
+    fn a_read_may_precede_a_change_whose_reply_came_first() {
         let mut names = Names::new();
         names.begin(number(1), NameOperation::List { directory: 0 });
         create(&mut names, 2, A, 7);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_seen_may_have_been_of_another_file_before() {
+    fn a_name_may_have_belonged_to_another_file_before() {
         let mut names = Names::new();
         names.begin(number(1), NameOperation::Create { name: A, guarded: true });
         names.begin(number(2), NameOperation::Remove { name: A });

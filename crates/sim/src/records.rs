@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acknowledged_records_must_be_in_their_place() {
+    fn acknowledged_records_must_be_at_their_position() {
         let mut records = Records::default();
         let (one, two) = (OperationNumber(1), OperationNumber(2));
         records.begin(one, 20);

@@ -73,7 +73,7 @@ fn fresh_seeds() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn a_run_depends_only_on_its_seed() {
     for seed in 0..8 {
         assert_eq!(check(seed), check(seed), "seed {seed}");
     }
@@ -107,7 +107,7 @@ fn a_server_that_writes_no_intents_is_caught() {
 }
 
 #[test]
-fn a_server_that_answers_fences_early_is_caught() {
+fn a_server_that_replies_to_fences_early_is_caught() {
     is_caught(Defect::AnswerFencesEarly);
 }
 
@@ -122,14 +122,14 @@ fn a_server_that_forgets_a_piece_of_undo_is_caught() {
 }
 
 #[test]
-fn a_server_that_clones_what_is_not_written_is_caught() {
+fn a_server_that_clones_unwritten_data_is_caught() {
     // The defect needs data written shortly before it is locked, and a failure that rolls the
     // changes back.
     is_caught_within(Defect::CloneUnwritten, 5_000);
 }
 
 #[test]
-fn a_reactor_that_wakes_nobody_is_caught() {
+fn a_reactor_that_sends_no_wakeups_is_caught() {
     is_caught(Defect::WakeNobody);
 }
 
@@ -144,6 +144,6 @@ fn moves_that_are_hidden_from_other_reactors_are_caught() {
 }
 
 #[test]
-fn a_write_that_is_answered_before_it_is_moved_is_caught() {
+fn a_write_whose_reply_precedes_its_data_is_caught() {
     is_caught(Defect::AnswerBeforeMove);
 }

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine_are_answered_to() {
+    fn only_requests_for_names_of_this_machine_get_replies() {
         let names = ["files.example.org".to_owned()];
         for host in [
             "localhost",

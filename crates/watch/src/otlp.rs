@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_names_its_trace() {
+    fn an_analyzer_value_determines_its_trace() {
         assert_eq!(trace_of(0x2a).to_string(), "6461667300000000000000000000002a");
         let mut ids = Ids::new();
         assert_ne!(ids.trace(), ids.trace());

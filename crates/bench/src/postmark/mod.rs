@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_make_no_sense_are_refused() {
+    fn invalid_parameters_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Directory::new(directory.path(), false).unwrap();
         for wrong in [

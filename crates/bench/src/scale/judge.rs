@@ -229,7 +229,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn where_clients_leave_half_of_the_cores_growth_is_stated() {
+    fn growth_is_reported_if_clients_leave_half_of_the_cores() {
         let points =
             vec![point(1, 2, 100.0, 1.0), point(2, 2, 150.0, 1.0), point(2, 4, 160.0, 2.0)];
         let report = report(4, points);
@@ -245,7 +245,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_point_is_held_against_one_reactor_with_the_same_clients_round_by_round() {
+    fn a_point_is_compared_with_one_reactor_and_the_same_clients_round_by_round() {
         let rounds = |rates: [f64; 3], server_cpu_us| {
             let round = |rate| Round { operations_per_second: rate, server_cpu_us };
             rates.map(round).to_vec()
@@ -262,7 +262,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn where_one_of_two_points_says_nothing_they_are_not_compared() {
+    fn points_are_not_compared_if_one_is_inconclusive() {
         for cores_of_clients in [[2.01, 1.0], [1.0, 2.01]] {
             let [one, two] = cores_of_clients;
             let report = report(4, vec![point(1, 2, 100.0, one), point(2, 2, 150.0, two)]);
@@ -271,7 +271,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn where_others_take_a_tenth_of_the_cores_nothing_is_concluded() {
+    fn no_conclusion_is_drawn_if_other_programs_take_a_tenth_of_the_cores() {
         for (other_cores, is_refused) in [(0.4, false), (0.41, true)] {
             let busy = Point { other_cores, ..point(1, 2, 150.0, 0.5) };
             let report = report(4, vec![point(1, 1, 100.0, 0.5), busy]);
@@ -286,7 +286,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn where_clients_take_more_nothing_is_concluded_whichever_point_it_is() {
+    fn no_conclusion_is_drawn_if_clients_take_too_much_at_either_point() {
         for points in [
             vec![point(1, 1, 100.0, 1.01), point(1, 2, 150.0, 0.5)],
             vec![point(1, 1, 100.0, 0.5), point(1, 2, 150.0, 1.01)],

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_has_the_linear_line_and_says_where_nothing_is_concluded() {
+    fn a_plot_has_the_linear_line_and_marks_inconclusive_lines() {
         let directory = tempfile::tempdir().unwrap();
         let drawn = |report: &Report| {
             let paths = plot_scale(report, directory.path()).unwrap();

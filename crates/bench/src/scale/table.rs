@@ -127,7 +127,7 @@ mod tests {
     use super::super::judge::tests::{point, report};
 
     #[test]
-    fn the_table_says_where_nothing_is_concluded_and_why() {
+    fn the_table_names_inconclusive_points_and_reasons() {
         let printed = |report: &crate::scale::Report| {
             let mut out = Vec::new();
             report.print_heading(&mut out).unwrap();

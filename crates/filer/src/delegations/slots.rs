@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_state_id_says_why() {
+    fn a_bad_state_id_has_its_own_status() {
         let mut slots = Slots::new(5);
         let index = slots.insert(delegation());
         let state_id = slots.state_id(index);

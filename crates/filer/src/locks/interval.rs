@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_a_list_finds() {
+    fn a_search_finds_the_same_ranges_as_a_list() {
         let mut random = Random::new(0x1e7);
         let (mut tree, mut list) = (IntervalTree::default(), Vec::new());
         for value in (0..4000).map(key) {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_shallow_under_rising_offsets_and_forgets_what_is_removed() {
+    fn the_tree_stays_shallow_with_rising_offsets_and_forgets_removed_ranges() {
         let mut tree = IntervalTree::default();
         let range = |at: u32| ByteRange::new(u64::from(at) * 4, 4).unwrap();
         (0..10_000).for_each(|at| tree.insert(range(at), key(at)));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_stops_when_told() {
+    fn a_search_stops_when_the_visitor_says_so() {
         let mut tree = IntervalTree::default();
         (0..9).map(key).for_each(|value| tree.insert(ByteRange::WHOLE, value));
         let flow = tree.search(ByteRange::WHOLE, &mut |value| match value {

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_taken_as_the_draft_has_them() {
+    fn lengths_are_interpreted_as_in_the_draft() {
         assert_eq!(ByteRange::new(0, u64::MAX), Some(ByteRange::WHOLE));
         assert_eq!(ByteRange::new(7, u64::MAX), Some(ends(7, u64::MAX)));
         assert_eq!(ByteRange::new(7, 1), Some(ends(7, 7)));

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_is_told_apart() {
+    fn invalid_requests_are_distinguished() {
         let one = [buffer(0, 1, 1)];
         assert_eq!(total(&[chunk(0, 2)], &one), Err(InvalidBatch::TotalsDiffer));
         assert_eq!(total(&[chunk(u64::MAX, 1)], &one), Err(InvalidBatch::OffsetTooLarge));

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_carries_just_as_many_completions_as_are_said_to_fit() {
+    fn a_message_carries_exactly_the_number_of_completions_that_fit() {
         assert_eq!(completions_in(0), 0);
         for size in [64, 79, 80, 512, 1000, 4096, 8191, 8192] {
             let count = completions_in(size);

@@ -103,7 +103,7 @@ mod tests {
     use dafs_types::Random;
 
     #[test]
-    fn nothing_that_overlaps_is_missed_and_little_else_is_looked_at() {
+    fn every_overlap_is_found_and_few_other_transfers_are_visited() {
         for seed in 0..50 {
             let mut dice = Random::new(seed);
             let mut index = OverlapIndex::default();

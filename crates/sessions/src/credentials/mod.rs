@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_has_the_last_word_on_the_number() {
+    fn the_server_decides_the_number_of_credentials() {
         let policy = CredentialPolicy { is_served: true, ..CredentialPolicy::default() };
         assert_eq!([0, 1, 5000].map(|asked| policy.agree(asked)), [64, 1, 1024]);
         assert_eq!(CredentialPolicy::default().agree(5), 0);

@@ -152,7 +152,7 @@ fn assert_fair(clients: &[Client], total: f64, seed: u64) {
 }
 
 #[test]
-fn saturated_sessions_come_within_a_doubling_of_their_shares() {
+fn saturated_sessions_get_at_least_half_of_their_shares() {
     for seed in 0..60 {
         let mut dice = Random::new(seed);
         let count = 2 + dice.below(8);
@@ -187,7 +187,7 @@ fn saturated_sessions_come_within_a_doubling_of_their_shares() {
 }
 
 #[test]
-fn who_uses_little_gives_back_and_who_is_silent_is_found_out() {
+fn sessions_that_use_little_give_credits_back_and_silent_ones_are_detected() {
     for seed in 0..100 {
         let mut dice = Random::new(seed);
         let mut budget = Budget::new(64, 4);
@@ -237,7 +237,7 @@ fn who_uses_little_gives_back_and_who_is_silent_is_found_out() {
 }
 
 #[test]
-fn nobody_is_throttled_while_there_is_plenty() {
+fn no_session_is_throttled_while_credits_are_plentiful() {
     let mut dice = Random::new(1);
     let mut budget = Budget::new(1000, 4);
     let mut clients: Vec<_> =
@@ -251,7 +251,7 @@ fn nobody_is_throttled_while_there_is_plenty() {
 }
 
 #[test]
-fn a_view_tells_what_a_session_is_limited_by() {
+fn a_view_names_the_limit_of_a_session() {
     let mut dice = Random::new(1);
     let mut budget = Budget::new(40, 3);
     let mut clients = vec![Client::new(&mut budget, 64, 1, 0)];

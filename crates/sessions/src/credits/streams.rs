@@ -84,7 +84,7 @@ impl Ends {
 }
 
 #[test]
-fn a_stream_expires_when_all_that_was_sent_on_it_was_read_and_not_much_later() {
+fn a_stream_expires_soon_after_all_its_replies_were_read() {
     let mut expirations = 0;
     for seed in 0..500 {
         let mut dice = Random::new(seed);
@@ -128,7 +128,7 @@ fn a_stream_expires_when_all_that_was_sent_on_it_was_read_and_not_much_later() {
 }
 
 #[test]
-fn a_request_on_an_expired_stream_keeps_its_response_until_that_was_read() {
+fn a_reply_on_an_expired_stream_is_kept_until_it_was_read() {
     let mut budget = Budget::new(100, 1);
     let mut window = Window::new();
     budget.channel_opened();

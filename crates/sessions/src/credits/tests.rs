@@ -28,7 +28,7 @@ fn the_first_response_brings_the_first_credits() {
 }
 
 #[test]
-fn violations_are_told_apart() {
+fn violations_are_distinguished() {
     let mut budget = Budget::new(100, 1);
     let mut window = window(2, &mut budget);
     window.may_grow_to(2);

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_takes_what_was_not_committed() {
+    fn a_crash_loses_uncommitted_writes() {
         for (is_stable, commits) in [(true, false), (false, true), (false, false)] {
             let mut cells = Cells::default();
             written(&mut cells, 5, 10, is_stable);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_seen_no_more() {
+    fn a_rolled_back_write_is_not_seen_any_more() {
         let mut cells = Cells::default();
         written(&mut cells, 5, 10, true);
         cells.begin(6, 1, RUN, 20);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_shut_out_writes_nothing_more() {
+    fn a_member_that_is_shut_out_writes_nothing_more() {
         let mut cells = Cells::default();
         cells.begin(5, 1, RUN, 10);
         cells.shut_out(File::Data, |member| member == 1, 20);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_takes_the_writes_of_a_member_that_is_let_in_after_it() {
+    fn a_crash_ends_the_writes_of_a_member_that_is_admitted_after_it() {
         for (is_stable, commits) in [(false, false), (true, false), (false, true)] {
             let mut cells = Cells::default();
             cells.begin(5, 1, RUN, 10);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_let_in_again_may_still_write() {
+    fn a_member_that_is_admitted_again_may_still_write() {
         let mut cells = Cells::default();
         cells.begin(5, 1, RUN, 10);
         cells.shut_out(File::Data, |member| member == 1, 12);

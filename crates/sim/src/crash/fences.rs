@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_held_all_along_binds() {
+    fn only_lists_in_force_all_along_count() {
         let mut fences = Fences::default();
         assert!(fences.judge(File::Data, 1, 5, false).is_err());
         fences.begin(File::Data, 10);

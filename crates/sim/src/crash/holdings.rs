@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_two_do_not_stand_against_each_other() {
+    fn locks_of_two_members_do_not_conflict() {
         let mut holdings = Holdings::default();
         holdings.all.push(holding(0, lock(4, false)));
         let judge =
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_taken_back_is_kept_over_a_restart() {
+    fn a_reclaimable_holding_stays_certain_across_a_restart() {
         let mut holdings = Holdings::default();
         holdings.all.push(holding(0, lock(4, true)));
         holdings.crash(ERA, fresh);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_believe_that_more_is_its_own_is_not_expected_again() {
+    fn a_member_that_has_not_finished_reclaiming_is_not_expected_again() {
         let judge = |may_reclaim, is_settled| {
             let mut holdings = Holdings::default();
             holdings.all.push(holding(0, lock(4, true)));

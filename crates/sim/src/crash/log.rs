@@ -210,7 +210,7 @@ mod tests {
     const WANTED: usize = PAGE_RECORDS as usize * RECORD_BYTES;
 
     #[test]
-    fn an_answered_record_stays() {
+    fn an_acknowledged_record_stays() {
         let mut log = Log::default();
         log.begin(7, 0);
         log.end(7, 64, 5).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_fence_nothing_comes_and_what_was_seen_stays() {
+    fn after_a_fence_no_record_appears_and_seen_records_stay() {
         let mut log = Log::default();
         log.begin(7, 1);
         log.begin(8, 1);

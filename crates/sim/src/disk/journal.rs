@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_takes_no_room() {
+    fn removed_objects_take_no_space() {
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 10 };
         for ends_by_power_loss in [false, true] {
             let mut disk = Disk::new(limits);

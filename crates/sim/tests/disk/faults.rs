@@ -90,7 +90,7 @@ fn a_sync_that_fails_has_done_nothing_or_all() {
 }
 
 #[test]
-fn a_sync_after_a_failed_one_is_content_with_blocks_that_are_not_on_the_disk() {
+fn a_sync_after_a_failed_one_succeeds_without_writing_the_blocks() {
     for seed in 0..SEEDS {
         let (store, mut random) = (disk(), dafs_sim::Random::new(seed));
         let file = create(&store, &top(&store), "f").unwrap();
@@ -163,7 +163,7 @@ fn a_failed_creation_without_a_name_leaves_nothing() {
 }
 
 #[test]
-fn faults_of_a_seed_are_of_all_sorts_and_wait_for_their_operation() {
+fn faults_of_a_seed_are_of_all_kinds_and_wait_for_their_operation() {
     let (mut effects, mut sorts) = ([0; 3], [0; 3]);
     count(SEEDS, |_, random| {
         let fault = Fault::draw(random, 5);

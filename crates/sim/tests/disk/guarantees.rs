@@ -117,7 +117,7 @@ fn operations_survive_in_order() {
 }
 
 #[test]
-fn a_sync_carries_all_that_was_before_it_and_nothing_after() {
+fn a_sync_writes_everything_before_it_and_nothing_after() {
     let after = count(SEEDS, |seed, random| {
         let store = disk();
         let elsewhere = create_directory(&store, &top(&store), "elsewhere");
@@ -133,7 +133,7 @@ fn a_sync_carries_all_that_was_before_it_and_nothing_after() {
 }
 
 #[test]
-fn each_overwritten_block_survives_for_itself_and_in_whole_sectors() {
+fn overwritten_blocks_survive_independently_in_whole_sectors() {
     let mut fates = [[0; 3]; 2];
     for seed in 0..SEEDS {
         let (store, mut random) = (disk(), Random::new(seed));
@@ -233,7 +233,7 @@ fn a_sync_of_data_alone_may_leave_other_metadata_behind() {
 }
 
 #[test]
-fn what_was_cut_off_comes_back_only_with_the_size_from_before() {
+fn truncated_data_comes_back_only_with_the_earlier_size() {
     let (mut old, mut cut, mut grown) = (0, 0, 0);
     for seed in 0..SEEDS {
         let (store, mut random) = (disk(), Random::new(seed));
@@ -265,7 +265,7 @@ fn what_was_cut_off_comes_back_only_with_the_size_from_before() {
 }
 
 #[test]
-fn what_was_written_behind_a_cut_and_synced_survives_a_late_journal() {
+fn synced_data_written_after_a_truncation_survives_a_late_journal() {
     let whole = count(SEEDS, |_, random| {
         let store = disk();
         let handle = durable(&store, "f", &[1; 300]);
@@ -328,7 +328,7 @@ fn a_write_into_a_hole_is_lost_or_not_until_it_is_synced() {
 }
 
 #[test]
-fn a_kill_loses_nothing_but_what_has_no_name() {
+fn a_kill_loses_only_objects_without_a_name() {
     let store = disk();
     let file = create(&store, &top(&store), "f").unwrap();
     write(&*file, b"bytes", 0).unwrap();
@@ -358,7 +358,7 @@ fn a_kill_loses_nothing_but_what_has_no_name() {
 }
 
 #[test]
-fn what_a_killed_process_had_not_synced_a_power_loss_may_take() {
+fn a_power_failure_may_lose_unsynced_data_of_a_killed_process() {
     let kept = count(SEEDS, |_, random| {
         let store = disk();
         let file = create(&store, &top(&store), "f").unwrap();
@@ -372,7 +372,7 @@ fn what_a_killed_process_had_not_synced_a_power_loss_may_take() {
 }
 
 #[test]
-fn what_has_no_name_does_not_survive_a_power_loss_however_well_it_was_synced() {
+fn an_object_without_a_name_does_not_survive_a_power_failure_even_if_synced() {
     for seed in 0..SEEDS {
         let (store, mut random) = (disk(), Random::new(seed));
         let none = AttributeChanges::default();
@@ -394,7 +394,7 @@ fn what_has_no_name_does_not_survive_a_power_loss_however_well_it_was_synced() {
 }
 
 #[test]
-fn handles_of_survivors_stay_and_those_of_the_lost_are_never_used_again() {
+fn handles_of_survivors_stay_valid_and_lost_ones_are_never_reused() {
     let lost = count(SEEDS, |seed, random| {
         let store = disk();
         let kept = durable(&store, "kept", b"bytes");
@@ -416,7 +416,7 @@ fn handles_of_survivors_stay_and_those_of_the_lost_are_never_used_again() {
 }
 
 #[test]
-fn the_kernel_writes_back_by_itself_and_what_it_wrote_stays() {
+fn the_kernel_writes_data_back_and_that_data_survives() {
     let written = count(SEEDS, |_, random| {
         let store = disk();
         let file = create(&store, &top(&store), "f").unwrap();
@@ -451,7 +451,7 @@ fn bytes_between_two_write_backs_can_be_what_a_crash_leaves() {
 }
 
 #[test]
-fn a_journal_that_is_full_writes_its_oldest_by_itself() {
+fn a_full_journal_writes_its_oldest_operation() {
     let store = disk();
     create(&store, &top(&store), "oldest").unwrap();
     let file = create(&store, &top(&store), "f").unwrap();
@@ -466,7 +466,7 @@ fn a_journal_that_is_full_writes_its_oldest_by_itself() {
 }
 
 #[test]
-fn stamps_come_from_the_owners_clock_and_lie_on_the_disk_like_all_else() {
+fn time_stamps_come_from_the_given_clock_and_are_durable() {
     let store = disk();
     store.set_time(Moment(5_000_000_007));
     let file = create(&store, &top(&store), "f").unwrap();
@@ -497,7 +497,7 @@ fn stamps_come_from_the_owners_clock_and_lie_on_the_disk_like_all_else() {
 }
 
 #[test]
-fn an_exclusive_creation_that_was_synced_is_known_again() {
+fn a_synced_exclusive_creation_is_recognized_after_a_crash() {
     for seed in 0..SEEDS {
         let (store, mut random) = (disk(), Random::new(seed));
         let again = |store: &CrashStore, verifier| {

@@ -504,7 +504,7 @@ fn walk(store: &CrashStore) -> State {
 }
 
 #[test]
-fn a_crash_leaves_one_of_the_states_it_may() {
+fn a_crash_leaves_one_of_the_permitted_states() {
     let (mut crashes, mut took, mut left) = (0, 0, 0);
     for seed in 0..200 {
         let _guard = Seed(seed);

@@ -62,7 +62,7 @@ fn fresh_seeds() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn a_run_depends_only_on_its_seed() {
     for seed in [3, 5, 9] {
         assert_eq!(check(&Plan::new(seed)), check(&Plan::new(seed)), "seed {seed}");
     }
@@ -120,7 +120,7 @@ fn a_store_that_loses_one_write_is_caught() {
 }
 
 #[test]
-fn a_disk_that_loses_nothing_serves_like_any_store() {
+fn a_disk_without_faults_serves_like_any_store() {
     for seed in 300..308 {
         let report = on_disk(&Plan::new(seed)).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(report.crashes, 0);
@@ -128,7 +128,7 @@ fn a_disk_that_loses_nothing_serves_like_any_store() {
 }
 
 #[test]
-fn after_a_crash_another_server_serves_everybody_anew() {
+fn after_a_crash_another_server_serves_all_clients_anew() {
     let (mut crashes, mut lost) = (0, 0);
     for seed in 400..424 {
         let plan = Plan::new(seed).with_crashes();
@@ -155,16 +155,16 @@ fn is_caught(defect: Defect, plan_of: impl Fn(u64) -> Plan) {
 }
 
 #[test]
-fn a_reactor_that_steps_requests_of_others_connections_is_caught() {
+fn a_reactor_that_serves_connections_of_other_reactors_is_caught() {
     is_caught(Defect::StepOthersTasks, |seed| Plan::new(seed).without_faults());
 }
 
 #[test]
-fn a_read_that_is_not_held_while_it_is_moved_is_caught() {
+fn a_read_that_is_not_pinned_while_it_is_moved_is_caught() {
     is_caught(Defect::UnpinBeforeMove, Plan::new);
 }
 
 #[test]
-fn a_server_whose_reactors_wake_nobody_is_caught() {
+fn a_server_whose_reactors_send_no_wakeups_is_caught() {
     is_caught(Defect::WakeNobody, Plan::new);
 }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_restarted_counts_from_nothing() {
+    fn the_counters_of_a_restarted_server_start_from_zero() {
         let document = |uptime: f64, requests: u64| {
             json!({
                 "uptime_seconds": uptime,

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_choose_the_order_and_end_it() {
+    fn keys_choose_the_order_and_quit() {
         let mut top = Top::default();
         top.take(Ok(document(10.0, 1000)));
         let none = KeyModifiers::NONE;
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn that_the_server_is_away_is_said_and_what_was_known_stays() {
+    fn an_unreachable_server_is_reported_and_the_last_state_stays() {
         let mut top = Top::default();
         top.take(Err(anyhow::anyhow!("nobody there")));
         assert!(shown(&top).contains("nobody there"));
