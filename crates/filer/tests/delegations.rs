@@ -583,7 +583,7 @@ impl Model {
     }
 
     fn add(&mut self, facts: &DelegationFacts, granted: GrantedDelegation) {
-        assert!(!self.dead.contains(&granted.state_id), "a state id came back");
+        assert!(!self.dead.contains(&granted.state_id), "a state id was reused");
         let ends = granted.recall.then(|| self.now.after(policy().recall_timeout));
         let (state_id, kind) = (granted.state_id, granted.kind);
         let (client, file) = (facts.client, facts.file);
@@ -685,7 +685,7 @@ impl Model {
                 }
                 self.parked.push(Parked { waiter, client, file, operation });
             }
-            Delay => panic!("nobody is turned away here"),
+            Delay => panic!("no request gets DELAY here"),
         }
     }
 

@@ -516,7 +516,7 @@ fn remove_file(bench: &mut Bench, model: &mut Model, number: u8) {
                 assert_eq!((Some(request), status), (gone, Fault::Stale));
                 model.pending.remove(&request);
             }
-            FenceAction::Completed { .. } => panic!("a file that is gone was fenced"),
+            FenceAction::Completed { .. } => panic!("a deleted file was fenced"),
         }
     }
     assert!(model.pending.values().all(|pending| pending.object != object));

@@ -69,7 +69,7 @@ fn such_a_client_is_recorded_again_when_it_asks_for_new_state() {
     bench.open(a, &new(2)).unwrap();
     let record = bench.filer.client_to_record(a).unwrap();
     assert_eq!(*record.name, *b"a");
-    assert_eq!(bench.filer.client_to_record(a), None, "it is written down once");
+    assert_eq!(bench.filer.client_to_record(a), None, "the client is recorded once");
     assert_eq!(written_down(&bench), ["a"]);
 }
 

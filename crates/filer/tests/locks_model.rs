@@ -190,11 +190,11 @@ impl Model {
             LockAction::RemoveRecord(id) => assert!(self.records.remove(&id).is_some()),
             LockAction::KeepUndo { file, range } => {
                 let new = bytes(range).all(|byte| self.undo.insert((file.0, byte)));
-                assert!(new, "undo is begun once");
+                assert!(new, "undo data starts once");
             }
             LockAction::DropUndo { file, range } => {
                 let had = bytes(range).all(|byte| self.undo.remove(&(file.0, byte)));
-                assert!(had, "undo that is dropped was kept");
+                assert!(had, "dropped undo data was kept before");
             }
             LockAction::Rollback { rollback, file, range } => {
                 assert!(bytes(range).all(|byte| self.undo.contains(&(file.0, byte))));
@@ -218,10 +218,10 @@ impl Model {
         let recorded = |cell: &&Cell| cell.attributes != PLAIN;
         let cells: usize = self.all().filter(recorded).count();
         let places = self.records.values().map(|record| bytes(record.range).len());
-        assert_eq!(places.sum::<usize>(), cells, "records cover what has options");
+        assert_eq!(places.sum::<usize>(), cells, "records cover the locks with options");
         let undoing = |cell: &&Cell| cell.attributes.auto_recovery && cell.at != At::Broken;
         let cells = self.all().filter(undoing).count();
-        assert_eq!(self.undo.len(), cells, "undo is kept where it may be needed");
+        assert_eq!(self.undo.len(), cells, "undo data is kept exactly where it may be needed");
     }
 }
 
@@ -349,7 +349,7 @@ impl Run {
                 _ => None,
             };
             if let Some(lost) = lost {
-                assert!(self.waited.remove(&lost).is_some(), "{lost} did not wait");
+                assert!(self.waited.remove(&lost).is_some(), "{lost} was not waiting");
             }
             self.model.follow(action);
         }
@@ -443,7 +443,7 @@ impl Run {
         match answer {
             LockReply::Broken(_) => {}
             LockReply::Granted => {
-                assert!(in_way.is_empty(), "in the way: {in_way:?}");
+                assert!(in_way.is_empty(), "conflicts: {in_way:?}");
                 let (mode, attributes) = (asked.mode, asked.attributes);
                 let cell = Cell { mode, attributes, at: At::Held, open: true };
                 self.model.place(file, who, range, cell);
@@ -460,7 +460,7 @@ impl Run {
             }
             LockReply::Deadlock(_) => {
                 let circle = self.waits_for_itself(client, name, Some(asked));
-                assert!(circle || in_way.is_empty(), "a deadlock without a circle");
+                assert!(circle || in_way.is_empty(), "a deadlock without a cycle");
             }
             LockReply::Waiting { .. } => {
                 assert!(!self.waits_for_itself(client, name, Some(asked)), "a circle");
@@ -525,11 +525,11 @@ impl Run {
         while self.random.percent(60) {
             let entry = self.bench.table.waiting_requests().find(|entry| entry.ready);
             let Some(id) = entry.map(|entry| entry.waiter.0) else { return };
-            assert!(self.model.ready.contains(&id), "the driver was told");
+            assert!(self.model.ready.contains(&id), "the driver was notified");
             let (client, name, asked) = self.waited[&id];
             let waited = self.bench.table.counters().waited;
             self.ask(client, name, asked);
-            assert_eq!(self.bench.table.counters().waited, waited, "ready and not served");
+            assert_eq!(self.bench.table.counters().waited, waited, "ready but not granted");
             self.follow();
         }
     }
@@ -774,7 +774,7 @@ impl Run {
                     described == (entry.mode, entry.attributes, entry.condition)
                 };
                 let mut known = own.chain(orphans.map(|(_, cell)| cell));
-                assert!(known.any(same), "{entry:?} at {byte} is not the model's");
+                assert!(known.any(same), "{entry:?} at {byte} is not in the model");
                 for &(other, mode) in seen.get(&place).into_iter().flatten() {
                     assert!(mode == Read && entry.mode == Read, "{who:?} and {other:?} at {byte}");
                 }
@@ -802,7 +802,7 @@ impl Run {
                 e.file == entry.file && e.range.overlaps(entry.range) && other && against
             });
             if entry.ready {
-                assert!(in_way.is_empty(), "{entry:?} is ready against {in_way:?}");
+                assert!(in_way.is_empty(), "{entry:?} is ready but conflicts with {in_way:?}");
                 assert_eq!(earlier.count(), 0, "{entry:?} is ready before its turn");
             } else {
                 let mut blocking =
@@ -823,7 +823,7 @@ impl Run {
                 })
             });
             let own_rollback = !self.model.rollbacks.is_empty();
-            assert!(free || own_rollback, "everybody waits for somebody who waits");
+            assert!(free || own_rollback, "every waiter waits for another waiter");
         }
     }
 

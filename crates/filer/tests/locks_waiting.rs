@@ -10,7 +10,7 @@ use dafs_types::*;
 fn position(answer: LockReply) -> u32 {
     match answer {
         LockReply::Waiting { position, .. } => position,
-        other => panic!("{other:?} is no wait"),
+        other => panic!("{other:?} does not wait"),
     }
 }
 

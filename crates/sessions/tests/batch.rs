@@ -153,14 +153,14 @@ fn a_window_is_kept_unless_the_device_is_idle() {
     assert_eq!(scheduler.next_due(), Some(due));
     let full = DeviceLoad { in_flight: 5, in_flight_max: 5 };
     assert_eq!(scheduler.poll_run(due, full), None);
-    assert_eq!(scheduler.next_due(), None, "time has done its part");
+    assert_eq!(scheduler.next_due(), None, "no timer is left");
     assert!(scheduler.poll_run(due, BUSY).is_some());
     hold(&mut scheduler, A, &[write(2, 1, 10, 10)]);
     assert!(scheduler.poll_run(NOW, IDLE).is_some(), "an idle device does not wait");
     let limits = BatchLimits { early_start_below: 0, ..BatchLimits::default() };
     let mut scheduler = self::scheduler(limits);
     hold(&mut scheduler, A, &[write(1, 1, 0, 10)]);
-    assert_eq!(scheduler.poll_run(NOW, IDLE), None, "unless it is told to");
+    assert_eq!(scheduler.poll_run(NOW, IDLE), None, "unless early starts are off");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn hurry_up_releases_one_request_and_those_that_block_it() {
     scheduler.hurry_up(B, RequestId(4)).unwrap();
     let runs = all_runs(&mut scheduler, NOW, BUSY);
     let shapes: Vec<_> = runs.iter().map(|run| shape(&scheduler, run).3).collect();
-    assert_eq!(shapes, [[2], [3]], "its neighbour stays, the write before the read goes");
+    assert_eq!(shapes, [[2], [3]], "the neighbour stays, the write that blocks the read goes");
     carry_out(&mut scheduler, runs, NOW);
     let runs = all_runs(&mut scheduler, NOW, BUSY);
     assert_eq!(shape(&scheduler, &runs[0]).3, [4]);
@@ -225,7 +225,11 @@ fn a_request_is_found_until_it_is_reported() {
     assert_eq!((names(&notice), notice.finished.is_empty()), (vec![1], true));
     assert_eq!(scheduler.hurry_up(A, RequestId(1)), Err(RequestNotFound));
     submit(&mut scheduler, A, &[write(9, 1, 0, 10)], 0, 0, true).unwrap();
-    assert_eq!(scheduler.hurry_up(A, RequestId(9)), Err(RequestNotFound), "it is synchronous");
+    assert_eq!(
+        scheduler.hurry_up(A, RequestId(9)),
+        Err(RequestNotFound),
+        "the batch is synchronous"
+    );
 }
 
 #[test]
@@ -258,7 +262,7 @@ fn a_sweep_is_finished_before_new_transfers_are_considered() {
 fn completions_are_collected_as_the_client_asked() {
     let mut scheduler = scheduler(BatchLimits::default());
     let accepted = submit(&mut scheduler, A, &[], 0, 2, false).unwrap();
-    assert!(accepted.complete, "an empty batch sets the number, and is over");
+    assert!(accepted.complete, "an empty batch sets the number and is complete");
     let requests: Vec<_> = (1..=6).map(|name| write(name, name, 0, 10)).collect();
     submit(&mut scheduler, A, &requests, LONG, 0, false).unwrap();
     let mut runs = all_runs(&mut scheduler, NOW, IDLE);
@@ -276,7 +280,11 @@ fn completions_are_collected_as_the_client_asked() {
     assert_eq!(names(&scheduler.poll_notice(due).unwrap()), [5]);
     carry_out(&mut scheduler, vec![last], due);
     let notice = scheduler.poll_notice(due).unwrap();
-    assert_eq!((names(&notice), notice.finished), (vec![6], vec![1001]), "no other is to come");
+    assert_eq!(
+        (names(&notice), notice.finished),
+        (vec![6], vec![1001]),
+        "no other completion is pending"
+    );
     assert!(scheduler.is_idle());
 }
 
@@ -329,7 +337,7 @@ fn a_client_told_to_wait_gets_the_next_completion_at_once() {
     submit(&mut scheduler, A, &requests, LONG, 2, false).unwrap();
     let three: Vec<_> = (5..8).map(|name| write(name, 1, 0, 10)).collect();
     let refused = submit(&mut scheduler, A, &three, 0, 0, false);
-    assert_eq!(refused, Err(SubmitError::TooLarge), "no waiting would help");
+    assert_eq!(refused, Err(SubmitError::TooLarge), "waiting would not help");
     let refused = submit(&mut scheduler, A, &[write(3, 3, 0, 10)], 0, 0, false);
     assert_eq!(refused, Err(SubmitError::WhoaCowboy));
     // The scheduler is full because of other sessions: a completion would never come.
@@ -338,7 +346,7 @@ fn a_client_told_to_wait_gets_the_next_completion_at_once() {
     assert_eq!(refused, Err(SubmitError::Delay));
     let run = scheduler.poll_run(NOW, IDLE).unwrap();
     scheduler.run_done(run, RunOutcome::Moved(10), NOW);
-    assert_eq!(names(&scheduler.poll_notice(NOW).unwrap()), [1], "though two were asked for");
+    assert_eq!(names(&scheduler.poll_notice(NOW).unwrap()), [1], "although two were asked for");
     submit(&mut scheduler, B, &two, 0, 0, false).unwrap();
 }
 
@@ -362,8 +370,8 @@ fn the_number_of_overlapping_transfers_is_limited() {
     let mut scheduler = scheduler(limits);
     let alone: Vec<_> = (1..=1025).map(|name| write(name, 1, 0, 10)).collect();
     let refused = submit(&mut scheduler, A, &alone, LONG, 0, false);
-    assert_eq!(refused, Err(SubmitError::TooLarge), "no waiting would help");
-    assert!(scheduler.is_idle(), "nothing of it was accepted");
+    assert_eq!(refused, Err(SubmitError::TooLarge), "waiting would not help");
+    assert!(scheduler.is_idle(), "nothing of the batch was accepted");
     let fit: Vec<_> = (1..=1024).map(|name| write(name, 1, 0, 10)).collect();
     hold(&mut scheduler, A, &fit);
     let refused = submit(&mut scheduler, A, &[write(2000, 1, 9, 10)], 0, 0, false);

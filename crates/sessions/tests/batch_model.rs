@@ -253,7 +253,7 @@ impl Model {
         assert!(load.transfers <= self.limits.transfers_max);
         assert!(load.bytes <= self.limits.bytes_max);
         let in_hand = self.requests.len();
-        assert_eq!(load.requests as usize, in_hand, "requests in hand");
+        assert_eq!(load.requests as usize, in_hand, "pending requests");
     }
 
     /// Notes the sessions with a reason to report: a reason stays one, whatever is submitted before
@@ -342,7 +342,7 @@ impl Model {
             Err(SubmitError::WhoaCowboy) => {
                 let will_hear = |request: &Request| !request.synchronous && !request.lost;
                 let mut own = self.requests.values().filter(|request| request.session == session);
-                assert!(own.any(will_hear), "told to wait for nothing");
+                assert!(own.any(will_hear), "told to wait although no completion will follow");
                 self.awaited[session] = true;
             }
             Err(SubmitError::Delay) => {
@@ -359,7 +359,7 @@ impl Model {
                         || bytes > limits.transfers_per_session_max
                 );
             }
-            Err(error) => panic!("refused a sound batch: {error}"),
+            Err(error) => panic!("refused a valid batch: {error}"),
         }
     }
 
@@ -576,8 +576,8 @@ impl Model {
 
     fn owner(&self, piece: &Piece) -> (u64, u64) {
         let view = self.scheduler.request(piece);
-        let session = view.session.expect("a run begins for a session that lives");
-        assert_eq!(view.failed, None, "a failed request begins nothing");
+        let session = view.session.expect("a run starts only for an existing session");
+        assert_eq!(view.failed, None, "a failed request starts nothing");
         (session.0, view.request.0)
     }
 
@@ -610,7 +610,7 @@ impl Model {
                 let at = piece.at as usize + byte as usize;
                 let place =
                     (piece.offset + byte, piece.buffer.context.0, piece.buffer.target.0 + byte);
-                assert_eq!(request.places[at], place, "between the wrong places");
+                assert_eq!(request.places[at], place, "moved between the wrong positions");
                 assert_eq!(request.data[at], Byte::Waits, "moved twice");
                 request.data[at] = Byte::Running;
             }
@@ -653,7 +653,8 @@ impl Model {
                     (place.1, place.2) == (piece.buffer.context.0, piece.buffer.target.0)
                 })
             };
-            let request = self.requests.values_mut().find(mine).expect("whose is it?");
+            let request =
+                self.requests.values_mut().find(mine).expect("the piece belongs to a request");
             let view = self.scheduler.request(piece);
             assert_eq!(view.session.is_none(), request.lost);
             for byte in 0..piece.buffer.length {
@@ -676,7 +677,7 @@ impl Model {
         while let Some(reply) = self.scheduler.poll_reply() {
             let of_batch = |request: &Request| request.tag == reply.tag;
             let count = self.requests.values().filter(|request| of_batch(request)).count();
-            assert_eq!(count, reply.completions.len(), "a reply has all of its batch");
+            assert_eq!(count, reply.completions.len(), "a reply reports its whole batch");
             let names: Vec<_> = reply.completions.iter().map(|done| done.request).collect();
             assert!(names.is_sorted(), "in the order of the requests");
             for completion in &reply.completions {
@@ -692,12 +693,12 @@ impl Model {
                 self.requests.iter().filter(|(key, request)| key.0 == *id && !request.synchronous);
             let (done, undone): (Vec<_>, Vec<_>) =
                 own.map(|(_, request)| request).partition(|request| request.done_at.is_some());
-            assert!(done.is_empty() || !undone.is_empty(), "nothing else is to come");
+            assert!(done.is_empty() || !undone.is_empty(), "no other completion is pending");
             let wanted = self.wanted[session].min(4);
             assert!(done.is_empty() || done.len() < wanted, "as many as were asked for");
             for request in done {
                 assert!(self.now < self.report_by(request), "waits too long");
-                assert!(!request.hurried, "a hurried one waits");
+                assert!(!request.hurried, "a hurried request waits");
             }
         }
         let synchronous_left = self.requests.values().any(|request| {
@@ -710,7 +711,7 @@ impl Model {
     }
 
     fn report_by(&self, request: &Request) -> Moment {
-        let done_at = request.done_at.expect("it is done");
+        let done_at = request.done_at.expect("the request is done");
         request.due.max(done_at.after(self.limits.notice_delay_max))
     }
 
@@ -753,7 +754,7 @@ impl Model {
         completion: &dafs_wire::messages::Completion,
     ) -> Request {
         let key = (session.0, completion.request.0);
-        let request = self.requests.remove(&key).expect("reported once, and to whom it belongs");
+        let request = self.requests.remove(&key).expect("reported once, to the right session");
         assert!(request.done_at.is_some(), "reported before it was done");
         let moved = request.data.iter().take_while(|byte| **byte == Byte::Moved).count();
         let status = request.failure.map_or(Status::Ok, |(_, status)| status);
@@ -775,7 +776,11 @@ impl Model {
                 self.now = self.now.max(due);
             }
         }
-        assert!(self.scheduler.is_idle(), "something is left: {:?}", self.scheduler.load());
+        assert!(
+            self.scheduler.is_idle(),
+            "the scheduler is not empty: {:?}",
+            self.scheduler.load()
+        );
         assert!(self.requests.is_empty(), "never reported: {:?}", self.requests);
         assert_eq!(self.accepted, self.reported + self.lost);
         assert_eq!(self.scheduler.next_due(), None);

@@ -250,7 +250,7 @@ impl Model {
     }
 
     fn add(&mut self, client: ClientId, handle: CredHandle, uid: u32) {
-        assert!(handle.0 != 0 && self.seen.insert(handle), "a handle came back");
+        assert!(handle.0 != 0 && self.seen.insert(handle), "a handle was reused");
         self.registered.insert((client, handle), uid);
     }
 

@@ -168,7 +168,7 @@ impl Requester {
 
     fn receive(&mut self, bench: &mut Bench) {
         let Some((stream, desired_credits)) = self.to_server.pop_front() else { return };
-        assert!(self.posted > 0, "a request met no receive");
+        assert!(self.posted > 0, "no receive was posted for a request");
         self.posted -= 1;
         let head = RequestHead { desired_credits, ..head(RequestClass::Ordinary, stream) };
         let admitted = bench.admit(self.channel, &head, Moment(0));

@@ -207,7 +207,11 @@ fn the_holder_with_most_unauthenticated_channels_is_displaced() {
         bench.connect(channel, name, 1);
         bench.authenticate(channel).unwrap();
     }
-    assert_eq!(bench.exchange(another, RequestClass::Connect), closing, "it took too long");
+    assert_eq!(
+        bench.exchange(another, RequestClass::Connect),
+        closing,
+        "the channel took too long"
+    );
     // A user of this host cannot keep other hosts out, either.
     for _ in 0..100 {
         open_by(&mut bench, Holder::User(7)).unwrap();

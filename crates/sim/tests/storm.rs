@@ -86,7 +86,7 @@ fn first_caught(defect: Defect, seeds: u64) -> (u64, Failure) {
         let result = storm(&StormPlan::new(seed), Some(defect), false);
         result.err().map(|failure| (seed, failure))
     });
-    caught.unwrap_or_else(|| panic!("{defect:?} goes unnoticed in {seeds} seeds"))
+    caught.unwrap_or_else(|| panic!("{defect:?} is not detected in {seeds} seeds"))
 }
 
 fn is_caught(defect: Defect) {

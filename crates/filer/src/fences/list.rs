@@ -117,7 +117,7 @@ impl FenceList {
         self.0.iter().map(|id| id.as_str().len()).sum()
     }
 
-    /// Returns the list after a change, by the table in the comment of [`super`].
+    /// Returns the list after a change, by the table in `fences/mod.rs`.
     ///
     /// # Errors
     /// INVAL for a change that the flags or the list cannot express.

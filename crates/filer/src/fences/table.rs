@@ -227,8 +227,9 @@ impl FenceTable {
     /// [`FenceTable::waits_for`].
     ///
     /// # Errors
-    /// NOT_AUTHORIZED; INVAL (see the table in [`super`]); DELAY while a change of the object's
-    /// list, or too many changes, are pending; RESOURCE beyond a limit. Nothing has changed then.
+    /// NOT_AUTHORIZED; INVAL (see the table in `fences/mod.rs`); DELAY while a change of the
+    /// object's list, or too many changes, are pending; RESOURCE beyond a limit. Nothing has
+    /// changed then.
     pub fn set<'a>(
         &mut self,
         request: FenceRequest,

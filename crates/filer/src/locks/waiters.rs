@@ -303,7 +303,8 @@ impl LockTable {
         let Some(first) = first else { return };
         let queue = &mut self.files.get_mut(&file).expect("a waiter's file is known").queue;
         queue.retain(|&other| other != number);
-        let place = queue.iter().position(|&other| other == first).expect("it waits here");
+        let place =
+            queue.iter().position(|&other| other == first).expect("the waiter is in this queue");
         queue.insert(place, number);
     }
 

@@ -220,11 +220,11 @@ fn sessions_that_use_little_give_credits_back_and_silent_ones_are_detected() {
         let [silent, little, much] = [0, 1, 2].map(|index| clients[index].window.nreq);
         assert_eq!(clients[0].window.target, 1, "seed {seed}");
         assert_eq!(clients[0].window.limited_by, LimitedBy::Idle);
-        assert!(silent > 8, "seed {seed}: credits of the silent come back by requests alone");
-        assert!((3..=8).contains(&little), "seed {seed}: {little} for three at a time");
+        assert!(silent > 8, "seed {seed}: a silent session gives credits back only with requests");
+        assert!((3..=8).contains(&little), "seed {seed}: {little} credits for three at a time");
         assert!(
             u32::from(silent + little + much) >= 56,
-            "seed {seed}: the rest lies idle: {silent} {little} {much}"
+            "seed {seed}: the rest is unused: {silent} {little} {much}"
         );
         // It wakes up, sends one request at a time, and falls to what it uses.
         for _ in 0..64 {
@@ -280,8 +280,8 @@ fn a_client_that_asks_for_more_gets_more_before_it_needs_it() {
     };
     assert_eq!(grant(&mut client, 0, &mut budget), 8);
     assert_eq!(grant(&mut client, 40, &mut budget), 40, "while credits are plentiful");
-    assert_eq!(grant(&mut client, 5, &mut budget), 5, "it gives back");
+    assert_eq!(grant(&mut client, 5, &mut budget), 5, "the session gives credits back");
     assert_eq!(client.window.nreq, 39);
-    assert_eq!(grant(&mut client, 30, &mut budget), 30, "it still has them");
-    assert_eq!(grant(&mut client, 500, &mut budget), 38, "as many as it still has");
+    assert_eq!(grant(&mut client, 30, &mut budget), 30, "the session still has them");
+    assert_eq!(grant(&mut client, 500, &mut budget), 38, "as many as the session still has");
 }

@@ -62,7 +62,7 @@ impl Ends {
         // The client has read every reply that was kept for those streams.
         assert!(!self.to_client.iter().any(|(stream, _)| beyond(stream)), "seed {seed}");
         assert!(!self.to_server.iter().any(beyond), "seed {seed}: still in use");
-        assert!(!self.at_server.iter().any(beyond), "seed {seed}: still in hand");
+        assert!(!self.at_server.iter().any(beyond), "seed {seed}: still in flight");
         self.kept.retain(|stream| !beyond(stream));
     }
 
@@ -120,7 +120,7 @@ fn a_stream_expires_soon_after_all_its_replies_were_read() {
             ends.read();
         }
         assert_eq!(ends.nreq, most, "seed {seed}");
-        assert!(ends.kept.iter().all(|stream| *stream < ends.nreq), "seed {seed}: kept for ever");
+        assert!(ends.kept.iter().all(|stream| *stream < ends.nreq), "seed {seed}: kept forever");
         assert!(ends.kept.len() <= usize::from(ends.nreq), "seed {seed}");
         expirations += ends.expirations;
     }

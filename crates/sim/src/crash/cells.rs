@@ -302,8 +302,11 @@ mod tests {
         written(&mut cells, 6, 20, false);
         assert!(cells.see(File::Data, 3, 6, 30, 31).is_ok());
         assert!(cells.see(File::Data, 4, 5, 30, 31).is_err());
-        assert!(cells.see(File::Data, 5, 5, 30, 31).is_err(), "it was never there");
-        assert!(cells.see(File::Data, 4, 5, 15, 31).is_ok(), "it was when the read began");
+        assert!(cells.see(File::Data, 5, 5, 30, 31).is_err(), "the write was never in this cell");
+        assert!(
+            cells.see(File::Data, 4, 5, 15, 31).is_ok(),
+            "the write was there when the read began"
+        );
     }
 
     #[test]
@@ -342,7 +345,7 @@ mod tests {
         cells.shut_out(File::Data, |member| member == 1, 20);
         assert!(cells.see(File::Data, 3, 0, 30, 31).is_ok());
         assert!(cells.see(File::Data, 3, 5, 32, 33).is_err());
-        assert!(cells.see(File::Data, 4, 5, 32, 33).is_ok(), "nobody has looked before");
+        assert!(cells.see(File::Data, 4, 5, 32, 33).is_ok(), "no read has seen the cell before");
     }
 
     #[test]
@@ -362,7 +365,10 @@ mod tests {
             assert_eq!(cells.see(File::Data, 3, 0, 30, 31).is_ok(), is_lost);
             assert!(cells.see(File::Data, 4, 5, 30, 31).is_ok());
             if is_lost {
-                assert!(cells.see(File::Data, 3, 5, 32, 33).is_err(), "it comes no more");
+                assert!(
+                    cells.see(File::Data, 3, 5, 32, 33).is_err(),
+                    "the write does not come back"
+                );
             }
         }
     }

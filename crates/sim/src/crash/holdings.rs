@@ -299,8 +299,8 @@ mod tests {
             let later = ServerStatus { epoch: 2, may_reclaim: true };
             holdings.judge_grant(1, &lock(4, false), false, later, fresh).is_err()
         };
-        assert!(judge(true, false), "it has time left");
-        assert!(judge(false, true), "it has said that this is all");
+        assert!(judge(true, false), "there is time left to reclaim");
+        assert!(judge(false, true), "the member has finished reclaiming");
         assert!(!judge(false, false));
     }
 }

@@ -389,7 +389,7 @@ mod tests {
             let mut disk = Disk::new(limits);
             assert_eq!(make_and_free(&mut disk), FILE);
             assert_eq!(disk.pending(), Pending { operations: 3, blocks: 0 });
-            assert_eq!(disk.platter.count(), 1, "the disk may still be asked for it");
+            assert_eq!(disk.platter.count(), 1, "the disk may still need the block");
             if ends_by_power_loss {
                 disk.power_loss(&mut Random::new(1));
             } else {

@@ -98,7 +98,7 @@ fn a_sync_after_a_failed_one_succeeds_without_writing_the_blocks() {
         inject(&store, FaultOn::Sync, 0, FaultEffect::Part(500));
         assert_eq!(file.sync(false), Err(StoreError::NoSpace));
         assert_eq!(file.sync(false), Ok(()));
-        assert_eq!(read(&*file), [1; 4 * 4096], "processes go on seeing all of it");
+        assert_eq!(read(&*file), [1; 4 * 4096], "processes still see all of it");
         // A caller that repeats unacknowledged writes is safe.
         write(&*file, &[2; 4096], 2 * 4096).unwrap();
         file.sync(false).unwrap();
@@ -182,7 +182,7 @@ fn faults_of_a_seed_are_of_all_kinds_and_wait_for_their_operation() {
     let file = create(&store, &top(&store), "f").unwrap();
     assert_eq!(write(&*file, b"x", 0), Ok(()));
     store.kill();
-    assert_eq!(store.faults_waiting(), 1, "a fault is the disk's, not the process's");
+    assert_eq!(store.faults_waiting(), 1, "a fault belongs to the disk, not to the process");
     let file = open(&store, &file.handle()).unwrap();
     assert_eq!(file.sync(true), Err(StoreError::NoSpace));
     inject(&store, FaultOn::Sync, 0, FaultEffect::Before);

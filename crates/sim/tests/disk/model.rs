@@ -442,12 +442,12 @@ impl Model {
         let left = walk(&self.store);
         let candidates = &self.states[self.floor..];
         let is_permitted = candidates.iter().any(|state| reachable(state) == left);
-        assert!(is_permitted, "{left:#?}\nis none of {candidates:#?}");
+        assert!(is_permitted, "{left:#?}\nis not one of {candidates:#?}");
         let mut bytes = BTreeMap::new();
         for (handle, _) in left.iter().filter(|(_, node)| node.kind == ObjectType::Regular) {
             let found = read_handle(&self.store, &handle.0);
             let known = &self.bytes[handle];
-            assert!(known.permits(&found), "{handle:?}: bytes that were never there");
+            assert!(known.permits(&found), "{handle:?}: bytes that were never in the file");
             let was_changed = known.versions.len() > 1;
             let is_now = found[..] == known.now()[..found.len().min(known.now().len())];
             self.took += u64::from(was_changed && !is_now);

@@ -89,7 +89,7 @@ fn soak() {
 #[test]
 fn replay() {
     let Ok(text) = std::env::var(SEED_VARIABLE) else { return };
-    let seed = text.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is no number"));
+    let seed = text.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is not a number"));
     // One of these is the run that failed.
     let plan = Plan::new(seed);
     for result in [run(&plan, memory()), on_disk(&plan), on_disk(&plan.clone().with_crashes())] {
@@ -116,7 +116,7 @@ fn a_store_that_loses_one_write_is_caught() {
             caught += 1;
         }
     }
-    assert!(caught > 0, "a lost write went unnoticed in every run");
+    assert!(caught > 0, "no run detected a lost write");
 }
 
 #[test]
