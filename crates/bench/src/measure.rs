@@ -1,4 +1,4 @@
-//! Rounds in turns, medians, and clocks.
+//! Runs the peers in turns, and computes medians and CPU times.
 
 use std::time::{Duration, Instant};
 

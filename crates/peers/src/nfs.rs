@@ -216,7 +216,7 @@ impl Nfs {
     /// Closes a file; its id becomes invalid.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn close(&mut self, file: FileId) -> Result<(), PeerError> {
         self.call(Request::Close(file)).map(drop)
     }
@@ -224,7 +224,7 @@ impl Nfs {
     /// Reads and returns the bytes; fewer than requested only at the end of the file.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn pread(
         &mut self,
         file: FileId,
@@ -237,7 +237,7 @@ impl Nfs {
     /// Writes the whole buffer and returns it.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn pwrite(
         &mut self,
         file: FileId,
@@ -250,7 +250,7 @@ impl Nfs {
     /// Makes the data written to a file stable.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn fsync(&mut self, file: FileId) -> Result<(), PeerError> {
         self.call(Request::Sync(file)).map(drop)
     }
@@ -258,7 +258,7 @@ impl Nfs {
     /// Sets a file's length in bytes.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn truncate(&mut self, path: &str, length: u64) -> Result<(), PeerError> {
         self.call(Request::Truncate { path, length }).map(drop)
     }
@@ -266,7 +266,7 @@ impl Nfs {
     /// Removes a file by its path.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn unlink(&mut self, path: &str) -> Result<(), PeerError> {
         self.call(Request::Unlink(path)).map(drop)
     }
@@ -274,7 +274,7 @@ impl Nfs {
     /// Makes a directory with these permissions.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn mkdir(&mut self, path: &str, mode: u32) -> Result<(), PeerError> {
         self.call(Request::MakeDirectory(path, mode)).map(drop)
     }
@@ -282,7 +282,7 @@ impl Nfs {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn rmdir(&mut self, path: &str) -> Result<(), PeerError> {
         self.call(Request::RemoveDirectory(path)).map(drop)
     }
@@ -290,7 +290,7 @@ impl Nfs {
     /// Returns the attributes of a file or directory.
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn stat(&mut self, path: &str) -> Result<Attributes, PeerError> {
         match self.call(Request::Stat(path))? {
             Answer::Attributes(attributes) => Ok(attributes),
@@ -301,7 +301,7 @@ impl Nfs {
     /// Sends one request and waits for its result; other completions are kept for [`Nfs::wait`].
     ///
     /// # Errors
-    /// Those of [`Nfs::open`].
+    /// The errors of [`Nfs::open`].
     pub fn call(&mut self, request: Request<'_>) -> Result<Answer, PeerError> {
         let ticket = self.submit(request)?;
         loop {

@@ -90,7 +90,7 @@ pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
 /// recover, and nothing checks what a crash leaves of their files.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub fn run_on_disk(plan: &Plan, disk: &CrashStore) -> Result<Report, Failure> {
     run_at(plan, Home::Disk(disk.clone()))
 }

@@ -130,7 +130,8 @@ fn check(workload: &Workload) -> Result<()> {
     }
     if size_min > size_max || size_max > SIZE_MAX {
         bail!(
-            "invalid sizes from {size_min} to {size_max}: the maximum must not be below the minimum, nor above {SIZE_MAX}"
+            "invalid sizes from {size_min} to {size_max}: the maximum must not be below the \
+             minimum, nor above {SIZE_MAX}"
         );
     }
     Ok(())

@@ -9,8 +9,8 @@ use crate::measure::median;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
-    /// The reactors of the server. For each number, the number of clients with the most operations
-    /// counts.
+    /// The number of the server's reactors. Each one is represented by the number of clients that
+    /// reached the most operations.
     Reactors,
     /// The clients, with the same number of reactors.
     Clients,

@@ -208,7 +208,7 @@ pub struct Report {
     pub round_seconds: f64,
     /// The number of rounds for each median.
     pub rounds: usize,
-    /// The medians.
+    /// The measured points, as medians of the rounds.
     pub points: Vec<Point>,
     /// The conclusions about scaling.
     pub conclusions: Vec<Conclusion>,

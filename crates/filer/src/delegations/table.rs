@@ -253,7 +253,7 @@ impl DelegationTable {
     /// client has already made locally.
     ///
     /// # Errors
-    /// Those of state ids; EXPIRED if it was revoked; INVAL if it does not cover this open.
+    /// The errors of state ids; EXPIRED if it was revoked; INVAL if it does not cover this open.
     pub fn claim_current(
         &self,
         client: ClientId,
@@ -275,7 +275,8 @@ impl DelegationTable {
     /// Checks that a client may read or write under a delegation's state id.
     ///
     /// # Errors
-    /// Those of state ids; EXPIRED if it was revoked; ACCES for a write under a read delegation.
+    /// The errors of state ids; EXPIRED if it was revoked; ACCES for a write under a read
+    /// delegation.
     pub fn check_io(
         &self,
         client: ClientId,
@@ -293,8 +294,8 @@ impl DelegationTable {
     /// recalled.
     ///
     /// # Errors
-    /// Those of state ids; EXPIRED if it was revoked; DELAY if it is being recalled; INVAL for a
-    /// write delegation, because its holder changes the file.
+    /// The errors of state ids; EXPIRED if it was revoked; DELAY if it is being recalled; INVAL for
+    /// a write delegation, because its holder changes the file.
     pub fn check_undisturbed(
         &self,
         client: ClientId,

@@ -121,7 +121,7 @@ impl Filer {
     /// Checks that a delegation covers an OPEN with CLAIM_DELEGATE_CUR.
     ///
     /// # Errors
-    /// Those of state ids; EXPIRED if it was revoked; INVAL if it does not cover the open;
+    /// The errors of state ids; EXPIRED if it was revoked; INVAL if it does not cover the open;
     /// NOT_AUTHENTICATED.
     pub fn covers_open(
         &self,
@@ -139,7 +139,7 @@ impl Filer {
     /// in force and not being recalled. Returns the id of the client.
     ///
     /// # Errors
-    /// Those of [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED.
+    /// The errors of [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED.
     pub fn check_undisturbed(
         &self,
         client: ClientKey,
@@ -165,7 +165,7 @@ impl Filer {
     /// Handles DELEGRETURN from a client.
     ///
     /// # Errors
-    /// Those of state ids; EXPIRED if it was revoked; NOT_AUTHENTICATED.
+    /// The errors of state ids; EXPIRED if it was revoked; NOT_AUTHENTICATED.
     pub fn return_delegation(
         &mut self,
         client: ClientKey,

@@ -104,7 +104,7 @@ impl Filer {
     /// in flight that could still affect a file.
     ///
     /// # Errors
-    /// Those of [`crate::FenceTable::set`].
+    /// The errors of [`crate::FenceTable::set`].
     pub fn set_fencing_list(
         &mut self,
         request: FenceRequest,
@@ -147,7 +147,7 @@ impl Filer {
     /// Restores the lists of an earlier run, before the first connection.
     ///
     /// # Errors
-    /// Those of [`crate::FenceTable::restore`]; the server must not start then.
+    /// The errors of [`crate::FenceTable::restore`]; the server must not start then.
     pub fn restore_fences(
         &mut self,
         records: impl IntoIterator<Item = FenceRecord>,

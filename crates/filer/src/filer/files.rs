@@ -65,7 +65,7 @@ impl Filer {
     /// name.
     ///
     /// # Errors
-    /// Those of [`Filer::close`].
+    /// The errors of [`Filer::close`].
     pub fn closes_alone(
         &self,
         client: ClientKey,
@@ -96,9 +96,9 @@ impl Filer {
     /// Checks whether a read or write may proceed under this state id.
     ///
     /// # Errors
-    /// Those of [`Filer::close`]; ACCES if the open lacks the access; LOCKED if the state id is
-    /// anonymous and an open denies the access. A caller that uses the anonymous state id need not
-    /// be a client.
+    /// The errors of [`Filer::close`]; ACCES if the open lacks the access; LOCKED if the state id
+    /// is anonymous and an open denies the access. A caller that uses the anonymous state id need
+    /// not be a client.
     #[inline]
     pub fn check_io(
         &mut self,

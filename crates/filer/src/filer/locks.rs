@@ -19,8 +19,8 @@ impl Filer {
     /// before the reply.
     ///
     /// # Errors
-    /// Those of state ids; ACCES if the open does not allow the lock's mode; GRACE; EXPIRED for a
-    /// reclaim of a lost lock; those of [`crate::locks::LockError`].
+    /// The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE; EXPIRED
+    /// for a reclaim of a lost lock; the errors of [`crate::locks::LockError`].
     pub fn lock(
         &mut self,
         client: ClientKey,
@@ -69,7 +69,7 @@ impl Filer {
     /// Handles LOCKU for a range of a file.
     ///
     /// # Errors
-    /// Those of state ids and of [`crate::locks::LockError`].
+    /// The errors of state ids and of [`crate::locks::LockError`].
     pub fn unlock(
         &mut self,
         client: ClientKey,
@@ -88,7 +88,7 @@ impl Filer {
     /// Handles LOCK of kind ABORT. Returns the rollbacks that must be done before the reply.
     ///
     /// # Errors
-    /// Those of [`Filer::unlock`].
+    /// The errors of [`Filer::unlock`].
     pub fn abort_lock(
         &mut self,
         client: ClientKey,

@@ -289,7 +289,7 @@ impl LockTable {
     ///
     /// # Errors
     /// [`LockError::NothingThere`] without such a lock; [`LockError::Lost`] if one is not reclaimed
-    /// yet; those of [`LockTable::unlock`].
+    /// yet; the errors of [`LockTable::unlock`].
     pub fn abort(
         &mut self,
         owner: OwnerName<'_>,

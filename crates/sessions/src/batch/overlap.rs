@@ -128,7 +128,10 @@ mod tests {
                     let length = other.end - other.start;
                     let far = other.start + 2 * length <= range.start || other.start >= range.end;
                     if file != other_file || !writes || far {
-                        assert!(!found.contains(number), "seed {seed}: visited {number:?} needlessly");
+                        assert!(
+                            !found.contains(number),
+                            "seed {seed}: visited {number:?} needlessly"
+                        );
                     }
                 }
             }

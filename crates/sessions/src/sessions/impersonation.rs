@@ -97,7 +97,7 @@ impl Sessions {
     /// Handles REGISTER_CRED on a channel.
     ///
     /// # Errors
-    /// Those of [`crate::CredentialTable::register`]; BAD_SESSION without a session.
+    /// The errors of [`crate::CredentialTable::register`]; BAD_SESSION without a session.
     pub fn register_credentials(
         &mut self,
         channel: ChannelId,
@@ -111,7 +111,7 @@ impl Sessions {
     /// the session has ended.
     ///
     /// # Errors
-    /// Those of [`crate::CredentialTable::looked_up`].
+    /// The errors of [`crate::CredentialTable::looked_up`].
     pub fn credentials_looked_up(
         &mut self,
         lookup: CredentialLookup,
@@ -123,7 +123,7 @@ impl Sessions {
     /// Handles RELEASE_CRED on a channel.
     ///
     /// # Errors
-    /// Those of [`crate::CredentialTable::release`]; BAD_SESSION without a session.
+    /// The errors of [`crate::CredentialTable::release`]; BAD_SESSION without a session.
     pub fn release_credentials(
         &mut self,
         channel: ChannelId,

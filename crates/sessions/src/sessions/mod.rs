@@ -200,7 +200,7 @@ impl Sessions {
     /// of `holder`. Another channel may be displaced ([`Sessions::take_displaced`]).
     ///
     /// # Errors
-    /// Those of [`Sessions::channel_opened`].
+    /// The errors of [`Sessions::channel_opened`].
     pub fn channel_opened_by(
         &mut self,
         holder: Holder,
