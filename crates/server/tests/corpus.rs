@@ -31,14 +31,14 @@ fn random_requests_harm_no_server() {
             let length = random.below(100);
             data.extend(random.bytes(2));
             data.push(length as u8);
-            // Mostly zeros, as in requests.
+            // Mostly zeros, as in real requests.
             data.extend((0..2 * length).map(|_| (random.below(8) / 7 * random.below(256)) as u8));
         }
         fuzzing::request(&data);
     }
 }
 
-/// A file, a directory with an entry, and the root.
+/// Creates a file and a directory with an entry. Returns their handles and that of the root.
 fn furnish(store: &dyn Store) -> Vec<FileHandle> {
     let (who, none) = (Credentials::superuser(), AttributeChanges::default());
     let top = store.root(&who).unwrap().handle;
@@ -58,7 +58,7 @@ fn extreme_numbers_harm_no_server_on_memory() {
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
         let store = Arc::new(MemoryStore::new(limits));
         let mut handles = furnish(&*store);
-        // Each procedure meets each of them in one of the rounds.
+        // In one of the rounds, each procedure is sent with each of the handles.
         handles.rotate_left(seed);
         fuzzing::extremes(store, &handles, &mut Random::new(seed as u64), 2000);
     }

@@ -1,6 +1,6 @@
-//! The fuzz corpus, journals of earlier versions, and turns of several reactors.
+//! Tests of the fuzz corpus, of journals of earlier versions, and of turns of several reactors.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! All are in one binary, because linking many binaries takes longer than running them.
 
 mod corpus;
 mod old_journal;

@@ -1,9 +1,9 @@
-//! A journal that an earlier version of this server has left is read by this one: what was kept
-//! is kept, what was under way has its verdict, locks can be taken back, undo is rolled back, and
-//! fences stand.
+//! This version recovers from a journal that an earlier version of the server has left. Stored
+//! results are kept, requests in flight get a verdict, locks can be reclaimed, changes under locks
+//! are rolled back, and fences stay in force.
 //!
-//! `old_journal/be567f9.pack` was written by commit be567f9. To make such a file, this module is
-//! put into a checkout of that commit, and its ignored test is run there:
+//! `old_journal/be567f9.pack` was written by commit be567f9. To make such a file, put this module
+//! into a checkout of that commit and run its ignored test there:
 //!
 //! ```text
 //! git worktree add /tmp/old be567f9
@@ -11,9 +11,9 @@
 //! cd /tmp/old && DAFS_PACK=be567f9.pack cargo test -p dafs-server --test old_journal -- --ignored
 //! ```
 //!
-//! The store is in memory: objects get their handles in the order in which they are made, so
-//! handles in the journal are good for a store that is furnished in the same way. What the dead
-//! server has done to its store is done to the new one by the test ([`as_left`]).
+//! The store is in memory. Objects get their handles in order of creation, so the handles in the
+//! journal are valid for any store that is filled in the same way. The changes that the old server
+//! made to its store are made by the test ([`as_left`]).
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
@@ -46,9 +46,9 @@ use dafs_wire::{
     Path, Procedure, Request, RequestHeader, Response, decode_response, encode_request,
 };
 
-// ---- what both servers serve --------------------------------------------------------------
+// ---- the exported files -------------------------------------------------------------------
 
-/// Files of the export, with what is in them. Their handles depend on this order.
+/// The files of the export and their contents. Their handles depend on this order.
 const FILES: [(&str, &[u8]); 8] = [
     ("locked", b"locked"),
     ("undone", b"original"),
@@ -60,10 +60,10 @@ const FILES: [(&str, &[u8]); 8] = [
     ("log", b"first."),
 ];
 
-/// What the earlier server has appended for good, and what it was about to append.
+/// The bytes that the earlier server had appended, and those of its append in progress.
 const APPENDED: &[u8] = b"second.";
 const APPENDING: &[u8] = b"third.";
-/// What the earlier server has written over "original".
+/// The bytes that the earlier server wrote over "original".
 const CHANGED: &[u8] = b"changed!";
 
 fn furnished() -> Arc<MemoryStore> {
@@ -99,8 +99,8 @@ fn content_of(store: &dyn Store, name: &str) -> Vec<u8> {
     memory.to_vec(0, size)
 }
 
-/// The store as the crash has left it: all that was under way is done, but for the directory
-/// "never".
+/// The store as the crash has left it: all requests in flight had their effect, except the creation
+/// of the directory "never".
 fn as_left() -> Arc<MemoryStore> {
     let store = furnished();
     let (who, root) = (Credentials::superuser(), root_of(&*store));
@@ -137,7 +137,7 @@ fn as_left() -> Arc<MemoryStore> {
 
 struct Scene {
     server: SteppedServer,
-    /// Time passes with the steps.
+    /// Time advances by `step` with each step of the server.
     now: Moment,
     step: Duration,
 }
@@ -239,7 +239,7 @@ impl Client {
         panic!("no answer and no end");
     }
 
-    /// Sends a request; the answer comes into the slot of its stream.
+    /// Sends a request. The reply arrives in the slot of its stream.
     fn send(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
         let mut message = vec![0; SLOT_BYTES as usize];
         let header = RequestHeader {
@@ -254,13 +254,13 @@ impl Client {
         self.interface.flush();
     }
 
-    /// The next answer.
+    /// Waits for the next reply.
     fn answer(&mut self, scene: &mut Scene) -> Vec<u8> {
         loop {
             match self.event(scene) {
                 Event::Completion(done) if done.operation == Operation::Receive => {
                     assert_eq!(done.status, CompletionStatus::Success);
-                    // Receives are used in order; only one is out when an answer is waited for.
+                    // Receives are used in order; only one is posted while a reply is awaited.
                     let at = done.context as usize * SLOT_BYTES as usize;
                     return self.inbox.to_vec(at, done.length as usize);
                 }
@@ -292,8 +292,8 @@ impl Client {
         decode_response(ORDER, request.procedure(), &message).unwrap().0.status
     }
 
-    /// What the server knows of a request of an earlier session: a status, and its results if it
-    /// was carried out.
+    /// Queries a request of an earlier session. Returns its status, and its results if it was
+    /// executed.
     fn fetch(
         &mut self,
         scene: &mut Scene,
@@ -317,7 +317,7 @@ impl Client {
     }
 }
 
-// ---- what is asked -------------------------------------------------------------------------
+// ---- the requests --------------------------------------------------------------------------
 
 fn create(directory: FileHandle, name: &str) -> Request<'_> {
     Request::Create(Create {
@@ -364,14 +364,14 @@ fn append(file: FileHandle, data: &[u8]) -> Request<'_> {
     })
 }
 
-/// The requests of which the earlier server has kept the results, by stream.
+/// The requests whose results the earlier server has stored, by stream.
 fn concluded<'m>(store: &dyn Store, root: FileHandle) -> Vec<(u16, Request<'m>)> {
     let log = handle_of(store, "log").unwrap();
     vec![(1, create(root, "kept")), (2, open_new(root, &["opened"])), (3, append(log, APPENDED))]
 }
 
-/// The requests that were under way when the earlier server was killed, by stream. All of them
-/// were in the journal.
+/// The requests that were in flight when the earlier server was killed, by stream. All of them were
+/// in the journal.
 fn under_way<'m>(
     store: &dyn Store,
     root: FileHandle,
@@ -411,11 +411,11 @@ fn new_mode(room: &mut [u8]) -> FileAttributeBlock<'_> {
     FileAttributeBlock::encode_set(ORDER, &wanted, room).unwrap()
 }
 
-// ---- files in one file ---------------------------------------------------------------------
+// ---- packing files into one ----------------------------------------------------------------
 
 type Pack = BTreeMap<String, Vec<u8>>;
 
-/// Files, each a name, a length, and those of its blocks that are not all zeros.
+/// Packs files: each as a name, a length, and those of its blocks that are not all zeros.
 fn pack(files: &Pack) -> Vec<u8> {
     let mut packed = Vec::new();
     for (name, content) in files {
@@ -513,7 +513,7 @@ fn a_journal_is_written() {
     for (stream, request) in under_way(&*store, root, mode) {
         first.send(stream, 1, &request);
     }
-    // Their intents are one group: when one is carried out, all are. Nothing is synced yet.
+    // Their intents are in one group, so if one is executed, all are. Nothing is synced yet.
     for _ in 0..TURNS_MAX {
         if handle_of(&*store, "born").is_some() {
             break;
@@ -534,14 +534,14 @@ fn a_journal_is_written() {
     std::fs::write(to, pack(&files)).unwrap();
 }
 
-// ---- this one ------------------------------------------------------------------------------
+// ---- this version --------------------------------------------------------------------------
 
-/// A server of this version over a journal of an earlier one.
+/// A server of this version with the journal of an earlier one.
 struct Successor {
     store: Arc<MemoryStore>,
     scene: Scene,
     files: Pack,
-    /// The session that the earlier server had.
+    /// The session with the earlier server.
     session: SessionId,
     journal: tempfile::TempDir,
 }
@@ -559,12 +559,12 @@ impl Successor {
         }
         let session = SessionId(u64::from_le_bytes(files["session"][..].try_into().unwrap()));
         let store = as_left();
-        // Another server draws other numbers for its sessions.
+        // This server must draw other ids for its sessions.
         let scene = Scene::new(store.clone(), journal.path(), 36);
         Self { store, scene, files, session, journal }
     }
 
-    /// The same once more, over the journal that this version has made of it.
+    /// Restarts the server with the journal that this version has written.
     fn restarted(self) -> Self {
         let Self { store, scene, files, session, journal } = self;
         drop(scene);
@@ -587,7 +587,7 @@ fn check_requests(successor: &mut Successor) {
     for (stream, request) in under_way(&**store, root, mode) {
         let (status, _) = client.fetch(scene, *session, stream, &request);
         let expected = match stream {
-            // It can be asked for again: what was there of the append is cut off.
+            // The client may send it again: a partial append was cut off.
             NEVER | APPENDER => Status::NoXidMatch,
             _ => Status::Ok,
         };
@@ -597,7 +597,7 @@ fn check_requests(successor: &mut Successor) {
     let made = create(root, "made");
     let (_, results) = client.fetch(scene, *session, 5, &made);
     assert_eq!(results[..64], handle_of(&**store, "made").unwrap().0);
-    // Nobody else is told.
+    // Other clients are not told.
     let mut other = Client::connect(scene, b"other", "");
     assert_eq!(other.fetch(scene, *session, 5, &made).0, Status::UnknownSession);
 }
@@ -628,7 +628,7 @@ fn check_locks(successor: &mut Successor) {
     let state = owner.open(scene, 1, &open(target, OpenCreation::NoCreate));
     let options = LockOptions::PERSIST.with(LockOptions::RECLAIM);
     assert_eq!(owner.status(scene, 1, 2, &lock(file, state, options)), Status::Ok);
-    // The other one, whose owner does not come back, ends with grace, and its changes with it.
+    // The other lock, whose owner does not return, ends with the grace period and is rolled back.
     assert_eq!(content_of(&**store, "undone"), CHANGED);
     scene.step = Duration::from_millis(100);
     for _ in 0..TURNS_MAX {
@@ -640,7 +640,7 @@ fn check_locks(successor: &mut Successor) {
     }
     assert_eq!(content_of(&**store, "undone"), b"original");
     scene.step = Duration::from_micros(10);
-    // What was taken back is held: nobody else gets it.
+    // The reclaimed lock is held, so another client cannot get it.
     let mut other = Client::connect(scene, b"other", "");
     let root = other.root;
     let state = other.open(scene, 1, &open_old(root, &["locked"]));
@@ -673,7 +673,7 @@ fn fences_and_locks_of_an_earlier_server_stand_and_its_undo_is_rolled_back() {
     check_locks(&mut successor);
 }
 
-/// What this version writes down of it says the same.
+/// The journal that this version writes has the same content.
 #[test]
 fn an_earlier_servers_journal_is_the_same_once_this_version_has_written_it() {
     let mut successor = Successor::of("be567f9").restarted();
@@ -685,16 +685,16 @@ fn an_earlier_servers_journal_is_the_same_once_this_version_has_written_it() {
 
 const ORDER: ByteOrder = ByteOrder::Little;
 const SLOT_BYTES: u32 = 4096;
-/// Streams that are used here.
+/// The number of streams used here.
 const SLOTS: usize = 16;
-/// The request that the crash has forestalled, though it was in the journal.
+/// The stream of the request that the crash prevented, although it was in the journal.
 const NEVER: u16 = 4;
-/// The append that was under way.
+/// The stream of the append in progress.
 const APPENDER: u16 = 11;
-/// Where the first client takes its lock.
+/// The stream on which the first client takes its lock.
 const LOCKER: u16 = 12;
-/// Cookie of what is sent.
+/// The cookie of sent messages.
 const SENT: u64 = u64::MAX >> 1;
 const BLOCK: usize = 64;
-/// Turns after which nothing more is to be expected.
+/// The number of turns after which nothing more is expected.
 const TURNS_MAX: u32 = 1_000_000;

@@ -1,7 +1,7 @@
-//! What several reactors leave to each other, with the turns in the order that a test wants.
+//! Work that several reactors leave to each other, with turns in an order that the test chooses.
 //!
-//! The server is stepped, its clients are on a simulated network without faults, and a test says
-//! whose connection each reactor has: every reactor listens at a port of its own.
+//! The server is stepped, and its clients are on a simulated network without faults. Every reactor
+//! listens on its own port, so a test chooses the reactor of each connection.
 
 use std::sync::Arc;
 
@@ -33,14 +33,14 @@ use dafs_wire::{
 
 // ---- the server ----------------------------------------------------------------------------
 
-/// A server of two reactors, and the network before it.
+/// A server with two reactors, and its network.
 struct Scene {
     network: Network,
     server: SteppedServer,
 }
 
 impl Scene {
-    /// Serves files of these names, each full of [`CONTENT`].
+    /// Starts a server with files of these names, each filled with [`CONTENT`].
     fn new(names: &[&str]) -> Self {
         let network = Network::new(NetworkConfig { at_once_ppm: 1_000_000, ..sure_network() });
         let mut config =
@@ -54,7 +54,7 @@ impl Scene {
             let (sim, owner) = (Some(network.at(SERVER_NODE)), reactor as u8);
             let config = InterfaceConfig { sim, owner, ..InterfaceConfig::default() };
             let mut interface = Interface::serving(config).unwrap();
-            // The server has the first listen.
+            // The server itself makes the first interface listen.
             if reactor != A {
                 interface.listen(&port(reactor)).unwrap();
             }
@@ -67,12 +67,12 @@ impl Scene {
         Self { network, server }
     }
 
-    /// What is on its way comes to where it goes.
+    /// Delivers everything that is in transit.
     fn deliver(&self) {
         self.network.advance_to(self.network.now_ns() + JOURNEY_NS);
     }
 
-    /// A reactor has a turn, or half of one.
+    /// Runs a turn of a reactor, or half of one.
     fn step(&mut self, reactor: usize) {
         self.server.step(reactor, Moment(self.network.now_ns()));
     }
@@ -103,22 +103,22 @@ fn furnished(names: &[&str]) -> Arc<dyn Store> {
 
 // ---- its clients ---------------------------------------------------------------------------
 
-/// A client that says what it likes, with a session over one connection.
+/// A scripted client, with a session over one connection.
 struct Client {
     interface: Interface,
     operation: EndpointId,
     session: SessionId,
     root: FileHandle,
-    /// Where messages arrive, each in a slot of its own.
+    /// The memory where messages arrive, each in its own slot.
     inbox: Memory,
     slots: Region,
     slots_used: usize,
-    /// Where the server puts what is read.
+    /// The memory that the server writes the results of reads to.
     memory: Memory,
     region: Region,
-    /// Messages that nobody has asked for yet, in the order in which they came.
+    /// Messages that were received but not returned yet, in order of arrival.
     heard: Vec<(EndpointId, Vec<u8>)>,
-    /// The next request of the stream for whatever is not under test.
+    /// The sequence number of the next request on the stream for requests outside the test.
     sequence: u16,
 }
 
@@ -170,7 +170,7 @@ impl Client {
         client
     }
 
-    /// Gives the session a back-control channel, over a connection to a reactor.
+    /// Binds a back-control channel to the session, over a connection to a reactor.
     fn bind_back_control(&mut self, scene: &mut Scene, reactor: usize) -> EndpointId {
         let back = open_connection(&mut self.interface, reactor, ChannelType::BackControl);
         self.await_connection(scene, back);
@@ -188,7 +188,8 @@ impl Client {
         self.send_over(back, 0, 0, &bind);
         let message = self.next_message(scene, back, &ALL);
         assert_eq!(status_of(&message), Status::Ok);
-        // It is tried out. What is not answered takes one of its credits, and there are others.
+        // The server tests it with a request. The request needs no reply here: it takes one of
+        // several credits.
         let message = self.next_message(scene, back, &ALL);
         let (_, request) = decode_request(ORDER, &message).unwrap();
         assert_eq!(request.procedure(), Procedure::BcNull);
@@ -237,7 +238,7 @@ impl Client {
         self.send_over(self.operation, stream, 1, request);
     }
 
-    /// Takes in what has come.
+    /// Receives the messages that have arrived.
     fn listen(&mut self) {
         self.interface.poll();
         while let Some(event) = self.interface.next_event() {
@@ -254,7 +255,7 @@ impl Client {
         }
     }
 
-    /// The next message over a connection, for which none but these reactors have turns.
+    /// Waits for the next message on a connection, while only these reactors take turns.
     fn next_message(&mut self, scene: &mut Scene, over: EndpointId, reactors: &[usize]) -> Vec<u8> {
         for _ in 0..ROUNDS_MAX {
             self.listen();
@@ -269,7 +270,7 @@ impl Client {
         panic!("no message comes");
     }
 
-    /// The answer to a request that is not under test.
+    /// Sends a request that is not under test. Returns its reply.
     fn ask(&mut self, scene: &mut Scene, request: &Request<'_>) -> Vec<u8> {
         self.send_over(self.operation, 0, self.sequence, request);
         self.sequence += 1;
@@ -296,7 +297,7 @@ impl Client {
         }
     }
 
-    /// All the memory that the server may write.
+    /// A buffer of all the memory that the server may write to.
     fn buffer(&self) -> [DirectBuffer; 1] {
         let (target, context) = (RmrTarget(self.region.address), RmrContext(self.region.stag.0));
         [DirectBuffer { target, length: CONTENT.len() as u32, context }]
@@ -320,7 +321,7 @@ fn status_of(message: &[u8]) -> Status {
     header_of(message).status
 }
 
-/// A read of all of a file.
+/// A read of a whole file.
 fn read<'m>((file, state): (FileHandle, StateId), buffers: &'m [DirectBuffer]) -> Request<'m> {
     let (length, buffers) = (CONTENT.len() as u32, DirectBuffers::from(buffers));
     let hint = CacheHint(0);
@@ -330,7 +331,7 @@ fn read<'m>((file, state): (FileHandle, StateId), buffers: &'m [DirectBuffer]) -
 // ---- the tests -----------------------------------------------------------------------------
 
 /// The bytes of an asynchronous batch go over the back-control channel. The reactor that accepts
-/// the batch has begun its read, and the one that has the channel is to go on with it.
+/// the batch starts its read, and the reactor of the channel must continue it.
 #[test]
 fn a_read_of_a_batch_that_is_left_to_another_reactor_outlives_the_last_open_of_its_file() {
     let mut scene = Scene::new(&["file"]);
@@ -375,8 +376,9 @@ fn a_read_of_a_batch_that_is_left_to_another_reactor_outlives_the_last_open_of_i
     assert!(client.has_read());
 }
 
-/// A fence is answered by the reactor that ends the last transfer of whom it shuts out. Meanwhile
-/// whoever asked for the fence reads, over a connection whose reactor is in the middle of a turn.
+/// The reply to a change of a fence is sent by the reactor that ends the last transfer of the
+/// fenced client. Meanwhile the client that changed the fence reads over a connection whose reactor
+/// is in the middle of a turn.
 #[test]
 fn an_answer_of_another_reactor_goes_out_before_those_of_reads_under_way() {
     let mut scene = Scene::new(&["mine", "fenced"]);
@@ -385,7 +387,7 @@ fn an_answer_of_another_reactor_goes_out_before_those_of_reads_under_way() {
     let of_fencer = fencer.open(&mut scene, "mine");
     let of_fenced = fenced.open(&mut scene, "fenced");
     let (to_fencer, to_fenced) = (fencer.buffer(), fenced.buffer());
-    // What is read here is in the cache from then on.
+    // These reads bring the files into the cache.
     fencer.ask(&mut scene, &read(of_fencer, &to_fencer));
     fenced.ask(&mut scene, &read(of_fenced, &to_fenced));
 
@@ -410,7 +412,7 @@ fn an_answer_of_another_reactor_goes_out_before_those_of_reads_under_way() {
     fencer.listen();
     assert_eq!(fencer.heard, [], "the fence waits for the read of the other client");
 
-    // The second halves: the first one ends what the fence waits for.
+    // The second halves: the first one ends the transfer that the fence waits for.
     scene.step(B);
     assert!(!scene.server.is_moving(B));
     scene.step(A);
@@ -428,22 +430,22 @@ fn an_answer_of_another_reactor_goes_out_before_those_of_reads_under_way() {
 const ORDER: ByteOrder = ByteOrder::Little;
 const SERVER_NODE: u32 = 0;
 const REACTORS: usize = 2;
-/// One of the reactors.
+/// The first reactor.
 const A: usize = 0;
-/// The other.
+/// The second reactor.
 const B: usize = 1;
 const ALL: [usize; REACTORS] = [A, B];
-/// What is in every file.
+/// The content of every file.
 const CONTENT: &[u8] = &[7; 8192];
-/// Longer than anything is on its way.
+/// Longer than any message is in transit.
 const JOURNEY_NS: u64 = 50_000;
 const SLOT_BYTES: usize = 4096;
-/// Messages that a client can get in all.
+/// The most messages that a client can receive in total.
 const SLOTS_MAX: usize = 32;
-/// Streams that a client would like.
+/// The number of streams that a client asks for.
 const STREAMS: u16 = 8;
 const BACK_REQUESTS_MAX: u32 = 4;
-/// Cookie of what is sent.
+/// The cookie of sent messages.
 const SENT: u64 = u64::MAX >> 1;
-/// Rounds after which nothing more is to be expected.
+/// The number of rounds after which nothing more is expected.
 const ROUNDS_MAX: usize = 1_000;

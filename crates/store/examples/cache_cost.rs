@@ -1,7 +1,7 @@
-//! What a hit and a write cost in the cache alone, without transport and disk.
+//! Measures the cost of a hit and of a write in the cache alone, without transport and disk.
 //!
-//! `cargo run --release -p dafs-store --example cache_cost`. The checksum shows that the
-//! work was done; compare figures of one machine only.
+//! `cargo run --release -p dafs-store --example cache_cost`. The checksum shows that the work was
+//! done. Compare only numbers of one machine.
 
 use std::time::Instant;
 

@@ -1,13 +1,14 @@
-//! What a cached read costs by where its file's cache is: on the asker's thread, or on another
-//! core that is asked through a ring. The real cache, blocks and copies; no transport, no protocol.
+//! Measures the cost of a cached read, if the cache of its file is used by the calling thread, or
+//! by another core that is asked through a ring. It uses the real cache, blocks and copies, but no
+//! transport and no protocol.
 //!
 //! ```text
 //! cargo run --release -p dafs-store --example shard_cost
 //! ```
 //!
-//! For each arrangement nanoseconds for a read of 4 KiB at random, and how many messages each read
-//! took: the median of five turns. It wants two cores at least, and says how many there are. What
-//! follows from it is in `docs/decisions/0037-a-shard-for-each-core.md`.
+//! For each arrangement it prints the nanoseconds for a random read of 4 KiB, and the number of
+//! messages for each read: the median of five runs. It needs at least two cores, and prints how
+//! many there are. The conclusions are in `docs/decisions/0037-a-shard-for-each-core.md`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,7 +24,7 @@ const FILE_BYTES: u64 = 128 << 20;
 const READS: u64 = 400_000;
 const TURNS: usize = 5;
 const RING_SLOTS: usize = 64;
-/// A word that asks the owner to end.
+/// The word that tells the owner to end.
 const END: u64 = u64::MAX;
 
 fn main() {
@@ -52,17 +53,18 @@ fn main() {
     }
 }
 
-/// A name, what returns nanoseconds for a read, and messages for each.
+/// The name of an arrangement, the function that measures nanoseconds per read, and the number of
+/// messages per read.
 type Arrangement = (&'static str, fn() -> f64, u32);
 
-/// Who moves the bytes of a read whose file is another core's.
+/// The thread that copies the bytes of a read whose file belongs to another core.
 #[derive(Clone, Copy, PartialEq)]
 enum Who {
     Asker,
     Owner,
 }
 
-/// A cache with one file that is all in it, and a client's buffer.
+/// A cache with one completely cached file, and a client's buffer.
 struct Shard {
     cache: Cache,
     file: CachedFile,
@@ -100,7 +102,7 @@ impl Shard {
         Memory::anonymous(RING_SLOTS * BLOCK_BYTES, Pages::Small).expect("memory")
     }
 
-    /// A block of the file, at random.
+    /// The offset of a random block of the file.
     fn draw(&mut self) -> u64 {
         self.random = self
             .random
@@ -109,7 +111,7 @@ impl Shard {
         (self.random >> 33) % (FILE_BYTES / BLOCK_BYTES as u64) * BLOCK_BYTES as u64
     }
 
-    /// Where in the arena a block is, and what keeps it there.
+    /// The position of a block in the arena, and its pin.
     fn look_up(&mut self, offset: u64) -> (u64, Pin) {
         let mut pieces = Pieces::new();
         let read = self.cache.read(self.file, offset, BLOCK_BYTES as u32, &mut pieces);
@@ -131,7 +133,7 @@ fn copy(arena: &Memory, place: u64, buffer: &Memory, slot: usize) {
     Memory::copy(arena, place, buffer, slot * BLOCK_BYTES, BLOCK_BYTES);
 }
 
-/// Words from one thread to one other. A slot is full if its stamp is that of this round.
+/// Words from one thread to another. A slot is full if its stamp is that of the current round.
 struct Ring {
     slots: [Slot; RING_SLOTS],
 }
@@ -149,7 +151,7 @@ impl Ring {
         Self { slots: std::array::from_fn(|_| Slot::default()) }
     }
 
-    /// The asker never has more under way than there are slots.
+    /// Puts a word in. The asking thread never has more words in flight than there are slots.
     fn put(&self, sequence: u64, word: u64, ticket: u64) {
         let slot = &self.slots[sequence as usize % RING_SLOTS];
         slot.word.store(word, Ordering::Relaxed);
@@ -166,7 +168,7 @@ impl Ring {
     }
 }
 
-/// Asks, answers, and pins that go home.
+/// The rings for requests, replies, and returned pins.
 struct Rings {
     asks: Ring,
     answers: Ring,
@@ -192,7 +194,7 @@ fn alone() -> f64 {
     per_read(start, READS)
 }
 
-/// What an owner keeps between its turns.
+/// The state of an owner between its turns.
 struct Owner {
     asked: u64,
     returned: u64,
@@ -204,7 +206,7 @@ impl Owner {
         Self { asked: 0, returned: 0, pins: (0..RING_SLOTS).map(|_| None).collect() }
     }
 
-    /// Takes back pins and answers what was asked. False once it was asked to end.
+    /// Takes pins back and serves requests. Returns false once it was told to end.
     fn turn(&mut self, shard: &mut Shard, rings: &Rings, who: Who, buffer: &Memory) -> bool {
         while let Some((_, ticket)) = rings.pins.take(self.returned) {
             self.returned += 1;
@@ -228,7 +230,7 @@ impl Owner {
     }
 }
 
-/// One thread asks, another owns the file; both spin.
+/// One thread asks, and another owns the file. Both spin.
 fn asked(depth: u64, who: Who) -> f64 {
     let rings = Rings::new();
     let mut shard = Shard::new(1);
@@ -262,7 +264,7 @@ fn asked(depth: u64, who: Who) -> f64 {
     time
 }
 
-/// Blocks at random, for who has no cache.
+/// Random offsets for a thread without a cache.
 struct Draw(u64);
 
 impl Draw {
@@ -273,7 +275,7 @@ impl Draw {
     }
 }
 
-/// The owner sleeps until it is woken for each read, and so does who asks.
+/// Both the owner and the asking thread sleep until they are woken for each read.
 fn asleep() -> f64 {
     const READS: u64 = 20_000;
     let rings = Rings::new();
@@ -315,7 +317,7 @@ fn asleep() -> f64 {
     time
 }
 
-/// Two reactors whose clients ask each for its own files.
+/// Two reactors, each of whose clients read its own files.
 fn two_alone() -> f64 {
     let mut shards = [Shard::new(1), Shard::new(2)];
     let start = Instant::now();
@@ -331,7 +333,7 @@ fn two_alone() -> f64 {
     per_read(start, 2 * READS)
 }
 
-/// Two reactors with one cache: a lock is held for each look and each return of a pin.
+/// Two reactors with one cache. Each lookup and each return of a pin takes a lock.
 fn two_locked() -> f64 {
     let shard = Shard::new(1);
     let arena = shard.cache.arena().clone();
@@ -358,7 +360,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().expect("nobody panics with it")
 }
 
-/// Two reactors, of whose clients' reads every second is for a file of the other's.
+/// Two reactors, where every second read of each one's clients is for a file of the other.
 fn two_mixed() -> f64 {
     let rings = [Rings::new(), Rings::new()];
     let shards = [Shard::new(1), Shard::new(2)];

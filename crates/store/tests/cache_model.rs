@@ -1,4 +1,4 @@
-//! The cache against the simplest model there is: a vector of bytes per file.
+//! Compares the cache with the simplest possible model: a vector of bytes for each file.
 
 mod change;
 
@@ -81,7 +81,7 @@ struct Tracked {
     model: Vec<u8>,
 }
 
-/// The cache with its driver: jobs run at once, results come back when the test says.
+/// A cache and its driver: jobs run at once, and the test decides when their results come back.
 struct Rig {
     cache: Cache,
     files: Vec<Tracked>,
@@ -140,7 +140,7 @@ impl Rig {
         }
     }
 
-    /// What a server does while a request has to wait.
+    /// Does what a server does while a request must wait.
     fn progress(&mut self) {
         self.deliver();
         while let Some(job) = self.cache.poll_flush() {
@@ -296,7 +296,7 @@ enum Step {
     Write(usize, u64, usize, u8),
     SetSize(usize, u64),
     Commit(usize, bool),
-    /// Starts due flushes, whose results stay away for a while.
+    /// Starts due flushes, whose results are held back for a while.
     Tick,
     Deliver,
     Foreign(usize, u64, u8),
@@ -415,7 +415,7 @@ fn a_failed_flush_is_told_once_and_changes_the_verifier() {
         assert_eq!(rig.commit(0, Stability::FileSync), Ok(()));
         disk.write_fails.store(false, Ordering::Relaxed);
         disk.write_tears.store(false, Ordering::Relaxed);
-        // What was lost is read again from the file, which is what there is.
+        // Lost data is read again from the file, so the file is the truth.
         rig.files[0].model = rig.disk(0);
         rig.check(0, 0, 20_000);
         rig.write(0, 4096, &[3; 8192]).unwrap();
@@ -511,7 +511,7 @@ fn a_broken_transfer_leaves_the_room_to_the_others_in_it() {
     };
     let ((broken, _), (whole, place)) = (prepare(&mut rig), prepare(&mut rig));
     rig.cache.arena().write(place, &[2; 4096]);
-    // The file was changed by somebody else: its clean blocks are to be read again.
+    // Another process has changed the file, so its clean blocks must be read again.
     let version = rig.files[0].disk.version().unwrap();
     let time_modify = Timestamp { seconds: 1, ..version.time_modify };
     rig.cache.revalidate(file, FileVersion { time_modify, ..version });
@@ -589,7 +589,7 @@ fn a_growing_file_is_flushed_while_it_grows() {
     rig.write(0, 3 * MIB as u64, &mebibyte(4)).unwrap();
     assert!(rig.cache.wants_flush());
     let job = rig.cache.poll_flush().expect("four mebibytes are a job's worth");
-    // More comes while that is under way, and waits for it.
+    // Data that arrives during the flush waits for it.
     rig.write(0, 4 * MIB as u64, &mebibyte(5)).unwrap();
     assert!(rig.cache.poll_flush().is_none() && !rig.cache.wants_flush());
     let (disk, sizes) = (rig.files[0].disk.clone(), std::cell::RefCell::new(Vec::new()));
@@ -602,7 +602,7 @@ fn a_growing_file_is_flushed_while_it_grows() {
         rig.cache.wants_flush() && rig.cache.poll_flush().is_none(),
         "a mebibyte is too little"
     );
-    // What the disk has already may be written over many times before it is flushed.
+    // Blocks that the disk has already may be overwritten many times before they are flushed.
     for number in 0..4 {
         rig.write(0, (number * MIB) as u64, &mebibyte(number as u8 + 6)).unwrap();
     }
@@ -625,7 +625,7 @@ fn what_is_old_is_flushed_to_its_end() {
     for part in 0..3 {
         let job = rig.cache.poll_flush().unwrap_or_else(|| panic!("part {part} is due"));
         assert!(rig.cache.poll_flush().is_none(), "one at a time");
-        // What comes meanwhile does not make the rest young.
+        // Data that arrives meanwhile does not reset the age of the rest.
         rig.write(0, 15 << 20, &[part; 100]).unwrap();
         let _ = rig.cache.on_flushed(job.run());
     }
@@ -678,14 +678,14 @@ fn a_flush_of_all_that_is_cached_leaves_what_a_stranger_did_beside_it() {
         let memory = Memory::from_heap(vec![9; 4096].into_boxed_slice());
         rig.files[file].disk.inner.write_at(&memory, 0, 4096, offset).unwrap();
     };
-    // Behind the end, while nothing else is cached.
+    // A change after the end, while nothing else is cached.
     rig.write(0, 0, &[1; 4096]).unwrap();
     stranger(&rig, 0, 8192);
     rig.commit(0, Stability::Unstable).unwrap();
     rig.files[0].model = rig.disk(0);
     assert_eq!(rig.cache.size(rig.files[0].open), 12_288);
     rig.check(0, 0, 12_288);
-    // In a block that somebody has read since the flush began.
+    // A change in a block that a client has read since the flush began.
     rig.set_size(1, 12_288);
     rig.write(1, 0, &[2; 4096]).unwrap();
     let file = rig.files[1].open;

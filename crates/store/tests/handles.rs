@@ -1,4 +1,4 @@
-//! Handles that clients have kept since before a server left room for the node in them.
+//! Handles that clients have kept from before handles had room for the server's node.
 
 use std::hash::Hasher;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn root() -> Credentials {
     Credentials::superuser()
 }
 
-/// What servers computed with the key of their state directory.
+/// The hash that servers compute with the key in their state directory.
 fn hash(state: &Path, purpose: &[u8], bytes: &[u8]) -> [u8; 8] {
     let key: [u8; 16] = std::fs::read(state.join("handle.key")).unwrap().try_into().unwrap();
     let mut hasher = SipHasher24::new_with_key(&key);
@@ -34,7 +34,7 @@ fn sealed_with(state: &Path, handle: &FileHandle, word: [u8; 8]) -> FileHandle {
     other
 }
 
-/// As servers made it whose export had all of the first word.
+/// The handle in the old form, in which the export takes the whole first word.
 fn old_form(state: &Path, handle: &FileHandle) -> FileHandle {
     sealed_with(state, handle, hash(state, b"export", b"export"))
 }
@@ -52,7 +52,7 @@ fn over_each(check: impl Fn(&LocalConfig, &LocalStore)) {
     }
 }
 
-/// A server that has just started, and cannot open by handle.
+/// A server that has just started and cannot open objects by handle.
 fn restarted(config: &LocalConfig) -> LocalStore {
     let config = LocalConfig { kernel_handles: false, ..config.clone() };
     LocalStore::new(&config).unwrap()
@@ -79,7 +79,7 @@ fn a_handle_made_before_the_node_had_room_is_good_for_ever() {
                 assert_eq!(store.renewed(&handle), None);
             }
         }
-        // Whatever comes of it has the form of now.
+        // Results contain handles of the present form.
         let (directory, file) = (walk(store, &["d"]), walk(store, &["d", "file"]));
         let found = store.lookup(&root(), &old_form(state, &directory), b"file").unwrap();
         assert_eq!(found.handle, file);
@@ -112,7 +112,7 @@ fn only_what_was_sealed_is_renewed() {
         forged.0[30] ^= 1;
         assert_eq!(store.renewed(&forged), None);
         assert_eq!(store.attributes(&root(), &forged).err(), Some(StoreError::BadHandle));
-        // Nobody seals what names a file system alone: it leads to nothing.
+        // The handle of a file system alone has no seal and leads to no object.
         let alone = |handle: &FileHandle| FileHandle::new(handle.fs(), [0; 48]);
         let old = alone(&old_form(&config.state_directory, &file));
         assert_eq!(store.renewed(&old), Some(alone(&file)));
@@ -138,7 +138,7 @@ fn who_must_not_wait_is_told_to_have_an_object_searched_for() {
             assert!(!store.must_search(&handle));
             store.attributes(&root(), &handle).unwrap();
         }
-        // By its name it is found without a search.
+        // A lookup by name finds it without a search.
         let store = restarted(config);
         store.defer_searches();
         assert_eq!(walk(&store, &["d", "file"]), file);
@@ -208,12 +208,12 @@ fn one_search_finds_many_and_forgets_nobody_in_use() {
     });
 }
 
-/// Says that a process has descriptors of its own to use up.
+/// The environment variable that tells a process that it may use up its own descriptors.
 const WITHIN: &str = "DAFS_TEST_HANDLES_WITHIN";
-/// By then an object that is searched for again hangs.
+/// After this time, a repeated search counts as hanging.
 const HANG: Duration = Duration::from_secs(60);
 
-/// All descriptors that a process may have, but for so many.
+/// Opens descriptors until only `left` more can be opened.
 fn use_up_descriptors(left: usize) -> Vec<std::os::fd::OwnedFd> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum: limit.maximum }).unwrap();
@@ -238,7 +238,7 @@ fn a_search_that_cannot_see_everything_calls_nothing_absent() {
         let store = restarted(config);
         store.defer_searches();
         assert!(store.must_search(&file));
-        // Enough for the root, and not for what is in it.
+        // Enough for the root directory, but not for the objects in it.
         let held = use_up_descriptors(1);
         store.search(&[file]);
         let refused = store.attributes(&root(), &file).err();

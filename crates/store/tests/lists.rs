@@ -42,7 +42,7 @@ fn mode(mode: u32) -> AttributeChanges {
     AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }
 }
 
-/// Runs a check over every store that keeps lists here, as the user that owns its root.
+/// Runs a check on every store that keeps lists here, as the user that owns its root.
 fn everywhere(check: impl Fn(&dyn Store)) {
     let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
     check(&MemoryStore::new(limits));
@@ -66,7 +66,7 @@ fn top(store: &dyn Store) -> FileHandle {
     store.root(&root()).unwrap().handle
 }
 
-/// A file of user 1 and group 10.
+/// Creates a file of user 1 and group 10.
 fn file(store: &dyn Store, name: &str, bits: u32) -> FileHandle {
     let top = top(store);
     let (guarded, access) = (CreateMode::Guarded, ShareAccess::Both);
@@ -125,11 +125,11 @@ fn lists_decide_in_the_order_of_posix() {
         for (who, access, expected) in [
             (user(1, &[]), Both, true),
             (user(2, &[]), Both, true),
-            // Named users have nothing of their groups.
+            // A named user does not get the rights of its groups.
             (user(3, &[60]), Read, false),
             (user(4, &[10]), Read, true),
             (user(4, &[10]), Write, false),
-            // What everybody may, group 50 may by its own entry.
+            // Group 50 gets by its own entry what everyone has.
             (user(4, &[50]), Both, true),
             (user(4, &[60]), Write, false),
             (user(5, &[]), Read, true),
@@ -140,7 +140,7 @@ fn lists_decide_in_the_order_of_posix() {
             let told = store.access(&who, &handle, wanted).unwrap();
             assert_eq!(told == wanted, expected, "{who:?} {access:?}");
         }
-        // The mask binds all but the owner and everybody else.
+        // The mask limits all entries except those of the owner and of everyone.
         store.set_attributes(&user(1, &[]), &handle, &mode(0o644)).unwrap();
         assert!(!may(store, &user(2, &[]), &handle, Write));
         assert!(may(store, &user(2, &[]), &handle, Read));
@@ -193,7 +193,7 @@ fn lists_of_directories_guard_names_and_are_inherited() {
         let refused = create(&user(4, &[]), b"no", &mode(0o666));
         assert_eq!(refused.unwrap_err(), StoreError::Access);
         assert_eq!(create(&user(3, &[]), b"no", &mode(0o666)).unwrap_err(), StoreError::Access);
-        // The mode asked for takes from the list, and gives nothing that is not in it.
+        // The requested mode removes rights from the list, but adds none.
         let file = create(&user(2, &[]), b"f", &mode(0o666)).unwrap();
         assert_eq!(file.attributes.mode, 0o640);
         assert!(may(store, &user(3, &[]), &file.handle, ShareAccess::Read));
@@ -232,7 +232,7 @@ fn lists_belong_to_the_owner_and_not_to_links() {
         let inherits = acl(&[inherited(allow(OWNER, READ))]);
         let refused = store.set_extras(&root(), &handle, &inherits);
         assert_eq!(refused, Err(StoreError::Invalid));
-        // A group that the setter is not in loses its set-id bit.
+        // The set-group-id bit is cleared if the caller is not in the group.
         store.set_attributes(&root(), &handle, &mode(0o2775)).unwrap();
         store.set_extras(&user(1, &[]), &handle, &list).unwrap();
         assert_eq!(store.attributes(&root(), &handle).unwrap().mode, 0o444);
@@ -262,7 +262,7 @@ fn types_of_bodies_are_kept_within_their_bound() {
     });
 }
 
-/// A list as the kernel takes it.
+/// Encodes a list in the form of the kernel.
 fn kernel_form(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0];
     for (tag, bits, id) in entries {
@@ -273,8 +273,8 @@ fn kernel_form(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// What the kernel lets somebody do with a file: to read, to write, to do both. A thread of
-/// its own becomes that user and ends.
+/// Asks the kernel whether a user may read a file, write it, or do both. A separate thread becomes
+/// that user and then ends.
 fn kernel_says(path: &std::path::Path, who: &Credentials) -> [bool; 3] {
     use rustix::process::{Gid, Uid};
     use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_res_uid};
@@ -327,8 +327,8 @@ fn the_kernel_would_have_said_the_same() {
             (4, bits(), u32::MAX),
             (8, bits(), 50),
             (8, bits(), 60),
-            // Under an empty mask Linux does not look at the list at all, and lets those it
-            // names do what others may; acl(5) and the server do not.
+            // With an empty mask, Linux ignores the list and gives the named users what others
+            // have; acl(5) and the server do not.
             (0x10, bits().max(2), u32::MAX),
             (0x20, bits(), u32::MAX),
         ];

@@ -1,4 +1,4 @@
-//! Ways out of an export, and what handles survive.
+//! Attempts to escape from an export, and the validity of handles.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -18,7 +18,7 @@ mod by_name;
 mod mounts;
 mod permission;
 
-/// A guard against hanging; no test expects anything of time.
+/// A guard against hanging. No test measures time.
 const HANG: Duration = Duration::from_secs(60);
 
 struct Place {
@@ -44,7 +44,7 @@ fn start(place: &Place, kernel_handles: bool) -> LocalStore {
     LocalStore::new(&config).unwrap()
 }
 
-/// With the kernel's handles and without.
+/// Runs a check with the kernel's handles and without them.
 fn both_ways(check: impl Fn(bool)) {
     check(true);
     check(false);
@@ -88,7 +88,7 @@ fn is_privileged() -> bool {
     is_root
 }
 
-/// This thread is a user of the host from now on, for good.
+/// Makes this thread act as a user of the host for the rest of its life.
 fn become_user(uid: u32) {
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
     rustix::thread::set_thread_groups(&[]).unwrap();
@@ -96,7 +96,7 @@ fn become_user(uid: u32) {
     rustix::thread::set_thread_res_uid(Some(user), Some(user), Some(user)).unwrap();
 }
 
-/// A directory of a user's in the export.
+/// Creates a directory in the export that belongs to a user.
 fn directory_of(place: &Place, name: &str, uid: u32, mode: u32) -> OwnedFd {
     let path = place.tree.join(name);
     std::fs::create_dir(&path).unwrap();
@@ -155,12 +155,12 @@ fn a_name_leads_to_what_it_leads_to_now() {
         };
         let first = open("name");
         assert_eq!(open("name"), first);
-        // What grows is told as it is now.
+        // The size of a growing file is the present one.
         write(&name, "longer");
         assert_eq!(open("name"), (first.0, 6));
         std::fs::hard_link(&name, &other).unwrap();
         assert_eq!(open("other"), (first.0, 6));
-        // Removed and made anew, and replaced: nothing keeps the old one but the store.
+        // The file is removed and created again, and replaced. Only the store holds the old one.
         for text in ["another", "yet another"] {
             let before = open("name").0;
             std::fs::remove_file(&name).unwrap();
@@ -213,7 +213,7 @@ fn a_link_swapped_in_between_gains_nothing() {
     });
 }
 
-/// Ends the other thread also when an assertion fails.
+/// Stops the other thread, even if an assertion fails.
 struct Stopper<'a>(&'a AtomicBool);
 
 impl Drop for Stopper<'_> {
@@ -236,7 +236,7 @@ fn what_leaves_the_export_is_stale() {
         assert_eq!(climbed.unwrap_err(), StoreError::Stale, "never above the export");
         let begun = Instant::now();
         for handle in [d, e, f] {
-            // What was found beneath the export lately counts as beneath it for a moment more.
+            // A recent proof that an object is beneath the export stays valid for a moment.
             while store.attributes(&root(), &handle).is_ok() {
                 assert!(begun.elapsed() < HANG, "what has left is served for ever");
                 std::thread::yield_now();

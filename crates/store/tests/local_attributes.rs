@@ -1,5 +1,5 @@
-//! What only a kernel can give: named attributes over extended ones, exports that change
-//! whom somebody counts as, and what a file system says of itself.
+//! Features that need a kernel: named attributes as extended attributes, exports that replace
+//! identities, and attributes of file systems.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn place() -> Place {
     Place { tree, state, _directory: directory }
 }
 
-/// Attributes without the change attribute, which is another at each look just after a change.
+/// Attributes without the change attribute, which differs at each look just after a change.
 fn at_rest(attributes: Attributes) -> Attributes {
     Attributes { change: 0, ..attributes }
 }
@@ -52,8 +52,8 @@ fn is_privileged() -> bool {
     is_root
 }
 
-/// Runs a check on a file and on a directory, with kernel handles and without. Skipped where
-/// the file system keeps no attributes.
+/// Runs a check on a file and on a directory, with kernel handles and without. Skipped if the file
+/// system does not support extended attributes.
 fn over_each(check: impl Fn(&LocalConfig, &LocalStore, &FileHandle)) {
     for kernel_handles in [true, false] {
         let place = place();
@@ -160,7 +160,7 @@ fn named_attributes_are_the_extended_attributes_of_users() {
         assert_eq!((found.handle, found.attributes.size), (file.handle(), 3));
         assert_eq!(at_rest(found.attributes), at_rest(file.attributes().unwrap()));
 
-        // Local processes see it, and it sees them.
+        // Local processes see the attribute, and the store sees their changes.
         let before = file.version().unwrap();
         rustix::fs::setxattr(&path, "user.a", b"other", XattrFlags::empty()).unwrap();
         assert_eq!(read(&*file), Ok(b"other".to_vec()));
@@ -241,7 +241,7 @@ fn removed_and_renamed_attributes_are_gone_under_their_names() {
         assert_eq!(busy.err(), Some(StoreError::Busy));
         let removed = store.remove(&root(), &directory, b"a").unwrap();
         assert_eq!((removed.handle, removed.was_last), (open.0.object.handle, true));
-        // Nobody makes it again by writing.
+        // A write does not create it again.
         assert_eq!(write(&*open.1, b"back", 0), Err(StoreError::Stale));
         assert_eq!(read(&*open.1), Err(StoreError::Stale));
         assert_eq!(settled(store, &root(), &removed.handle).unwrap_err(), StoreError::Stale);
@@ -308,7 +308,7 @@ fn sizes_are_bounded_by_the_kernel_and_the_file_system() {
         assert_eq!(file.set_size(65_537), Err(StoreError::TooBig));
         assert_eq!(write(&*file, b"x", 65_536), Err(StoreError::TooBig));
         assert_eq!(write(&*file, b"x", u64::MAX), Err(StoreError::TooBig));
-        // What the kernel would take the file system may have no room for.
+        // The kernel would accept this, but the file system may have no room for it.
         assert!(matches!(file.set_size(65_536), Ok(()) | Err(StoreError::NoSpace)));
         assert_eq!(&read(&*file).unwrap()[..4], b"kept");
     });
@@ -332,7 +332,7 @@ fn handles_of_attributes_are_kept_and_cannot_be_forged() {
                 && flipped(attribute) == Some(StoreError::BadHandle)
         }));
         let again = LocalStore::new(config).unwrap();
-        // Without kernel handles the object is looked for by name, and found.
+        // Without kernel handles the object is searched for by name, and found.
         for handle in [directory, attribute] {
             let known = |store: &LocalStore| store.attributes(&root(), &handle).map(at_rest);
             assert_eq!(known(store), known(&again));

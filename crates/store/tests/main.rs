@@ -1,6 +1,6 @@
-//! The stores: one conformance suite, models of the cache, and attacks on the local store.
+//! Tests of the stores: one conformance suite, models of the cache, and attacks on the local store.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! All are in one binary, because linking many binaries takes longer than running them.
 
 mod cache_model;
 mod conformance;

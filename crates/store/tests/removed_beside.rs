@@ -1,4 +1,4 @@
-//! Objects that are removed, by local processes or by the store: it must not keep their space.
+//! Objects that local processes or the store remove. The store must not keep their space in use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use dafs_store::local::{LocalConfig, LocalStore};
 use dafs_store::{AttributeChanges, Created, File, Store};
 use dafs_types::{CreateMode, Credentials, ShareAccess};
 
-/// Descriptors of this process whose objects beneath a directory have no name.
+/// The number of this process's descriptors of objects beneath a directory that have no name.
 fn held_without_name(beneath: &str) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
@@ -16,7 +16,7 @@ fn held_without_name(beneath: &str) -> usize {
     targets.map(|target| target.to_string_lossy().into_owned()).filter(is_it).count()
 }
 
-/// A store of a new directory, which is in the scratch directory.
+/// A store of a new directory inside the scratch directory.
 fn new_store() -> (tempfile::TempDir, PathBuf, LocalStore) {
     let place = tempfile::tempdir().unwrap();
     let export = place.path().canonicalize().unwrap().join("export");

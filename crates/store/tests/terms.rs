@@ -1,4 +1,4 @@
-//! One store on different terms.
+//! One store with different terms.
 
 use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
 use dafs_store::{AttributeChanges, Credentials, ExportTerms, ListRequest, Store, StoreError};
@@ -9,7 +9,7 @@ struct Place {
     store: LocalStore,
 }
 
-/// Two exports, `one` of which refuses changes to everybody.
+/// Creates two exports. The export `one` refuses all changes.
 fn place() -> Place {
     let directory = tempfile::tempdir().unwrap();
     let mut config = LocalConfig::new(".", directory.path().join("state"));
@@ -28,7 +28,7 @@ fn hidden() -> ExportTerms {
     ExportTerms { is_visible: false, ..ExportTerms::open() }
 }
 
-/// The user who runs this, who owns what is served.
+/// The user who runs this test, who owns the exported files.
 fn me() -> Credentials {
     let uid = rustix::process::geteuid().as_raw();
     Credentials::plain(uid, rustix::process::getegid().as_raw()).unwrap()
@@ -72,12 +72,12 @@ fn what_is_hidden_is_not_there() {
     );
     assert_eq!(find(&*part, &[b"one"]), Err(StoreError::NotFound));
     assert!(place.store.shows(&secret) && !part.shows(&secret));
-    // Nor do handles lead there that were got elsewhere.
+    // Handles that were obtained elsewhere do not lead there either.
     let attributes = part.attributes(&me(), &secret).map(|_| ());
     assert_eq!(attributes, Err(StoreError::Access));
     let opened = part.open(&me(), &secret, ShareAccess::Read).map(|_| ());
     assert_eq!(opened, Err(StoreError::Access));
-    // Handles are the same on all terms.
+    // Handles are the same with all terms.
     let both = [&place.store as &dyn Store, &*part].map(|store| find(store, &[b"two", b"file"]));
     assert_eq!(both[0], both[1]);
 }
@@ -106,7 +106,7 @@ fn an_identity_counts_where_it_is_let() {
     let place = place();
     let squash = ExportTerms { squash: Squash::All, ..ExportTerms::open() };
     let part = place.store.on_terms(&[ExportTerms::open(), squash]).unwrap();
-    // Nobody may write here, and the owner may.
+    // Other users may not write here, but the owner may.
     assert_eq!(make(&*part, &me(), b"two"), Err(StoreError::Access));
     assert_eq!(make(&place.store, &me(), b"two"), Ok(me().uid()));
 }

@@ -1,4 +1,4 @@
-//! The change attribute of files and directories of a real file system, as clients see it:
+//! Tests the change attribute of files and directories of a real file system, as clients see it:
 //! through evictions, restarts and crashes.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use rustix::time::{ClockId, clock_getres, clock_gettime};
 
 use super::*;
 
-/// A file whose stamps are those of a kernel that has no finer ones than its clock's ticks, as all
-/// before Linux 6.13.
+/// A file with the stamps of kernels before Linux 6.13, which have only the resolution of the
+/// clock's ticks.
 struct Ticking {
     inner: Arc<dyn File>,
     stamp: Arc<Mutex<Timestamp>>,
@@ -72,20 +72,20 @@ fn nanoseconds(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Between two stamps of the kernel's.
+/// The time between two stamps of the kernel.
 fn tick() -> u64 {
     let tick = clock_getres(ClockId::RealtimeCoarse);
     tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
 }
 
-/// Whether the clock of stamps is where it should be: on a machine that is short of processors it
-/// may be late.
+/// Returns true if the coarse clock is on time. On a machine with too few processors it may be
+/// late.
 fn is_on_time() -> bool {
     let coarse = nanoseconds(ClockId::RealtimeCoarse);
     nanoseconds(ClockId::Realtime) < coarse + tick()
 }
 
-/// Waits until stamps are others.
+/// Waits until the coarse clock has advanced.
 fn pass_tick() {
     let before = nanoseconds(ClockId::RealtimeCoarse);
     while nanoseconds(ClockId::RealtimeCoarse) == before {
@@ -93,7 +93,7 @@ fn pass_tick() {
     }
 }
 
-/// A server's store and cache, and what a client has been shown of one file.
+/// A server's store and cache, and what a client has seen of one file.
 struct Server {
     _directory: tempfile::TempDir,
     tree: PathBuf,
@@ -104,14 +104,14 @@ struct Server {
     file: Arc<dyn File>,
     now: u64,
     next: u64,
-    /// Contents by change attribute.
+    /// The content that was read with each change attribute.
     shown: HashMap<u64, Vec<u8>>,
-    /// The stamp of a file that is [`Ticking`].
+    /// The stamp of a [`Ticking`] file.
     stamp: Option<Arc<Mutex<Timestamp>>>,
-    /// Numbers never go back; the highest so far.
+    /// True if the numbers must never decrease; then the highest so far.
     rises: bool,
     highest: u64,
-    /// What was written back, and is not known to have been.
+    /// A flush that is done but not reported to the cache.
     pending: Option<FlushDone>,
 }
 
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// A server that is not killed, whose file is [`Ticking`].
+    /// A server that is not killed and whose file is [`Ticking`].
     fn steady() -> Self {
         let mut server = Self::new();
         server.stamp = Some(Arc::new(Mutex::new(time_of(ClockId::RealtimeCoarse))));
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// Something is written to the file, which the cache has not been told yet.
+    /// Writes dirty data to the file without telling the cache yet.
     fn begin_flush(&mut self) {
         self.deliver();
         let stability = Stability::Unstable;
@@ -204,7 +204,7 @@ impl Server {
         }
     }
 
-    /// The file is closed, its entry makes room for another file's, and it is opened anew.
+    /// Closes the file, evicts its entry by opening another file, and opens it again.
     fn evict(&mut self) {
         self.commit();
         self.cache.close(self.open);
@@ -223,13 +223,13 @@ impl Server {
         self.open = self.cache.open(self.file.clone(), self.file.version().unwrap()).unwrap();
     }
 
-    /// The server is killed, with whatever it has not written, and starts again.
+    /// Kills the server, with all data that it has not written, and restarts it.
     fn crash(&mut self) {
         (self.store, self.cache) = begin(&self.config);
         self.reopen();
     }
 
-    /// A file that rests has the number that it had as long as it was cached.
+    /// Evicts a file that does not change. It must keep the number that it had while cached.
     fn evict_at_rest(&mut self) {
         self.commit();
         let before = self.look();
@@ -261,7 +261,7 @@ impl Server {
             .unwrap();
     }
 
-    /// GETATTR and READ, as a server answers them.
+    /// Does a GETATTR and a READ like a server.
     fn look(&mut self) -> u64 {
         let was_on_time = is_on_time();
         let mut attributes = self.file.attributes().unwrap();
@@ -282,7 +282,7 @@ impl Server {
         attributes.change
     }
 
-    /// `None` if a READ would have to wait.
+    /// Reads the file. `None` if a READ would have to wait.
     fn read(&mut self) -> Option<Vec<u8>> {
         loop {
             let mut pieces = Pieces::new();
@@ -358,7 +358,7 @@ fn a_change_of_size_has_a_number_of_its_own_though_it_takes_long() {
     for _ in 0..3 {
         server.look();
         server.cut(|server| {
-            // The file has its new size, and is still read from the cache with its old one.
+            // The file has its new size, but the cache still returns the old content.
             let file = server.tree.join("file");
             let cut = std::fs::metadata(&file).unwrap().modified().unwrap();
             while cut.elapsed().is_ok_and(|since| since < Duration::from_millis(20)) {
@@ -389,7 +389,7 @@ fn a_directory_has_a_new_change_attribute_after_each_change() {
             server.store.remove(&who, &top, name.as_bytes()).unwrap().change
         };
         let now = server.store.attributes(&who, &top).unwrap().change;
-        // Which of the directory's states each number was shown for.
+        // The state of the directory that each number was reported for.
         for (shown, state) in
             [(change.before, number), (change.after, number + 1), (now, number + 1)]
         {
@@ -407,7 +407,7 @@ fn a_file_that_rests_keeps_its_change_attribute() {
     server.write();
     server.commit();
     let mut last = server.look();
-    // Until the tick of the last change is over.
+    // Waits until the tick of the last change is over.
     let settled = loop {
         std::thread::yield_now();
         let shown = server.look();

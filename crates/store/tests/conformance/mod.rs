@@ -1,4 +1,4 @@
-//! One suite over every store: what `Store` and `File` promise, whoever keeps them.
+//! One test suite for all implementations of `Store` and `File`.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn is_privileged() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs a check over every store there is.
+/// Runs a check on every store.
 fn everywhere(check: impl Fn(&dyn Store)) {
     let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
     check(&MemoryStore::new(limits));

@@ -1,6 +1,6 @@
-//! What `Store` and `File` promise, whoever keeps them. Whoever includes this module has
-//! `everywhere`, which runs a check over every store there is, and `is_privileged`, which
-//! says whether objects there can belong to somebody else.
+//! The contract of `Store` and `File`, as tests. A module that includes this one must have
+//! `everywhere`, which runs a check on every store, and `is_privileged`, which returns true if
+//! objects there can belong to other users.
 
 use dafs_memory::{Memory, Pages};
 use dafs_store::{
@@ -30,7 +30,7 @@ pub fn top(store: &dyn Store) -> FileHandle {
     store.root(&root()).unwrap().handle
 }
 
-/// Makes a file that must not be there, and closes it.
+/// Creates a file that must not exist, and closes it.
 pub fn create(
     store: &dyn Store,
     who: &Credentials,
@@ -42,8 +42,9 @@ pub fn create(
     store.create_file(who, directory, name.as_bytes(), mode, changes, access).map(|made| made.0)
 }
 
-/// Attributes, asked for again as long as the store cannot tell: in the moment in which the number
-/// of a removed object is given to a new one, by anybody on the same disk, it is told to ask again.
+/// Reads attributes, again and again as long as the store says that it cannot tell. That happens at
+/// the moment in which a process on the same disk creates an object that reuses the number of a
+/// removed one.
 pub fn settled(
     store: &dyn Store,
     who: &Credentials,
@@ -58,7 +59,7 @@ pub fn settled(
     Err(StoreError::Busy)
 }
 
-/// How often a store that cannot tell is asked.
+/// The number of attempts with a store that cannot tell.
 const ASKED_MAX: usize = 10_000;
 
 pub fn make(store: &dyn Store, directory: &FileHandle, name: &str, bits: u32) -> FileHandle {
@@ -178,7 +179,7 @@ fn creation_modes_keep_their_promises() {
     });
 }
 
-/// Attributes without the change attribute, which is another at each look just after a change.
+/// Attributes without the change attribute, which differs at each look just after a change.
 fn at_rest(attributes: Attributes) -> Attributes {
     Attributes { change: 0, ..attributes }
 }
@@ -196,14 +197,14 @@ fn what_is_created_comes_open_and_as_it_is() {
         assert_eq!(at_rest(found), at_rest(made.object.attributes));
         write(&*file, b"data", 0);
         assert_eq!(read(&*file, 9, 0), b"data");
-        // One object, one file, whoever opens it how.
+        // All opens of an object have the same file, whatever their access.
         let unchecked = CreateMode::Unchecked;
         let none = AttributeChanges::default();
         let (found, again) =
             store.create_file(&root(), &top, b"f", unchecked, &none, access).unwrap();
         assert!(!found.is_new && again.key() == file.key());
         assert_eq!(found.object.attributes.size, 4);
-        // It outlives its opens under its handle, and its name.
+        // The object outlives its opens, by its handle and by its name.
         drop((file, again));
         assert_eq!(store.attributes(&root(), &made.object.handle).unwrap().size, 4);
         store.remove(&root(), &top, b"f").unwrap();
@@ -235,7 +236,7 @@ fn what_is_there_is_opened_by_its_own_rules() {
 #[test]
 fn a_failed_open_cuts_nothing() {
     if !is_privileged() {
-        return; // Without privilege nothing can belong to somebody else.
+        return; // Without privilege nothing can belong to another user.
     }
     everywhere(|store| {
         let top = top(store);
@@ -366,8 +367,8 @@ fn renames_move_replace_and_refuse() {
     });
 }
 
-/// The number of a removed file may be on its way to a new one at the very moment its
-/// handle is shown; the answer is `Stale` all the same.
+/// A new file may get the number of a removed one at the very moment at which the handle of the
+/// removed one is used. The result must be `Stale` all the same.
 #[test]
 fn a_stale_handle_stays_stale_while_its_number_is_given_away() {
     everywhere(|store| {
@@ -375,8 +376,8 @@ fn a_stale_handle_stays_stale_while_its_number_is_given_away() {
         let (one, other) =
             (make_directory(store, &top, "one", 0o755), make_directory(store, &top, "two", 0o755));
         std::thread::scope(|scope| {
-            // As many rounds as the other side, not until a word from it: that never comes
-            // once it has panicked.
+            // It runs as many rounds as the other side. It does not wait for a signal from it,
+            // which would never come after a panic.
             scope.spawn(|| {
                 for _ in 0..2000 {
                     make(store, &other, "f", 0o600);
@@ -463,7 +464,7 @@ fn listings_are_whole_in_any_page_size_while_entries_come_and_go() {
         request.name_bytes_max = 4096;
         for cookie in [1, 2, 3, 1 << 31, 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX] {
             request.cookie = ReaddirCookie(cookie);
-            // Whether there is such a place only the store can tell.
+            // Only the store can tell whether such a position exists.
             match store.readdir(&root(), &top, &request) {
                 Ok(page) => assert!(page.entries.len() <= 1 && cookie > 2),
                 Err(error) => assert_eq!(error, StoreError::BadCookie),
@@ -479,7 +480,7 @@ fn listings_are_whole_in_any_page_size_while_entries_come_and_go() {
 #[test]
 fn permission_bits_bind_everybody_but_the_superuser() {
     if !is_privileged() {
-        return; // Without privilege nothing can belong to somebody else.
+        return; // Without privilege nothing can belong to another user.
     }
     everywhere(|store| {
         let (ann, bob, top) = (user(1001), user(1002), top(store));
@@ -542,7 +543,7 @@ fn numbers_that_are_words_of_system_calls_are_no_attributes() {
         let none = u32::MAX;
         let uid = AttributeChanges { uid: Some(none), ..Default::default() };
         let gid = AttributeChanges { gid: Some(none), ..Default::default() };
-        // UTIME_OMIT, UTIME_NOW.
+        // The values of UTIME_OMIT and UTIME_NOW.
         let [omit, now] = [0x3fff_fffe, 0x3fff_ffff].map(|nanoseconds| {
             let time = SetTime::Client(Timestamp { seconds: 1, nanoseconds });
             AttributeChanges { time_modify: Some(time), ..Default::default() }
@@ -590,7 +591,7 @@ fn who_may_not_read_and_write_a_file_makes_no_link_to_it() {
         assert_eq!(refused, Err(StoreError::NotPermitted));
         let open = make(store, &top, "open", 0o666);
         store.link(&bob, &open, &home, b"link").unwrap();
-        // Locks of the old way: the group's right to run says what the bit means.
+        // Mandatory locking: without the group's right to execute, the bit means locking.
         let locked = make(store, &top, "locked", 0o666);
         store.set_attributes(&root(), &locked, &mode(0o2666)).unwrap();
         store.link(&bob, &locked, &home, b"link to a locked one").unwrap();
@@ -748,7 +749,7 @@ fn forged_truncated_and_flipped_handles_are_refused() {
         for bit in 0..FileHandle::LENGTH * 8 {
             let mut forged = handle;
             forged.0[bit / 8] ^= 1 << (bit % 8);
-            // The memory store has no secret: another number may name another object.
+            // The memory store has no secret, so another number may name another object.
             refused += usize::from(match store.attributes(&who, &forged) {
                 Err(StoreError::BadHandle) => true,
                 Err(StoreError::Stale) | Ok(_) => false,

@@ -1,5 +1,5 @@
-//! Names that lead to something else a moment later: what users of this host that own a directory
-//! of an export put there, to get what is another's.
+//! Names that lead to another object a moment later: users of this host who own a directory of an
+//! export use this to get objects of other users.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,12 +19,12 @@ use super::{
     start, user,
 };
 
-/// Tries of a race.
+/// The number of attempts in a race.
 const ROUNDS: usize = 20;
-/// Tries of one that nobody can be sure to win. Before there was a guard, a few won.
+/// The number of attempts in a race that is won only by chance. Without the guard, a few were won.
 const CHANCES: usize = 400;
 
-/// Makes an object of root's at `name` in ann's directory, for the attack to have given to her.
+/// Creates an object of root at `name` in Ann's directory, which the attack tries to get for her.
 type Victim = fn(&OwnedFd, &str);
 
 fn victim_file(directory: &OwnedFd, name: &str) {
@@ -35,10 +35,10 @@ fn victim_directory(directory: &OwnedFd, name: &str) {
     rustix::fs::mkdirat(directory, name, Mode::RWXU).unwrap();
 }
 
-/// As like a new directory as an old one can be.
+/// An old directory that looks as much as possible like a new one.
 fn victim_of_no_mode(directory: &OwnedFd, name: &str) {
     rustix::fs::mkdirat(directory, name, Mode::empty()).unwrap();
-    // Files keep times no more finely than the clock for them ticks.
+    // Times of files have the resolution of the coarse clock.
     let tick = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     let begun = tick();
     while (tick().tv_sec, tick().tv_nsec / 20_000_000) == (begun.tv_sec, begun.tv_nsec / 20_000_000)
@@ -51,7 +51,7 @@ fn victim_link(directory: &OwnedFd, name: &str) {
     rustix::fs::symlinkat("elsewhere", directory, name).unwrap();
 }
 
-/// Whose an object is, of which group, and with which mode.
+/// The owner, group and mode of an object, and its inode number.
 fn ownership(directory: &OwnedFd, name: &str) -> (u64, (u32, u32, u32)) {
     let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     (found.st_ino, (found.st_uid, found.st_gid, found.st_mode))
@@ -76,13 +76,14 @@ fn what_is_swapped_in_for_a_new_object_is_never_given_to_who_asked_for_one() {
     }
 }
 
-/// Ann asks for objects while a thread of hers swaps another's object in as soon as there is one.
+/// Ann creates objects, while a thread of hers replaces each one by another user's object as soon
+/// as it exists.
 fn race_for(node: NewNode<'_>, victim: Victim) {
     let place = place();
     let mine = directory_of(&place, "mine", ANN, 0o755);
     victim(&mine, "victim");
     let before = ownership(&mine, "victim");
-    // Births have the coarse clock's time: the victim is to be older than all that is made.
+    // Times of creation come from the coarse clock; the victim must be older than all new objects.
     let born = Instant::now();
     while born.elapsed() < Duration::from_millis(50) {
         std::thread::yield_now();
@@ -138,7 +139,7 @@ fn race_for(node: NewNode<'_>, victim: Victim) {
     });
 }
 
-/// Has a thread that waits for objects to be made wait no more when it goes.
+/// When dropped, ends the wait of the thread that waits for new objects.
 struct Enough<'a>(&'a OwnedFd);
 
 impl Drop for Enough<'_> {
@@ -147,8 +148,8 @@ impl Drop for Enough<'_> {
     }
 }
 
-/// The one processor of a race: whoever comes first there takes over the moment it is woken, before
-/// whoever has woken it gets out of the system call.
+/// Binds the thread to the only processor of a race. There the thread with the higher priority runs
+/// as soon as it is woken, before the thread that woke it leaves the system call.
 fn stays_here() {
     static HERE: LazyLock<usize> = LazyLock::new(rustix::thread::sched_getcpu);
     let mut here = CpuSet::new();
@@ -156,7 +157,8 @@ fn stays_here() {
     rustix::thread::sched_setaffinity(None, &here).unwrap();
 }
 
-/// This thread comes before all that have no priority; where that may not be, it comes by chance.
+/// Gives this thread priority over all others. Where that is not allowed, the race depends on
+/// chance.
 fn comes_first() {
     stays_here();
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
@@ -181,7 +183,7 @@ fn nobody_but_its_owner_removes_what_comes_to_a_name_in_a_sticky_directory() {
         chown(place.tree.join("shared/name"), Some(uid), Some(uid)).unwrap();
     };
     put(ANN);
-    // Between the look and the removal ann takes her file away, and bob puts his there.
+    // Between lookup and removal, Ann takes her file away and Bob puts his there.
     let removed = store.remove_if(&user(ANN), &directory, b"name", &mut |_| {
         rustix::fs::unlinkat(&shared, "name", AtFlags::empty()).unwrap();
         put(BOB);
@@ -189,7 +191,7 @@ fn nobody_but_its_owner_removes_what_comes_to_a_name_in_a_sticky_directory() {
     });
     assert_eq!(removed.unwrap_err(), StoreError::NotPermitted);
     assert_eq!(ownership(&shared, "name").1.0, BOB);
-    // The thread is itself again, and what is one's own goes.
+    // The thread acts as root again, and Ann can remove her own objects.
     assert!(rustix::process::geteuid().is_root());
     assert!(std::fs::metadata("/proc/1/environ").is_ok());
     store.remove(&user(BOB), &directory, b"name").unwrap();
@@ -217,7 +219,7 @@ fn a_rename_in_a_sticky_directory_replaces_nothing_that_comes_meanwhile() {
                 if index == tried.load(Ordering::Acquire) {
                     continue;
                 }
-                // Now earlier, now later: the moment that matters is short.
+                // The delay varies, because the critical moment is short.
                 for _ in 0..index * 137 % 2000 {
                     std::hint::spin_loop();
                 }
@@ -225,7 +227,7 @@ fn a_rename_in_a_sticky_directory_replaces_nothing_that_comes_meanwhile() {
                 let made = rustix::fs::openat(&shared, "target", flags, Mode::RUSR);
                 tried.store(index, Ordering::Release);
                 let Ok(made) = made else { continue };
-                // Bob's file is there until bob takes it away.
+                // Bob's file is there until Bob takes it away.
                 while round.load(Ordering::Acquire) == index && !stop.load(Ordering::Acquire) {
                     std::thread::yield_now();
                 }
@@ -247,7 +249,7 @@ fn a_rename_in_a_sticky_directory_replaces_nothing_that_comes_meanwhile() {
             while tried.load(Ordering::Acquire) < index {
                 std::thread::yield_now();
             }
-            // Hers may be removed, his may not.
+            // Her file may be removed; his may not.
             let _ = store.remove(&who, &directory, b"target");
         }
     });

@@ -1,6 +1,6 @@
 //! File systems that are mounted beneath an export, some of which never answer.
 //!
-//! Each test runs once more, in a process with a name space of its own for what it mounts.
+//! Each test runs once more in a process with its own mount name space.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use rustix::mount::{MountFlags, mount, mount_bind};
 
 use super::{HANG, Place, both_ways, find, place, root, top};
 
-/// Says that a process is the one with the name space.
+/// The environment variable that marks the process with its own name space.
 const WITHIN: &str = "DAFS_TEST_MOUNTS_WITHIN";
 
-/// Runs a test of this module where nothing is seen of what it mounts. One that hangs is ended.
+/// Runs a test of this module in a process whose mounts are invisible outside. Ends it if it hangs.
 fn with_mounts(name: &str, test: impl FnOnce()) {
     if std::env::var_os(WITHIN).is_some() {
         return test();
@@ -67,7 +67,7 @@ fn mount_tmpfs(at: &Path) {
     std::fs::write(at.join("file"), "text").unwrap();
 }
 
-/// A file system of a process that never answers; `None` where there is no FUSE.
+/// Mounts a file system of a process that never answers; `None` if FUSE is not available.
 fn mount_silent(at: &Path) -> Option<OwnedFd> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR, Mode::empty()).ok()?;
     let options =
@@ -159,7 +159,7 @@ fn check_crossing(kernel: bool) {
     for file in files {
         assert!(store.attributes(&root(), &file).is_ok(), "after a restart");
     }
-    // What was let in is not any more.
+    // A mount that could be entered before can no longer be entered.
     let store = start(&place, kernel, false);
     assert_eq!(store.attributes(&root(), &files[0]).err(), Some(StoreError::Stale));
 }
@@ -176,19 +176,19 @@ fn check_silence(kernel: bool) {
     std::fs::write(path.join("file"), "text").unwrap();
     let store = start(&place, kernel, true);
     let (mine, file) = (find(&store, "mine"), find(&store, "mine/file"));
-    // While it is being looked at.
+    // Mounted while the store is using the directory.
     let Some(_silent) = mount_silent(&path) else {
         eprintln!("skipped: no FUSE here");
         return;
     };
     let begun = Instant::now();
-    // Nothing is asked from the first moment on, and soon it is known why.
+    // From the first moment on the mount is never asked, and soon the store knows why.
     while store.lookup(&root(), &top(&store), b"mine").err() != Some(StoreError::CrossDevice) {
         assert!(begun.elapsed() < HANG, "the mount is not seen");
         std::thread::yield_now();
     }
     assert_eq!(entries(&store, &top(&store)), [("mine".to_owned(), false)]);
-    // What is known lies below the mount, as for local processes that have it open.
+    // Known objects are those below the mount, as for local processes that have them open.
     assert_eq!(store.lookup(&root(), &mine, b"file").unwrap().handle, file);
     assert_eq!(store.attributes(&root(), &file).unwrap().size, 4);
 }

@@ -1,4 +1,5 @@
-//! What other users of this host may not do with what is not theirs, as the kernel has it.
+//! What other users of this host may not do with objects that are not theirs, according to the
+//! kernel's rules.
 
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
@@ -53,7 +54,7 @@ fn no_write_leaves_set_id_bits_however_old_its_open_is() {
     let write = || file.write_at(&memory, 0, 5, 0).unwrap();
     write();
     for _ in 0..3 {
-        // Ann takes the right away, and makes a program of hers of it.
+        // Ann removes the right, and makes the file a set-id program of hers.
         store.set_attributes(&user(ANN), &program, &mode(0o6755)).unwrap();
         assert_eq!(mode_now(), 0o6755);
         write();
@@ -64,7 +65,7 @@ fn no_write_leaves_set_id_bits_however_old_its_open_is() {
         set_mode(0o4711);
         file.set_size(3).unwrap();
         assert_eq!(mode_now(), 0o711);
-        // Locks of the old way, and no program.
+        // A bit for mandatory locking, not a program.
         set_mode(0o2644);
         write();
         assert_eq!(mode_now(), 0o2644);
@@ -100,7 +101,7 @@ fn a_server_that_is_not_root_writes_to_anothers_set_id_file_as_the_kernel_lets_i
     set_mode(place.tree.parent().unwrap(), 0o755);
     std::fs::create_dir(&place.state).unwrap();
     chown(&place.state, Some(BOB), Some(BOB)).unwrap();
-    // Whole directories are shared in a group by bits like these.
+    // Groups share whole directories with bits like these.
     set_mode(&path, 0o6775);
     std::thread::scope(|scope| {
         let bobs = || {
@@ -140,7 +141,7 @@ fn what_a_server_that_is_not_root_cannot_give_to_its_maker_runs_as_nobody_else()
                 let (at, how) = (super::top(&store), CreateMode::Unchecked);
                 store.create_file(&user(who), &at, name, how, &mode(0o6777), ShareAccess::Both)
             };
-            // It stays hers, whoever has made it and fills it.
+            // The object belongs to her, whoever has created and filled it.
             let (made, _) = make(BOB, b"bobs").unwrap();
             assert_eq!((made.object.attributes.uid, made.object.attributes.mode), (ANN, 0o777));
             make(ANN, b"anns").unwrap();
