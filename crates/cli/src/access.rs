@@ -20,8 +20,8 @@ use dafs_types::Credentials;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::neighbours;
 use crate::serve::Arguments;
+use crate::socket_users;
 
 /// A rule: which clients it applies to, and what it sets. Every list that is present must match the
 /// client; a rule without lists applies to all clients. The first rule that matches a client
@@ -171,7 +171,7 @@ fn place_of(arguments: &Arguments) -> String {
 
 fn all_rules(arguments: &Arguments) -> Result<AccessRules> {
     let mut rules =
-        AccessRules { connect: neighbours::rules(arguments)?, ..AccessRules::default() };
+        AccessRules { connect: socket_users::rules(arguments)?, ..AccessRules::default() };
     if !arguments.allow_from.is_empty() {
         let from = parsed(&arguments.allow_from, "allow-from")?;
         let peers = Peers { from, ..Peers::default() };

@@ -17,9 +17,9 @@ use clap::{Args, Subcommand};
 use dafs_bench::Options;
 use dafs_client::Location;
 
-use crate::keeper::{self, Scratch};
+use crate::child_server::{ChildServer, Pass};
+use crate::cleanup::{self, Scratch};
 use crate::place::{self, Access};
-use crate::served::{Pass, Served};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -76,7 +76,7 @@ pub struct Blocks {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let _kept = keeper::start()?;
+    let _kept = cleanup::start()?;
     match &arguments.application {
         None => blocks(&arguments.blocks).map(drop),
         Some(Application::Gzip(arguments)) => gzip::run(arguments).map(drop),
@@ -123,7 +123,7 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
 }
 
 /// Starts two servers: one for the load and one that stays idle.
-fn own(scratch: &Path, options: &mut Options) -> Result<Vec<Served>> {
+fn own(scratch: &Path, options: &mut Options) -> Result<Vec<ChildServer>> {
     let pass = Pass::new()?;
     options.session = pass.options();
     let busy = start(&scratch.join("busy"), &pass)?;
@@ -152,7 +152,7 @@ fn options(arguments: &Blocks) -> Result<Options> {
     if let Some(rounds) = arguments.rounds {
         options.rounds = usize::try_from(rounds)?;
     }
-    options.wait = place::habits(&arguments.access).wait;
+    options.wait = place::client_config(&arguments.access).wait;
     options.only.clone_from(&arguments.only);
     if options.only.is_some() {
         options.idle_sessions = 0;
@@ -162,10 +162,10 @@ fn options(arguments: &Blocks) -> Result<Options> {
 }
 
 /// Starts a server for an empty directory beneath `place`.
-fn start(place: &Path, pass: &Pass) -> Result<Served> {
+fn start(place: &Path, pass: &Pass) -> Result<ChildServer> {
     let exported = place.join("export");
     std::fs::create_dir_all(&exported).with_context(|| format!("making {}", exported.display()))?;
-    Served::start(place, &[exported], pass)
+    ChildServer::start(place, &[exported], pass)
 }
 
 /// Arguments of `dafs bench-peer`, a process that the benchmarks run to compare with.
@@ -194,7 +194,7 @@ pub fn serve_peer(arguments: &PeerArguments) -> Result<()> {
         ("scale-client", [number, files, addresses @ ..]) => {
             return scale::serve_client(number, files, addresses);
         }
-        ("keep", []) => return keeper::serve(),
+        ("keep", []) => return cleanup::serve(),
         _ => {}
     }
     dafs_bench::serve_child(&arguments.work)

@@ -15,9 +15,9 @@ use dafs_client::{Client, ClientConfig, Session};
 use dafs_dat::Address;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
+use crate::child_server::{ANY_PORT, ChildServer, Pass};
+use crate::cleanup::{self, Scratch};
 use crate::copy::{Extras, Mover, Side, copy};
-use crate::keeper::{self, Scratch};
-use crate::served::{ANY_PORT, Pass, Served};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Some(directory) => directory.clone(),
         None => default_directory(),
     };
-    let _kept = keeper::start()?;
+    let _kept = cleanup::start()?;
     let scratch = Scratch::new("dafs-demo-", arguments.scratch.as_deref());
     let scratch = scratch.context("give --scratch DIR")?;
     let inbox = scratch.path().join("in");
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     std::fs::write(&config, "[[export]]\nname = \"tree\"\nread-only = true\n")?;
     let pass = Pass::new()?;
     let more = [OsStr::new("--config"), config.as_os_str()];
-    let served = Served::start_at(ANY_PORT, 1, scratch.path(), &exports, &more, &pass)?;
+    let served = ChildServer::start_at(ANY_PORT, 1, scratch.path(), &exports, &more, &pass)?;
     let local = time_local(&directory, scratch.path())?;
     println!("{:28} {:>8} {:>10} {:>8} {:>8}", "", "files", "MB", "seconds", "MB/s");
     let mut differing = 0;
@@ -79,7 +79,7 @@ fn export(name: &str, directory: &Path) -> OsString {
     [OsStr::new(name), OsStr::new("="), directory.as_os_str()].into_iter().collect()
 }
 
-fn bench_options(served: &Served, pass: &Pass, tiny: bool) -> Result<dafs_bench::Options> {
+fn bench_options(served: &ChildServer, pass: &Pass, tiny: bool) -> Result<dafs_bench::Options> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut options =
         if tiny { dafs_bench::Options::tiny(program) } else { dafs_bench::Options::quick(program) };

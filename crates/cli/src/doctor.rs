@@ -18,7 +18,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::place::{Access, DEFAULT_PORT, LoginChoice, Transport, connect};
 use crate::reactors;
 use crate::serve::Outlook;
-use crate::shown::message;
+use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
 pub struct Arguments {

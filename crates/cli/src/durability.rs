@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use dafs_journal::{DirectoryShelf, LogConfig, ShelfError, UndoConfig};
 use dafs_server::JournalConfig;
 
-use crate::ending::is_ending;
+use crate::exiting::is_ending;
 use crate::exports;
 use crate::serve::Arguments;
 
@@ -54,7 +54,7 @@ pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConf
          or --exactly-once memory",
     )?;
     for export in &exported {
-        tell_undo(&shelf, &export.path);
+        log_undo_method(&shelf, &export.path);
     }
     Ok(Some(JournalConfig {
         shelf: Arc::new(shelf),
@@ -87,7 +87,7 @@ fn open_shelf(path: &Path) -> std::result::Result<DirectoryShelf, ShelfError> {
 }
 
 /// Logs how undo data for auto-recovery locks will be saved.
-fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
+fn log_undo_method(shelf: &DirectoryShelf, directory: &Path) {
     let tried = shelf.try_reflink_from(directory);
     let (directory, state) = (directory.display(), shelf.path().display());
     match tried {

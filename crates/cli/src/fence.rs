@@ -14,7 +14,7 @@ use dafs_client::{
 use serde_json::json;
 
 use crate::place::{Access, open};
-use crate::shown::message;
+use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
 pub struct Arguments {

@@ -3,26 +3,28 @@
 
 /// Like the standard `print`, but does not panic if standard output is closed or full.
 macro_rules! print {
-    ($($what:tt)*) => { $crate::told::print(format_args!($($what)*)) };
+    ($($what:tt)*) => { $crate::reported::print(format_args!($($what)*)) };
 }
 
 /// Like the standard `println`, but does not panic if standard output is closed or full.
 macro_rules! println {
-    () => { $crate::told::print(format_args!("\n")) };
+    () => { $crate::reported::print(format_args!("\n")) };
     ($($what:tt)*) => {
-        $crate::told::print(format_args!("{}\n", format_args!($($what)*)))
+        $crate::reported::print(format_args!("{}\n", format_args!($($what)*)))
     };
 }
 
 mod access;
 mod apps;
 mod bench;
+mod child_server;
+mod cleanup;
 mod copy;
 mod demo;
 mod doctor;
 mod durability;
-mod ending;
 mod exec;
+mod exiting;
 mod exports;
 mod external;
 mod fence;
@@ -31,22 +33,20 @@ mod generate;
 mod gzip;
 mod help;
 mod ignored;
-mod keeper;
 mod lock;
 mod mount;
-mod neighbours;
 mod passwd;
 mod place;
 mod postmark;
 mod reactors;
 mod recover;
+mod reported;
 mod secrets;
 mod serve;
-mod served;
-mod shown;
+mod socket_users;
 mod status;
-mod strangers;
-mod told;
+mod terminal_text;
+mod unauthenticated;
 
 use std::process::ExitCode;
 
@@ -121,7 +121,7 @@ enum Command {
     Lock(lock::Arguments),
     /// Run a command for `lock`.
     #[command(hide = true)]
-    Held(lock::held::Arguments),
+    Held(lock::command::Arguments),
     /// Show the locks of a server on this machine, and which clients wait for them.
     Locks(status::Target),
     /// Kill a server under load, and check that no request is lost or executed twice.
@@ -154,13 +154,13 @@ fn main() -> ExitCode {
     let matches = help::grouped(Cli::command()).get_matches_from(secrets::arguments());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     start_logging(&cli);
-    match told::unless_unheard(|| run(cli.command)) {
+    match reported::unless_output_closed(|| run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output has closed the pipe, which is no failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<told::Told>() => ExitCode::FAILURE,
+        Err(error) if error.is::<reported::AlreadyReported>() => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("dafs: {}", shown::complaint(&error));
+            eprintln!("dafs: {}", terminal_text::complaint(&error));
             ExitCode::FAILURE
         }
     }
@@ -189,7 +189,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Top(arguments) => status::top::run(&arguments),
         Command::Follow(arguments) => status::follow::run(&arguments),
         Command::Lock(arguments) => lock::run(&arguments),
-        Command::Held(arguments) => lock::held::run(&arguments),
+        Command::Held(arguments) => lock::command::run(&arguments),
         Command::Locks(target) => status::locks::run(&target),
         Command::RecoverTest(arguments) => recover::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),

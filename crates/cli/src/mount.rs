@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::place::{Access, options as session_options};
 use crate::secrets;
-use crate::shown::message;
+use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
 pub struct Arguments {

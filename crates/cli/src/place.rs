@@ -205,7 +205,7 @@ impl<'a> Sessions<'a> {
 }
 
 /// Returns the client configuration: how long to poll before sleeping.
-pub fn habits(access: &Access) -> ClientConfig {
+pub fn client_config(access: &Access) -> ClientConfig {
     let mut config = ClientConfig::default();
     if let Some(spin) = access.spin {
         config.wait.spin_max = spin;
@@ -215,7 +215,7 @@ pub fn habits(access: &Access) -> ClientConfig {
 
 /// Creates a client with that configuration.
 pub fn client(access: &Access) -> Result<Client> {
-    Ok(Client::new(habits(access))?)
+    Ok(Client::new(client_config(access))?)
 }
 
 pub fn connect(location: &Location, access: &Access) -> Result<Session> {

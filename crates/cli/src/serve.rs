@@ -21,11 +21,11 @@ use serde::Deserialize;
 use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
 use crate::exports;
-use crate::neighbours;
 use crate::place::DEFAULT_PORT;
 use crate::reactors;
+use crate::socket_users;
 use crate::status;
-use crate::strangers;
+use crate::unauthenticated;
 
 /// Arguments of `dafs serve`. The configuration file has the same keys.
 #[derive(Clone, Debug, Default, Args, Deserialize, JsonSchema)]
@@ -203,7 +203,7 @@ impl Arguments {
     /// True if the server listens on TCP. Unless requested, it does not if no client could log in.
     pub fn listens_on_tcp(&self) -> bool {
         let is_asked_for = self.tcp.is_some() || self.tls_cert.is_some();
-        !self.no_tcp && (is_asked_for || strangers::can_log_in(self))
+        !self.no_tcp && (is_asked_for || unauthenticated::can_log_in(self))
     }
 }
 
@@ -218,11 +218,11 @@ pub fn run(flags: Arguments) -> Result<()> {
     if arguments.while_stdin {
         stop_with_stdin(server.stopper())?;
     }
-    neighbours::open_sockets(&arguments, server.addresses());
+    socket_users::open_sockets(&arguments, server.addresses());
     status::offer(server.addresses(), &server.inspector());
     let traces = traces(&arguments, &server)?;
     let page = page(&arguments, &server, traces.as_ref())?;
-    tell_risks(&arguments)?;
+    log_risks(&arguments)?;
     announce(&arguments, server.addresses(), &config, page.as_ref());
     let ended = server.run();
     if let Some(traces) = traces {
@@ -253,17 +253,17 @@ pub struct Outlook {
 }
 
 fn risks(arguments: &Arguments) -> Result<Vec<String>> {
-    let mut risks = strangers::risks(arguments)?;
+    let mut risks = unauthenticated::risks(arguments)?;
     risks.extend(exports::risks(arguments));
     Ok(risks)
 }
 
 /// Logs warnings about access that may not be intended.
-fn tell_risks(arguments: &Arguments) -> Result<()> {
+fn log_risks(arguments: &Arguments) -> Result<()> {
     for risk in risks(arguments)? {
         tracing::warn!("{risk}");
     }
-    if strangers::is_closed(arguments) {
+    if unauthenticated::is_closed(arguments) {
         tracing::info!(
             "no client can log in over the network: there is neither --password-file nor \
             --keytab; users of this host can connect through the Unix socket"
@@ -438,7 +438,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.listen.push(Address::Verbs(verbs));
     }
     if !arguments.no_socket {
-        let usual = || neighbours::usual_socket(arguments);
+        let usual = || socket_users::usual_socket(arguments);
         match arguments.socket.clone().map_or_else(usual, |path| Ok(Some(path)))? {
             Some(socket) => config.listen.push(Address::Shm(socket)),
             None => tracing::warn!("no place for the shared-memory socket; give --socket PATH"),
@@ -470,8 +470,8 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.access = access::rules(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
     config.tls = tls(arguments)?;
-    config.sessions.authentication.anonymous = strangers::anonymous(arguments)?;
-    config.one_time_user = strangers::one_time_user(arguments)?;
+    config.sessions.authentication.anonymous = unauthenticated::anonymous(arguments)?;
+    config.one_time_user = unauthenticated::one_time_user(arguments)?;
     Ok(config)
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: a message that is shorter than its kind requires yields `None` when it is read, never
 //! a panic. All numbers are in native byte order.
 
-use crate::tasks::Asker;
+use crate::tasks::Requester;
 
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl Header {
     }
 
     /// Returns which process waits for the reply.
-    pub fn asker(&self) -> Asker {
-        Asker { unique: self.unique, pid: self.pid }
+    pub fn requester(&self) -> Requester {
+        Requester { unique: self.unique, pid: self.pid }
     }
 }
 

@@ -10,11 +10,11 @@ use dafs_types::{FileHandle, SetAttributes, SetTime, Timestamp};
 use dafs_wire::{Request, Response};
 
 use crate::abi::{Fields, Message, ROOT, set};
-use crate::engine::{Answer, Answered, Engine};
+use crate::engine::{Engine, ErrnoResult, Reply};
 
 /// The attributes that a SETATTR sets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct SetAttributesRequest {
     valid: u32,
     file: u64,
     size: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Wish {
     gid: u32,
 }
 
-impl Wish {
+impl SetAttributesRequest {
     /// Reads a `struct fuse_setattr_in`.
     pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let (valid, _) = (fields.u32()?, fields.u32()?);
@@ -64,47 +64,51 @@ impl Wish {
 }
 
 impl Engine {
-    pub async fn getattr(self: Rc<Self>, node: u64) -> Answered<Answer> {
+    pub async fn getattr(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         let known = self.node(node)?;
         match (self.metadata(known.handle).await, known.removed_directory()) {
-            (Ok(metadata), _) => Ok(self.attributes_answer(node, &metadata)),
+            (Ok(metadata), _) => Ok(self.attributes_reply(node, &metadata)),
             // A process whose working directory was removed can still query it, and learns that it
             // is gone when it creates something there.
             (Err(ESTALE), Some(stat)) => {
                 let mut message = Message::default();
                 message.attributes_out(&stat, 0, self.lifetimes());
-                Ok(Answer::Body(message.0))
+                Ok(Reply::Body(message.0))
             }
             (Err(errno), _) => Err(errno),
         }
     }
 
-    pub async fn metadata(self: &Rc<Self>, handle: FileHandle) -> Answered<Metadata> {
+    pub async fn metadata(self: &Rc<Self>, handle: FileHandle) -> ErrnoResult<Metadata> {
         let (session, _) = self.session();
         session.metadata_async(handle, "").await.map_err(|error| self.failed(&error))
     }
 
     /// Returns a reply with the attributes of an object that the kernel knows.
-    fn attributes_answer(&self, node: u64, metadata: &Metadata) -> Answer {
+    fn attributes_reply(&self, node: u64, metadata: &Metadata) -> Reply {
         let stat = self.stat(metadata);
         if let Some(node) = self.nodes.borrow_mut().get_mut(node) {
             node.seen(&stat);
         }
         let mut message = Message::default();
         message.attributes_out(&stat, device_number(metadata), self.lifetimes());
-        Answer::Body(message.0)
+        Reply::Body(message.0)
     }
 
     /// Returns a reply that introduces an object to the kernel.
-    pub fn entry_answer(&self, metadata: &Metadata) -> Answer {
+    pub fn entry_reply(&self, metadata: &Metadata) -> Reply {
         let stat = self.stat(metadata);
         let node = self.nodes.borrow_mut().look_up(metadata, &stat);
         let mut message = Message::default();
         message.entry(node, &stat, device_number(metadata), self.lifetimes());
-        Answer::Entries(message.0, vec![node])
+        Reply::Entries(message.0, vec![node])
     }
 
-    pub async fn setattr(self: Rc<Self>, node: u64, wish: Wish) -> Answered<Answer> {
+    pub async fn setattr(
+        self: Rc<Self>,
+        node: u64,
+        wish: SetAttributesRequest,
+    ) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let wanted = wish.attributes();
         let open = match wish.has(set::FH) && wish.has(set::SIZE) {
@@ -128,10 +132,10 @@ impl Engine {
         if wish.has(set::SIZE) {
             self.unstable_of(handle).cut(wish.size);
         }
-        Ok(self.attributes_answer(node, &metadata))
+        Ok(self.attributes_reply(node, &metadata))
     }
 
-    pub async fn statfs(self: Rc<Self>, node: u64) -> Answered<Answer> {
+    pub async fn statfs(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         let file = self.node(node).or_else(|_| self.node(ROOT))?.handle;
         let (session, _) = self.session();
         let found = session.file_system_async(file, "").await;
@@ -143,7 +147,7 @@ impl Engine {
         message.u64(found.files_free.unwrap_or(0));
         message.u32(BLOCK_BYTES).u32(found.max_name.unwrap_or(255)).u32(FRAGMENT_BYTES).u32(0);
         message.bytes(&[0; 24]);
-        Ok(Answer::Body(message.0))
+        Ok(Reply::Body(message.0))
     }
 
     /// Sends a chain to the server and parses the reply if it succeeded.
@@ -152,7 +156,7 @@ impl Engine {
         session: &Session,
         request: &Request<'_>,
         read: impl FnOnce(&Response<'_>) -> Option<T>,
-    ) -> Answered<T> {
+    ) -> ErrnoResult<T> {
         let call = session.start(request).map_err(|error| self.failed(&error))?;
         let reply = call.await.map_err(|error| self.failed(&error))?;
         let (status, response) = reply.read().map_err(|error| self.failed(&error))?;
@@ -171,7 +175,7 @@ pub(crate) fn device_number(metadata: &Metadata) -> u32 {
 }
 
 /// Returns the attributes from the last reply of a chain.
-pub(crate) fn last_metadata(outcomes: Vec<Outcome>) -> Answered<Metadata> {
+pub(crate) fn last_metadata(outcomes: Vec<Outcome>) -> ErrnoResult<Metadata> {
     let found = outcomes.into_iter().rev().find_map(|outcome| match outcome {
         Outcome::Metadata(metadata) => Some(*metadata),
         _ => None,

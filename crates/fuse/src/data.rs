@@ -12,10 +12,10 @@ use dafs_types::limits::APPEND_BYTES_MAX;
 
 use crate::abi::{Fields, Header, Message, WRITE_HEADER_BYTES};
 use crate::attributes::last_metadata;
-use crate::engine::{Answer, Answered, DATA_AT, Engine};
-use crate::files::{OpenFile, of_data};
+use crate::engine::{DATA_AT, Engine, ErrnoResult, Reply};
+use crate::files::{OpenFile, data_errno};
 use crate::requests::Write;
-use crate::tasks::Asker;
+use crate::tasks::Requester;
 
 /// The transfers in flight, by the number they were submitted with.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Transfers(Slab<Transfer>);
 
 pub(crate) struct Transfer {
     /// The process that waits for the reply; `None` if the request was cancelled.
-    asker: Option<Asker>,
+    requester: Option<Requester>,
     is_read: bool,
     open: Rc<OpenFile>,
     file: Rc<File>,
@@ -46,36 +46,36 @@ impl Transfers {
     }
 
     /// Returns the process that waits for the reply to a request.
-    pub fn asker(&mut self, unique: u64) -> Option<Asker> {
-        self.0.values_mut().find_map(|transfer| transfer.asker_of(unique))
+    pub fn requester(&mut self, unique: u64) -> Option<Requester> {
+        self.0.values_mut().find_map(|transfer| transfer.requester_of(unique))
     }
 }
 
 impl Transfer {
     /// Returns the process that waits, if this is the given request.
-    pub fn asker_of(&self, unique: u64) -> Option<Asker> {
-        self.asker.filter(|asker| asker.unique == unique)
+    pub fn requester_of(&self, unique: u64) -> Option<Requester> {
+        self.requester.filter(|requester| requester.unique == unique)
     }
 
     /// Cancels the reply. Returns false if this is another request.
     pub fn give_up(&mut self, unique: u64) -> bool {
-        let is_it = self.asker_of(unique).is_some();
+        let is_it = self.requester_of(unique).is_some();
         if is_it {
-            self.asker = None;
+            self.requester = None;
         }
         is_it
     }
 }
 
 impl Engine {
-    pub fn read(self: &Rc<Self>, asker: Asker, number: u64, offset: u64, size: u32) {
-        let unique = asker.unique;
+    pub fn read(self: &Rc<Self>, requester: Requester, number: u64, offset: u64, size: u32) {
+        let unique = requester.unique;
         let Ok(open) = self.file(number) else { return self.device.fail(unique, EBADF) };
         let wanted = size as usize;
         let Ok(buffer) = self.client.allocate(DATA_AT + wanted) else {
             return self.device.fail(unique, ENOMEM);
         };
-        self.begin(Begin { asker, is_read: true, open, buffer, offset, wanted });
+        self.begin(NewTransfer { requester, is_read: true, open, buffer, offset, wanted });
     }
 
     /// Serves a WRITE. Its data stays in the buffer it was received in.
@@ -86,18 +86,18 @@ impl Engine {
         buffer: Buffer,
         there: usize,
     ) {
-        let (asker, unique) = (header.asker(), header.unique);
+        let (requester, unique) = (header.requester(), header.unique);
         let Some(Write { file, offset, size, flags }) = Write::read(&mut fields, there) else {
             return self.device.fail(unique, EIO);
         };
         let Ok(open) = self.file(file) else { return self.device.fail(unique, EBADF) };
         let wanted = size as usize;
-        let begin = Begin { asker, is_read: false, open, buffer, offset, wanted };
+        let begin = NewTransfer { requester, is_read: false, open, buffer, offset, wanted };
         let is_cached = flags & WRITE_CACHE != 0;
         let appends = begin.open.appends() && !is_cached && !self.options.local_append;
         if let (false, Some(mode)) = (is_cached, self.mode_behind_write(header)) {
             let engine = self.clone();
-            self.tasks.spawn(asker, async move {
+            self.tasks.spawn(requester, async move {
                 match engine.take_set_ids(header.node, mode).await {
                     Ok(()) => engine.write_now(begin, appends),
                     Err(errno) => engine.device.fail(unique, errno),
@@ -108,10 +108,10 @@ impl Engine {
         self.write_now(begin, appends);
     }
 
-    fn write_now(self: &Rc<Self>, begin: Begin, appends: bool) {
+    fn write_now(self: &Rc<Self>, begin: NewTransfer, appends: bool) {
         if appends {
             let engine = self.clone();
-            return self.answer(begin.asker, async move { engine.append(begin).await });
+            return self.reply(begin.requester, async move { engine.append(begin).await });
         }
         self.begin(begin);
     }
@@ -126,7 +126,7 @@ impl Engine {
         (header.uid != 0 && behind != mode).then_some(behind)
     }
 
-    async fn take_set_ids(self: &Rc<Self>, node: u64, mode: u32) -> Answered<()> {
+    async fn take_set_ids(self: &Rc<Self>, node: u64, mode: u32) -> ErrnoResult<()> {
         let handle = self.node(node)?.handle;
         let wanted = SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() };
         let (session, _) = self.session();
@@ -139,24 +139,24 @@ impl Engine {
         Ok(())
     }
 
-    fn begin(self: &Rc<Self>, begin: Begin) {
+    fn begin(self: &Rc<Self>, begin: NewTransfer) {
         let (_, epoch) = self.session();
         if let Some(file) = begin.open.in_session(epoch) {
             return self.submit(begin.with(file));
         }
         let engine = self.clone();
-        self.tasks.spawn(begin.asker, async move {
+        self.tasks.spawn(begin.requester, async move {
             match engine.current(&begin.open).await {
                 Ok(file) => engine.submit(begin.with(file)),
-                Err(errno) => engine.device.fail(begin.asker.unique, errno),
+                Err(errno) => engine.device.fail(begin.requester.unique, errno),
             }
         });
     }
 
     /// Sends a delayed write in the current session.
-    pub fn submit_anew(self: &Rc<Self>, transfer: Transfer) {
+    pub fn resubmit(self: &Rc<Self>, transfer: Transfer) {
         let engine = self.clone();
-        self.tasks.spawn(Asker::NOBODY, async move {
+        self.tasks.spawn(Requester::NONE, async move {
             match engine.current(&transfer.open).await {
                 Ok(file) => engine.submit(Transfer { file, ..transfer }),
                 Err(errno) => engine.refuse(&transfer, errno),
@@ -177,7 +177,7 @@ impl Engine {
         }
         let unstable = transfer.open.unstable.clone();
         let admitted =
-            if is_read { unstable.hold_back(transfer) } else { unstable.admit(transfer) };
+            if is_read { unstable.delay_read(transfer) } else { unstable.admit(transfer) };
         let Some(transfer) = admitted else { return };
         let mut all = self.transfers.borrow_mut();
         let key = all.0.insert(transfer);
@@ -202,19 +202,19 @@ impl Engine {
     fn fail_sent(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         if !transfer.is_read {
             transfer.open.unstable.ended();
-            transfer.open.doubt(error);
+            transfer.open.note_failure(error);
         }
         self.fail_transfer(transfer, error);
     }
 
     fn fail_transfer(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
-        let errno = of_data(self.failed(error));
+        let errno = data_errno(self.failed(error));
         self.refuse(&transfer, errno);
     }
 
     fn refuse(&self, transfer: &Transfer, errno: i32) {
-        if let Some(asker) = transfer.asker {
-            self.device.fail(asker.unique, errno);
+        if let Some(requester) = transfer.requester {
+            self.device.fail(requester.unique, errno);
         }
     }
 
@@ -238,7 +238,7 @@ impl Engine {
             // A restarted server may return data older than what was written, so hold the read
             // back.
             let unstable = transfer.open.unstable.clone();
-            let Some(fresh) = unstable.hold_back(transfer) else { return };
+            let Some(fresh) = unstable.delay_read(transfer) else { return };
             transfer = fresh;
         }
         let (before, length) = (transfer.done, moved.length as usize);
@@ -250,7 +250,7 @@ impl Engine {
             let (offset, at) = (transfer.offset + before as u64, DATA_AT + before);
             transfer.is_held |= unstable.hold(offset, &transfer.buffer, at, length);
             if !unstable.note(moved.verifier) {
-                self.mend(&unstable);
+                self.rewrite(&unstable);
             }
         }
         let is_over = transfer.done >= transfer.wanted || moved.end_of_file || moved.length == 0;
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     fn end(self: &Rc<Self>, transfer: Transfer) {
-        let Some(Asker { unique, .. }) = transfer.asker else { return };
+        let Some(Requester { unique, .. }) = transfer.requester else { return };
         if transfer.is_read {
             self.device.data(unique, &transfer.buffer, DATA_AT, transfer.done);
         } else {
@@ -272,7 +272,7 @@ impl Engine {
     }
 
     /// Writes to the end of the file as the server sees it.
-    async fn append(self: Rc<Self>, begin: Begin) -> Answered<Answer> {
+    async fn append(self: Rc<Self>, begin: NewTransfer) -> ErrnoResult<Reply> {
         let file = self.current(&begin.open).await?;
         let session = file.session().clone();
         let mut done = 0;
@@ -287,8 +287,8 @@ impl Engine {
                 }
                 Ok(_) => return Err(EIO),
                 Err(failure) => {
-                    begin.open.doubt(&failure.error);
-                    let errno = of_data(self.failed(&failure.error));
+                    begin.open.note_failure(&failure.error);
+                    let errno = data_errno(self.failed(&failure.error));
                     // Report the short count. The kernel repeats the rest, which then reports the
                     // error.
                     if done > 0 {
@@ -300,13 +300,13 @@ impl Engine {
         }
         let mut message = Message::default();
         message.u32(u32::try_from(done).unwrap_or(u32::MAX)).u32(0);
-        Ok(Answer::Body(message.0))
+        Ok(Reply::Body(message.0))
     }
 }
 
 /// A transfer that has not been submitted yet.
-struct Begin {
-    asker: Asker,
+struct NewTransfer {
+    requester: Requester,
     is_read: bool,
     open: Rc<OpenFile>,
     buffer: Buffer,
@@ -314,10 +314,10 @@ struct Begin {
     wanted: usize,
 }
 
-impl Begin {
+impl NewTransfer {
     fn with(&self, file: Rc<File>) -> Transfer {
         Transfer {
-            asker: Some(self.asker),
+            requester: Some(self.requester),
             is_read: self.is_read,
             open: self.open.clone(),
             file,

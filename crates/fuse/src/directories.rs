@@ -13,7 +13,7 @@ use dafs_client::{DirectoryEntry, ObjectType};
 
 use crate::abi::Message;
 use crate::attributes::{device_number, last_metadata};
-use crate::engine::{Answer, Answered, Engine};
+use crate::engine::{Engine, ErrnoResult, Reply};
 use crate::reply::{ENTRY_BYTES, directory_entry_bytes};
 
 /// An open directory of the kernel.
@@ -31,12 +31,12 @@ struct Listing {
 }
 
 impl Engine {
-    pub async fn opendir(self: Rc<Self>, node: u64) -> Answered<Answer> {
+    pub async fn opendir(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         self.node(node)?;
         let number = self.directories.borrow_mut().insert(Rc::default()).to_bits();
         let mut message = Message::default();
         message.opened(number, 0);
-        Ok(Answer::Body(message.0))
+        Ok(Reply::Body(message.0))
     }
 
     pub async fn readdir(
@@ -46,7 +46,7 @@ impl Engine {
         offset: u64,
         size: usize,
         plus: bool,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let open = self.directories.borrow().get(Key::from_bits(number)).cloned();
         let open = open.ok_or(EBADF)?;
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     /// Returns as many entries of a listing as fit.
-    fn page(&self, listing: &Listing, offset: u64, size: usize, plus: bool) -> Answer {
+    fn page(&self, listing: &Listing, offset: u64, size: usize, plus: bool) -> Reply {
         let is_fresh = listing.taken.elapsed() < FRESH;
         let (mut message, mut nodes) = (Message::default(), Vec::new());
         let mut at = offset;
@@ -105,7 +105,7 @@ impl Engine {
             }
             message.directory_entry(ino, at, mode, name);
         }
-        Answer::Entries(message.0, nodes)
+        Reply::Entries(message.0, nodes)
     }
 }
 

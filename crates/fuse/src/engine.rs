@@ -26,14 +26,14 @@ use crate::locks::Locks;
 use crate::nodes::{Node, Nodes};
 use crate::options::MountOptions;
 use crate::reply::{Device, Lifetimes};
-use crate::tasks::{Asker, Tasks};
+use crate::tasks::{Requester, Tasks};
 use crate::unstable::Unstable;
 
 /// The result of a request: its reply, or an error number.
-pub(crate) type Answered<T> = Result<T, i32>;
+pub(crate) type ErrnoResult<T> = Result<T, i32>;
 
 /// A reply to the kernel.
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     /// Success without a body.
     Done,
     /// A body.
@@ -59,7 +59,7 @@ struct Link {
 
 /// The state of the connection.
 #[derive(Default)]
-struct News {
+struct ConnectionState {
     /// True while the connection is lost and the client reconnects.
     is_down: Cell<bool>,
     /// True if the connection was re-established to a server that has restarted.
@@ -85,7 +85,7 @@ pub(crate) struct Engine {
     /// The data that a server restart may lose, by file, and the number of bytes held for it.
     pub unstable: RefCell<HashMap<FileHandle, Weak<Unstable>>>,
     pub held: Rc<Cell<usize>>,
-    news: Rc<News>,
+    connection: Rc<ConnectionState>,
     link: RefCell<Link>,
     session_options: SessionOptions,
     receiver: RefCell<Option<Buffer>>,
@@ -113,8 +113,8 @@ impl Engine {
         options: MountOptions,
     ) -> Rc<Self> {
         let client = session.client();
-        let news = Rc::<News>::default();
-        listen(&session, &news);
+        let connection = Rc::<ConnectionState>::default();
+        track_connection(&session, &connection);
         Rc::new(Self {
             group: client.group(),
             client,
@@ -131,7 +131,7 @@ impl Engine {
             transfers: RefCell::default(),
             unstable: RefCell::default(),
             held: Rc::default(),
-            news,
+            connection,
             link: RefCell::new(Link { session, epoch: 0, is_reconnecting: false }),
             session_options,
             receiver: RefCell::default(),
@@ -156,8 +156,8 @@ impl Engine {
                 }
             }
             self.client.turn(Some(Duration::ZERO));
-            if self.news.has_restarted.take() {
-                self.mend_all();
+            if self.connection.has_restarted.take() {
+                self.rewrite_all();
             }
             has_worked |= self.complete_transfers();
             let until_timer = self.tasks.tick();
@@ -251,17 +251,17 @@ impl Engine {
     }
 
     /// Runs the operation of a request as a task and sends its reply.
-    pub fn answer(
+    pub fn reply(
         self: &Rc<Self>,
-        asker: Asker,
-        work: impl Future<Output = Answered<Answer>> + 'static,
+        requester: Requester,
+        work: impl Future<Output = ErrnoResult<Reply>> + 'static,
     ) {
-        let (engine, unique) = (self.clone(), asker.unique);
-        self.tasks.spawn(asker, async move {
+        let (engine, unique) = (self.clone(), requester.unique);
+        self.tasks.spawn(requester, async move {
             match work.await {
-                Ok(Answer::Done) => engine.device.done(unique),
-                Ok(Answer::Body(body)) => drop(engine.device.body(unique, &body)),
-                Ok(Answer::Entries(body, nodes)) => {
+                Ok(Reply::Done) => engine.device.done(unique),
+                Ok(Reply::Body(body)) => drop(engine.device.body(unique, &body)),
+                Ok(Reply::Entries(body, nodes)) => {
                     if !engine.device.body(unique, &body) {
                         // The kernel never received these entries.
                         let mut all = engine.nodes.borrow_mut();
@@ -275,7 +275,7 @@ impl Engine {
 
     /// True while the connection is lost and the client reconnects.
     pub fn is_down(&self) -> bool {
-        self.news.is_down.get()
+        self.connection.is_down.get()
     }
 
     // ---- used by the operations -----------------------------------------------------
@@ -288,12 +288,12 @@ impl Engine {
 
     /// Returns a value that changes when the mount is connected to a server that may not know the
     /// state of an earlier one. Returns `None` while there is no connection.
-    pub fn server_life(&self) -> Option<(u32, u64)> {
-        let life = (self.link.borrow().epoch, self.news.restarts.get());
-        (!self.news.is_down.get()).then_some(life)
+    pub fn server_incarnation(&self) -> Option<(u32, u64)> {
+        let life = (self.link.borrow().epoch, self.connection.restarts.get());
+        (!self.connection.is_down.get()).then_some(life)
     }
 
-    pub fn node(&self, number: u64) -> Answered<Node> {
+    pub fn node(&self, number: u64) -> ErrnoResult<Node> {
         self.nodes.borrow().get(number).ok_or(ESTALE)
     }
 
@@ -332,7 +332,7 @@ impl Engine {
         }
         tracing::warn!("the session has ended; trying to establish a new one");
         let engine = self.clone();
-        self.tasks.spawn(Asker::NOBODY, async move {
+        self.tasks.spawn(Requester::NONE, async move {
             let address = engine.session().0.address();
             loop {
                 let connecting = engine.client.connect_async(&address, &engine.session_options);
@@ -343,14 +343,14 @@ impl Engine {
                 match connected {
                     Ok(session) => {
                         tracing::warn!("reconnected to {}", session.address());
-                        listen(&session, &engine.news);
-                        engine.news.is_down.set(false);
+                        track_connection(&session, &engine.connection);
+                        engine.connection.is_down.set(false);
                         let mut link = engine.link.borrow_mut();
                         link.session = session;
                         link.epoch += 1;
                         link.is_reconnecting = false;
                         drop(link);
-                        return engine.mend_all();
+                        return engine.rewrite_all();
                     }
                     Err(error) => {
                         tracing::info!(error = %error.in_full(), "cannot establish a session yet");
@@ -363,19 +363,19 @@ impl Engine {
 }
 
 /// Updates the state of the connection with the session's events.
-fn listen(session: &Session, news: &Rc<News>) {
-    let news = news.clone();
+fn track_connection(session: &Session, connection: &Rc<ConnectionState>) {
+    let connection = connection.clone();
     session.on_event(move |event| match event {
         SessionEvent::Lost { reason } => {
             tracing::warn!(reason, "the connection is lost");
-            news.is_down.set(true);
+            connection.is_down.set(true);
         }
         SessionEvent::Recovered { server_restarted, .. } => {
             tracing::warn!("the connection is re-established");
-            news.is_down.set(false);
+            connection.is_down.set(false);
             if *server_restarted {
-                news.has_restarted.set(true);
-                news.restarts.set(news.restarts.get() + 1);
+                connection.has_restarted.set(true);
+                connection.restarts.set(connection.restarts.get() + 1);
             }
         }
         SessionEvent::GaveUp { reason } => tracing::warn!(reason, "the server was given up"),

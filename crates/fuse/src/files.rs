@@ -14,7 +14,7 @@ use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{Path, Request, Response};
 
 use crate::abi::{Message, RELEASE_FLOCK_UNLOCK, open};
-use crate::engine::{Answer, Answered, Engine};
+use crate::engine::{Engine, ErrnoResult, Reply};
 use crate::unstable::Unstable;
 
 /// An open file of the kernel.
@@ -57,8 +57,8 @@ impl OpenFile {
     }
 
     /// Notes the failure of a write through this open.
-    pub fn doubt(&self, error: &ClientError) {
-        if self.unstable.doubt(error) {
+    pub fn note_failure(&self, error: &ClientError) {
+        if self.unstable.note_failure(error) {
             self.is_dirty.set(true);
         }
     }
@@ -66,18 +66,18 @@ impl OpenFile {
     /// Returns the server's result of write-back if it is an error. It takes precedence over an
     /// error known here, because the server knows why data was lost, for example for lack of space.
     /// That reason is recorded by now.
-    fn learn(&self, by_server: Answered<()>) -> Answered<()> {
+    fn prefer_server_error(&self, by_server: ErrnoResult<()>) -> ErrnoResult<()> {
         // The data may still be written back later.
         by_server.inspect_err(|_| self.is_dirty.set(true))
     }
 
     /// Returns the error of a loss to a writer.
-    fn tell_loss(&self) -> Answered<()> {
+    fn report_loss(&self) -> ErrnoResult<()> {
         self.loss().map_or(Ok(()), |(_, errno)| Err(errno))
     }
 
     /// Returns the error of a loss to a writer and marks it as reported.
-    fn take_loss(&self) -> Answered<()> {
+    fn report_loss_once(&self) -> ErrnoResult<()> {
         let Some((number, errno)) = self.loss() else { return Ok(()) };
         self.known_loss.set(number);
         Err(errno)
@@ -85,17 +85,17 @@ impl OpenFile {
 
     fn loss(&self) -> Option<(u64, i32)> {
         let writes = self.flags & O_ACCMODE != O_RDONLY;
-        writes.then(|| self.unstable.tell_loss(self.known_loss.get())).flatten()
+        writes.then(|| self.unstable.report_loss(self.known_loss.get())).flatten()
     }
 }
 
 impl Engine {
-    pub fn file(&self, number: u64) -> Answered<Rc<OpenFile>> {
+    pub fn file(&self, number: u64) -> ErrnoResult<Rc<OpenFile>> {
         self.files.borrow().get(Key::from_bits(number)).cloned().ok_or(EBADF)
     }
 
     /// Returns the open of a file in the current session. Opens it again if needed.
-    pub async fn current(self: &Rc<Self>, open: &Rc<OpenFile>) -> Answered<Rc<File>> {
+    pub async fn current(self: &Rc<Self>, open: &Rc<OpenFile>) -> ErrnoResult<Rc<File>> {
         let (session, epoch) = self.session();
         if let Some(file) = open.in_session(epoch) {
             return Ok(file);
@@ -111,7 +111,7 @@ impl Engine {
         session: &Session,
         handle: FileHandle,
         access: ShareAccess,
-    ) -> Answered<File> {
+    ) -> ErrnoResult<File> {
         let options = OpenOptions::read().access(access);
         let opened = session.open_handle_async(handle, "", &options).await;
         opened.map_err(|error| self.failed(&error))
@@ -124,7 +124,7 @@ impl Engine {
         handle: FileHandle,
         access: ShareAccess,
         owner: &[u8],
-    ) -> Answered<File> {
+    ) -> ErrnoResult<File> {
         let request = Request::Open(Open {
             target: OpenTarget::Null { directory: handle, path: Path::new(&["."]) },
             creation: OpenCreation::NoCreate,
@@ -142,7 +142,7 @@ impl Engine {
         Ok(session.opened(handle, state, ""))
     }
 
-    pub async fn open(self: Rc<Self>, node: u64, flags: u32) -> Answered<Answer> {
+    pub async fn open(self: Rc<Self>, node: u64, flags: u32) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let (session, epoch) = self.session();
         let wide = self.widened(flags);
@@ -160,7 +160,7 @@ impl Engine {
         let handle = self.files.borrow_mut().insert(Rc::new(file)).to_bits();
         let mut message = Message::default();
         message.opened(handle, open_flags);
-        Ok(Answer::Body(message.0))
+        Ok(Reply::Body(message.0))
     }
 
     /// Returns the flags for the open on the server. With write-back caching, the kernel reads
@@ -192,13 +192,13 @@ impl Engine {
         number: u64,
         how: u32,
         owner: u64,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         if how & RELEASE_FLOCK_UNLOCK != 0 {
             self.release_owner(node, owner, true);
         }
         self.release_owners_by(number);
         let removed = self.files.borrow_mut().remove(Key::from_bits(number));
-        let Some(open) = removed else { return Ok(Answer::Done) };
+        let Some(open) = removed else { return Ok(Reply::Done) };
         let (_, epoch) = self.session();
         let file = open.in_session(epoch);
         drop(open);
@@ -208,83 +208,83 @@ impl Engine {
             if let Err(error) = file.close_async().await {
                 // The process that closed the file was told at its close. Others that have it open
                 // are told at their next check.
-                unstable.doubt(&error);
+                unstable.note_failure(&error);
                 tracing::debug!(error = %error.in_full(), "closing");
             }
         }
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     /// Serves the close of a descriptor. Reports write-back errors now, and again to an `fsync` of
     /// another descriptor of this open.
-    pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> Answered<Answer> {
+    pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> ErrnoResult<Reply> {
         let told = self.flushed(number).await;
         self.release_owner(node, owner, false);
-        told.map(|()| Answer::Done)
+        told.map(|()| Reply::Done)
     }
 
-    async fn flushed(self: &Rc<Self>, number: u64) -> Answered<()> {
+    async fn flushed(self: &Rc<Self>, number: u64) -> ErrnoResult<()> {
         let open = self.file(number)?;
         if open.is_dirty.take() {
             let is_there = match open.unstable.is_doubtful() {
                 // A close returns no verifier, and only a verifier shows whether earlier data was
                 // lost.
                 true => self.commit(&open).await,
-                false => self.hand_over(&open.unstable).await,
+                false => self.pass_on(&open.unstable).await,
             };
-            open.learn(is_there)?;
+            open.prefer_server_error(is_there)?;
         }
-        open.tell_loss()
+        open.report_loss()
     }
 
     /// Makes the server pass written data to its file system. A loss that it reports is recorded,
     /// and is no error here.
-    pub async fn hand_over(self: &Rc<Self>, unstable: &Unstable) -> Answered<()> {
+    pub async fn pass_on(self: &Rc<Self>, unstable: &Unstable) -> ErrnoResult<()> {
         for _ in 0..COMMITS_MAX {
-            self.mended(unstable).await;
-            let (mark, life) = (unstable.mark(), self.server_life());
+            self.rewritten(unstable).await;
+            let (mark, life) = (unstable.mark(), self.server_incarnation());
             // A CLOSE does this, but other descriptors may share this open. So use another open.
             let (session, _) = self.session();
             let file = self.open_handle(&session, unstable.handle(), ShareAccess::Write).await?;
             match file.close_async().await {
-                Err(error) if unstable.lose(&error) => return Ok(()),
-                closed => closed.map_err(|error| of_data(self.failed(&error)))?,
+                Err(error) if unstable.record_loss(&error) => return Ok(()),
+                closed => closed.map_err(|error| data_errno(self.failed(&error)))?,
             }
             // A server that restarted meanwhile may have had no data to pass on yet. A CLOSE whose
             // reply was lost counts as executed before the restart is noticed.
-            let is_same = life.is_some() && life == self.server_life();
-            if is_same && !unstable.is_mending() {
-                unstable.handed_over(mark);
+            let is_same = life.is_some() && life == self.server_incarnation();
+            if is_same && !unstable.is_rewriting() {
+                unstable.passed_on(mark);
                 break;
             }
         }
         Ok(())
     }
 
-    pub async fn fsync(self: Rc<Self>, number: u64) -> Answered<Answer> {
+    pub async fn fsync(self: Rc<Self>, number: u64) -> ErrnoResult<Reply> {
         let open = self.file(number)?;
         open.is_dirty.set(false);
-        open.learn(self.commit(&open).await)?;
-        open.take_loss()?;
-        Ok(Answer::Done)
+        open.prefer_server_error(self.commit(&open).await)?;
+        open.report_loss_once()?;
+        Ok(Reply::Done)
     }
 
     /// Flushes all written data to stable storage. Data that was lost is written again first. A
     /// loss that the server reports is recorded, and is no error here.
-    async fn commit(self: &Rc<Self>, open: &Rc<OpenFile>) -> Answered<()> {
+    async fn commit(self: &Rc<Self>, open: &Rc<OpenFile>) -> ErrnoResult<()> {
         let unstable = &open.unstable;
         for _ in 0..COMMITS_MAX {
-            self.mended(unstable).await;
+            self.rewritten(unstable).await;
             let mark = unstable.mark();
             let file = self.current(open).await?;
             let committed = match file.commit_async().await {
-                Err(error) if unstable.lose(&error) => return Ok(()),
-                committed => committed.map_err(|error| of_data(self.failed(&error)))?,
+                Err(error) if unstable.record_loss(&error) => return Ok(()),
+                committed => committed.map_err(|error| data_errno(self.failed(&error)))?,
             };
             let is_same = unstable.note(committed.verifier);
             if !is_same {
-                self.mend(unstable);
-            } else if !unstable.is_mending() {
+                self.rewrite(unstable);
+            } else if !unstable.is_rewriting() {
                 unstable.committed(mark);
                 return Ok(());
             }
@@ -294,15 +294,15 @@ impl Engine {
 
     /// Flushes names by committing the server's file system, since no request does this for a
     /// single directory.
-    pub async fn fsyncdir(self: Rc<Self>, node: u64) -> Answered<Answer> {
+    pub async fn fsyncdir(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         self.node(node)?;
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 }
 
 /// Returns the error number of a transfer. The kernel checked permissions at the open, so if the
 /// server refuses access now, it has fenced off this host.
-pub(crate) fn of_data(errno: i32) -> i32 {
+pub(crate) fn data_errno(errno: i32) -> i32 {
     if errno == EACCES { EIO } else { errno }
 }
 

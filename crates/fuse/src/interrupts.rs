@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::engine::Engine;
-use crate::tasks::Asker;
+use crate::tasks::Requester;
 
 /// The unfinished requests that received a signal, by their numbers. Their number is limited by the
 /// number of threads that wait for this mount.
@@ -26,7 +26,7 @@ pub(crate) struct Interrupts {
 
 #[derive(Clone, Copy)]
 struct Interrupted {
-    asker: Asker,
+    requester: Requester,
     since: Instant,
 }
 
@@ -36,17 +36,17 @@ impl Engine {
         if self.locks.borrow_mut().take_waiting(unique) {
             return self.end_with_interrupt(unique);
         }
-        let Some(asker) = self.waiting_asker(unique) else { return };
-        let interrupted = Interrupted { asker, since: Instant::now() };
+        let Some(requester) = self.waiting_requester(unique) else { return };
+        let interrupted = Interrupted { requester, since: Instant::now() };
         self.interrupts.all.borrow_mut().insert(unique, interrupted);
         if !self.interrupts.is_watching.replace(true) {
             let engine = self.clone();
-            self.tasks.spawn(Asker::NOBODY, async move { engine.watch_interrupted().await });
+            self.tasks.spawn(Requester::NONE, async move { engine.watch_interrupted().await });
         }
     }
 
     async fn watch_interrupted(self: Rc<Self>) {
-        while self.look_at_interrupted() {
+        while self.check_interrupted() {
             self.tasks.sleep(LOOKS).await;
         }
         self.interrupts.is_watching.set(false);
@@ -54,13 +54,13 @@ impl Engine {
 
     /// Ends the requests of processes that are being killed. Returns true if other requests are
     /// left.
-    fn look_at_interrupted(&self) -> bool {
+    fn check_interrupted(&self) -> bool {
         let all: Vec<_> = self.interrupts.all.borrow().values().copied().collect();
-        for Interrupted { asker, since } in all {
-            let Asker { unique, pid } = asker;
+        for Interrupted { requester, since } in all {
+            let Requester { unique, pid } = requester;
             // A reachable server replies soon, which leaves no request half done.
             let is_late = self.is_down() || since.elapsed() >= PATIENCE;
-            let is_waiting = self.waiting_asker(unique).is_some();
+            let is_waiting = self.waiting_requester(unique).is_some();
             if is_waiting && !(is_late && is_being_killed(pid)) {
                 continue;
             }
@@ -73,10 +73,10 @@ impl Engine {
     }
 
     /// Returns the process that waits for the reply to a request, if it has not been sent yet.
-    fn waiting_asker(&self, unique: u64) -> Option<Asker> {
-        let waits_in_file = || self.all_unstable().find_map(|unstable| unstable.asker(unique));
-        let asker = self.tasks.asker(unique);
-        asker.or_else(|| self.transfers.borrow_mut().asker(unique)).or_else(waits_in_file)
+    fn waiting_requester(&self, unique: u64) -> Option<Requester> {
+        let waits_in_file = || self.all_unstable().find_map(|unstable| unstable.requester(unique));
+        let requester = self.tasks.requester(unique);
+        requester.or_else(|| self.transfers.borrow_mut().requester(unique)).or_else(waits_in_file)
     }
 
     fn end_with_interrupt(&self, unique: u64) {
@@ -93,11 +93,11 @@ impl Engine {
 /// be inspected counts as alive.
 fn is_being_killed(thread: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
-    status.is_ok_and(|status| shows_death(&status))
+    status.is_ok_and(|status| is_ending(&status))
 }
 
 /// True if the thread's status in `/proc` shows that its process is ending.
-fn shows_death(status: &str) -> bool {
+fn is_ending(status: &str) -> bool {
     let field = |name: &str| {
         let mut values = status.lines().filter_map(|line| line.strip_prefix(name));
         values.next().and_then(|rest| rest.strip_prefix(':')).map(str::trim)
@@ -140,14 +140,14 @@ mod tests {
     #[test]
     fn only_a_signal_that_nothing_is_done_about_kills() {
         let (term, alarm, child, kill) = (bit(15), bit(14), bit(17), bit(9));
-        assert!(!shows_death(&status(0, 0, 0, 0)));
-        assert!(shows_death(&status(term, 0, 0, 0)));
-        assert!(!shows_death(&status(term, term, 0, 0)), "blocked");
-        assert!(!shows_death(&status(term, 0, term, 0)), "ignored");
-        assert!(!shows_death(&status(alarm, 0, 0, alarm)), "handled");
-        assert!(!shows_death(&status(child, 0, 0, 0)), "of no effect");
-        assert!(shows_death(&status(kill | alarm, u64::MAX, 0, alarm)), "for good");
-        assert!(shows_death("State:\tZ (zombie)\n") && !shows_death(""));
+        assert!(!is_ending(&status(0, 0, 0, 0)));
+        assert!(is_ending(&status(term, 0, 0, 0)));
+        assert!(!is_ending(&status(term, term, 0, 0)), "blocked");
+        assert!(!is_ending(&status(term, 0, term, 0)), "ignored");
+        assert!(!is_ending(&status(alarm, 0, 0, alarm)), "handled");
+        assert!(!is_ending(&status(child, 0, 0, 0)), "of no effect");
+        assert!(is_ending(&status(kill | alarm, u64::MAX, 0, alarm)), "for good");
+        assert!(is_ending("State:\tZ (zombie)\n") && !is_ending(""));
     }
 
     #[test]

@@ -16,8 +16,8 @@ use dafs_wire::messages::{Lock, LockTest, LockType};
 use dafs_wire::{Request, Response};
 
 use crate::abi::{Fields, LK_FLOCK, Message};
-use crate::engine::{Answer, Answered, Engine};
-use crate::tasks::Asker;
+use crate::engine::{Engine, ErrnoResult, Reply};
+use crate::tasks::Requester;
 
 /// Identifies a lock owner of a file: the node, the kernel's owner id, and true for a `flock` lock.
 type Key = (u64, u64, bool);
@@ -36,7 +36,7 @@ struct Owner {
     file: RefCell<Option<(u32, Rc<File>)>>,
     has_locks: Cell<bool>,
     /// The kernel's number of the open file that this owner used first.
-    came_by: u64,
+    first_file: u64,
 }
 
 impl Locks {
@@ -48,7 +48,7 @@ impl Locks {
 
 /// The arguments of a GETLK or SETLK.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LockWish {
+pub(crate) struct LockRequest {
     file: u64,
     owner: u64,
     record: Record,
@@ -58,7 +58,7 @@ pub(crate) struct LockWish {
     waits: bool,
 }
 
-impl LockWish {
+impl LockRequest {
     /// Reads a `struct fuse_lk_in`.
     pub fn read(fields: &mut Fields<'_>, waits: bool) -> Option<Self> {
         let (file, owner) = (fields.u64()?, fields.u64()?);
@@ -86,11 +86,16 @@ impl LockWish {
 }
 
 impl Engine {
-    pub async fn setlk(self: Rc<Self>, unique: u64, node: u64, wish: LockWish) -> Answered<Answer> {
+    pub async fn setlk(
+        self: Rc<Self>,
+        unique: u64,
+        node: u64,
+        wish: LockRequest,
+    ) -> ErrnoResult<Reply> {
         if wish.kind == F_UNLCK {
-            self.hand_over_for_others(node).await;
+            self.pass_on_before_unlock(node).await;
             self.unlock(node, wish).await?;
-            return Ok(Answer::Done);
+            return Ok(Reply::Done);
         }
         if wish.waits {
             self.locks.borrow_mut().waiting.insert(unique);
@@ -105,23 +110,23 @@ impl Engine {
             owner.has_locks.set(true);
         }
         drop(locks);
-        locked.map(|()| Answer::Done)
+        locked.map(|()| Reply::Done)
     }
 
     /// Makes the server's file system take all data written under a lock before the lock is
     /// released, so that the data is never written again over that of the next lock owner. `close`
     /// or `fsync` report whether this succeeded.
-    async fn hand_over_for_others(self: &Rc<Self>, node: u64) {
+    async fn pass_on_before_unlock(self: &Rc<Self>, node: u64) {
         let Ok(node) = self.node(node) else { return };
         let unstable = self.unstable_of(node.handle);
         if unstable.holds_any()
-            && let Err(errno) = self.hand_over(&unstable).await
+            && let Err(errno) = self.pass_on(&unstable).await
         {
             tracing::debug!(errno, "flushing before a lock is released");
         }
     }
 
-    async fn lock(self: &Rc<Self>, node: u64, wish: LockWish) -> Answered<()> {
+    async fn lock(self: &Rc<Self>, node: u64, wish: LockRequest) -> ErrnoResult<()> {
         let file = self.file_of_owner(node, wish).await?;
         let LockRange { offset, length } = wish.range();
         let (lock_type, options) = (wish.lock_type(), LockOptions::default());
@@ -145,7 +150,7 @@ impl Engine {
         self: &Rc<Self>,
         session: &dafs_client::Session,
         request: &Request<'_>,
-    ) -> Answered<Option<(Vec<u8>, LockType, u64, u64)>> {
+    ) -> ErrnoResult<Option<(Vec<u8>, LockType, u64, u64)>> {
         let call = session.start(request).map_err(|error| self.failed(&error))?;
         let reply = call.await.map_err(|error| self.failed(&error))?;
         let (status, response) = reply.read().map_err(|error| self.failed(&error))?;
@@ -168,12 +173,12 @@ impl Engine {
     }
 
     /// Returns the open that holds the locks of an owner.
-    async fn file_of_owner(self: &Rc<Self>, node: u64, wish: LockWish) -> Answered<Rc<File>> {
+    async fn file_of_owner(self: &Rc<Self>, node: u64, wish: LockRequest) -> ErrnoResult<Rc<File>> {
         let key = wish.key(node);
         let known = self.locks.borrow().owners.get(&key).cloned();
         let owner = known.unwrap_or_else(|| {
             let name = owner(self.next_owner(), wish.pid);
-            let owner = Rc::new(Owner { name, came_by: wish.file, ..Owner::default() });
+            let owner = Rc::new(Owner { name, first_file: wish.file, ..Owner::default() });
             self.locks.borrow_mut().owners.insert(key, owner.clone());
             owner
         });
@@ -201,7 +206,7 @@ impl Engine {
         Ok(file)
     }
 
-    async fn unlock(self: &Rc<Self>, node: u64, wish: LockWish) -> Answered<()> {
+    async fn unlock(self: &Rc<Self>, node: u64, wish: LockRequest) -> ErrnoResult<()> {
         let key = wish.key(node);
         let is_all = wish.is_flock || wish.record.first == 0 && wish.record.last >= LAST;
         let owner = match is_all {
@@ -238,7 +243,7 @@ impl Engine {
         if let Ok(file) = Rc::try_unwrap(file) {
             // The closing process need not wait for this.
             let engine = self.clone();
-            self.tasks.spawn(Asker::NOBODY, async move { drop(engine.close_owners(file).await) });
+            self.tasks.spawn(Requester::NONE, async move { drop(engine.close_owners(file).await) });
         }
     }
 
@@ -248,7 +253,7 @@ impl Engine {
         let unstable = self.unstable_of(file.handle());
         let closed = file.close_async().await;
         match closed {
-            Err(error) if unstable.doubt(&error) => Ok(()),
+            Err(error) if unstable.note_failure(&error) => Ok(()),
             closed => closed,
         }
     }
@@ -259,20 +264,20 @@ impl Engine {
     pub fn release_owners_by(self: &Rc<Self>, file: u64) {
         let gone: Vec<Key> = {
             let locks = self.locks.borrow();
-            let came_by = locks.owners.iter().filter(|(_, owner)| owner.came_by == file);
-            came_by.map(|(key, _)| *key).filter(|(_, _, is_flock)| !is_flock).collect()
+            let first_file = locks.owners.iter().filter(|(_, owner)| owner.first_file == file);
+            first_file.map(|(key, _)| *key).filter(|(_, _, is_flock)| !is_flock).collect()
         };
         for (node, owner, is_flock) in gone {
             self.release_owner(node, owner, is_flock);
         }
     }
 
-    pub async fn getlk(self: Rc<Self>, node: u64, wish: LockWish) -> Answered<Answer> {
+    pub async fn getlk(self: Rc<Self>, node: u64, wish: LockRequest) -> ErrnoResult<Reply> {
         let file = self.node(node)?.handle;
         let known = self.locks.borrow().owners.get(&wish.key(node)).map(|owner| owner.name);
         let owner = known.unwrap_or_else(|| owner(self.next_owner(), wish.pid));
         let LockRange { offset, length } = wish.range();
-        let wish = LockWish { waits: false, ..wish };
+        let wish = LockRequest { waits: false, ..wish };
         let test = LockTest { file, lock_type: wish.lock_type(), owner: &owner, offset, length };
         let (session, _) = self.session();
         let found = self.ask_lock(&session, &Request::LockT(test)).await?;
@@ -290,7 +295,7 @@ impl Engine {
                     .u32(pid_of(&owner).unwrap_or(0))
             }
         };
-        Ok(Answer::Body(message.0))
+        Ok(Reply::Body(message.0))
     }
 }
 

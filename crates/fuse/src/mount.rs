@@ -68,7 +68,7 @@ pub enum MountError {
 
 /// A mounted directory that is not served yet.
 pub struct Mount {
-    fuse: fuser::Session<Greeter>,
+    fuse: fuser::Session<Negotiator>,
     path: PathBuf,
 }
 
@@ -88,11 +88,11 @@ pub enum Unmounted {
 }
 
 /// Negotiates the properties of the mount with the kernel. It does not handle any later requests.
-struct Greeter {
+struct Negotiator {
     options: MountOptions,
 }
 
-impl fuser::Filesystem for Greeter {
+impl fuser::Filesystem for Negotiator {
     fn init(&mut self, _request: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         let mut wishes = vec![
             InitFlags::FUSE_ASYNC_DIO,
@@ -144,7 +144,7 @@ impl Mount {
             return Err(MountError::NoHelper);
         }
         let config = configuration(options, is_root);
-        let greeter = Greeter { options: options.clone() };
+        let greeter = Negotiator { options: options.clone() };
         let fuse = fuser::Session::new(greeter, &path, &config)
             .map_err(|source| MountError::Refused { path: path.clone(), source })?;
         let mount = Self { fuse, path };

@@ -10,12 +10,12 @@ use dafs_client::{DeviceNumber, NewObject, OpenOptions, Outcome, SetAttributes, 
 
 use crate::abi::Message;
 use crate::attributes::{device_number, last_metadata};
-use crate::engine::{Answer, Answered, Caller, Engine};
+use crate::engine::{Caller, Engine, ErrnoResult, Reply};
 use crate::files::OpenFile;
 use crate::nodes::Node;
 
 impl Engine {
-    pub async fn lookup(self: Rc<Self>, directory: u64, name: OsString) -> Answered<Answer> {
+    pub async fn lookup(self: Rc<Self>, directory: u64, name: OsString) -> ErrnoResult<Reply> {
         let directory = self.node(directory)?.handle;
         if name.len() > NAME_BYTES_MAX {
             return Err(ENAMETOOLONG);
@@ -23,13 +23,13 @@ impl Engine {
         let (session, _) = self.session();
         let brought = session.chain().at(directory).lookup(&name).getattr().run_async().await;
         match brought.map_err(|failure| self.failed(&failure.error)) {
-            Ok(outcomes) => Ok(self.entry_answer(&last_metadata(outcomes)?)),
+            Ok(outcomes) => Ok(self.entry_reply(&last_metadata(outcomes)?)),
             Err(ENOENT) if !self.options.negative_timeout.is_zero() => {
                 let life = self.options.negative_timeout;
                 let mut message = Message::default();
                 message.u64(0).u64(0).u64(life.as_secs()).u64(0).u32(life.subsec_nanos());
                 message.0.resize(crate::reply::ENTRY_BYTES, 0);
-                Ok(Answer::Body(message.0))
+                Ok(Reply::Body(message.0))
             }
             Err(errno) => Err(errno),
         }
@@ -50,7 +50,7 @@ impl Engine {
         name: &OsStr,
         object: NewObject<'_>,
         mode: Option<u32>,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         let directory = self.node(directory)?;
         let owner = self.owner(caller, &directory);
         let wanted = SetAttributes {
@@ -62,7 +62,7 @@ impl Engine {
         let (session, _) = self.session();
         let made = session.create_in_async(directory.handle, name, name, object, &wanted).await;
         let metadata = self.metadata(made.map_err(|error| self.failed(&error))?).await?;
-        Ok(self.entry_answer(&metadata))
+        Ok(self.entry_reply(&metadata))
     }
 
     pub async fn mkdir(
@@ -71,7 +71,7 @@ impl Engine {
         directory: u64,
         name: OsString,
         mode: u32,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         self.make(caller, directory, &name, NewObject::Directory, Some(mode)).await
     }
 
@@ -81,7 +81,7 @@ impl Engine {
         directory: u64,
         name: OsString,
         text: Vec<u8>,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         self.make(caller, directory, &name, NewObject::SymbolicLink(&text), None).await
     }
 
@@ -92,7 +92,7 @@ impl Engine {
         name: OsString,
         mode: u32,
         device: u32,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         let parent = self.node(directory)?;
         let number = DeviceNumber {
             major: u64::from((device >> 8) & 0xfff),
@@ -101,7 +101,7 @@ impl Engine {
         let object = match mode & 0o170_000 {
             0 | 0o100_000 => {
                 let (_, metadata) = self.make_file(caller, &parent, &name, mode, O_RDWR).await?;
-                return Ok(self.entry_answer(&metadata));
+                return Ok(self.entry_reply(&metadata));
             }
             0o010_000 => NewObject::Fifo,
             0o140_000 => NewObject::Socket,
@@ -120,7 +120,7 @@ impl Engine {
         name: &OsStr,
         mode: u32,
         flags: u32,
-    ) -> Answered<(OpenFile, dafs_client::Metadata)> {
+    ) -> ErrnoResult<(OpenFile, dafs_client::Metadata)> {
         let options = OpenOptions::read()
             .create(true)
             .create_new(true)
@@ -144,7 +144,7 @@ impl Engine {
         name: OsString,
         mode: u32,
         flags: u32,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         let parent = self.node(directory)?;
         let made = self.make_file(caller, &parent, &name, mode, self.widened(flags)).await;
         let (file, metadata) = match made {
@@ -160,7 +160,7 @@ impl Engine {
         let open_flags = self.open_flags(&file, node, &metadata);
         let handle = self.files.borrow_mut().insert(Rc::new(file)).to_bits();
         message.opened(handle, open_flags);
-        Ok(Answer::Entries(message.0, vec![node]))
+        Ok(Reply::Entries(message.0, vec![node]))
     }
 
     pub async fn link(
@@ -168,20 +168,20 @@ impl Engine {
         source: u64,
         directory: u64,
         name: OsString,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         let (source, directory) = (self.node(source)?.handle, self.node(directory)?.handle);
         let (session, _) = self.session();
         let linked = session.link_in_async(source, directory, &name, "").await;
         linked.map_err(|error| self.failed(&error))?;
         let metadata = self.metadata(source).await?;
-        Ok(self.entry_answer(&metadata))
+        Ok(self.entry_reply(&metadata))
     }
 
-    pub async fn remove(self: Rc<Self>, directory: u64, name: OsString) -> Answered<Answer> {
+    pub async fn remove(self: Rc<Self>, directory: u64, name: OsString) -> ErrnoResult<Reply> {
         let directory = self.node(directory)?.handle;
         let (session, _) = self.session();
         let removed = session.remove_in_async(directory, &name, "").await;
-        removed.map(|()| Answer::Done).map_err(|error| self.failed(&error))
+        removed.map(|()| Reply::Done).map_err(|error| self.failed(&error))
     }
 
     pub async fn rename(
@@ -189,7 +189,7 @@ impl Engine {
         (from, old_name): (u64, OsString),
         (to, new_name): (u64, OsString),
         flags: u32,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         let from = (self.node(from)?.handle, &*old_name);
         let to = (self.node(to)?.handle, &*new_name);
         let (session, _) = self.session();
@@ -199,14 +199,14 @@ impl Engine {
             // The protocol cannot exchange two names, as with NFS.
             _ => return Err(EINVAL),
         };
-        renamed.map(|()| Answer::Done).map_err(|error| self.failed(&error))
+        renamed.map(|()| Reply::Done).map_err(|error| self.failed(&error))
     }
 
-    pub async fn readlink(self: Rc<Self>, node: u64) -> Answered<Answer> {
+    pub async fn readlink(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
         let text = session.read_link_async(handle, "").await;
-        Ok(Answer::Body(text.map_err(|error| self.failed(&error))?))
+        Ok(Reply::Body(text.map_err(|error| self.failed(&error))?))
     }
 }
 

@@ -1,17 +1,17 @@
 //! Parses the kernel's requests.
 //!
-//! Invariants: a request of an unsupported kind is [`Unread::Unknown`], and one whose bytes do not
-//! fit its kind is [`Unread::Malformed`]. They are never confused, because the kernel never sends
+//! Invariants: a request of an unsupported kind is [`ParseError::Unknown`], and one whose bytes do not
+//! fit its kind is [`ParseError::Malformed`]. They are never confused, because the kernel never sends
 //! an unknown kind again. No operation begins before its request is parsed completely.
 //! never asks again for a kind that is unknown. Nothing is done before a request is read whole.
 
 use crate::abi::{Fields, opcode as op};
-use crate::attributes::Wish;
-use crate::locks::LockWish;
+use crate::attributes::SetAttributesRequest;
+use crate::locks::LockRequest;
 
 /// The reason why a request cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum ParseError {
     /// This kind of request is not supported.
     Unknown,
     /// The bytes do not fit this kind of request.
@@ -32,7 +32,7 @@ pub(crate) enum Request<'m> {
     },
     GetAttributes,
     SetAttributes {
-        wish: Wish,
+        wish: SetAttributesRequest,
     },
     ReadLink,
     SymbolicLink {
@@ -99,10 +99,10 @@ pub(crate) enum Request<'m> {
     },
     SyncDirectory,
     TestLock {
-        wish: LockWish,
+        wish: LockRequest,
     },
     SetLock {
-        wish: LockWish,
+        wish: LockRequest,
     },
     SetExtended {
         name: &'m [u8],
@@ -164,11 +164,11 @@ impl<'m> Request<'m> {
     /// Parses the part after the header of a request.
     ///
     /// # Errors
-    /// [`Unread`] says why the request cannot be parsed.
-    pub fn read(opcode: u32, rest: &'m [u8]) -> Result<Self, Unread> {
+    /// [`ParseError`] says why the request cannot be parsed.
+    pub fn read(opcode: u32, rest: &'m [u8]) -> Result<Self, ParseError> {
         let kind = KINDS.iter().find(|(number, _)| *number == opcode);
-        let (_, read) = kind.ok_or(Unread::Unknown)?;
-        read(Fields(rest)).ok_or(Unread::Malformed)
+        let (_, read) = kind.ok_or(ParseError::Unknown)?;
+        read(Fields(rest)).ok_or(ParseError::Malformed)
     }
 }
 
@@ -182,7 +182,9 @@ const KINDS: &[(u32, Read)] = &[
     (op::LOOKUP, |mut it| Some(Request::Lookup { name: it.text()? })),
     (op::FORGET, |mut it| Some(Request::Forget { lookups: it.u64()? })),
     (op::GETATTR, |_| Some(Request::GetAttributes)),
-    (op::SETATTR, |mut it| Some(Request::SetAttributes { wish: Wish::read(&mut it)? })),
+    (op::SETATTR, |mut it| {
+        Some(Request::SetAttributes { wish: SetAttributesRequest::read(&mut it)? })
+    }),
     (op::READLINK, |_| Some(Request::ReadLink)),
     (op::SYMLINK, |mut it| Some(Request::SymbolicLink { name: it.text()?, target: it.text()? })),
     (op::MKNOD, make_node),
@@ -205,9 +207,9 @@ const KINDS: &[(u32, Read)] = &[
     (op::READDIR, |it| read_directory(it, false)),
     (op::RELEASEDIR, |mut it| Some(Request::ReleaseDirectory { directory: it.u64()? })),
     (op::FSYNCDIR, |_| Some(Request::SyncDirectory)),
-    (op::GETLK, |mut it| Some(Request::TestLock { wish: LockWish::read(&mut it, false)? })),
-    (op::SETLK, |mut it| Some(Request::SetLock { wish: LockWish::read(&mut it, false)? })),
-    (op::SETLKW, |mut it| Some(Request::SetLock { wish: LockWish::read(&mut it, true)? })),
+    (op::GETLK, |mut it| Some(Request::TestLock { wish: LockRequest::read(&mut it, false)? })),
+    (op::SETLK, |mut it| Some(Request::SetLock { wish: LockRequest::read(&mut it, false)? })),
+    (op::SETLKW, |mut it| Some(Request::SetLock { wish: LockRequest::read(&mut it, true)? })),
     (op::CREATE, create),
     (op::INTERRUPT, |mut it| Some(Request::Interrupt { unique: it.u64()? })),
     (op::DESTROY, |_| Some(Request::Destroy)),
@@ -312,7 +314,7 @@ mod tests {
             assert!(Request::read(*opcode, &whole).is_ok(), "opcode {opcode}");
             for length in 0..whole.len() {
                 let unread = Request::read(*opcode, &whole[..length]).unwrap_err();
-                assert_eq!(unread, Unread::Malformed, "opcode {opcode}, {length} bytes");
+                assert_eq!(unread, ParseError::Malformed, "opcode {opcode}, {length} bytes");
             }
         }
     }
@@ -321,10 +323,10 @@ mod tests {
     fn lengths_that_say_more_than_there_is_are_malformed() {
         let mut many = vec![0xff; 8];
         many.extend_from_slice(&[0; 160]);
-        assert_eq!(Request::read(op::BATCH_FORGET, &many).unwrap_err(), Unread::Malformed);
+        assert_eq!(Request::read(op::BATCH_FORGET, &many).unwrap_err(), ParseError::Malformed);
         let mut value = 5u32.to_ne_bytes().to_vec();
         value.extend_from_slice(b"\0\0\0\0name\0four");
-        assert_eq!(Request::read(op::SETXATTR, &value).unwrap_err(), Unread::Malformed);
+        assert_eq!(Request::read(op::SETXATTR, &value).unwrap_err(), ParseError::Malformed);
         value[0] = 4;
         let read = Request::read(op::SETXATTR, &value).unwrap();
         assert!(matches!(read, Request::SetExtended { value: b"four", .. }), "{read:?}");
@@ -339,7 +341,7 @@ mod tests {
     fn no_other_kind_is_served() {
         let served: Vec<u32> = KINDS.iter().map(|(number, _)| *number).collect();
         for opcode in (0..=u32::from(u16::MAX)).filter(|opcode| !served.contains(opcode)) {
-            assert_eq!(Request::read(opcode, &[0; 128]).unwrap_err(), Unread::Unknown);
+            assert_eq!(Request::read(opcode, &[0; 128]).unwrap_err(), ParseError::Unknown);
         }
         for (index, number) in served.iter().enumerate() {
             assert!(!served[..index].contains(number), "opcode {number} stands there twice");

@@ -33,20 +33,20 @@ struct Places {
 
 /// The process that waits for the result of a task or a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     /// The kernel's number of the request; 0 for none.
     pub unique: u64,
     /// The id of the waiting thread; 0 if it is outside of this process id namespace.
     pub pid: u32,
 }
 
-impl Asker {
+impl Requester {
     /// For work that no process waits for.
-    pub const NOBODY: Self = Self { unique: 0, pid: 0 };
+    pub const NONE: Self = Self { unique: 0, pid: 0 };
 }
 
 struct Place {
-    asker: Asker,
+    requester: Requester,
     work: Option<Work>,
     waker: Waker,
 }
@@ -68,18 +68,18 @@ impl Wake for Woken {
 
 impl Tasks {
     /// Starts a task for a request. It runs until it waits for the first time.
-    pub fn spawn(&self, asker: Asker, work: impl Future<Output = ()> + 'static) {
+    pub fn spawn(&self, requester: Requester, work: impl Future<Output = ()> + 'static) {
         let mut places = self.places.borrow_mut();
         let index = match places.free.pop() {
             Some(index) => index,
             None => {
                 let index = places.all.len();
                 let waker = Arc::new(Woken { index, list: self.woken.clone() }).into();
-                places.all.push(Place { asker: Asker::NOBODY, work: None, waker });
+                places.all.push(Place { requester: Requester::NONE, work: None, waker });
                 index
             }
         };
-        places.all[index].asker = asker;
+        places.all[index].requester = requester;
         places.count += 1;
         drop(places);
         self.poll(index, Box::pin(work));
@@ -110,9 +110,9 @@ impl Tasks {
     }
 
     /// Returns the process that waits for the task of a request.
-    pub fn asker(&self, unique: u64) -> Option<Asker> {
+    pub fn requester(&self, unique: u64) -> Option<Requester> {
         let places = self.places.borrow();
-        places.find(unique).map(|index| places.all[index].asker)
+        places.find(unique).map(|index| places.all[index].requester)
     }
 
     /// Returns the number of tasks.
@@ -156,11 +156,11 @@ impl Tasks {
 impl Places {
     /// Returns the slot of a waiting request.
     fn find(&self, unique: u64) -> Option<usize> {
-        self.all.iter().position(|place| place.asker.unique == unique && place.work.is_some())
+        self.all.iter().position(|place| place.requester.unique == unique && place.work.is_some())
     }
 
     fn give_back(&mut self, index: usize) {
-        self.all[index].asker = Asker::NOBODY;
+        self.all[index].requester = Requester::NONE;
         self.free.push(index);
         self.count -= 1;
     }
@@ -212,7 +212,7 @@ mod tests {
         let done = Rc::new(Cell::new(0));
         for unique in [7, 8] {
             let (done, inner) = (done.clone(), tasks.clone());
-            tasks.spawn(Asker { unique, pid: 1 }, async move {
+            tasks.spawn(Requester { unique, pid: 1 }, async move {
                 inner.sleep(Duration::from_millis(1)).await;
                 done.set(done.get() + 1);
             });

@@ -20,8 +20,8 @@ use dafs_client::{Buffer, ClientError, File, OpenOptions, Session};
 use dafs_types::{FileHandle, ShareAccess, Status, Verifier};
 
 use crate::data::Transfer;
-use crate::engine::{Answered, DATA_AT, Engine, RECEIVE_BYTES};
-use crate::tasks::Asker;
+use crate::engine::{DATA_AT, Engine, ErrnoResult, RECEIVE_BYTES};
+use crate::tasks::Requester;
 use crate::uncovered::uncovered;
 
 /// The data of one file that may be lost.
@@ -36,13 +36,13 @@ pub(crate) struct Unstable {
     /// True if data was dropped before it was stable.
     is_incomplete: Cell<bool>,
     /// True while data is written again, and other writes wait.
-    is_mending: Cell<bool>,
+    is_rewriting: Cell<bool>,
     /// True if the session ended before all data was written again. The next session begins with
     /// that.
-    is_behind: Cell<bool>,
+    needs_rewrite: Cell<bool>,
     /// The open used to write data again. It stays open, because its close might be the request to
     /// which the server reports a loss, and that report would go unnoticed.
-    mender: RefCell<Option<(u32, Mender)>>,
+    rewriter: RefCell<Option<(u32, Rewriter)>>,
     in_flight: Cell<u32>,
     waiting: RefCell<Vec<Transfer>>,
     /// The error of a request refused since the last commit.
@@ -53,7 +53,7 @@ pub(crate) struct Unstable {
 }
 
 #[derive(Clone)]
-struct Mender {
+struct Rewriter {
     file: Rc<File>,
     may_read: bool,
 }
@@ -63,14 +63,14 @@ struct Loss {
     number: u64,
     errno: i32,
     /// True if a process was told of this loss.
-    is_told: bool,
+    is_reported: bool,
 }
 
 struct Piece {
     offset: u64,
     data: Data,
     /// True if the server's file system has this data and all data before it.
-    is_handed_over: bool,
+    is_passed_on: bool,
 }
 
 enum Data {
@@ -104,9 +104,9 @@ impl Unstable {
             held,
             verifier: Cell::default(),
             is_incomplete: Cell::default(),
-            is_mending: Cell::default(),
-            is_behind: Cell::default(),
-            mender: RefCell::default(),
+            is_rewriting: Cell::default(),
+            needs_rewrite: Cell::default(),
+            rewriter: RefCell::default(),
             in_flight: Cell::default(),
             waiting: RefCell::default(),
             refused: Cell::default(),
@@ -117,7 +117,7 @@ impl Unstable {
 
     /// Called before a write is sent. Returns `None` if the write must wait.
     pub fn admit(&self, transfer: Transfer) -> Option<Transfer> {
-        if self.is_mending.get() {
+        if self.is_rewriting.get() {
             self.waiting.borrow_mut().push(transfer);
             return None;
         }
@@ -127,8 +127,8 @@ impl Unstable {
 
     /// Called after a read. While data is being written again, the read must wait, because the
     /// server may lack some of it. Then returns `None`.
-    pub fn hold_back(&self, transfer: Transfer) -> Option<Transfer> {
-        if !self.is_mending.get() {
+    pub fn delay_read(&self, transfer: Transfer) -> Option<Transfer> {
+        if !self.is_rewriting.get() {
             return Some(transfer);
         }
         self.waiting.borrow_mut().push(transfer);
@@ -138,7 +138,7 @@ impl Unstable {
     /// Returns the minimum size of the file: while data is written again, the server may report a
     /// smaller one.
     pub fn least_size(&self) -> u64 {
-        if !self.is_mending.get() {
+        if !self.is_rewriting.get() {
             return 0;
         }
         let pieces = self.pieces.borrow();
@@ -164,7 +164,7 @@ impl Unstable {
             false => Data::Buffer(buffer.clone(), at, length),
         };
         self.held.set(self.held.get() + length);
-        self.pieces.borrow_mut().push_back(Piece { offset, data, is_handed_over: false });
+        self.pieces.borrow_mut().push_back(Piece { offset, data, is_passed_on: false });
         !is_small
     }
 
@@ -199,10 +199,10 @@ impl Unstable {
     }
 
     /// Notes that the server's file system has the pieces before a mark.
-    pub fn handed_over(&self, mark: u64) {
+    pub fn passed_on(&self, mark: u64) {
         let count = usize::try_from(mark.saturating_sub(self.first.get())).unwrap_or(usize::MAX);
         let mut pieces = self.pieces.borrow_mut();
-        pieces.iter_mut().take(count).for_each(|piece| piece.is_handed_over = true);
+        pieces.iter_mut().take(count).for_each(|piece| piece.is_passed_on = true);
     }
 
     pub fn let_go(&self) {
@@ -214,7 +214,7 @@ impl Unstable {
     /// the request may not see it, because the kernel drops the error of a write after it has sent
     /// a part of it. The data stays held, and the verifier of the next reply shows whether it must
     /// be written again. Returns true if it was such an error.
-    pub fn doubt(&self, error: &ClientError) -> bool {
+    pub fn note_failure(&self, error: &ClientError) -> bool {
         let errno = of_lost_data(error);
         self.refused.set(errno.or(self.refused.get()));
         errno.is_some()
@@ -233,7 +233,7 @@ impl Unstable {
     /// Notes the failure of a commit, or of a close that passes data on. If the server reports a
     /// loss, it is reported to every process that may have written the data, and writing it again
     /// is no use. Returns true if it was such an error.
-    pub fn lose(&self, error: &ClientError) -> bool {
+    pub fn record_loss(&self, error: &ClientError) -> bool {
         let Some(errno) = of_lost_data(error) else { return false };
         if !self.pieces.borrow().is_empty() {
             self.is_incomplete.set(true);
@@ -250,27 +250,27 @@ impl Unstable {
     }
 
     /// Returns the process that waits for the reply to a waiting write.
-    pub fn asker(&self, unique: u64) -> Option<Asker> {
-        self.waiting.borrow().iter().find_map(|transfer| transfer.asker_of(unique))
+    pub fn requester(&self, unique: u64) -> Option<Requester> {
+        self.waiting.borrow().iter().find_map(|transfer| transfer.requester_of(unique))
     }
 
     /// Returns the number of the last loss that need not be reported to a new open, because a
     /// process was told of it.
     pub fn known_loss(&self) -> u64 {
-        let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_told);
+        let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_reported);
         self.losses.get() - u64::from(is_unknown)
     }
 
     /// Returns the reason and number of a loss after the given one.
-    pub fn tell_loss(&self, after: u64) -> Option<(u64, i32)> {
+    pub fn report_loss(&self, after: u64) -> Option<(u64, i32)> {
         let loss = self.loss.get().filter(|loss| loss.number > after)?;
-        self.loss.set(Some(Loss { is_told: true, ..loss }));
+        self.loss.set(Some(Loss { is_reported: true, ..loss }));
         Some((loss.number, loss.errno))
     }
 
     fn set_lost(&self, errno: i32) {
         self.losses.set(self.losses.get() + 1);
-        self.loss.set(Some(Loss { number: self.losses.get(), errno, is_told: false }));
+        self.loss.set(Some(Loss { number: self.losses.get(), errno, is_reported: false }));
     }
 
     /// Drops held data beyond the new end of a truncated file.
@@ -291,7 +291,7 @@ impl Unstable {
 
     /// True if data is held that was not passed to the server's file system.
     pub fn holds_any(&self) -> bool {
-        self.pieces.borrow().back().is_some_and(|piece| !piece.is_handed_over)
+        self.pieces.borrow().back().is_some_and(|piece| !piece.is_passed_on)
     }
 
     /// Returns the parts of passed-on data that were not overwritten since: the number of the
@@ -302,7 +302,7 @@ impl Unstable {
         let written: Vec<_> = pieces.iter().map(range).collect();
         let mut found = Vec::new();
         for (index, ranges) in uncovered(&written).into_iter().enumerate() {
-            if !pieces[index].is_handed_over {
+            if !pieces[index].is_passed_on {
                 break;
             }
             let start = written[index].start;
@@ -314,13 +314,13 @@ impl Unstable {
         found
     }
 
-    fn is_handed_over(&self, number: u64) -> bool {
+    fn is_passed_on(&self, number: u64) -> bool {
         let index = usize::try_from(number.saturating_sub(self.first.get())).unwrap_or(usize::MAX);
-        self.pieces.borrow().get(index).is_none_or(|piece| piece.is_handed_over)
+        self.pieces.borrow().get(index).is_none_or(|piece| piece.is_passed_on)
     }
 
-    pub fn is_mending(&self) -> bool {
-        self.is_mending.get()
+    pub fn is_rewriting(&self) -> bool {
+        self.is_rewriting.get()
     }
 }
 
@@ -366,22 +366,22 @@ impl Engine {
     }
 
     /// Writes all data that may be lost again, after the server has changed.
-    pub fn mend_all(self: &Rc<Self>) {
+    pub fn rewrite_all(self: &Rc<Self>) {
         for unstable in self.all_unstable() {
             let is_touched = unstable.verifier.get().is_some() || unstable.is_incomplete.get();
-            if is_touched || unstable.is_behind.get() || unstable.in_flight.get() > 0 {
-                self.mend(&unstable);
+            if is_touched || unstable.needs_rewrite.get() || unstable.in_flight.get() > 0 {
+                self.rewrite(&unstable);
             }
         }
     }
 
     /// Writes the held data of a file again. Writes to it wait meanwhile.
-    pub fn mend(self: &Rc<Self>, unstable: &Rc<Unstable>) {
-        if unstable.is_mending.replace(true) {
+    pub fn rewrite(self: &Rc<Self>, unstable: &Rc<Unstable>) {
+        if unstable.is_rewriting.replace(true) {
             return;
         }
         let (engine, unstable) = (self.clone(), unstable.clone());
-        self.tasks.spawn(Asker::NOBODY, async move {
+        self.tasks.spawn(Requester::NONE, async move {
             while unstable.in_flight.get() > 0 {
                 engine.tasks.sleep(PAUSE).await;
             }
@@ -394,7 +394,7 @@ impl Engine {
                     Ok(()) => {}
                     // There is a newer session already.
                     Err(Failed::Session) if engine.session().1 != epoch => continue,
-                    Err(Failed::Session) => unstable.is_behind.set(true),
+                    Err(Failed::Session) => unstable.needs_rewrite.set(true),
                     Err(Failed::Errno(errno)) => {
                         tracing::warn!(
                             errno,
@@ -406,10 +406,10 @@ impl Engine {
                 }
                 break;
             }
-            unstable.is_mending.set(false);
+            unstable.is_rewriting.set(false);
             let waiting = std::mem::take(&mut *unstable.waiting.borrow_mut());
             for transfer in waiting {
-                engine.submit_anew(transfer);
+                engine.resubmit(transfer);
             }
         });
     }
@@ -424,10 +424,10 @@ impl Engine {
         tracing::warn!(count, "the server may have lost data; writing it again");
         'anew: for _ in 0..ATTEMPTS_MAX {
             let (session, epoch) = self.session();
-            let Mender { file, may_read } = self.mender(&session, epoch, unstable).await?;
+            let Rewriter { file, may_read } = self.rewriter(&session, epoch, unstable).await?;
             unstable.verifier.set(None);
-            unstable.is_behind.set(false);
-            for number in numbers.clone().filter(|number| !unstable.is_handed_over(*number)) {
+            unstable.needs_rewrite.set(false);
+            for number in numbers.clone().filter(|number| !unstable.is_passed_on(*number)) {
                 let piece = self.piece(unstable, number).map_err(Failed::Errno)?;
                 let Some((offset, buffer, at, length)) = piece else {
                     // The piece has become stable meanwhile.
@@ -456,9 +456,9 @@ impl Engine {
             return Ok(());
         }
         // The data is lost each time. A commit reports the reason; a write may not.
-        let known = unstable.mender.borrow().clone();
+        let known = unstable.rewriter.borrow().clone();
         let why = match known {
-            Some((_, mender)) => mender.file.commit_async().await.err(),
+            Some((_, rewriter)) => rewriter.file.commit_async().await.err(),
             None => None,
         };
         Err(Failed::Errno(why.as_ref().and_then(of_lost_data).unwrap_or(EIO)))
@@ -500,27 +500,27 @@ impl Engine {
     }
 
     /// Returns the open for writing a file again.
-    async fn mender(
+    async fn rewriter(
         self: &Rc<Self>,
         session: &Session,
         epoch: u32,
         unstable: &Unstable,
-    ) -> Result<Mender, Failed> {
-        let known = unstable.mender.borrow().clone();
-        if let Some((of, mender)) = known
+    ) -> Result<Rewriter, Failed> {
+        let known = unstable.rewriter.borrow().clone();
+        if let Some((of, rewriter)) = known
             && of == epoch
         {
-            return Ok(mender);
+            return Ok(rewriter);
         }
-        let (file, may_read) = self.open_to_mend(session, unstable.handle).await?;
-        let mender = Mender { file: Rc::new(file), may_read };
-        *unstable.mender.borrow_mut() = Some((epoch, mender.clone()));
-        Ok(mender)
+        let (file, may_read) = self.open_to_rewrite(session, unstable.handle).await?;
+        let rewriter = Rewriter { file: Rc::new(file), may_read };
+        *unstable.rewriter.borrow_mut() = Some((epoch, rewriter.clone()));
+        Ok(rewriter)
     }
 
     /// Opens a file to write it again and, if permitted, to read it. Repeats the request while the
     /// server delays it.
-    async fn open_to_mend(
+    async fn open_to_rewrite(
         self: &Rc<Self>,
         session: &Session,
         handle: FileHandle,
@@ -557,7 +557,7 @@ impl Engine {
         self: &Rc<Self>,
         unstable: &Unstable,
         number: u64,
-    ) -> Answered<Option<(u64, Buffer, usize, usize)>> {
+    ) -> ErrnoResult<Option<(u64, Buffer, usize, usize)>> {
         let pieces = unstable.pieces.borrow();
         let index = number.checked_sub(unstable.first.get());
         let index = index.and_then(|index| usize::try_from(index).ok());
@@ -573,8 +573,8 @@ impl Engine {
     }
 
     /// Waits until no data of the file is being written again.
-    pub async fn mended(&self, unstable: &Unstable) {
-        while unstable.is_mending() {
+    pub async fn rewritten(&self, unstable: &Unstable) {
+        while unstable.is_rewriting() {
             self.tasks.sleep(PAUSE).await;
         }
     }
@@ -601,22 +601,22 @@ mod tests {
         let unstable = Unstable::new(FileHandle([1; 64]), Rc::default());
         let (writer, other) = (unstable.known_loss(), unstable.known_loss());
         unstable.set_lost(EIO);
-        assert!(unstable.doubt(&refused(Status::NoSpc)) && unstable.is_doubtful());
-        let told = unstable.tell_loss(writer);
+        assert!(unstable.note_failure(&refused(Status::NoSpc)) && unstable.is_doubtful());
+        let told = unstable.report_loss(writer);
         assert_eq!(told, Some((1, EIO)));
-        assert_eq!(unstable.tell_loss(other), Some((1, EIO)), "each open has its own account");
-        assert_eq!(unstable.tell_loss(1), None);
+        assert_eq!(unstable.report_loss(other), Some((1, EIO)), "each open has its own account");
+        assert_eq!(unstable.report_loss(1), None);
         assert_eq!(unstable.known_loss(), 1, "who comes now is not concerned");
     }
 
     #[test]
     fn only_what_is_said_of_data_is_a_word_of_lost_data() {
         let unstable = Unstable::new(FileHandle([1; 64]), Rc::default());
-        assert!(!unstable.doubt(&refused(Status::Access)) && !unstable.is_doubtful());
-        assert!(!unstable.lose(&ClientError::TimedOut));
-        assert_eq!(unstable.tell_loss(0), None);
-        assert!(unstable.lose(&refused(Status::NoSpc)));
-        assert_eq!(unstable.tell_loss(0), Some((1, 28)));
+        assert!(!unstable.note_failure(&refused(Status::Access)) && !unstable.is_doubtful());
+        assert!(!unstable.record_loss(&ClientError::TimedOut));
+        assert_eq!(unstable.report_loss(0), None);
+        assert!(unstable.record_loss(&refused(Status::NoSpc)));
+        assert_eq!(unstable.report_loss(0), Some((1, 28)));
     }
 
     fn refused(status: Status) -> ClientError {

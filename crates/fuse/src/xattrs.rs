@@ -18,7 +18,7 @@ use dafs_wire::messages::OneHandle;
 
 use crate::abi::Message;
 use crate::attributes::last_metadata;
-use crate::engine::{Answer, Answered, Engine};
+use crate::engine::{Engine, ErrnoResult, Reply};
 
 impl Engine {
     pub async fn setxattr(
@@ -27,7 +27,7 @@ impl Engine {
         name: &[u8],
         value: Vec<u8>,
         flags: u32,
-    ) -> Answered<Answer> {
+    ) -> ErrnoResult<Reply> {
         let name = known(name)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(E2BIG);
@@ -42,12 +42,12 @@ impl Engine {
             if flags & XATTR_CREATE == 0 {
                 match self.put(handle, name, buffer, length, false).await {
                     Err(ENODATA) if flags & XATTR_REPLACE == 0 => {}
-                    done => return done.map(|()| Answer::Done),
+                    done => return done.map(|()| Reply::Done),
                 }
             }
             match self.put(handle, name, buffer, length, true).await {
                 Err(EEXIST) if flags & XATTR_CREATE == 0 => {}
-                done => return done.map(|()| Answer::Done),
+                done => return done.map(|()| Reply::Done),
             }
         }
     }
@@ -60,7 +60,7 @@ impl Engine {
         buffer: &Buffer,
         length: usize,
         is_new: bool,
-    ) -> Answered<()> {
+    ) -> ErrnoResult<()> {
         let options =
             OpenOptions::read().access(ShareAccess::Write).create(is_new).create_new(is_new);
         let size = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
@@ -80,7 +80,7 @@ impl Engine {
         Err(errno)
     }
 
-    pub async fn getxattr(self: Rc<Self>, node: u64, name: &[u8], size: u32) -> Answered<Answer> {
+    pub async fn getxattr(self: Rc<Self>, node: u64, name: &[u8], size: u32) -> ErrnoResult<Reply> {
         let name = known(name)?;
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
@@ -88,7 +88,7 @@ impl Engine {
         if size == 0 {
             let found = chain.lookup(name).getattr().run_async().await;
             let found = found.map_err(|failure| self.attribute_failed(failure))?;
-            return Ok(length_answer(last_metadata(found)?.size));
+            return Ok(length_reply(last_metadata(found)?.size));
         }
         // One extra byte shows whether the value is longer.
         let room = VALUE_BYTES_MAX.min(size as usize) + 1;
@@ -104,17 +104,17 @@ impl Engine {
         }
         let mut value = vec![0; length];
         buffer.read(0, &mut value);
-        Ok(Answer::Body(value))
+        Ok(Reply::Body(value))
     }
 
-    pub async fn listxattr(self: Rc<Self>, node: u64, size: u32) -> Answered<Answer> {
+    pub async fn listxattr(self: Rc<Self>, node: u64, size: u32) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
         let directory = session.attributes_of_async(handle, "").await;
         let directory = match directory.map_err(|error| self.failed(&error)) {
             Ok(directory) => directory,
             // An object that cannot have attributes has none.
-            Err(EOPNOTSUPP) => return Ok(list_answer(Vec::new(), size)),
+            Err(EOPNOTSUPP) => return Ok(list_reply(Vec::new(), size)),
             Err(errno) => return Err(errno),
         };
         let entries = session.list_async(directory, "").await;
@@ -128,15 +128,15 @@ impl Engine {
         if size != 0 && names.len() > size as usize {
             return Err(ERANGE);
         }
-        Ok(list_answer(names, size))
+        Ok(list_reply(names, size))
     }
 
-    pub async fn removexattr(self: Rc<Self>, node: u64, name: &[u8]) -> Answered<Answer> {
+    pub async fn removexattr(self: Rc<Self>, node: u64, name: &[u8]) -> ErrnoResult<Reply> {
         let name = known(name)?;
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
         let removed = session.chain().request(&directory_of(handle)).remove(name).run_async().await;
-        removed.map(|_| Answer::Done).map_err(|failure| self.attribute_failed(failure))
+        removed.map(|_| Reply::Done).map_err(|failure| self.attribute_failed(failure))
     }
 
     /// Returns the error number of a failed chain on an attribute. Closes the attribute if the
@@ -161,7 +161,7 @@ fn directory_of(object: FileHandle) -> Request<'static> {
 }
 
 /// Returns the server's name for an attribute, if the server stores this kind.
-fn known(name: &[u8]) -> Answered<&OsStr> {
+fn known(name: &[u8]) -> ErrnoResult<&OsStr> {
     let name = name.strip_prefix(USER_PREFIX).ok_or(EOPNOTSUPP)?;
     if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {
         return Err(EINVAL);
@@ -170,14 +170,14 @@ fn known(name: &[u8]) -> Answered<&OsStr> {
 }
 
 /// Returns a `struct fuse_getxattr_out` with the needed size.
-fn length_answer(length: u64) -> Answer {
+fn length_reply(length: u64) -> Reply {
     let mut message = Message::default();
     message.u32(u32::try_from(length).unwrap_or(u32::MAX)).u32(0);
-    Answer::Body(message.0)
+    Reply::Body(message.0)
 }
 
-fn list_answer(names: Vec<u8>, size: u32) -> Answer {
-    if size == 0 { length_answer(names.len() as u64) } else { Answer::Body(names) }
+fn list_reply(names: Vec<u8>, size: u32) -> Reply {
+    if size == 0 { length_reply(names.len() as u64) } else { Reply::Body(names) }
 }
 
 /// The index of the chain's request that looks up or creates the attribute.

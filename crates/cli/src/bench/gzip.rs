@@ -16,7 +16,7 @@ use dafs_bench::{Bar, Ganesha};
 use serde::{Deserialize, Serialize};
 
 use super::host::{Cost, Host, Mounted, cost, ganesha, has, median, together};
-use crate::gzip::{compressing_told, tell_compressing, tell_whole};
+use crate::gzip::{format_compression_time, parse_compression_time, print_error_line};
 
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
@@ -133,7 +133,7 @@ impl Contestant<'_> {
         let Some(path) = &self.told else { return Ok(None) };
         let told = std::fs::read_to_string(path)?;
         std::fs::write(path, "")?;
-        let times: Option<Vec<_>> = told.lines().map(compressing_told).collect();
+        let times: Option<Vec<_>> = told.lines().map(parse_compression_time).collect();
         let times = times.with_context(|| format!("{} reported: {told}", self.who))?;
         Ok(Some(times.iter().sum()))
     }
@@ -404,7 +404,7 @@ pub fn in_memory(level: &str, paths: &[String]) -> Result<()> {
         let before = dafs_bench::thread_cpu();
         crate::gzip::compress_in_memory(&bytes, level)?;
         let spent = dafs_bench::thread_cpu() - before;
-        tell_whole(&format!("{path}{}\n", tell_compressing(spent)));
+        print_error_line(&format!("{path}{}\n", format_compression_time(spent)));
     }
     Ok(())
 }

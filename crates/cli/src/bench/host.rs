@@ -15,13 +15,13 @@ use dafs_client::SessionOptions;
 use dafs_dat::Address;
 use nix::sys::resource::{UsageWho, getrusage};
 
-use crate::keeper::{self, Scratch};
-use crate::served::{ANY_PORT, Pass, Served};
-use crate::strangers::OWN_USER;
+use crate::child_server::{ANY_PORT, ChildServer, Pass};
+use crate::cleanup::{self, Scratch};
+use crate::unauthenticated::OWN_USER;
 
 /// A directory and a server that exports it to all contestants.
 pub struct Host {
-    served: Served,
+    served: ChildServer,
     /// Declared after the server, so that it is dropped after it.
     scratch: Scratch,
     pass: Pass,
@@ -38,7 +38,7 @@ impl Host {
         std::fs::create_dir(&exported)?;
         let pass = Pass::new()?;
         pass.keep(&scratch.path().join(PASSWORD))?;
-        let served = Served::start_at(ANY_PORT, 1, scratch.path(), &[exported], more, &pass)?;
+        let served = ChildServer::start_at(ANY_PORT, 1, scratch.path(), &[exported], more, &pass)?;
         Ok(Self { served, scratch, pass, program })
     }
 
@@ -123,8 +123,8 @@ impl Host {
         let directory = self.beside("mount")?;
         let mut command = self.dafs(&["mount", "--foreground", &self.url("shm", "")?]);
         command.arg(&directory).stdin(Stdio::null()).stdout(Stdio::piped());
-        keeper::join(&mut command);
-        keeper::mounting(&directory)?;
+        cleanup::join(&mut command);
+        cleanup::mounting(&directory)?;
         let mut child = command.spawn().context("mounting")?;
         let mut line = String::new();
         let output = child.stdout.take().context("the mount has no output")?;
@@ -215,7 +215,7 @@ pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     let children: Vec<Child> = commands
         .into_iter()
         .map(|mut command| {
-            keeper::join(&mut command);
+            cleanup::join(&mut command);
             command.spawn().with_context(|| format!("starting {command:?}"))
         })
         .collect::<Result<_>>()?;
@@ -242,7 +242,7 @@ pub fn has(program: &str) -> bool {
 
 /// Runs a command with `input` as its standard input and with its output discarded.
 pub fn with_input(mut command: Command, input: &str) -> Result<()> {
-    keeper::join(&mut command);
+    cleanup::join(&mut command);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -15,7 +15,7 @@ use nix::mount::{MntFlags, MsFlags};
 use nix::sched::CloneFlags;
 
 use super::host::has;
-use crate::keeper::Scratch;
+use crate::cleanup::Scratch;
 
 /// A directory to measure in.
 pub struct Medium {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use dafs_bench::{Answer, Completion, Entrance, Nfs, Request, Ticket, flag};
 
 use super::host::{cost, ended_well};
-use crate::gzip::{tell_compressing, tell_whole};
+use crate::gzip::{format_compression_time, print_error_line};
 
 /// Runs `nfs-read` or `nfs-write`.
 pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
@@ -47,7 +47,7 @@ pub fn gzip(process: &str, level: &str, paths: &[String]) -> Result<()> {
         ended_well("nfs-read", reader.wait()?)?;
         ended_well("nfs-write", writer.wait()?)?;
     }
-    tell_whole(&format!("gzip{}\n", tell_compressing(compressing)));
+    print_error_line(&format!("gzip{}\n", format_compression_time(compressing)));
     Ok(())
 }
 

@@ -24,9 +24,9 @@ use dafs_server::REACTORS_MAX;
 
 use super::figures::{keep, tell};
 use super::medium::memory;
-use crate::keeper::Scratch;
+use crate::child_server::{ANY_PORT, ChildServer, Pass};
+use crate::cleanup::Scratch;
 use crate::reactors;
-use crate::served::{ANY_PORT, Pass, Served};
 use crate::status;
 use clients::Client;
 use files::{fill, prepare};
@@ -193,7 +193,7 @@ struct Host {
     reactors: usize,
     transport: &'static str,
     address: Address,
-    served: Served,
+    served: ChildServer,
     socket: PathBuf,
     /// The server's counters at the last query, if no request was sent to it since then.
     counted: Option<Counters>,
@@ -324,7 +324,7 @@ impl Host {
         let mut more = vec!["--direct-reads", "false", "--exactly-once", "memory"];
         more.extend(["--cache", CACHE]);
         let served =
-            Served::start_at(ANY_PORT, reactors, place, &[place.join(EXPORT)], &more, pass)?;
+            ChildServer::start_at(ANY_PORT, reactors, place, &[place.join(EXPORT)], &more, pass)?;
         let mut addresses = served.addresses.iter();
         let found = addresses.find(|address| match address {
             Address::Shm(_) => transport == SHM,

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{Host, ended_well, median};
 use super::medium::Medium;
-use crate::keeper;
+use crate::cleanup;
 use counts::Counts;
 use tree::Trees;
 
@@ -188,7 +188,7 @@ fn copy_out(host: &Host, to: &Path) -> Result<Command> {
 
 /// Runs a command and returns its time in seconds. Fails if the command fails.
 fn timed(mut command: Command) -> Result<f64> {
-    keeper::join(&mut command);
+    cleanup::join(&mut command);
     let begin = Instant::now();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
     let seconds = begin.elapsed().as_secs_f64();

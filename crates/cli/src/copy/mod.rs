@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             }
             Err(error) if sources.len() == 1 => return Err(error),
             Err(error) => {
-                eprintln!("dafs: {}", crate::shown::complaint(&error));
+                eprintln!("dafs: {}", crate::terminal_text::complaint(&error));
                 failed += 1;
                 // The error dropped other files of this operand in mid-copy. The server may still
                 // read from this mover's buffers to write those files, although the mover regards

@@ -45,7 +45,7 @@ struct Place {
 }
 
 /// A buffer in use.
-struct Lent<'m> {
+struct LentBuffer<'m> {
     mover: &'m Mover,
     buffer: Buffer,
     /// The offset of a small buffer; `None` for a large one.
@@ -53,8 +53,8 @@ struct Lent<'m> {
 }
 
 /// The first bytes of a file, in a buffer of their own until they are written.
-pub struct Begun<'m> {
-    lent: Lent<'m>,
+pub struct FirstBytes<'m> {
+    lent: LentBuffer<'m>,
     taken: Taken,
 }
 
@@ -78,7 +78,7 @@ impl Mover {
 
     /// Reads the first bytes of a file, so that an unreadable file is detected before its copy is
     /// made. Returns `None` for a stream: its bytes would be lost if the copy could not be made.
-    pub async fn begin(&self, from: &Open, length: u64) -> Result<Option<Begun<'_>>> {
+    pub async fn begin(&self, from: &Open, length: u64) -> Result<Option<FirstBytes<'_>>> {
         if matches!(from, Open::Stream(_)) {
             return Ok(None);
         }
@@ -92,7 +92,7 @@ impl Mover {
         }
         let lent = self.lend_for(length as usize).await?;
         let taken = lent.read((from, from), 0, 0, length as usize).await?;
-        Ok(Some(Begun { lent, taken }))
+        Ok(Some(FirstBytes { lent, taken }))
     }
 
     /// Copies everything there is to read, whatever size was reported before: the first `length`
@@ -100,7 +100,7 @@ impl Mover {
     /// [`Mover::begin`]. Returns the number of bytes.
     pub async fn copy(
         &self,
-        begun: Option<Begun<'_>>,
+        begun: Option<FirstBytes<'_>>,
         from: &Open,
         to: &Open,
         length: u64,
@@ -111,7 +111,7 @@ impl Mover {
         let (moved, is_over, begun) = (Cell::new(0), Cell::new(false), Cell::new(begun));
         self.for_blocks(length, async |offset, length| {
             let begun = if offset == 0 { begun.take() } else { None };
-            let Begun { lent, taken } = self.next(begun, (from, to), offset, length).await?;
+            let FirstBytes { lent, taken } = self.next(begun, (from, to), offset, length).await?;
             lent.write(to, offset, taken.count).await?;
             moved.set(moved.get() + taken.count as u64);
             is_over.set(is_over.get() || taken.is_end);
@@ -127,14 +127,14 @@ impl Mover {
     /// Copies the bytes from `offset` on, block by block. Returns the offset of the end.
     async fn pump(
         &self,
-        mut begun: Option<Begun<'_>>,
+        mut begun: Option<FirstBytes<'_>>,
         from: &Open,
         to: &Open,
         mut offset: u64,
     ) -> Result<u64> {
         loop {
             let next = self.next(begun.take(), (from, to), offset, BLOCK_BYTES);
-            let Begun { lent, taken } = next.await?;
+            let FirstBytes { lent, taken } = next.await?;
             lent.write(to, offset, taken.count).await?;
             offset += taken.count as u64;
             // A read of a stream may return less than requested.
@@ -147,17 +147,17 @@ impl Mover {
     /// Returns the block at `offset`: the one that was read in advance, if there is one.
     async fn next<'m>(
         &'m self,
-        begun: Option<Begun<'m>>,
+        begun: Option<FirstBytes<'m>>,
         sides: (&Open, &Open),
         offset: u64,
         length: usize,
-    ) -> Result<Begun<'m>> {
+    ) -> Result<FirstBytes<'m>> {
         if let Some(begun) = begun {
             return Ok(begun);
         }
         let lent = self.lend().await?;
         let taken = lent.read(sides, 0, offset, length).await?;
-        Ok(Begun { lent, taken })
+        Ok(FirstBytes { lent, taken })
     }
 
     /// True if both files contain the same `length` bytes and no more.
@@ -215,7 +215,7 @@ impl Mover {
     }
 
     /// Returns a buffer for `length` bytes of one file: a small one if it suffices and is free.
-    async fn lend_for(&self, length: usize) -> Result<Lent<'_>> {
+    async fn lend_for(&self, length: usize) -> Result<LentBuffer<'_>> {
         match self.small_one(length) {
             Some(lent) => Ok(lent),
             None => self.lend().await,
@@ -223,7 +223,7 @@ impl Mover {
     }
 
     /// Returns a small buffer, if it is large enough, one is free, and there is memory for them.
-    fn small_one(&self, length: usize) -> Option<Lent<'_>> {
+    fn small_one(&self, length: usize) -> Option<LentBuffer<'_>> {
         if length > SMALL_BYTES {
             return None;
         }
@@ -235,10 +235,10 @@ impl Mover {
         }
         let (buffer, starts) = small.as_mut()?;
         let start = starts.pop()?;
-        Some(Lent { mover: self, buffer: buffer.clone(), small: Some(start) })
+        Some(LentBuffer { mover: self, buffer: buffer.clone(), small: Some(start) })
     }
 
-    async fn lend(&self) -> Result<Lent<'_>> {
+    async fn lend(&self) -> Result<LentBuffer<'_>> {
         let free = self.buffers.borrow_mut().pop();
         let buffer = match free {
             Some(buffer) => buffer,
@@ -247,7 +247,7 @@ impl Mover {
                 None => self.one_that_comes_back().await,
             },
         };
-        Ok(Lent { mover: self, buffer, small: None })
+        Ok(LentBuffer { mover: self, buffer, small: None })
     }
 
     /// Allocates another large buffer. Returns `None` if the limit is reached or memory is short.
@@ -282,7 +282,7 @@ impl Mover {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for LentBuffer<'_> {
     fn drop(&mut self) {
         if let Some(start) = self.small {
             if let Some((_, starts)) = &mut *self.mover.small.borrow_mut() {
@@ -300,7 +300,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-impl Begun<'_> {
+impl FirstBytes<'_> {
     /// Returns the data to write for a complete copy, if this buffer holds the whole source file of
     /// `length` bytes. The inner `None` means that the file is empty.
     pub fn whole(&self, length: u64) -> Result<Option<Option<Slice>>> {
@@ -318,7 +318,7 @@ impl Begun<'_> {
     }
 }
 
-impl Lent<'_> {
+impl LentBuffer<'_> {
     /// The offset of this lent part in its buffer.
     fn start(&self) -> usize {
         self.small.unwrap_or(0)
@@ -435,7 +435,7 @@ mod tests {
         // Wakers of two tasks: the first task has two waiting blocks.
         let wakers = [(), ()].map(|()| Waker::from(std::sync::Arc::new(Ignored)));
         let [mut first, mut second] = [0, 1].map(|index| Context::from_waker(&wakers[index]));
-        let mut lent: Vec<Lent<'_>> = Vec::new();
+        let mut lent: Vec<LentBuffer<'_>> = Vec::new();
         for _ in 0..BUFFERS {
             match Box::pin(mover.lend()).as_mut().poll(&mut first) {
                 Poll::Ready(one) => lent.push(one.unwrap()),

@@ -19,7 +19,7 @@ use super::side::{Copied, Mode, Side, Whole, same_file};
 use super::tasks::for_each;
 use super::walk::{Item, Tree};
 use super::{Extras, Outcome, is_end, is_loss};
-use crate::shown::{complaint, message};
+use crate::terminal_text::{complaint, message};
 
 pub struct Run<'r> {
     mover: &'r Mover,

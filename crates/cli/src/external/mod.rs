@@ -30,7 +30,7 @@ use crate::ignored::is_ignored;
 use crate::place::{Access, Place};
 use crate::serve::bytes;
 use format::FormatArguments;
-use places::{Places, Spot};
+use places::{FileLocation, Places};
 use spool::{spool, unsized_input};
 
 /// The arguments of both commands.
@@ -75,8 +75,8 @@ pub struct Arguments {
 /// The work to do, with all files open.
 struct Job {
     streams: Vec<Stream>,
-    output: Spot,
-    temporary: Spot,
+    output: FileLocation,
+    temporary: FileLocation,
     format: Format,
     options: MergeOptions,
     bar: ProgressBar,
@@ -94,7 +94,7 @@ impl Job {
         let bar = progress();
         let watch = watch(&bar)?;
         let mut places = Places::new(&arguments.access, watch.clone())?;
-        let inputs: Vec<Spot> =
+        let inputs: Vec<FileLocation> =
             arguments.inputs.iter().map(|text| places.find(text)).collect::<Result<_>>()?;
         let output = places.find(&arguments.output)?;
         let is_local = |text: &OsString| matches!(Place::parse(text), Ok(Place::Local(_)));
@@ -102,7 +102,7 @@ impl Job {
             Some(text) => places.find(text)?,
             None => output.parent(),
         };
-        let open = |(spot, text): (&Spot, &OsString)| {
+        let open = |(spot, text): (&FileLocation, &OsString)| {
             let input = if is_local(text) { unsized_input(&spot.path)? } else { None };
             let file = match input {
                 Some(input) => {

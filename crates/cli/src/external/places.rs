@@ -15,7 +15,7 @@ use crate::place::{Access, Place, client, connect_by};
 
 /// A file or directory, and the engine that opens it.
 #[derive(Clone)]
-pub struct Spot {
+pub struct FileLocation {
     pub engine: Rc<dyn Engine>,
     pub path: OsString,
 }
@@ -32,7 +32,7 @@ pub struct Places<'a> {
 /// The key of a session: a server and a login.
 type Who = (ServerName, Option<(String, Option<String>)>);
 
-impl Spot {
+impl FileLocation {
     /// Returns the directory that contains it.
     pub fn parent(&self) -> Self {
         let parent = match Path::new(&self.path).parent() {
@@ -51,14 +51,14 @@ impl<'a> Places<'a> {
         Ok(Self { client, access, watch, local, servers: Vec::new() })
     }
 
-    pub fn find(&mut self, text: &OsStr) -> Result<Spot> {
+    pub fn find(&mut self, text: &OsStr) -> Result<FileLocation> {
         match Place::parse(text)? {
             Place::Local(path) => {
-                Ok(Spot { engine: self.local.clone(), path: path.into_os_string() })
+                Ok(FileLocation { engine: self.local.clone(), path: path.into_os_string() })
             }
             Place::Remote(location) => {
                 let engine = self.server(&location)?;
-                Ok(Spot { engine, path: location.path })
+                Ok(FileLocation { engine, path: location.path })
             }
         }
     }
@@ -72,7 +72,7 @@ impl<'a> Places<'a> {
         let address = session.address().to_string();
         session.on_event(move |event| match event {
             SessionEvent::Lost { reason } => {
-                let reason = crate::shown::message(reason);
+                let reason = crate::terminal_text::message(reason);
                 eprintln!("dafs: lost the connection to {address} ({reason}); reconnecting");
             }
             SessionEvent::Recovered { .. } => eprintln!("dafs: reconnected to {address}"),

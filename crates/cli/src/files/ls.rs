@@ -11,7 +11,7 @@ use dafs_client::{DirectoryEntry, ObjectType, Session, shown_path, split_last};
 use super::for_each_operand;
 use super::show::{letter, permissions, put_name, time, to_json};
 use crate::place::{Access, Sessions, below};
-use crate::told::{Told, told};
+use crate::reported::{AlreadyReported, report};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -88,10 +88,10 @@ impl Listing<'_> {
             if self.arguments.recursive && kind == Some(ObjectType::Directory) {
                 let prefix = below(below(prefix, &entry.name), "");
                 let listed = self.directory(&path, &prefix);
-                has_failed |= told(listed)?;
+                has_failed |= report(listed)?;
             }
         }
-        if has_failed { Err(Told.into()) } else { Ok(()) }
+        if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
     }
 
     fn entry(&mut self, entry: &DirectoryEntry, prefix: &OsStr, path: &OsStr) -> Result<()> {
@@ -124,7 +124,7 @@ impl Listing<'_> {
     /// Writes a name and the text after it. Names are escaped only on a terminal.
     fn put(&mut self, name: &[u8], end: &str) -> Result<()> {
         if self.is_terminal {
-            let shown = crate::shown::printable(&shown_path(OsStr::from_bytes(name)));
+            let shown = crate::terminal_text::printable(&shown_path(OsStr::from_bytes(name)));
             self.out.write_all(shown.as_bytes())?;
         } else {
             self.out.write_all(name)?;

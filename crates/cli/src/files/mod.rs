@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::{Result, bail};
 use dafs_client::{Location, split_last};
 
-use crate::told::{Told, told};
+use crate::reported::{AlreadyReported, report};
 
 /// Runs `work` for each operand. Reports each failure at once, and returns an error at the end if
 /// there was one.
@@ -30,9 +30,9 @@ fn for_each_operand(
 ) -> Result<()> {
     let mut has_failed = false;
     for operand in operands {
-        has_failed |= told(work(operand))?;
+        has_failed |= report(work(operand))?;
     }
-    if has_failed { Err(Told.into()) } else { Ok(()) }
+    if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 /// Returns the last component of a path, which must have one.

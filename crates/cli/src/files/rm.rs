@@ -14,8 +14,8 @@ use dafs_client::{
 
 use super::{for_each_operand, last_name};
 use crate::place::{Access, Sessions};
-use crate::shown::message;
-use crate::told::Told;
+use crate::reported::AlreadyReported;
+use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -101,7 +101,7 @@ impl Removal<'_> {
         };
         let removal = self.session.remove_tree_in_async(parent, name, path, None, &mut tell);
         block_on(self.client, removal)?;
-        if has_failed { Err(Told.into()) } else { Ok(()) }
+        if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
     }
 }
 

@@ -10,7 +10,7 @@ use dafs_client::{ObjectType, Session, shown_path};
 use super::for_each_operand;
 use super::show::{put_name, to_json};
 use crate::place::{Access, Sessions};
-use crate::shown::printable;
+use crate::terminal_text::printable;
 
 #[derive(Debug, Args)]
 pub struct Arguments {

@@ -3,12 +3,12 @@
 //! Invariant: an output gets its name only when it is complete, and an input is removed only after
 //! that.
 
-mod behind;
 mod decode;
 mod encode;
 mod output;
 mod parallel;
 mod source;
+mod write_behind;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
@@ -30,7 +30,7 @@ use self::output::Output;
 use self::source::{IS_LINK, IS_STICKY, PassedOver, Source};
 use crate::ignored::is_ignored;
 use crate::place::{Access, Place, Sessions};
-use crate::shown::{complaint, message};
+use crate::terminal_text::{complaint, message};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -299,13 +299,13 @@ impl<'a> Run<'a> {
         let beside = beside.as_secs_f64();
         let told = if self.task == Task::Compress {
             let saved = saved_share(lengths.output, lengths.input);
-            let compressing = tell_compressing(compressing);
+            let compressing = format_compression_time(compressing);
             format!("{file}: {saved:.1}% saved{compressing}, else {beside:.6} s\n")
         } else {
             let saved = saved_share(lengths.input, lengths.output);
             format!("{file}: {saved:.1}% had been saved; processor: {beside:.6} s\n")
         };
-        tell_whole(&told);
+        print_error_line(&told);
     }
 
     /// True if the output replaces the input.
@@ -429,18 +429,18 @@ pub fn compress_in_memory(bytes: &[u8], level: u32) -> Result<()> {
 }
 
 /// Prints a line with one write, because other processes may print to the same place.
-pub fn tell_whole(line: &str) {
+pub fn print_error_line(line: &str) {
     // A failure to print is not worth ending the process.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Returns the text with which `--verbose` reports the processor time of the compression.
-pub fn tell_compressing(time: Duration) -> String {
+pub fn format_compression_time(time: Duration) -> String {
     format!("{COMPRESSING}{:.6} s", time.as_secs_f64())
 }
 
 /// Parses the processor time of the compression from a line that `--verbose` printed.
-pub fn compressing_told(line: &str) -> Option<Duration> {
+pub fn parse_compression_time(line: &str) -> Option<Duration> {
     let (_, told) = line.rsplit_once(COMPRESSING)?;
     told.split(' ').next()?.parse().ok().map(Duration::from_secs_f64)
 }

@@ -16,7 +16,7 @@ use dafs_client::{
 use tempfile::NamedTempFile;
 
 use super::Attributes;
-use super::behind::WriteBehind;
+use super::write_behind::WriteBehind;
 
 /// An output that is not in its final place yet.
 pub enum Output {

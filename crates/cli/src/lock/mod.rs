@@ -6,7 +6,7 @@
 //! - With --write, a command that fails does not change the file. With --autorecover as well, no
 //!   other failure changes it either.
 
-pub mod held;
+pub mod command;
 mod printed;
 
 use std::cell::Cell;
@@ -24,10 +24,10 @@ use dafs_client::{
     ShareAccess, Status, shown_path,
 };
 
-use self::held::{Held, Signals};
+use self::command::{RunningCommand, Signals};
 use self::printed::Printed;
 use crate::place::{Access, open};
-use crate::shown::message;
+use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         session.disconnect()?;
         std::process::exit(128 + signal);
     }
-    let ended = Held::start(&arguments.command, arguments.write, signals)
+    let ended = RunningCommand::start(&arguments.command, arguments.write, signals)
         .and_then(|held| hold(held, &session, &file, &is_lost, arguments.autorecover))
         .and_then(|(status, printed)| {
             if let Some(printed) = printed.filter(|_| status.success()) {
@@ -222,7 +222,7 @@ fn hear(session: &Session, is_lost: &Cell<bool>) -> Result<()> {
 /// Keeps the session alive while the command runs, and ends the command if the lock is lost.
 /// Returns the command's output, unless it was written through into the file.
 fn hold(
-    mut held: Held,
+    mut held: RunningCommand,
     session: &Session,
     file: &File,
     is_lost: &Cell<bool>,
@@ -237,7 +237,7 @@ fn hold(
                 printed::write_through(&output, file, heartbeat)?;
             } else {
                 printed = Some(Printed::take(&output, heartbeat)?);
-                held.has_work_behind_it();
+                held.has_work_afterwards();
             }
         }
         loop {

@@ -12,7 +12,7 @@ use dafs_client::SessionOptions;
 use dafs_dat::Address;
 use dafs_types::Random;
 
-use crate::served::{Pass, Served};
+use crate::child_server::{ChildServer, Pass};
 
 pub struct Victim {
     place: PathBuf,
@@ -20,7 +20,7 @@ pub struct Victim {
     reactors: usize,
     /// The same for every incarnation, because clients reconnect with it.
     pass: Pass,
-    life: Option<Served>,
+    life: Option<ChildServer>,
     kills: u32,
 }
 
@@ -71,11 +71,11 @@ impl Victim {
         Ok(self.place.join("export"))
     }
 
-    fn live(&self) -> Result<Served> {
+    fn live(&self) -> Result<ChildServer> {
         let Self { place, port, reactors, pass, .. } = self;
         let options = ["--exactly-once", "stable", "--cache", "64M", "--lease", "10"];
         let exports = [place.join("export")];
-        Served::start_at(socket(*port), *reactors, place, &exports, &options, pass)
+        ChildServer::start_at(socket(*port), *reactors, place, &exports, &options, pass)
     }
 }
 

@@ -18,7 +18,7 @@ use dafs_watch::document;
 use serde_json::{Value, json};
 
 use super::{asking, number, reach, text};
-use crate::shown;
+use crate::terminal_text;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             continue;
         }
         let printed = if arguments.json {
-            writeln!(std::io::stdout(), "{}", shown::one_line(&found))
+            writeln!(std::io::stdout(), "{}", terminal_text::one_line(&found))
         } else {
             writeln!(std::io::stdout(), "{}", row(&found))
         };

@@ -31,7 +31,7 @@ use serde_json::Value;
 use dafs_watch::document;
 
 use crate::place::DEFAULT_PORT;
-use crate::shown;
+use crate::terminal_text;
 
 /// Arguments of `dafs sessions` and `dafs locks`: the server, and the output format.
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ fn tell(mut stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
 fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
     let found = ask(target.socket.as_deref())?;
     if target.json {
-        println!("{}", shown::json(&found));
+        println!("{}", terminal_text::json(&found));
     } else {
         print_table(&found);
     }
@@ -183,7 +183,7 @@ fn status_path(socket: &Path) -> PathBuf {
 
 /// Returns a text from the server, escaped because it may contain names from any user.
 fn text(value: &Value, key: &str) -> String {
-    shown::printable(value[key].as_str().unwrap_or("-"))
+    terminal_text::printable(value[key].as_str().unwrap_or("-"))
 }
 
 fn number(value: &Value, key: &str) -> u64 {

@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     std::thread::sleep(interval);
     let rates = Rates::between(Some(before), look(server)?);
     if arguments.json {
-        println!("{}", crate::shown::json(&rates.document()));
+        println!("{}", crate::terminal_text::json(&rates.document()));
     } else {
         print!("{}", top::page(rates));
     }

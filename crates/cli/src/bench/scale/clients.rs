@@ -12,8 +12,8 @@ use dafs_bench::scale::{ClientPlan, ScaleClient, Tally, Work};
 use serde::{Deserialize, Serialize};
 
 use super::Host;
-use crate::keeper;
-use crate::served::{self, Pass};
+use crate::child_server::{self, Pass};
+use crate::cleanup;
 
 /// A process that sends requests to the servers.
 pub struct Client {
@@ -41,7 +41,7 @@ impl Client {
             .args(hosts.iter().map(|host| host.address.to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        keeper::join(&mut command);
+        cleanup::join(&mut command);
         let mut child = command.spawn().context("starting a client")?;
         let mut orders = child.stdin.take().context("a client without standard input")?;
         let answers = child.stdout.take().context("a client without standard output")?;
@@ -89,13 +89,13 @@ pub fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<(
     let mut lines = std::io::stdin().lock().lines();
     let password = lines.next().context("a client needs a password in its first line")??;
     let address = |text: &String| {
-        served::address(text).with_context(|| format!("{text:?} is no address of a server"))
+        child_server::address(text).with_context(|| format!("{text:?} is no address of a server"))
     };
     let plan = ClientPlan {
         number: number.parse().context("the number of a client")?,
         files: files.parse().context("the number of files")?,
         servers: addresses.iter().map(address).collect::<Result<_>>()?,
-        session: Pass::told(password).options(),
+        session: Pass::from_password(password).options(),
     };
     let mut client = ScaleClient::new(&plan)?;
     println!("ready");

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::super::host::{Host, ended_well, has};
 use super::tree::Trees;
 use super::{COPY, copy_in, copy_out, put, timed};
-use crate::keeper;
+use crate::cleanup;
 
 /// The average cost of each file of a tree.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -71,11 +71,11 @@ pub fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> 
 
 /// Counts what a command causes a server to do.
 fn counted(host: &Host, tracer: &Tracer, command: impl Fn() -> Result<Command>) -> Result<Totals> {
-    let before = told(host)?;
+    let before = read_counters(host)?;
     let tracing = tracer.attach(host.server_process(), &host.beside("counts")?)?;
     timed(command()?)?;
     let system_calls = tracing.map(Tracing::end).transpose()?;
-    let after = told(host)?;
+    let after = read_counters(host)?;
     let journal_records = after.journal_records - before.journal_records;
     let messages = less(&after.messages, &before.messages);
     Ok(Totals { messages, journal_records, system_calls })
@@ -104,7 +104,7 @@ fn less(counts: &BTreeMap<String, f64>, others: &BTreeMap<String, f64>) -> BTree
 }
 
 /// Reads the server's counters since its start.
-fn told(host: &Host) -> Result<Totals> {
+fn read_counters(host: &Host) -> Result<Totals> {
     let found = crate::status::ask(Some(&host.socket()?))?;
     let procedures = found["procedures"].as_array().context("a server without procedures")?;
     let count = |procedure: &Value| {
@@ -141,7 +141,7 @@ impl Tracer {
         }
         let counts = tempfile::NamedTempFile::new_in(directory)?;
         let mut command = Command::new("strace");
-        keeper::join(&mut command);
+        cleanup::join(&mut command);
         let mut child = command
             .args(["-f", "-c", "-o"])
             .arg(counts.path())

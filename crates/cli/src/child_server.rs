@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use dafs_client::{Login, SessionOptions};
 use dafs_dat::Address;
 
-use crate::strangers::OWN_USER;
+use crate::unauthenticated::OWN_USER;
 
 /// The password that admits only this process to the servers it starts.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ impl Pass {
     }
 
     /// Returns the pass that another process of this program received through `write`.
-    pub fn told(password: String) -> Self {
+    pub fn from_password(password: String) -> Self {
         Self { password }
     }
 
@@ -58,7 +58,7 @@ impl Pass {
 }
 
 /// A running `dafs serve`.
-pub struct Served {
+pub struct ChildServer {
     child: Child,
     /// Closing it stops the server.
     stdin: Option<ChildStdin>,
@@ -67,7 +67,7 @@ pub struct Served {
     pub addresses: Vec<Address>,
 }
 
-impl Served {
+impl ChildServer {
     /// Starts `dafs serve` on a free port of this machine and waits until it is ready.
     pub fn start(scratch: &Path, exports: &[impl AsRef<OsStr>], pass: &Pass) -> Result<Self> {
         let no_more: &[&str] = &[];
@@ -101,7 +101,7 @@ impl Served {
             .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        crate::keeper::join(&mut command);
+        crate::cleanup::join(&mut command);
         let mut child = command.spawn().context("starting the server")?;
         let mut stdin = child.stdin.take().context("the server has no standard input")?;
         // If the server has already ended, it has printed why.
@@ -143,7 +143,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ChildServer {
     fn drop(&mut self) {
         self.stdin.take();
         // A failure to wait is ignored: nothing else can be done.

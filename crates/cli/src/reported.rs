@@ -9,16 +9,16 @@ use anyhow::{Context, Result};
 /// The error after a failure that was already reported: only the exit status is left.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("something has failed; see above")]
-pub struct Told;
+pub struct AlreadyReported;
 
 /// Reports a failure, unless it means that the output is closed. Returns true if there was one.
-pub fn told(done: Result<()>) -> Result<bool> {
+pub fn report(done: Result<()>) -> Result<bool> {
     match done {
         Ok(()) => Ok(false),
         Err(error) if crate::is_broken_pipe(&error) => Err(error),
         Err(error) => {
-            if !error.is::<Told>() {
-                eprintln!("dafs: {}", crate::shown::complaint(&error));
+            if !error.is::<AlreadyReported>() {
+                eprintln!("dafs: {}", crate::terminal_text::complaint(&error));
             }
             Ok(true)
         }
@@ -26,20 +26,22 @@ pub fn told(done: Result<()>) -> Result<bool> {
 }
 
 /// The reason why standard output failed.
-struct Unheard(std::io::Error);
+struct OutputClosed(std::io::Error);
 
-/// Writes to standard output. A failure unwinds to [`unless_unheard`].
+/// Writes to standard output. A failure unwinds to [`unless_output_closed`].
 pub fn print(what: fmt::Arguments<'_>) {
     if let Err(error) = std::io::stdout().write_fmt(what) {
         // Unwind so that destructors clean up, without running the panic hook.
-        resume_unwind(Box::new(Unheard(error)));
+        resume_unwind(Box::new(OutputClosed(error)));
     }
 }
 
 /// Runs `work` until it ends or its output can no longer be written.
-pub fn unless_unheard(work: impl FnOnce() -> Result<()>) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|end| match end.downcast::<Unheard>() {
-        Ok(unheard) => Err(unheard.0).context("writing to standard output"),
-        Err(panic) => resume_unwind(panic),
+pub fn unless_output_closed(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|end| {
+        match end.downcast::<OutputClosed>() {
+            Ok(unheard) => Err(unheard.0).context("writing to standard output"),
+            Err(panic) => resume_unwind(panic),
+        }
     })
 }

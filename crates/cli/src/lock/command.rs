@@ -30,7 +30,7 @@ use crate::ignored::is_ignored;
 pub struct Signals(SignalFd);
 
 /// A running command.
-pub struct Held {
+pub struct RunningCommand {
     child: Child,
     running: Arc<Running>,
     ended: Receiver<()>,
@@ -66,14 +66,14 @@ impl Signals {
     }
 
     /// Forwards signals until this process ends.
-    fn hand_on(self, running: Arc<Running>) {
+    fn forward(self, running: Arc<Running>) {
         loop {
             let mut fds = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
             let _ = rustix::event::poll(&mut fds, None);
             while let Ok(Some(info)) = self.0.read_signal() {
                 let number = info.ssi_signo.cast_signed();
                 let is_ending = ENDING.iter().any(|signal| *signal as i32 == number);
-                if running.hand_on(number, info.ssi_code > 0, is_ending) || !is_ending {
+                if running.forward(number, info.ssi_code > 0, is_ending) || !is_ending {
                     continue;
                 }
                 if running.has_work.swap(false, Ordering::Relaxed) {
@@ -97,7 +97,7 @@ impl Running {
     }
 
     /// Forwards a signal. Returns false if the command has ended.
-    fn hand_on(&self, number: i32, is_of_terminal: bool, is_ending: bool) -> bool {
+    fn forward(&self, number: i32, is_of_terminal: bool, is_ending: bool) -> bool {
         let pid = self.pid();
         let Some(pid) = *pid else { return false };
         // The terminal sends its signals to the whole group, which includes the command.
@@ -122,7 +122,7 @@ impl Running {
     }
 }
 
-impl Held {
+impl RunningCommand {
     /// Starts a command that receives the signals and ends with this process.
     pub fn start(command: &[OsString], pipes: bool, signals: Signals) -> Result<Self> {
         let mut held = Command::new("/proc/self/exe");
@@ -137,7 +137,7 @@ impl Held {
         let (sender, ended) = channel();
         std::thread::spawn(move || await_end(pid, &sender));
         let handed = Arc::clone(&running);
-        std::thread::spawn(move || signals.hand_on(handed));
+        std::thread::spawn(move || signals.forward(handed));
         Ok(Self { child, running, ended })
     }
 
@@ -147,7 +147,7 @@ impl Held {
     }
 
     /// Declares that work remains after the command, so the first signal must not end this process.
-    pub fn has_work_behind_it(&self) {
+    pub fn has_work_afterwards(&self) {
         self.running.has_work.store(true, Ordering::Relaxed);
     }
 
