@@ -1,9 +1,9 @@
 //! Parses the kernel's requests.
 //!
-//! Invariants: a request of an unsupported kind is [`ParseError::Unknown`], and one whose bytes do not
-//! fit its kind is [`ParseError::Malformed`]. They are never confused, because the kernel never sends
-//! an unknown kind again. No operation begins before its request is parsed completely.
-//! never asks again for a kind that is unknown. Nothing is done before a request is read whole.
+//! Invariants: a request of an unsupported kind is [`ParseError::Unknown`], and one whose bytes do
+//! not fit its kind is [`ParseError::Malformed`]. They are never confused, because the kernel never
+//! sends an unknown kind again. No operation begins before its request is parsed completely. never
+//! asks again for a kind that is unknown. Nothing is done before a request is read whole.
 
 use crate::abi::{Fields, opcode as op};
 use crate::attributes::SetAttributesRequest;
