@@ -11,13 +11,13 @@ use dafs_wire::{
     seal,
 };
 
-use crate::acting::{Registered, acting_bits};
 use crate::core::Core;
-use crate::ends::ReplyTicket;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
+use crate::impersonation::{Registered, acting_bits};
 use crate::recovery::delay::means_delay;
 use crate::requests::is_quick;
+use crate::result_sinks::ReplyTicket;
 use crate::state::SessionState;
 use crate::work::{Pending, QueuedCall};
 
@@ -47,7 +47,7 @@ impl Core {
         let mut message = session.encode_call(bytes_max, acting, request)?;
         // The caller may use a state id from before a restart of the server.
         session.rewrite_state_ids(&mut message);
-        let (id, ticket) = (self.ends.next_id(), self.ends.replies.make());
+        let (id, ticket) = (self.sinks.next_id(), self.sinks.replies.make());
         self.queue_call(key, QueuedCall { ticket: Some(ticket), ..QueuedCall::new(id, message) });
         if self.sessions[key].in_flight.credits.outstanding() == 1 {
             self.transport.interface_mut().await_alone(is_quick(request));
@@ -60,7 +60,7 @@ impl Core {
         let session = self.sessions.open_mut(key)?;
         session.note_request(request);
         let message = session.encode_call(session.terms.request_bytes_max, None, request)?;
-        let id = self.ends.next_id();
+        let id = self.sinks.next_id();
         self.queue_call(key, QueuedCall::new(id, message));
         self.transport.flush();
         Ok(())
@@ -130,7 +130,7 @@ impl Core {
             seal(&mut message[..length], &[]);
         }
         let link = (key, session.endpoint);
-        self.post(link, stream, Pending::Silent, &[Gather::Bytes(&message[..length])]);
+        self.post(link, stream, Pending::Ignored, &[Gather::Bytes(&message[..length])]);
     }
 
     /// Handles the reply to a request without bulk data.
@@ -156,7 +156,7 @@ impl Core {
             self.on_batch_answer(key, part, header, message);
         }
         if let Some(ticket) = call.ticket {
-            self.ends.replies.put(ticket, Ok(message.to_vec()));
+            self.sinks.replies.put(ticket, Ok(message.to_vec()));
         }
     }
 }
@@ -172,7 +172,7 @@ impl SessionState {
     ) -> Result<Vec<u8>> {
         let mut message = vec![0; bytes_max as usize];
         let header = RequestHeader {
-            desired_credits: self.terms.wish,
+            desired_credits: self.terms.wanted_credits,
             analyzer: acting_bits(acting) | self.label,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };

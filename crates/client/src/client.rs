@@ -228,14 +228,14 @@ impl Client {
     /// Makes a new completion group, to be named when transfers are submitted.
     #[must_use]
     pub fn group(&self) -> Group {
-        self.0.borrow_mut().ends.groups.make()
+        self.0.borrow_mut().sinks.groups.make()
     }
 
     /// Releases a group: its completions, including later ones, are dropped. Copies of the group
     /// become invalid, and transfers submitted to them are refused. The default group cannot be
     /// released.
     pub fn release_group(&self, group: Group) {
-        self.0.borrow_mut().ends.groups.release(group);
+        self.0.borrow_mut().sinks.groups.release(group);
     }
 
     /// Waits until the group has `count` completions, or all that were submitted to it, or until
@@ -245,8 +245,8 @@ impl Client {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut core = self.0.borrow_mut();
         loop {
-            let there = core.ends.groups.there(group);
-            let wanted = count.min(there + core.ends.groups.to_come(group));
+            let there = core.sinks.groups.there(group);
+            let wanted = count.min(there + core.sinks.groups.to_come(group));
             if there >= wanted {
                 return there;
             }
@@ -254,7 +254,7 @@ impl Client {
             if left.is_some_and(|left| left.is_zero()) {
                 core.turn(0, Some(Duration::ZERO));
                 core = self.0.deliver_between_turns(core);
-                return core.ends.groups.there(group);
+                return core.sinks.groups.there(group);
             }
             let threshold = core.sessions.arrivals_for(wanted - there);
             core.turn(threshold, left);
@@ -268,14 +268,14 @@ impl Client {
         let mut core = self.0.borrow_mut();
         core.turn(0, Some(Duration::ZERO));
         core = self.0.deliver_between_turns(core);
-        core.ends.groups.there(group)
+        core.sinks.groups.there(group)
     }
 
     /// Returns the next available completion of a group.
     #[must_use]
     #[inline]
     pub fn next(&self, group: Group) -> Option<Completion> {
-        self.0.borrow_mut().ends.groups.next(group)
+        self.0.borrow_mut().sinks.groups.next(group)
     }
 
     /// Makes progress: waits for at least one event, for the timeout, or until a session has a

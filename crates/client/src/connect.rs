@@ -11,21 +11,21 @@ use dafs_types::{ClientId, FileHandle, SessionId, Verifier, limits};
 use dafs_wire::messages::{Empty, SessionOptions as WireOptions};
 use dafs_wire::{ChannelType, ConnectData, Procedure, Request, Response};
 
-use crate::channels::opening::open_beside;
+use crate::channels::opening::open_additional_channels;
 use crate::client::{Client, Shared};
+use crate::connect_request::ConnectParameters;
 use crate::core::Core;
 use crate::decode::{decode, unexpected};
+use crate::disconnect_reasons::TLS_REQUIRED_ADVICE;
 use crate::driving::run;
 use crate::error::{ClientError, Result, system};
 use crate::features::{without_tls, without_verbs};
-use crate::greeting::Greeting;
 use crate::ids::SessionKey;
 use crate::login::establish::log_in;
 use crate::login::identity::{Identity, Login, message_bytes_max};
 use crate::options::{SessionOptions, TransportChoice, random};
-use crate::reasons::TLS_REQUIRED_ADVICE;
 use crate::recovery::machine::RecoveryMachine;
-use crate::recovery::places::{Place, Places};
+use crate::recovery::server_addresses::{ServerAddress, ServerAddresses};
 use crate::reply_future::ReplyFuture;
 use crate::session::{Anchor, Session};
 use crate::sizes::DOMAIN;
@@ -89,8 +89,8 @@ impl Client {
     /// # Errors
     /// The errors of [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
-        let places = Places::one(address.clone());
-        let place = Place::named(address.clone());
+        let places = ServerAddresses::one(address.clone());
+        let place = ServerAddress::named(address.clone());
         let (key, establishing) = self.start_connect(&place, options, places)?;
         run(&self.0, key, establishing)
     }
@@ -106,16 +106,16 @@ impl Client {
         address: &Address,
         options: &SessionOptions,
     ) -> Result<impl Future<Output = Result<Session>> + use<>> {
-        let place = Place::named(address.clone());
-        Ok(self.start_connect(&place, options, Places::one(address.clone()))?.1)
+        let place = ServerAddress::named(address.clone());
+        Ok(self.start_connect(&place, options, ServerAddresses::one(address.clone()))?.1)
     }
 
     /// Starts to connect; the returned future performs the exchange that establishes the session.
     fn start_connect(
         &self,
-        place: &Place,
+        place: &ServerAddress,
         options: &SessionOptions,
-        places: Places,
+        places: ServerAddresses,
     ) -> Result<(SessionKey, impl Future<Output = Result<Session>> + use<>)> {
         let key = self.begin(place, options, places)?;
         // From here on any failure ends the session, by dropping `anchor`.
@@ -123,13 +123,18 @@ impl Client {
         let anchor = Anchor::new(self.0.clone(), key);
         Ok((key, async move {
             let root = establish(&shared, key, &options).await?;
-            open_beside(&shared, key).await;
+            open_additional_channels(&shared, key).await;
             Ok(Session::new(shared, key, root, anchor))
         }))
     }
 
     /// Starts the transport connection and posts the receives.
-    fn begin(&self, place: &Place, options: &SessionOptions, places: Places) -> Result<SessionKey> {
+    fn begin(
+        &self,
+        place: &ServerAddress,
+        options: &SessionOptions,
+        places: ServerAddresses,
+    ) -> Result<SessionKey> {
         let options = Rc::new(options.clone());
         let Core { sessions, transport, .. } = &mut *self.0.borrow_mut();
         let added = sessions.add(|key| {
@@ -145,7 +150,7 @@ impl Client {
 pub(crate) fn open_endpoint(
     transport: &mut Transport,
     key: SessionKey,
-    place: &Place,
+    place: &ServerAddress,
     options: &SessionOptions,
 ) -> std::result::Result<EndpointId, NotOpened> {
     transport.open(&Opening {
@@ -167,7 +172,7 @@ impl Core {
     pub fn connect_again(
         &mut self,
         key: SessionKey,
-        place: &Place,
+        place: &ServerAddress,
     ) -> std::result::Result<(), String> {
         let session = &mut self.sessions[key];
         let opened = open_endpoint(&mut self.transport, key, place, &session.options);
@@ -247,8 +252,8 @@ pub(crate) async fn establish(
         }
         None => (options.name(), Verifier(random().to_ne_bytes())),
     };
-    let greeting = Greeting { options, name: &name, verifier };
-    let identity = log_in(shared, key, &greeting).await?;
+    let parameters = ConnectParameters { options, name: &name, verifier };
+    let identity = log_in(shared, key, &parameters).await?;
     shared.borrow_mut().note_identity(key, identity);
     let reply = ReplyFuture::send(shared, key, None, &Request::GetRootHandle(Empty))?.await?;
     let what = || format!("requesting the root of {address}");
@@ -280,7 +285,7 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
 }
 
 /// Returns the addresses where the server may be found, now and when reconnecting.
-fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
+fn places(server: &ServerName, choice: TransportChoice) -> Result<ServerAddresses> {
     let (host, port) = match server {
         ServerName::Socket(_) if choice == TransportChoice::Tcp => {
             return Err(ClientError::Connect {
@@ -291,7 +296,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
                 system: None,
             });
         }
-        ServerName::Socket(path) => return Ok(Places::one(Address::Shm(path.clone()))),
+        ServerName::Socket(path) => return Ok(ServerAddresses::one(Address::Shm(path.clone()))),
         ServerName::Verbs { host, port } => return places_by_verbs(server, host, *port, choice),
         ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
             return Err(ClientError::Connect {
@@ -322,7 +327,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
             sockets.into_iter().map(Address::Tcp).collect()
         }
     };
-    let places = Places::new(local, fixed);
+    let places = ServerAddresses::new(local, fixed);
     if places.now().is_empty() {
         let mut reason = "no server on this host listens for shared memory at the usual paths; \
                           name its socket with dafs+shm:///path/to/socket!/path"
@@ -349,7 +354,7 @@ fn places_by_verbs(
     host: &str,
     port: u16,
     choice: TransportChoice,
-) -> Result<Places> {
+) -> Result<ServerAddresses> {
     let failed =
         |reason: String| ClientError::Connect { address: server.to_string(), reason, system: None };
     if let Some(reason) = without_verbs() {
@@ -362,7 +367,7 @@ fn places_by_verbs(
         (host, port).to_socket_addrs().map_err(|error| unresolved(server, error))?.collect();
     let spare = sockets.iter().copied().map(Address::Tcp).collect();
     let fixed = sockets.into_iter().map(Address::Verbs).collect();
-    Ok(Places::new(Vec::new(), fixed).with_spare(spare))
+    Ok(ServerAddresses::new(Vec::new(), fixed).with_spare(spare))
 }
 
 /// True if an address is one of this host's own: only those can be bound.

@@ -8,7 +8,7 @@
 //!   (`recovery`).
 //!
 //! The engine joins parts that keep their state private: [`Transport`] has the connections and
-//! their receives, [`SessionTable`] the sessions and their timers, [`Ends`] the waiters, and
+//! their receives, [`SessionTable`] the sessions and their timers, [`ResultSinks`] the waiters, and
 //! [`BackChannels`] the back-control channels. A reply passes through it in this order:
 //!
 //! 1. `turn` (`turns.rs`) takes it from the transport.
@@ -27,13 +27,13 @@ use dafs_wire::{ByteOrder, ResponseHeader, is_intact};
 use crate::back_channels::BackChannels;
 use crate::batch::table::BatchTable;
 use crate::chain::work::{ChainWork, SharedChain};
-use crate::ends::Ends;
+use crate::disconnect_reasons::describe;
 use crate::error::Result;
 use crate::ids::SessionKey;
 use crate::login::identity::LAPSED;
 use crate::operation::Transferred;
 use crate::pending_events::PendingEvents;
-use crate::reasons::describe;
+use crate::result_sinks::ResultSinks;
 use crate::state::Phase;
 use crate::table::SessionTable;
 use crate::transfer::Transfer;
@@ -44,7 +44,7 @@ use crate::work::Pending;
 pub(crate) struct Core {
     pub transport: Transport,
     pub sessions: SessionTable,
-    pub ends: Ends,
+    pub sinks: ResultSinks,
     pub batches: BatchTable,
     pub back_channels: BackChannels,
     pub pending_events: PendingEvents,
@@ -59,7 +59,7 @@ impl Core {
         Self {
             transport: Transport::new(interface),
             sessions: SessionTable::default(),
-            ends: Ends::new(),
+            sinks: ResultSinks::new(),
             batches: BatchTable::default(),
             back_channels: BackChannels::default(),
             pending_events: PendingEvents::default(),
@@ -113,8 +113,8 @@ impl Core {
             return self.on_reconnected(key);
         }
         session.phase = Phase::Open;
-        if let Some(ticket) = session.greeting.take() {
-            self.ends.replies.put(ticket, Ok(Vec::new()));
+        if let Some(ticket) = session.connect_waiter.take() {
+            self.sinks.replies.put(ticket, Ok(Vec::new()));
         }
     }
 
@@ -144,16 +144,16 @@ impl Core {
     fn take_answer(&mut self, key: SessionKey, message: &[u8]) {
         let session = &mut self.sessions[key];
         let Ok(header) = ResponseHeader::decode(ByteOrder::NATIVE, message) else {
-            return self.violate(key, "a reply with an invalid header");
+            return self.end_for_violation(key, "a reply with an invalid header");
         };
         if session.terms.checksums && !is_intact(message) {
-            return self.violate(key, "a reply with a wrong checksum");
+            return self.end_for_violation(key, "a reply with a wrong checksum");
         }
         if !session.in_flight.credits.is_newest(header.stream, header.sequence) {
-            return self.violate(key, "a reply with an unexpected sequence number");
+            return self.end_for_violation(key, "a reply with an unexpected sequence number");
         }
         let Some(pending) = session.in_flight.take_pending(header.stream) else {
-            return self.violate(key, "a reply without a request");
+            return self.end_for_violation(key, "a reply without a request");
         };
         session.in_flight.credits.give(header.stream, header.target_credits);
         session.has_spoken = true;
@@ -162,7 +162,7 @@ impl Core {
             return self.on_connection_lost(key, LAPSED.into());
         }
         match pending {
-            Pending::Silent => {}
+            Pending::Ignored => {}
             Pending::Call(call) => self.on_called(key, call, &header, message),
             Pending::Member(member) => self.on_member(key, &member, &header, message),
             Pending::Transfer(transfer) => {
@@ -174,7 +174,7 @@ impl Core {
         self.pump(key);
     }
 
-    fn violate(&mut self, key: SessionKey, what: &str) {
+    fn end_for_violation(&mut self, key: SessionKey, what: &str) {
         self.on_connection_lost(key, format!("server broke the protocol: {what}"));
     }
 
@@ -247,7 +247,7 @@ impl Core {
     #[inline]
     pub fn complete(&mut self, transfer: &Transfer, result: Result<Transferred>) {
         transfer.note_over();
-        self.ends.end_transfer(transfer.destination, transfer.id, transfer.context, result);
+        self.sinks.end_transfer(transfer.destination, transfer.id, transfer.context, result);
     }
 
     // ---- chains ---------------------------------------------------------------------

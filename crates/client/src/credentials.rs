@@ -5,8 +5,8 @@
 use dafs_wire::messages::ReleaseCred;
 use dafs_wire::{Request, Response};
 
-use crate::acting::{ActFor, Impersonated, Registered};
 use crate::error::Result;
+use crate::impersonation::{ActFor, Impersonated, Registered};
 use crate::refusal::done;
 use crate::session::Session;
 

@@ -14,11 +14,11 @@ use rustix::io::Errno;
 
 use crate::buffer::Slice;
 use crate::core::Core;
-use crate::ends::Destination;
 use crate::error::{ClientError, Result, SystemCause};
 use crate::ids::SessionKey;
 use crate::operation::OperationId;
 use crate::recovery::delay::means_delay;
+use crate::result_sinks::Destination;
 use crate::transfer::{ANSWER_BYTES, Server, Transfer, TransferJob, TransferKind};
 use crate::work::Pending;
 
@@ -40,7 +40,7 @@ impl Core {
     ) -> Result<OperationId> {
         let session = self.sessions.open_mut(key)?;
         if let Destination::Group(group) = destination
-            && !self.ends.groups.begin(group)
+            && !self.sinks.groups.begin(group)
         {
             return Err(ClientError::System {
                 what: "submitting a transfer",
@@ -50,7 +50,7 @@ impl Core {
                 ),
             });
         }
-        let id = self.ends.next_id();
+        let id = self.sinks.next_id();
         let transfer = Transfer::new(id, job, slice, destination, context);
         if let (TransferKind::Write(_), Some(delegated)) =
             (transfer.job.kind, &mut session.delegated)
@@ -58,7 +58,7 @@ impl Core {
             delegated.note_change(Some(&transfer.job.file.handle));
         }
         if session.role.has_channels() {
-            self.send_beside(key, transfer);
+            self.send_on_file_channel(key, transfer);
             return Ok(id);
         }
         match session.in_flight.take_for_transfer() {
@@ -115,7 +115,7 @@ impl Core {
         }
         let session = &mut self.sessions[key];
         let header = RequestHeader {
-            desired_credits: session.terms.wish,
+            desired_credits: session.terms.wanted_credits,
             analyzer: session.label,
             ..RequestHeader::new(stream, sequence)
         };

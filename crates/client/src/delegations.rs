@@ -1,7 +1,7 @@
 //! Reads files under delegations, caches them, and returns delegations.
 //!
 //! Invariant: a delegation that is not kept is returned at once. When a delegation is recalled, its
-//! cached data is discarded before it is returned ([`crate::delegated`]).
+//! cached data is discarded before it is returned ([`crate::delegation_cache`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use dafs_wire::{ByteOrder, Request, Response, decode_request};
 
 use crate::buffer::Slice;
 use crate::core::Core;
-use crate::delegated::{BLOCK, CacheFill, GrantOutcome};
-use crate::ends::Destination;
+use crate::delegation_cache::{BLOCK, CacheFill, GrantOutcome};
 use crate::error::Result;
 use crate::file::File;
 use crate::ids::SessionKey;
@@ -21,6 +20,7 @@ use crate::metadata::Metadata;
 use crate::opens::Opened;
 use crate::operation::Transferred;
 use crate::requests::{Changed, changed_by};
+use crate::result_sinks::Destination;
 use crate::session::Session;
 use crate::state::SessionState;
 use crate::transfer::{TransferJob, TransferKind};
@@ -177,11 +177,11 @@ impl File {
         let ticket = {
             let mut core = shared.borrow_mut();
             core.sessions.open(key)?;
-            let ticket = core.ends.transfers.make();
+            let ticket = core.sinks.transfers.make();
             core.submit(key, job, Some(slice), Destination::Waiter(ticket), 0)?;
             ticket
         };
-        shared.turn_until(key, |core| core.ends.transfers.take(ticket))
+        shared.turn_until(key, |core| core.sinks.transfers.take(ticket))
     }
 
     /// Returns the attributes cached under the file's delegation.
@@ -242,7 +242,7 @@ impl Core {
         let session = &self.sessions[key];
         let submits = !self.batches.submitted(key).is_empty();
         let mut channels =
-            session.role.beside().into_iter().filter_map(|key| self.sessions.get(key));
+            session.role.additional().into_iter().filter_map(|key| self.sessions.get(key));
         let is_quiet = !submits
             && !session.has_changes_under_way()
             && !channels.any(SessionState::has_changes_under_way);
@@ -325,7 +325,7 @@ impl SessionState {
             Pending::Transfer(transfer) => writes(transfer.job.kind),
             Pending::Call(call) => changes(&call.message),
             Pending::Member(_) | Pending::Recovery(_) => true,
-            Pending::Silent => false,
+            Pending::Ignored => false,
         });
         is_pending
             || in_flight.waiting_transfers().any(|transfer| writes(transfer.job.kind))

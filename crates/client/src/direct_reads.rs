@@ -25,7 +25,7 @@ use dafs_wire::messages::{HandOver, OpenTarget};
 use dafs_wire::{Path, Request, Response};
 
 use crate::core::Core;
-use crate::delegated::{CacheFill, granted};
+use crate::delegation_cache::{CacheFill, granted};
 use crate::direct::{Direct, DirectFile};
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
@@ -35,7 +35,7 @@ use crate::session::Session;
 
 /// The state of a descriptor at the time of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum DescriptorState {
     Good,
     /// A message has arrived that could not be processed yet.
     Unsure,
@@ -103,34 +103,34 @@ impl File {
         let delegation = self.delegation()?;
         let held = self.direct.borrow().clone();
         if let Some(file) = held {
-            match self.standing(&file) {
-                Standing::Good => return Some(file),
-                Standing::Unsure => return None,
-                Standing::Over => *self.direct.borrow_mut() = None,
+            match self.descriptor_state(&file) {
+                DescriptorState::Good => return Some(file),
+                DescriptorState::Unsure => return None,
+                DescriptorState::Over => *self.direct.borrow_mut() = None,
             }
         }
         self.obtain(delegation, now)
     }
 
     #[inline]
-    fn standing(&self, file: &DirectFile) -> Standing {
+    fn descriptor_state(&self, file: &DirectFile) -> DescriptorState {
         if file.is_over() {
-            return Standing::Over;
+            return DescriptorState::Over;
         }
         let now = coarse_now();
         let is_recent = now.saturating_sub(file.looked.get()) < LOOK_PERIOD;
         let is_quiet = !self.session().shared.borrow().transport.interface().has_arrived(file.back);
-        if is_recent & is_quiet { Standing::Good } else { self.look(file, now) }
+        if is_recent & is_quiet { DescriptorState::Good } else { self.look(file, now) }
     }
 
     /// Processes all messages that have arrived.
     #[cold]
-    fn look(&self, file: &DirectFile, now: Duration) -> Standing {
+    fn look(&self, file: &DirectFile, now: Duration) -> DescriptorState {
         let shared = &self.session().shared;
         let count = shared.borrow_mut().turn(0, Some(Duration::ZERO));
         shared.deliver_events();
         if file.is_over() {
-            return Standing::Over;
+            return DescriptorState::Over;
         }
         if count == 0 {
             // No event also means that descriptors were polled.
@@ -138,10 +138,10 @@ impl File {
         }
         let mut core = shared.borrow_mut();
         if core.transport.interface().has_arrived(file.back) {
-            return Standing::Unsure;
+            return DescriptorState::Unsure;
         }
         if now.saturating_sub(file.asked) < file.window {
-            return Standing::Good;
+            return DescriptorState::Good;
         }
         // The server's word is valid for half a lease; ask again.
         let delegation = self.delegation();
@@ -151,7 +151,7 @@ impl File {
             direct.expire();
         }
         file.end();
-        Standing::Over
+        DescriptorState::Over
     }
 
     /// Sends HAND_OVER. Returns the token of the descriptor that arrives.
@@ -207,7 +207,7 @@ impl File {
         drop(core);
         *self.direct.borrow_mut() = Some(made.clone());
         // Messages that arrived with the reply have not been processed yet.
-        (self.standing(&made) == Standing::Good).then_some(made)
+        (self.descriptor_state(&made) == DescriptorState::Good).then_some(made)
     }
 }
 

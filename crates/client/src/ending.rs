@@ -19,25 +19,25 @@ use crate::work::{QueuedCall, Work};
 impl Core {
     /// Ends a session that no handle refers to. Its key becomes invalid.
     pub fn leave(&mut self, key: SessionKey) {
-        let beside = self.sessions[key].role.beside();
+        let additional = self.sessions[key].role.additional();
         // The first channel leaves last: with it go the locks and opens that the client holds.
-        beside.iter().chain([&key]).for_each(|&key| self.take_leave(key));
+        additional.iter().chain([&key]).for_each(|&key| self.send_disconnect(key));
         self.end_session(key, "its last handle was dropped".into());
-        beside.iter().chain([&key]).for_each(|&key| self.sessions.remove(key));
+        additional.iter().chain([&key]).for_each(|&key| self.sessions.remove(key));
     }
 
     /// Tells the server that the client disconnects in order. Otherwise the server would keep
     /// results and open files, as for a session that lost its connection.
-    fn take_leave(&mut self, key: SessionKey) {
+    fn send_disconnect(&mut self, key: SessionKey) {
         if !self.sessions[key].begin_to_leave() || std::thread::panicking() {
             return;
         }
         let Ok(ticket) = self.start_call(key, None, &Request::Disconnect(Empty)) else { return };
         let until = coarse_now() + LEAVE_MAX;
-        while self.ends.replies.take(ticket).is_none() {
+        while self.sinks.replies.take(ticket).is_none() {
             let left = until.saturating_sub(coarse_now());
             if left.is_zero() {
-                return self.ends.replies.abandon(ticket);
+                return self.sinks.replies.abandon(ticket);
             }
             self.turn(1, Some(left));
         }
@@ -61,10 +61,10 @@ impl Core {
             to_come.splice(0..0, delayed);
         }
         to_come.extend(session.role.take_held().into_iter().map(Work::Call));
-        let beside = session.role.beside();
+        let additional = session.role.additional();
         let endpoint = session.endpoint;
-        if let Some(ticket) = session.greeting.take() {
-            self.ends.replies.put(ticket, Err(error.clone()));
+        if let Some(ticket) = session.connect_waiter.take() {
+            self.sinks.replies.put(ticket, Err(error.clone()));
         }
         self.end_back_of(key, &error);
         for work in in_flight {
@@ -77,7 +77,7 @@ impl Core {
             self.fail(work, &error);
         }
         self.transport.close(endpoint);
-        for key in beside {
+        for key in additional {
             if let ClientError::SessionEnded { reason, .. } = &error {
                 self.end_session(key, reason.clone());
             }
@@ -89,7 +89,7 @@ impl Core {
         match work {
             Work::Transfer(transfer) => self.complete(&transfer, Err(error.clone())),
             Work::Call(QueuedCall { ticket: Some(ticket), .. }) => {
-                self.ends.replies.put(ticket, Err(error.clone()));
+                self.sinks.replies.put(ticket, Err(error.clone()));
             }
             Work::Call(QueuedCall { part: Some(part), .. }) => self.batches.fail_part(&part, error),
             Work::Call(_) => {}

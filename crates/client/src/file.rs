@@ -20,14 +20,14 @@ use dafs_wire::{Checksum, Path, Request, Response};
 use crate::buffer::{Buffer, Slice};
 use crate::device::Span;
 use crate::direct::DirectFile;
-use crate::ends::{Destination, TransferTicket};
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
 use crate::metadata::Metadata;
 use crate::opens::Opened;
 use crate::operation::{OperationId, Transferred};
-use crate::path::{beside, label, split_last, too_many_links};
+use crate::path::{label, link_target, split_last, too_many_links};
 use crate::refusal::{done, encode_set, failed};
+use crate::result_sinks::{Destination, TransferTicket};
 use crate::session::Session;
 use crate::setters::setters;
 use crate::transfer::{TransferJob, TransferKind};
@@ -156,7 +156,7 @@ impl Session {
             }
             let link = self.resolve_async(&here, false).await?;
             let text = self.read_link_async(link, path).await?;
-            here = beside(split_last(&here).0, text);
+            here = link_target(split_last(&here).0, text);
         }
         Err(too_many_links(path))
     }
@@ -311,7 +311,7 @@ impl Session {
 
     /// Returns a new open owner. Each open has its own owner, so that each has its own state id.
     fn next_owner(&self) -> u64 {
-        self.shared.borrow_mut().ends.next_id().0
+        self.shared.borrow_mut().sinks.next_id().0
     }
 
     /// Submits a read from byte `offset` that fills the slice, which may be device memory. The
@@ -420,11 +420,11 @@ impl File {
     ) -> Result<(OperationId, TransferTicket)> {
         let length = slice.as_ref().map_or(0, |slice| slice.length);
         let job = self.job(kind, offset, length);
-        let ticket = self.session.shared.borrow_mut().ends.transfers.make();
+        let ticket = self.session.shared.borrow_mut().sinks.transfers.make();
         match self.session.submit(self, job, slice, Destination::Waiter(ticket), 0) {
             Ok(id) => Ok((id, ticket)),
             Err(error) => {
-                self.session.shared.borrow_mut().ends.transfers.withdraw(ticket);
+                self.session.shared.borrow_mut().sinks.transfers.withdraw(ticket);
                 Err(error)
             }
         }
@@ -434,7 +434,7 @@ impl File {
     fn run(&self, kind: TransferKind, offset: u64, slice: Option<Slice>) -> Result<Transferred> {
         let (_, ticket) = self.start(kind, offset, slice)?;
         let shared = &self.session.shared;
-        let result = shared.turn_until(self.session.key, |core| core.ends.transfers.take(ticket));
+        let result = shared.turn_until(self.session.key, |core| core.sinks.transfers.take(ticket));
         result.map_err(|error| self.name(error))
     }
 

@@ -16,10 +16,10 @@ use dafs_types::Stability;
 
 use crate::buffer::Slice;
 use crate::device::Span;
-use crate::ends::TransferTicket;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::operation::{OperationId, Transferred};
+use crate::result_sinks::TransferTicket;
 use crate::transfer::TransferKind;
 
 /// A transfer in flight.
@@ -42,8 +42,8 @@ impl Future for TransferFuture<'_> {
             Started::Refused(error) => Poll::Ready(Err(error)),
             Started::InFlight(id, ticket) => {
                 let mut core = self.file.session().shared.borrow_mut();
-                let Some(result) = core.ends.transfers.take(ticket) else {
-                    core.ends.transfers.wake_with(ticket, context.waker());
+                let Some(result) = core.sinks.transfers.take(ticket) else {
+                    core.sinks.transfers.wake_with(ticket, context.waker());
                     drop(core);
                     self.started = Started::InFlight(id, ticket);
                     return Poll::Pending;
@@ -61,7 +61,7 @@ impl Drop for TransferFuture<'_> {
     fn drop(&mut self) {
         if let Started::InFlight(id, ticket) = self.started {
             let mut core = self.file.session().shared.borrow_mut();
-            core.ends.transfers.abandon(ticket);
+            core.sinks.transfers.abandon(ticket);
             core.cancel(id);
         }
     }

@@ -81,7 +81,7 @@ impl InFlight {
     pub fn pending_transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.pending.iter_mut().flatten().filter_map(|pending| match pending {
             Pending::Transfer(transfer) => Some(transfer),
-            Pending::Call(_) | Pending::Member(_) | Pending::Recovery(_) | Pending::Silent => None,
+            Pending::Call(_) | Pending::Member(_) | Pending::Recovery(_) | Pending::Ignored => None,
         })
     }
 
@@ -166,19 +166,19 @@ impl InFlight {
 
     /// Takes everything that waited for replies, and the open chain, after the connection was lost.
     /// Recovery gets all credits of the next connection.
-    pub fn cut_off(&mut self, wish: u16) -> (Vec<CutOff>, Option<SharedChain>) {
+    pub fn cut_off(&mut self, wanted_credits: u16) -> (Vec<CutOff>, Option<SharedChain>) {
         let pending = (0..).map(StreamId).zip(std::mem::take(&mut self.pending));
         let cut_off = pending
             .filter_map(|(stream, pending)| Some((stream, self.credits.newest(stream), pending?)));
         let cut_off: Vec<CutOff> = cut_off.collect();
-        self.begin_again(wish);
+        self.begin_again(wanted_credits);
         (cut_off, self.chains.take_open())
     }
 
     /// Discards the requests of a failed attempt to reconnect.
-    pub fn begin_again(&mut self, wish: u16) {
+    pub fn begin_again(&mut self, wanted_credits: u16) {
         self.pending.clear();
-        self.credits = Credits::new(wish);
+        self.credits = Credits::new(wanted_credits);
         self.credits.hold(ReservedFor::Recovery);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a label is below 2^40. It is sent in the analyzer field of a request's header (draft
 //! 4.1.1), which the server only copies into its reply; the bits above it belong to this library
-//! (`acting`).
+//! (`impersonation`).
 
 /// A number that marks a client's requests in the server's log, its traces and `dafs follow`. 0
 /// means no label.

@@ -16,7 +16,7 @@ use dafs_wire::{Request, Response};
 use crate::back_channels::LockReady;
 use crate::error::{ClientError, Result};
 use crate::file::File;
-use crate::held::LockKind;
+use crate::held_locks::LockKind;
 
 /// A lock that conflicts with a request.
 #[non_exhaustive]

@@ -13,9 +13,9 @@ use dafs_wire::{
     ByteOrder, HEADER_BYTES, Procedure, Request, Response, decode_request, decode_response,
 };
 
-use crate::acting::{Registered, acting_in};
 use crate::error::ClientError;
-use crate::held::{HeldLock, HeldLocks};
+use crate::held_locks::{HeldLock, HeldLocks};
+use crate::impersonation::{Registered, acting_in};
 use crate::requests::{procedure_of, word_at};
 
 /// One open of one file, shared by everything that uses it.
@@ -35,7 +35,7 @@ pub(crate) struct Opened {
     is_lost: Cell<bool>,
     locks: RefCell<HeldLocks>,
     /// The number of transfers in flight on additional channels.
-    beside: Cell<u32>,
+    transfers_elsewhere: Cell<u32>,
 }
 
 /// The data needed to reclaim an open.
@@ -66,7 +66,7 @@ impl Opened {
             has_lost_data: Cell::new(false),
             is_lost: Cell::new(false),
             locks: RefCell::default(),
-            beside: Cell::new(0),
+            transfers_elsewhere: Cell::new(0),
         }
     }
 
@@ -147,18 +147,18 @@ impl Opened {
     }
 
     /// Counts a transfer that starts on an additional channel.
-    pub fn begin_beside(&self) {
-        self.beside.set(self.beside.get() + 1);
+    pub fn begin_elsewhere(&self) {
+        self.transfers_elsewhere.set(self.transfers_elsewhere.get() + 1);
     }
 
     /// Counts the end of a transfer on an additional channel, or its move to the first.
-    pub fn end_beside(&self) {
-        self.beside.set(self.beside.get().saturating_sub(1));
+    pub fn end_elsewhere(&self) {
+        self.transfers_elsewhere.set(self.transfers_elsewhere.get().saturating_sub(1));
     }
 
     /// True if transfers are in flight on additional channels.
-    pub fn is_moved_beside(&self) -> bool {
-        self.beside.get() > 0
+    pub fn is_moved_elsewhere(&self) -> bool {
+        self.transfers_elsewhere.get() > 0
     }
 
     /// Returns the open owner that the server knows; empty if it is not kept.

@@ -135,7 +135,7 @@ impl SessionOptions {
     pub const CHANNELS_MAX: u16 = limits::CLIENT_CHANNELS_MAX;
 
     /// Returns the parameters to request for a session.
-    pub(crate) fn wishes(&self, credits: u16) -> WireOptions {
+    pub(crate) fn session_options(&self, credits: u16) -> WireOptions {
         WireOptions {
             checksums: self.checksums,
             response_cache: self.response_cache || self.recovery != Recovery::Off,

@@ -60,7 +60,7 @@ pub fn split_last(path: &OsStr) -> (&OsStr, &OsStr) {
 }
 
 /// Returns the path to the target of a symbolic link in a directory.
-pub(crate) fn beside(directory: &OsStr, link: Vec<u8>) -> OsString {
+pub(crate) fn link_target(directory: &OsStr, link: Vec<u8>) -> OsString {
     match link.first() {
         Some(b'/') => OsString::from_vec(link),
         _ => OsString::from_vec([directory.as_bytes(), &link].join(&b'/')),

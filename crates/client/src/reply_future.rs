@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 
 use dafs_wire::Request;
 
-use crate::acting::Registered;
 use crate::client::Shared;
 use crate::core::Core;
-use crate::ends::ReplyTicket;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
+use crate::impersonation::Registered;
+use crate::result_sinks::ReplyTicket;
 use crate::state::Phase;
 
 /// A future that yields the bytes of a reply.
@@ -52,13 +52,13 @@ impl ReplyFuture {
     /// established.
     pub fn connected(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
         let mut core = shared.borrow_mut();
-        let Core { sessions, ends, .. } = &mut *core;
+        let Core { sessions, sinks, .. } = &mut *core;
         let session = sessions.open_mut(key)?;
-        let ticket = ends.replies.make();
+        let ticket = sinks.replies.make();
         match session.phase {
-            Phase::Connecting => session.greeting = Some(ticket),
+            Phase::Connecting => session.connect_waiter = Some(ticket),
             Phase::Open | Phase::Recovering | Phase::Ended(_) => {
-                ends.replies.put(ticket, Ok(Vec::new()));
+                sinks.replies.put(ticket, Ok(Vec::new()));
             }
         }
         drop(core);
@@ -79,8 +79,8 @@ impl Future for ReplyFuture {
         // Polled again after it was ready, which the contract of `Future` forbids.
         let Some(ticket) = self.ticket else { return Poll::Ready(Err(ClientError::Cancelled)) };
         let mut core = self.shared.borrow_mut();
-        let Some(result) = core.ends.replies.take(ticket) else {
-            core.ends.replies.wake_with(ticket, context.waker());
+        let Some(result) = core.sinks.replies.take(ticket) else {
+            core.sinks.replies.wake_with(ticket, context.waker());
             return Poll::Pending;
         };
         drop(core);
@@ -92,7 +92,7 @@ impl Future for ReplyFuture {
 impl Drop for ReplyFuture {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.shared.borrow_mut().ends.replies.abandon(ticket);
+            self.shared.borrow_mut().sinks.replies.abandon(ticket);
         }
     }
 }

@@ -11,13 +11,13 @@ use dafs_types::{FileHandle, Status};
 use dafs_wire::messages::Empty;
 use dafs_wire::{Request, Response};
 
-use crate::acting::Registered;
 use crate::buffer::Buffer;
 use crate::client::{Client, Shared};
 use crate::decode::unexpected;
 use crate::driving::run;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
+use crate::impersonation::Registered;
 use crate::label::Label;
 use crate::recovery::options::SessionEvent;
 use crate::refusal::done;
@@ -149,9 +149,9 @@ impl Session {
         // A connection that is lost now is restored once more, so that the server can discard what
         // it keeps, but only within a short limit.
         if let Some(machine) = &mut self.shared.borrow_mut().sessions[self.key].recovery {
-            machine.hurry(LEAVING_MAX);
+            machine.limit_recovery_time(LEAVING_MAX);
         }
-        self.disconnect_beside().await;
+        self.disconnect_additional().await;
         let leaving = self.ask(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
         let result = leaving.await;
         self.shared.borrow_mut().end_session(self.key, "disconnected".into());
@@ -160,9 +160,9 @@ impl Session {
 
     /// Disconnects the additional channels. The first one leaves last, because the server releases
     /// the client's opens and locks with it.
-    async fn disconnect_beside(&self) {
-        let beside = self.shared.borrow().sessions[self.key].role.beside();
-        for key in beside {
+    async fn disconnect_additional(&self) {
+        let additional = self.shared.borrow().sessions[self.key].role.additional();
+        for key in additional {
             // From here on the channel ends with its connection.
             let is_open = self.shared.borrow_mut().sessions[key].begin_to_leave();
             let request = Request::Disconnect(Empty);
@@ -196,7 +196,7 @@ impl Session {
     /// built, a part of a long transfer when it is sent.
     pub fn set_label(&self, label: Label) {
         let mut core = self.shared.borrow_mut();
-        for key in core.sessions[self.key].role.beside() {
+        for key in core.sessions[self.key].role.additional() {
             core.sessions[key].label = label.get();
         }
         core.sessions[self.key].label = label.get();

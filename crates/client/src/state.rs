@@ -10,19 +10,19 @@ use dafs_types::{ClientId, FileHandle, SequenceNumber, SessionId, StateId, Strea
 use dafs_wire::messages::SessionOptions as WireOptions;
 use dafs_wire::seal;
 
-use crate::acting::Registrations;
 use crate::back_channels::BackChannelState;
 use crate::channels::Role;
-use crate::delegated::DelegationCache;
-use crate::ends::ReplyTicket;
+use crate::delegation_cache::DelegationCache;
 use crate::error::{ClientError, Result};
+use crate::impersonation::Registrations;
 use crate::in_flight::InFlight;
 use crate::login::identity::{Identity, message_bytes_max};
 use crate::login::tokens::{Binding, Prover};
 use crate::opens::Opened;
 use crate::options::SessionOptions;
 use crate::recovery::machine::RecoveryMachine;
-use crate::recovery::places::Place;
+use crate::recovery::server_addresses::ServerAddress;
+use crate::result_sinks::ReplyTicket;
 use crate::sizes::SLOT_BYTES;
 use crate::work::QueuedCall;
 
@@ -32,9 +32,9 @@ pub(crate) struct SessionState {
     /// The current connection, or the last one.
     pub endpoint: EndpointId,
     pub address: String,
-    pub place: Place,
+    pub place: ServerAddress,
     /// Waits for the connection to be established or to fail.
-    pub greeting: Option<ReplyTicket>,
+    pub connect_waiter: Option<ReplyTicket>,
     pub in_flight: InFlight,
     pub terms: Terms,
     pub standing: Standing,
@@ -66,7 +66,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// The number of credits to request.
-    pub wish: u16,
+    pub wanted_credits: u16,
     /// The longest request that the server accepts and the transport was set up for, in bytes.
     pub request_bytes_max: u32,
     /// The longest reply that the server sends, in bytes.
@@ -97,7 +97,7 @@ impl SessionState {
     /// Makes the state of a session whose connection is being established.
     pub fn begun(
         endpoint: EndpointId,
-        place: &Place,
+        place: &ServerAddress,
         options: Rc<SessionOptions>,
         recovery: Option<Box<RecoveryMachine>>,
     ) -> Self {
@@ -107,7 +107,7 @@ impl SessionState {
             endpoint,
             address: place.address.to_string(),
             place: place.clone(),
-            greeting: None,
+            connect_waiter: None,
             in_flight: InFlight::new(credits),
             terms: Terms::before_connecting(credits),
             standing: Standing::default(),
@@ -234,9 +234,9 @@ impl SessionState {
 
 impl Terms {
     /// The parameters before negotiation (draft 3.1).
-    pub fn before_connecting(wish: u16) -> Self {
+    pub fn before_connecting(wanted_credits: u16) -> Self {
         Self {
-            wish,
+            wanted_credits,
             request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
             token_bytes_max: 0,

@@ -11,9 +11,9 @@ use dafs_base::Slab;
 use dafs_dat::coarse_now;
 use smallvec::SmallVec;
 
-use crate::acting::{NUMBER_MAX, Registered};
 use crate::error::{ClientError, Result};
 use crate::ids::{SessionKey, SessionTag};
+use crate::impersonation::{NUMBER_MAX, Registered};
 use crate::sizes::LOOK_PERIOD;
 use crate::state::SessionState;
 

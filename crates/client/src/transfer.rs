@@ -13,11 +13,11 @@ use dafs_wire::{
 };
 
 use crate::buffer::{RegisteredMemory, Slice};
-use crate::ends::Destination;
 use crate::error::{ClientError, Result};
 use crate::opens::Opened;
 use crate::operation::{OperationId, Transferred};
 use crate::recovery::delay::Delay;
+use crate::result_sinks::Destination;
 
 /// A transfer, queued or in flight. It has all that is needed to send it again.
 pub(crate) struct Transfer {
@@ -35,7 +35,7 @@ pub(crate) struct Transfer {
     rest: Option<Box<Rest>>,
     pub is_cancelled: bool,
     /// True if it goes over an additional channel, and is counted in its open.
-    is_beside: bool,
+    is_elsewhere: bool,
     /// For a commit: the number of writes with replies when it was sent.
     mark: u32,
     /// Set if the server has delayed it.
@@ -130,7 +130,7 @@ impl Transfer {
             offset,
             rest,
             is_cancelled: false,
-            is_beside: false,
+            is_elsewhere: false,
             mark: 0,
             delay: None,
         }
@@ -251,22 +251,22 @@ impl Transfer {
     }
 
     /// Assigns the transfer to an additional channel.
-    pub fn go_beside(&mut self) {
-        self.is_beside = true;
-        self.job.file.begin_beside();
+    pub fn move_elsewhere(&mut self) {
+        self.is_elsewhere = true;
+        self.job.file.begin_elsewhere();
     }
 
     /// Returns the transfer to the first channel.
-    pub fn come_back(&mut self) {
+    pub fn move_to_first_channel(&mut self) {
         self.note_over();
-        self.is_beside = false;
+        self.is_elsewhere = false;
     }
 
     /// Ends the transfer's count in its open.
     #[inline]
     pub fn note_over(&self) {
-        if self.is_beside {
-            self.job.file.end_beside();
+        if self.is_elsewhere {
+            self.job.file.end_elsewhere();
         }
     }
 

@@ -21,7 +21,7 @@ use dafs_wire::{ByteOrder, ConnectData};
 use crate::error::{ClientError, SystemCause};
 use crate::ids::SessionKey;
 use crate::options::{SessionOptions, tls_target};
-use crate::recovery::places::Place;
+use crate::recovery::server_addresses::ServerAddress;
 use crate::sizes::{DOMAIN, SLOT_BYTES, SPARE_SLOTS};
 
 /// One interface and its connections.
@@ -51,7 +51,7 @@ struct Link {
 /// The parameters of a new connection.
 pub(crate) struct Opening<'a> {
     pub owner: Owner,
-    pub place: &'a Place,
+    pub place: &'a ServerAddress,
     pub options: &'a SessionOptions,
     pub message_bytes_max: u32,
     /// The number of receives to post.

@@ -69,7 +69,7 @@ impl Core {
             self.check_back_timer(key, now);
             self.resend_delayed(key, now);
             self.send_held(key);
-            self.check_folding(key);
+            self.check_takeover(key);
         }
         self.sessions.look_for_timers();
     }
@@ -87,8 +87,8 @@ impl Core {
     pub fn turn_patiently(&mut self, key: SessionKey, heard: &mut Option<Duration>) {
         let limit = match self.sessions.get(key) {
             Some(session) if session.role.has_channels() => {
-                let beside = session.role.beside();
-                beside.iter().chain([&key]).filter_map(|&key| self.patience_with(key)).min()
+                let additional = session.role.additional();
+                additional.iter().chain([&key]).filter_map(|&key| self.patience_with(key)).min()
             }
             session => session.and_then(|session| session.options.answer_timeout),
         };
@@ -108,13 +108,13 @@ impl Core {
 
     /// Gives up every channel of a session that is silent.
     fn give_up_channels(&mut self, key: SessionKey, silence: Duration) {
-        let beside = self.sessions.get(key).map(|session| session.role.beside());
-        let beside = beside.unwrap_or_default();
+        let additional = self.sessions.get(key).map(|session| session.role.additional());
+        let additional = additional.unwrap_or_default();
         let is_owing = |session: &SessionState| {
             session.owes_an_answer() || matches!(session.phase, Phase::Connecting)
         };
-        for &key in beside.iter().chain([&key]) {
-            if beside.is_empty() || self.sessions.get(key).is_some_and(is_owing) {
+        for &key in additional.iter().chain([&key]) {
+            if additional.is_empty() || self.sessions.get(key).is_some_and(is_owing) {
                 self.give_up_after(key, silence);
             }
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::batch::table::Part;
 use crate::chain::work::{Member, SharedChain};
-use crate::ends::ReplyTicket;
 use crate::operation::OperationId;
 use crate::recovery::delay::Delay;
 use crate::recovery::question::Question;
+use crate::result_sinks::ReplyTicket;
 use crate::transfer::Transfer;
 
 /// What waits for the reply on a stream.
@@ -20,7 +20,7 @@ pub(crate) enum Pending {
     /// A request of recovery.
     Recovery(Question),
     /// A request whose reply is ignored.
-    Silent,
+    Ignored,
 }
 
 /// An encoded request without bulk data.
@@ -52,7 +52,7 @@ impl Pending {
             Self::Call(call) => Some(Work::Call(call)),
             Self::Transfer(transfer) => Some(Work::Transfer(transfer)),
             Self::Member(member) => Some(Work::Chain(member.chain)),
-            Self::Recovery(_) | Self::Silent => None,
+            Self::Recovery(_) | Self::Ignored => None,
         }
     }
 }

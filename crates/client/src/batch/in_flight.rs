@@ -87,7 +87,7 @@ impl Batched {
             return false;
         }
         state.cancelled[request] = true;
-        if !state.manner.synchronous {
+        if !state.parameters.synchronous {
             let name = name_of(self.batch, request);
             // The request ends whether or not the server still finds it.
             let _ = core

@@ -11,10 +11,10 @@
 //! Invariant: memory that a request names is kept until the request has ended, even if its batch
 //! was dropped. Memory that may be in use when its session ends is never used again.
 
-mod again;
-mod answers;
 mod in_flight;
 mod plan;
+mod replies;
+mod resubmit;
 pub(crate) mod table;
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ use dafs_types::CacheHint;
 use dafs_wire::messages::{FileChunk, TransferDirection};
 use smallvec::smallvec;
 
-use crate::batch::table::{Asked, ShortList};
+use crate::batch::table::{BatchOperation, ShortList};
 use crate::buffer::Slice;
 use crate::device::Span;
 use crate::error::{ClientError, Result};
@@ -36,7 +36,7 @@ pub use in_flight::Batched;
 #[must_use = "a batch does nothing until it is run or submitted"]
 pub struct Batch<'s> {
     session: &'s Session,
-    requests: Vec<Asked>,
+    requests: Vec<BatchOperation>,
     window: Duration,
     completion_count: Option<u32>,
     refused: Option<ClientError>,
@@ -165,7 +165,7 @@ impl Batch<'_> {
             self.refused.get_or_insert(ClientError::Foreign { what: file.path().to_owned() });
         }
         let (file, state) = (file.handle(), file.state());
-        self.requests.push(Asked { file, state, direction, chunks, slices });
+        self.requests.push(BatchOperation { file, state, direction, chunks, slices });
         self
     }
 }

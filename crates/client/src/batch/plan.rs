@@ -16,10 +16,10 @@ use dafs_wire::{
 use smallvec::smallvec;
 
 use crate::batch::Batch;
-use crate::batch::again::runs_of;
 use crate::batch::in_flight::Batched;
+use crate::batch::resubmit::runs_of;
 use crate::batch::table::{
-    Asked, BatchParameters, BatchState, Part, REQUESTS_MAX, ShortList, name_of,
+    BatchOperation, BatchParameters, BatchState, Part, REQUESTS_MAX, ShortList, name_of,
 };
 use crate::core::Core;
 use crate::error::{ClientError, Result};
@@ -36,13 +36,14 @@ impl Batch<'_> {
         }
         let count = self.completion_count.unwrap_or(self.requests.len() as u32);
         let window = u32::try_from(self.window.as_micros()).unwrap_or(u32::MAX);
-        let manner = BatchParameters { window_us: window, completion_count: count, synchronous };
+        let parameters =
+            BatchParameters { window_us: window, completion_count: count, synchronous };
         let (shared, key) = (self.session.shared.clone(), self.session.key);
         let mut core = shared.borrow_mut();
         let session = core.sessions.open_mut(key)?;
         session.note_changes();
         let ranges = split_batch(&session.terms, &self.requests)?;
-        let state = BatchState::new(key, manner, self.requests);
+        let state = BatchState::new(key, parameters, self.requests);
         let batch = core.batches.insert(state).ok_or_else(|| ClientError::Status {
             what: "starting a batch: too many are in flight".into(),
             status: Status::Resource,
@@ -59,12 +60,12 @@ impl Core {
     /// Sends some requests of a batch, now or when there is a credit.
     pub(super) fn send_part(&mut self, key: SessionKey, part: Part) {
         let Some(state) = self.batches.get(part.batch) else { return };
-        if !state.manner.synchronous && !self.back_channels.listens(key) {
+        if !state.parameters.synchronous && !self.back_channels.listens(key) {
             // The connection was lost while earlier parts were sent; the whole batch is sent again
             // later.
             return;
         }
-        let (id, mut delay) = (self.ends.next_id(), None);
+        let (id, mut delay) = (self.sinks.next_id(), None);
         for call in self.part_calls(key, part, id, &mut delay) {
             self.queue_call(key, call);
         }
@@ -170,17 +171,17 @@ impl Core {
                 },
             })
             .collect();
-        let manner = state.manner;
+        let parameters = state.parameters;
         let request = Request::BatchSubmit(BatchSubmit {
             requests: Array::from(wire.as_slice()),
-            window_us: manner.window_us,
-            completion_count: manner.completion_count,
-            synchronous: manner.synchronous,
+            window_us: parameters.window_us,
+            completion_count: parameters.completion_count,
+            synchronous: parameters.synchronous,
         });
-        let bytes: usize = requests.iter().map(Asked::wire_bytes).sum();
+        let bytes: usize = requests.iter().map(BatchOperation::wire_bytes).sum();
         let mut message = vec![0; REQUEST_HEAD_BYTES + bytes];
         let header = RequestHeader {
-            desired_credits: session.terms.wish,
+            desired_credits: session.terms.wanted_credits,
             analyzer: session.label,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
@@ -200,7 +201,7 @@ impl Core {
 }
 
 /// Divides requests into ranges of which each fits in one message.
-pub(super) fn split_batch(terms: &Terms, requests: &[Asked]) -> Result<Vec<Range<usize>>> {
+pub(super) fn split_batch(terms: &Terms, requests: &[BatchOperation]) -> Result<Vec<Range<usize>>> {
     let bytes_max = terms.request_bytes_max as usize;
     let answer_room = (terms.response_bytes_max as usize).saturating_sub(ANSWER_HEAD_BYTES);
     let count_max = (answer_room / COMPLETION_BYTES).clamp(1, BATCH_REQUESTS_MAX);

@@ -20,7 +20,7 @@ use crate::ids::SessionKey;
 
 /// One read or write of a batch.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct BatchOperation {
     pub file: FileHandle,
     pub state: StateId,
     pub direction: TransferDirection,
@@ -35,8 +35,8 @@ pub(crate) type ShortList<T> = SmallVec<[T; 1]>;
 #[derive(Debug)]
 pub(crate) struct BatchState {
     pub session: SessionKey,
-    pub manner: BatchParameters,
-    pub requests: Vec<Asked>,
+    pub parameters: BatchParameters,
+    pub requests: Vec<BatchOperation>,
     /// The outcome of each request; `None` while it is in flight.
     pub results: Vec<Option<Result<u32>>>,
     /// True for each request that was cancelled.
@@ -49,11 +49,15 @@ pub(crate) struct BatchState {
 }
 
 impl BatchState {
-    pub fn new(session: SessionKey, manner: BatchParameters, requests: Vec<Asked>) -> Self {
+    pub fn new(
+        session: SessionKey,
+        parameters: BatchParameters,
+        requests: Vec<BatchOperation>,
+    ) -> Self {
         let count = requests.len();
         Self {
             session,
-            manner,
+            parameters,
             requests,
             results: vec![None; count],
             cancelled: vec![false; count],
@@ -161,7 +165,7 @@ impl BatchTable {
 
     /// Fails the submitted batches of a session whose channel is gone.
     pub fn fail_submitted(&mut self, session: SessionKey, error: &ClientError) {
-        self.fail(session, error, |state| !state.manner.synchronous);
+        self.fail(session, error, |state| !state.parameters.synchronous);
     }
 
     fn fail(
@@ -190,7 +194,7 @@ impl BatchTable {
     /// Returns the submitted batches of a session that are not over.
     pub fn submitted(&self, session: SessionKey) -> Vec<BatchKey> {
         let is_meant = |state: &BatchState| {
-            state.session == session && !state.manner.synchronous && state.left > 0
+            state.session == session && !state.parameters.synchronous && state.left > 0
         };
         let meant = self.all.iter().filter(|(_, state)| is_meant(state));
         meant.map(|(batch, _)| batch).collect()
@@ -206,7 +210,7 @@ impl BatchTable {
     pub(super) fn expects_completions(&self, session: SessionKey) -> bool {
         self.all.values().any(|state| {
             let refused: usize = state.refused.iter().map(|part| part.requests.len()).sum();
-            state.session == session && !state.manner.synchronous && state.left > refused
+            state.session == session && !state.parameters.synchronous && state.left > refused
         })
     }
 }
@@ -248,7 +252,7 @@ pub(super) fn place_of(name: RequestId) -> (BatchKey, usize) {
     (batch, (low as usize) % REQUESTS_MAX)
 }
 
-impl Asked {
+impl BatchOperation {
     /// The size in bytes of this request in a message.
     pub(super) fn wire_bytes(&self) -> usize {
         let lists = self.chunks.len() + self.slices.len();
@@ -313,8 +317,8 @@ mod tests {
     #[test]
     fn a_name_leads_back_to_its_batch_and_place() {
         let mut batches: Slab<BatchState> = Slab::bounded(BATCHES_MAX);
-        let manner = BatchParameters { window_us: 0, completion_count: 0, synchronous: true };
-        let state = || BatchState::new(SessionKey::NULL, manner, Vec::new());
+        let parameters = BatchParameters { window_us: 0, completion_count: 0, synchronous: true };
+        let state = || BatchState::new(SessionKey::NULL, parameters, Vec::new());
         let (first, second) = (batches.insert(state()), batches.insert(state()));
         batches.remove(first);
         let third = batches.insert(state());

@@ -5,8 +5,8 @@
 use dafs_types::{FileHandle, StateId};
 use dafs_wire::{ChainClass, ChainFlags, Procedure};
 
-use crate::acting::Registered;
 use crate::chain::outcome::ChainFailure;
+use crate::impersonation::Registered;
 
 /// What is known about the next member while a chain is being built.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Draft {
     pub has_checksums: bool,
     pub writes_inline: bool,
     /// The number of credits to request.
-    pub wish: u16,
+    pub wanted_credits: u16,
     /// The user that the session impersonates.
     pub acting: Option<Registered>,
     /// The session's label, sent in each member for monitoring the server.

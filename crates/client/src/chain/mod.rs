@@ -94,7 +94,7 @@ impl Session {
             request_bytes_max: state.terms.request_bytes_max as usize,
             has_checksums: state.terms.checksums,
             writes_inline: state.terms.writes_inline,
-            wish: state.terms.wish,
+            wanted_credits: state.terms.wanted_credits,
             acting: self.acting,
             label: state.label,
             refused: None,

@@ -111,7 +111,7 @@ impl From<ChainFailure> for ClientError {
 
 /// What the client needs to decode a member's reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct MemberDetails {
     /// The range of the chain's names that error messages use for this member.
     pub what: Option<Range<usize>>,
     /// The slice to read into or write from.
@@ -120,7 +120,7 @@ pub(crate) struct Asked {
     pub length: u32,
 }
 
-impl Asked {
+impl MemberDetails {
     /// Decodes the results of a member that was carried out. `named` returns the object that its
     /// request names, if any. `Err` describes what is wrong with the results.
     pub fn outcome(

@@ -16,14 +16,14 @@ use dafs_wire::{
 };
 use smallvec::SmallVec;
 
-use crate::acting::acting_bits;
 use crate::buffer::Slice;
 use crate::chain::Chain;
 use crate::chain::chained::Chained;
 use crate::chain::draft::Draft;
-use crate::chain::outcome::{Asked, ChainFailure};
+use crate::chain::outcome::{ChainFailure, MemberDetails};
 use crate::chain::work::{ChainMember, ChainWork};
 use crate::error::{ClientError, Result};
+use crate::impersonation::acting_bits;
 
 impl<'s> Chain<'s> {
     pub(super) fn submit(self) -> std::result::Result<Chained<'s>, ChainFailure> {
@@ -156,7 +156,7 @@ impl ChainWork {
         self.members.push(ChainMember {
             message,
             procedure,
-            asked: Asked { what, slice, length },
+            asked: MemberDetails { what, slice, length },
             planned: flags,
             flags,
             status: None,
@@ -173,7 +173,7 @@ impl ChainWork {
         // As in [`Session::answer_to`]: CLOSE always uses the client's own credentials.
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
-            desired_credits: draft.wish,
+            desired_credits: draft.wanted_credits,
             analyzer: acting_bits(draft.acting.filter(|_| !is_own)) | draft.label,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
@@ -283,7 +283,7 @@ mod tests {
             work.draft = Draft { file, request_bytes_max: bytes_max, ..Draft::default() };
             let mut pushed = 0;
             for _ in 0..1 + random.below(4) {
-                let text = crate::walk::tests::names(&mut random, 12).join("/");
+                let text = crate::path_resolution::tests::names(&mut random, 12).join("/");
                 let names = Names::of(&text);
                 let lookup = Lookup { directory: FileHandle::NULL, path: names.path().unwrap() };
                 work.push(&Request::Lookup(lookup), Some(OsStr::new(&text)), None, 0);

@@ -24,7 +24,7 @@ impl Core {
     /// Queues a chain and sends the members that there are credits for.
     pub fn start_chain(&mut self, key: SessionKey, chain: &SharedChain) -> Result<()> {
         self.sessions.open_mut(key)?.note_changes();
-        let id = self.ends.next_id();
+        let id = self.sinks.next_id();
         if !chain.borrow_mut().begin(id) {
             chain.borrow_mut().end();
             return Ok(());

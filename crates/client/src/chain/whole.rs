@@ -92,7 +92,7 @@ impl Session {
         let options = OpenOptions::read();
         let chain = self.chain().open(path, &options).read_into(0, slice.clone()).close();
         let wanted = slice.length;
-        let read = match self.settle(path, chain.run()) {
+        let read = match self.evaluate(path, chain.run()) {
             Ok(Some(outcomes)) => outcomes.get(1).and_then(Outcome::transferred),
             Ok(None) => None,
             Err(error) => return Err(error),
@@ -130,7 +130,7 @@ impl Session {
             };
             offset += piece.len() as u64;
         }
-        let outcomes = self.settle(path, chain.close().run())?;
+        let outcomes = self.evaluate(path, chain.close().run())?;
         let is_whole = outcomes.is_some_and(|outcomes| {
             let moved = outcomes.iter().filter_map(Outcome::transferred);
             moved.map(|moved| u64::from(moved.length)).sum::<u64>() == bytes.len() as u64
@@ -145,7 +145,7 @@ impl Session {
 
     /// Evaluates a chain that opens, works on and closes a file. `None` means that the caller must
     /// do it step by step. A file that was left open is closed.
-    fn settle(
+    fn evaluate(
         &self,
         path: &OsStr,
         run: std::result::Result<Vec<Outcome>, ChainFailure>,

@@ -12,10 +12,10 @@ use std::task::Waker;
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{ChainFlags, Procedure, seal};
 
-use crate::acting::Registrations;
 use crate::chain::draft::Draft;
-use crate::chain::outcome::Asked;
+use crate::chain::outcome::MemberDetails;
 use crate::error::{ClientError, Result};
+use crate::impersonation::Registrations;
 use crate::opens::Opens;
 use crate::operation::OperationId;
 use crate::recovery::delay::Delay;
@@ -54,7 +54,7 @@ pub(crate) struct ChainMember {
     pub message: Range<usize>,
     pub procedure: Procedure,
     /// What is needed to decode the reply. Its buffer is kept until the chain is over.
-    pub asked: Asked,
+    pub asked: MemberDetails,
     /// The flags as built, and as sent: results known by now are not requested again.
     pub planned: ChainFlags,
     pub flags: ChainFlags,

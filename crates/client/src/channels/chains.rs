@@ -8,15 +8,15 @@ use dafs_types::{ShareDeny, Status};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{ByteOrder, ChainFlags, Procedure, Request, Response, decode_request};
 
-use crate::acting::acting_in;
 use crate::chain::work::{ChainMember, ChainWork, SharedChain};
 use crate::core::Core;
 use crate::ids::SessionKey;
+use crate::impersonation::acting_in;
 
 impl Core {
     /// Chooses the channel for a chain: the one with the fewest requests.
     pub fn channel_for_chain(&self, first: SessionKey, chain: &SharedChain) -> SessionKey {
-        if !chain.borrow().is_of_its_own() {
+        if !chain.borrow().is_self_contained() {
             return first;
         }
         let parts = self.sessions[first].role.parts();
@@ -49,7 +49,7 @@ impl Core {
 impl ChainWork {
     /// True if the chain opens an existing file with the client's own credentials, without
     /// excluding other clients, reads from it and closes it.
-    pub fn is_of_its_own(&self) -> bool {
+    pub fn is_self_contained(&self) -> bool {
         let [open, looks @ .., close] = &self.members[..] else { return false };
         let uses_it = |member: &ChainMember| {
             member.planned.contains(ChainFlags::FILE_HANDLE)
@@ -67,10 +67,10 @@ impl ChainWork {
             && close.procedure == Procedure::Close
             && uses_it(close)
             && looks.iter().all(looks_at_it)
-            && self.opens_harmlessly()
+            && self.opens_without_excluding()
     }
 
-    fn opens_harmlessly(&self) -> bool {
+    fn opens_without_excluding(&self) -> bool {
         let message = &self.bytes[self.members[0].message.clone()];
         let Ok((_, Request::Open(open))) = decode_request(ByteOrder::NATIVE, message) else {
             return false;

@@ -22,9 +22,9 @@ use dafs_types::FileHandle;
 use dafs_types::placement::ChannelCount;
 use smallvec::SmallVec;
 
-use crate::ends::ReplyTicket;
 use crate::ids::SessionKey;
 use crate::opens::Opened;
+use crate::result_sinks::ReplyTicket;
 use crate::sizes::LOOK_PERIOD;
 use crate::work::QueuedCall;
 
@@ -37,14 +37,14 @@ pub(crate) enum Role {
     /// The first of several channels; it owns the application's handles.
     First(Box<Channels>),
     /// An additional channel.
-    Beside(Beside),
+    Additional(AdditionalChannel),
 }
 
 /// The channels of a session that has several, stored with the first.
 #[derive(Default)]
 pub(crate) struct Channels {
     /// The additional channels, including those that have ended.
-    beside: SmallVec<[SessionKey; 7]>,
+    additional: SmallVec<[SessionKey; 7]>,
     /// The channel for each hash class of files; empty until all channels are established.
     parts: SmallVec<[SessionKey; 8]>,
     /// Requests that wait for transfers on other channels to end, in order.
@@ -59,14 +59,14 @@ struct Held {
 }
 
 /// The state of an additional channel.
-pub(crate) struct Beside {
+pub(crate) struct AdditionalChannel {
     pub first: SessionKey,
     /// Questions sent over the first channel, once this channel cannot reconnect.
-    pub folding: Vec<FoldQuestion>,
+    pub questions: Vec<TakeoverQuestion>,
 }
 
 /// A question to the server about a request of a channel that cannot reconnect.
-pub(crate) struct FoldQuestion {
+pub(crate) struct TakeoverQuestion {
     /// The index of the interrupted request; `None` if the question only closes the old connection.
     pub number: Option<usize>,
     /// `None` once the server has replied.
@@ -81,17 +81,17 @@ impl Role {
     }
 
     /// Returns the additional channels, if this is the first.
-    pub fn beside(&self) -> SmallVec<[SessionKey; 7]> {
+    pub fn additional(&self) -> SmallVec<[SessionKey; 7]> {
         match self {
-            Self::First(channels) => channels.beside.clone(),
-            Self::Alone | Self::Beside(_) => SmallVec::new(),
+            Self::First(channels) => channels.additional.clone(),
+            Self::Alone | Self::Additional(_) => SmallVec::new(),
         }
     }
 
     /// Returns the first channel, if this is an additional one.
     pub fn first(&self) -> Option<SessionKey> {
         match self {
-            Self::Beside(beside) => Some(beside.first),
+            Self::Additional(additional) => Some(additional.first),
             Self::Alone | Self::First(_) => None,
         }
     }
@@ -102,25 +102,26 @@ impl Role {
             *self = Self::First(Box::default());
         }
         if let Self::First(channels) = self {
-            channels.beside.push(key);
+            channels.additional.push(key);
         }
     }
 
     /// Removes a channel that could not be connected.
     pub fn remove(&mut self, key: SessionKey) {
         if let Self::First(channels) = self {
-            channels.beside.retain(|other| *other != key);
+            channels.additional.retain(|other| *other != key);
         }
     }
 
     /// Spreads transfers over the channels, all of which are established now.
     pub fn spread(&mut self, first: SessionKey) {
         let Self::First(channels) = self else { return };
-        if channels.beside.is_empty() {
+        if channels.additional.is_empty() {
             *self = Self::Alone;
             return;
         }
-        channels.parts = std::iter::once(first).chain(channels.beside.iter().copied()).collect();
+        channels.parts =
+            std::iter::once(first).chain(channels.additional.iter().copied()).collect();
     }
 
     /// Sends everything for the channel `key` over another one from now on.
@@ -144,7 +145,7 @@ impl Role {
     pub fn parts(&self) -> &[SessionKey] {
         match self {
             Self::First(channels) => &channels.parts,
-            Self::Alone | Self::Beside(_) => &[],
+            Self::Alone | Self::Additional(_) => &[],
         }
     }
 
@@ -162,7 +163,7 @@ impl Role {
     pub fn hold(&mut self, call: QueuedCall, opened: Rc<Opened>) -> Option<QueuedCall> {
         let Self::First(channels) = self else { return Some(call) };
         let is_kept = |held: &Held| Rc::ptr_eq(&held.opened, &opened);
-        if !opened.is_moved_beside() && !channels.held.iter().any(is_kept) {
+        if !opened.is_moved_elsewhere() && !channels.held.iter().any(is_kept) {
             return Some(call);
         }
         channels.held.push_back(Held { call, opened });
@@ -177,7 +178,7 @@ impl Role {
             return Vec::new();
         }
         let (ready, held): (VecDeque<Held>, _) =
-            channels.held.drain(..).partition(|held| !held.opened.is_moved_beside());
+            channels.held.drain(..).partition(|held| !held.opened.is_moved_elsewhere());
         channels.look = (!held.is_empty()).then(|| coarse_now() + LOOK_PERIOD);
         channels.held = held;
         ready.into_iter().map(|held| held.call).collect()
@@ -194,7 +195,7 @@ impl Role {
     pub fn held_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
         let channels = match self {
             Self::First(channels) => Some(channels),
-            Self::Alone | Self::Beside(_) => None,
+            Self::Alone | Self::Additional(_) => None,
         };
         channels
             .into_iter()
@@ -210,7 +211,7 @@ impl Role {
     pub fn next_look(&self) -> Option<Duration> {
         match self {
             Self::First(channels) => channels.look,
-            Self::Alone | Self::Beside(_) => None,
+            Self::Alone | Self::Additional(_) => None,
         }
     }
 }

@@ -11,26 +11,26 @@ use dafs_types::Status;
 use dafs_wire::messages::Empty;
 use dafs_wire::{Procedure, Request, Response};
 
-use crate::channels::{Beside, Role};
+use crate::channels::{AdditionalChannel, Role};
 use crate::client::Shared;
 use crate::connect::{establish, open_endpoint};
 use crate::core::Core;
 use crate::decode::decode_any;
 use crate::ids::SessionKey;
 use crate::options::SessionOptions;
-use crate::recovery::places::Place;
+use crate::recovery::server_addresses::ServerAddress;
 use crate::reply_future::ReplyFuture;
 use crate::state::SessionState;
 
 /// Opens as many additional channels as the session wants and its server can use.
-pub(crate) async fn open_beside(shared: &Rc<Shared>, first: SessionKey) {
+pub(crate) async fn open_additional_channels(shared: &Rc<Shared>, first: SessionKey) {
     let wanted = shared.borrow().channels_wanted(first);
     if wanted <= 1 {
         return;
     }
     let offered = offered(shared, first).await.unwrap_or(1);
     for number in 1..wanted.min(offered) {
-        let places = shared.borrow().places_beside(first, usize::from(number));
+        let places = shared.borrow().addresses_for_channel(first, usize::from(number));
         for place in places {
             if open_one(shared, first, &place).await {
                 break;
@@ -54,8 +54,10 @@ async fn offered(shared: &Rc<Shared>, first: SessionKey) -> Option<u16> {
 }
 
 /// Opens one channel. Returns true if it is established.
-async fn open_one(shared: &Rc<Shared>, first: SessionKey, place: &Place) -> bool {
-    let Some((key, options)) = shared.borrow_mut().begin_beside(first, place) else { return false };
+async fn open_one(shared: &Rc<Shared>, first: SessionKey, place: &ServerAddress) -> bool {
+    let Some((key, options)) = shared.borrow_mut().start_additional_channel(first, place) else {
+        return false;
+    };
     let is_established = establish(shared, key, &options).await.is_ok();
     let mut core = shared.borrow_mut();
     let is_known = is_established && core.is_same_client(first, key);
@@ -80,11 +82,11 @@ impl Core {
     }
 
     /// Returns the addresses to try for a channel, best first.
-    fn places_beside(&self, first: SessionKey, number: usize) -> Vec<Place> {
+    fn addresses_for_channel(&self, first: SessionKey, number: usize) -> Vec<ServerAddress> {
         let session = &self.sessions[first];
         let machine = session.recovery.as_ref();
-        let mut places: Vec<Place> = machine
-            .map(|machine| machine.places().beside(&session.place.address, number))
+        let mut places: Vec<ServerAddress> = machine
+            .map(|machine| machine.places().for_channel(&session.place.address, number))
             .into_iter()
             .flatten()
             .collect();
@@ -95,10 +97,10 @@ impl Core {
     }
 
     /// Starts to connect an additional channel.
-    fn begin_beside(
+    fn start_additional_channel(
         &mut self,
         first: SessionKey,
-        place: &Place,
+        place: &ServerAddress,
     ) -> Option<(SessionKey, Rc<SessionOptions>)> {
         let Self { sessions, transport, .. } = self;
         let session = sessions.open(first).ok()?;
@@ -106,12 +108,12 @@ impl Core {
             delegations: false,
             ..SessionOptions::clone(&session.options)
         });
-        let machine = session.recovery.as_ref()?.beside(&options, &place.address);
+        let machine = session.recovery.as_ref()?.for_channel(&options, &place.address);
         let label = session.label;
         let key = sessions.add(|key| {
             let endpoint = open_endpoint(transport, key, place, &options)?;
             let state = SessionState::begun(endpoint, place, options.clone(), Some(machine));
-            let role = Role::Beside(Beside { first, folding: Vec::new() });
+            let role = Role::Additional(AdditionalChannel { first, questions: Vec::new() });
             Ok::<_, crate::transport::NotOpened>(SessionState { label, role, ..state })
         });
         let key = key.ok()?;

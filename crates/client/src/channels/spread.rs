@@ -9,11 +9,11 @@ use crate::transfer::Transfer;
 
 impl Core {
     /// Sends a transfer over the channel of its file, in a session with several channels.
-    pub fn send_beside(&mut self, first: SessionKey, mut transfer: Transfer) {
+    pub fn send_on_file_channel(&mut self, first: SessionKey, mut transfer: Transfer) {
         let key = self.sessions[first].role.channel_for(&transfer.job.file.handle);
         let key = key.unwrap_or(first);
         if key != first {
-            transfer.go_beside();
+            transfer.move_elsewhere();
         }
         self.send_or_queue(key, transfer);
     }

@@ -11,9 +11,9 @@ use dafs_wire::messages::{AuthMethod, AuthRequest, ClientAuth, Empty, GssProcedu
 use dafs_wire::{Procedure, Request, Response};
 
 use crate::client::Shared;
+use crate::connect_request::{ConnectParameters, connect_request, plain_connect_request};
 use crate::decode::{decode, decode_any, unexpected};
 use crate::error::{ClientError, Result};
-use crate::greeting::{Greeting, connect_request, plain_connect_request};
 use crate::ids::SessionKey;
 use crate::login::identity::{Identity, Login, Tickets, expiry};
 use crate::login::tokens::{AuthFailure, AuthStep, OPERATION_CHANNEL, Prover, token_request};
@@ -28,17 +28,17 @@ use crate::work::Pending;
 pub(crate) async fn log_in(
     shared: &Rc<Shared>,
     key: SessionKey,
-    greeting: &Greeting<'_>,
+    parameters: &ConnectParameters<'_>,
 ) -> Result<Identity> {
-    let options = greeting.options;
+    let options = parameters.options;
     match &options.login {
-        Login::None | Login::Password { .. } => at_once(shared, key, greeting).await,
+        Login::None | Login::Password { .. } => at_once(shared, key, parameters).await,
         Login::Kerberos(tickets) => {
-            let credentials_max = connect(shared, key, greeting).await?;
+            let credentials_max = connect(shared, key, parameters).await?;
             by_kerberos(shared, key, options, tickets, credentials_max).await
         }
         Login::Automatic => {
-            let credentials_max = connect(shared, key, greeting).await?;
+            let credentials_max = connect(shared, key, parameters).await?;
             automatically(shared, key, options, credentials_max).await
         }
     }
@@ -48,12 +48,12 @@ pub(crate) async fn log_in(
 async fn at_once(
     shared: &Rc<Shared>,
     key: SessionKey,
-    greeting: &Greeting<'_>,
+    parameters: &ConnectParameters<'_>,
 ) -> Result<Identity> {
-    let Greeting { options, name, verifier } = *greeting;
+    let ConnectParameters { options, name, verifier } = *parameters;
     let address = address_of(shared, key);
-    let wish = shared.borrow().sessions[key].terms.wish;
-    let request = connect_request(options, name, verifier, wish);
+    let wanted_credits = shared.borrow().sessions[key].terms.wanted_credits;
+    let request = connect_request(options, name, verifier, wanted_credits);
     let method = match &options.login {
         Login::Password { .. } => AuthType::Text,
         Login::None | Login::Kerberos(_) | Login::Automatic => AuthType::None,
@@ -76,12 +76,16 @@ async fn at_once(
 
 /// Sends CLIENT_CONNECT. From here on requests may be as long as the server allows, which a ticket
 /// may need (draft 6.2.1). Returns how many credentials a trusted client may register.
-async fn connect(shared: &Rc<Shared>, key: SessionKey, greeting: &Greeting<'_>) -> Result<u32> {
-    let Greeting { options, name, verifier } = *greeting;
+async fn connect(
+    shared: &Rc<Shared>,
+    key: SessionKey,
+    parameters: &ConnectParameters<'_>,
+) -> Result<u32> {
+    let ConnectParameters { options, name, verifier } = *parameters;
     let address = address_of(shared, key);
-    let wish = shared.borrow().sessions[key].terms.wish;
+    let wanted_credits = shared.borrow().sessions[key].terms.wanted_credits;
     let room = shared.borrow().sessions[key].token_request_bytes();
-    let request = plain_connect_request(options, name, verifier, wish, room);
+    let request = plain_connect_request(options, name, verifier, wanted_credits, room);
     let reply = ReplyFuture::send(shared, key, None, &request)?.await?;
     let what = || format!("establishing a session with {address}");
     let (_, response) = decode(Procedure::ClientConnect, &reply, &address, what)?;
@@ -214,7 +218,7 @@ async fn exchange(
             _ => None,
         };
         let theirs = result.map(|result| &result.authentication);
-        match prover.go_on(party, header.status, theirs).map_err(failed)? {
+        match prover.process_reply(party, header.status, theirs).map_err(failed)? {
             AuthStep::Token(next, more) => (party, token) = (next, more),
             AuthStep::Proved(context) => {
                 return Ok((context, result.is_some_and(|result| result.trusted)));
@@ -257,8 +261,8 @@ impl Session {
     /// continues until the old proof expires.
     pub fn renew(&self) -> Result<()> {
         self.renew_channel(self.key)?;
-        let beside = self.shared.borrow().sessions[self.key].role.beside();
-        for key in beside {
+        let additional = self.shared.borrow().sessions[self.key].role.additional();
+        for key in additional {
             if self.shared.borrow().sessions[key].is_open() {
                 // A channel whose renewal fails reconnects later with a fresh ticket.
                 let _ = self.renew_channel(key);
@@ -300,7 +304,7 @@ impl SessionState {
         let is_asked_for = match pending {
             Pending::Call(call) => procedure_of(&call.message) != Some(Procedure::ClientAuth),
             Pending::Transfer(_) | Pending::Member(_) => true,
-            Pending::Recovery(_) | Pending::Silent => false,
+            Pending::Recovery(_) | Pending::Ignored => false,
         };
         let is_open = matches!(self.phase, Phase::Open);
         is_asked_for && is_open && self.standing.prover.is_some() && self.recovery.is_some()

@@ -60,7 +60,7 @@ impl Prover {
     }
 
     /// Processes the reply to a token; `result` is what the reply holds besides its status.
-    pub fn go_on(
+    pub fn process_reply(
         &self,
         party: Initiator,
         status: Status,

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use crate::chain::work::SharedChain;
+use crate::connect_request::{connect_request, plain_connect_request};
 use crate::core::Core;
-use crate::greeting::{connect_request, plain_connect_request};
 use crate::ids::SessionKey;
 use crate::recovery::chains::includes;
 use crate::recovery::interrupted::InterruptedRequest;
@@ -32,7 +32,7 @@ impl Core {
         }
         self.transport.close(session.endpoint);
         let (mut interrupted, chains) = take_interrupted(session);
-        self.part_back_of(key);
+        self.close_back_of_lost(key);
         self.set_submitted_aside(key, &mut interrupted);
         self.sessions[key].phase = Phase::Recovering;
         self.announce(key, SessionEvent::Lost { reason: reason.clone() });
@@ -46,7 +46,7 @@ impl Core {
     }
 
     pub(super) fn give_up_for_good(&mut self, key: SessionKey, reason: String) {
-        if self.fold(key) {
+        if self.give_up_channel(key) {
             return;
         }
         self.announce(key, SessionEvent::GaveUp { reason: reason.clone() });
@@ -71,7 +71,7 @@ impl Core {
             Step::Reclaiming if progress.asked == 0 => {
                 progress.take_up_claims(now);
                 progress.begin_step(Step::Reclaiming, limit);
-                self.go_on(key);
+                self.ask_next(key);
             }
             Step::Connecting
             | Step::Authenticating
@@ -101,7 +101,7 @@ impl Core {
     /// Sends the connect request over the new connection, with the same content as at first.
     pub fn on_reconnected(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
-        let (wish, options) = (session.terms.wish, session.options.clone());
+        let (wanted_credits, options) = (session.terms.wanted_credits, session.options.clone());
         let room = session.token_request_bytes();
         let Some(machine) = &mut session.recovery else { return };
         let limit = machine.attempt_timeout();
@@ -111,10 +111,10 @@ impl Core {
         let (name, verifier) = machine.name();
         let name = name.to_owned();
         if session.standing.prover.is_none() {
-            let request = connect_request(&options, &name, verifier, wish);
+            let request = connect_request(&options, &name, verifier, wanted_credits);
             self.ask(key, Question::ConnectAuth, &request);
         } else {
-            let request = plain_connect_request(&options, &name, verifier, wish, room);
+            let request = plain_connect_request(&options, &name, verifier, wanted_credits, room);
             self.ask(key, Question::Connect, &request);
         }
     }
@@ -123,7 +123,7 @@ impl Core {
     pub fn attempt_failed(&mut self, key: SessionKey, failure: String) {
         let session = &mut self.sessions[key];
         self.transport.close(session.endpoint);
-        session.in_flight.begin_again(session.terms.wish);
+        session.in_flight.begin_again(session.terms.wanted_credits);
         let Some(machine) = &mut session.recovery else { return };
         if let Some(reason) = machine.fail_attempt(failure) {
             self.give_up_for_good(key, reason);
@@ -133,7 +133,7 @@ impl Core {
 
 /// Takes the requests that waited for replies, in the order they were submitted.
 fn take_interrupted(session: &mut SessionState) -> (Vec<InterruptedRequest>, Vec<SharedChain>) {
-    let (cut_off, open) = session.in_flight.cut_off(session.terms.wish);
+    let (cut_off, open) = session.in_flight.cut_off(session.terms.wanted_credits);
     let (mut interrupted, mut chains) = (Vec::new(), Vec::new());
     for (stream, sequence, pending) in cut_off {
         if let Pending::Member(member) = &pending

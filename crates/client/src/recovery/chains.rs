@@ -227,7 +227,7 @@ impl ChainWork {
             let needs_it = |member: &ChainMember| {
                 member.answer.is_none() && member.planned.contains(ChainFlags::STATE_ID)
             };
-            if self.members[open..close].iter().any(needs_it) && self.open_harmlessly(open) {
+            if self.members[open..close].iter().any(needs_it) && self.drop_creation(open) {
                 opens.forget(state);
                 self.members[open].is_noted = false;
                 self.members[close].is_noted = false;
@@ -239,7 +239,7 @@ impl ChainWork {
 
     /// Changes an OPEN so that it neither creates nor truncates the file, which exists by now.
     /// Returns false for a file without a name, which is gone.
-    fn open_harmlessly(&mut self, number: usize) -> bool {
+    fn drop_creation(&mut self, number: usize) -> bool {
         let place = self.members[number].message.clone();
         let message = self.bytes[place.clone()].to_vec();
         let Ok((header, Request::Open(open))) = decode_request(ByteOrder::NATIVE, &message) else {

@@ -27,9 +27,9 @@ pub(crate) struct InterruptedRequest {
 /// What is known about an interrupted request.
 pub(crate) enum Fate {
     /// Nothing is known yet.
-    Open,
+    Unknown,
     /// It was not carried out and must be sent again.
-    Undone,
+    NotDone,
     /// This OPEN was carried out by a server that has restarted since. Its reply is useless until
     /// the open is reclaimed.
     Opened(Vec<u8>),
@@ -50,15 +50,15 @@ impl InterruptedRequest {
                 drop(chain);
                 (procedure, Work::Member(member))
             }
-            Pending::Silent | Pending::Recovery(_) => return None,
+            Pending::Ignored | Pending::Recovery(_) => return None,
         };
-        let fate = if is_saved || is_kept(procedure) { Fate::Open } else { Fate::Undone };
+        let fate = if is_saved || is_kept(procedure) { Fate::Unknown } else { Fate::NotDone };
         Some(Self { stream, sequence, procedure, work: Some(work), fate })
     }
 
     /// True if the server must be asked what became of it.
     pub fn is_open(&self) -> bool {
-        self.work.is_some() && matches!(self.fate, Fate::Open)
+        self.work.is_some() && matches!(self.fate, Fate::Unknown)
     }
 
     /// Returns true if the request may be sent again although the server knows nothing about it.

@@ -29,8 +29,8 @@ use crate::options::{SessionOptions, random};
 use crate::recovery::delay::Delay;
 use crate::recovery::interrupted::InterruptedRequest;
 use crate::recovery::options::{Listener, Recovery, RecoveryOptions};
-use crate::recovery::places::{Place, Places};
 use crate::recovery::progress::{RecoveryProgress, Step};
+use crate::recovery::server_addresses::{ServerAddress, ServerAddresses};
 use crate::transfer::Transfer;
 use crate::work::{Delayed, Work};
 
@@ -41,7 +41,7 @@ pub(crate) struct RecoveryMachine {
     /// The client's name at the server, the same in every session of this client incarnation.
     name: String,
     verifier: Verifier,
-    places: Places,
+    places: ServerAddresses,
     /// The session in which the requests in flight were sent; `None` before it is established.
     pub(super) session: Option<SessionId>,
     /// The server's id for this client; if it changes, the server has forgotten the client.
@@ -66,22 +66,22 @@ pub(super) struct Attempt {
     /// The number of the attempt, counted from 1 since the last reply to a request.
     pub number: u32,
     /// The address to try; `None` if there is none.
-    pub place: Option<Place>,
+    pub place: Option<ServerAddress>,
 }
 
 impl RecoveryMachine {
     /// Makes a machine for a new session; `None` if its options disable recovery.
-    pub fn new(options: &Rc<SessionOptions>, places: Places) -> Option<Self> {
+    pub fn new(options: &Rc<SessionOptions>, places: ServerAddresses) -> Option<Self> {
         let Recovery::On(limits) = &options.recovery else { return None };
         let verifier = Verifier(random().to_ne_bytes());
         Some(Self::fresh(options, limits, options.name(), verifier, places))
     }
 
     /// Makes a machine for an additional channel, which is tried at `address` first.
-    pub fn beside(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
+    pub fn for_channel(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
         let (name, places) = (self.name.clone(), self.places.from(address));
         let mut machine = Self::fresh(options, &self.limits, name, self.verifier, places);
-        machine.patience = machine.patience.min(BESIDE_PATIENCE);
+        machine.patience = machine.patience.min(ADDITIONAL_PATIENCE);
         Box::new(machine)
     }
 
@@ -91,7 +91,7 @@ impl RecoveryMachine {
         limits: &RecoveryOptions,
         name: String,
         verifier: Verifier,
-        places: Places,
+        places: ServerAddresses,
     ) -> Self {
         Self {
             limits: limits.clone(),
@@ -113,7 +113,7 @@ impl RecoveryMachine {
     }
 
     /// Returns the addresses where the server may be found.
-    pub fn places(&self) -> &Places {
+    pub fn places(&self) -> &ServerAddresses {
         &self.places
     }
 
@@ -214,7 +214,7 @@ impl RecoveryMachine {
     }
 
     /// Limits the recovery time from now on.
-    pub fn hurry(&mut self, limit: Duration) {
+    pub fn limit_recovery_time(&mut self, limit: Duration) {
         self.limits.give_up_after = self.limits.give_up_after.min(limit);
         self.patience = self.patience.min(limit);
         if let Some(lost_at) = &mut self.lost_at {
@@ -341,4 +341,4 @@ impl RecoveryMachine {
 
 /// The time an additional channel has to reconnect after the first one; then its transfers move to
 /// the first.
-const BESIDE_PATIENCE: Duration = Duration::from_secs(10);
+const ADDITIONAL_PATIENCE: Duration = Duration::from_secs(10);

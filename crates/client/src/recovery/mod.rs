@@ -20,17 +20,17 @@
 //! All of this happens inside calls of the owning thread, one step at a time; other sessions
 //! continue meanwhile. The rest of an interrupted chain is sent as a chain (`chains.rs`).
 
+pub(crate) mod additional;
 pub(crate) mod attempts;
 pub(crate) mod chains;
+pub(crate) mod deferred;
 pub(crate) mod delay;
-pub(crate) mod folding;
-pub(crate) mod following;
 pub(crate) mod interrupted;
-pub(crate) mod later;
 pub(crate) mod machine;
 pub(crate) mod options;
 pub(crate) mod outcome;
-pub(crate) mod places;
 pub(crate) mod progress;
 pub(crate) mod question;
 pub(crate) mod questions;
+pub(crate) mod server_addresses;
+pub(crate) mod takeover;

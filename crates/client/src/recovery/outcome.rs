@@ -74,14 +74,14 @@ impl Core {
         let Some(interrupted) = progress.interrupted.get_mut(number) else { return };
         match header.status {
             // The request was not carried out and never will be: nothing of the old session runs.
-            Status::NoXidMatch => interrupted.fate = Fate::Undone,
+            Status::NoXidMatch => interrupted.fate = Fate::NotDone,
             // The chain was broken at an earlier member.
-            Status::ChainBroken => interrupted.fate = Fate::Undone,
+            Status::ChainBroken => interrupted.fate = Fate::NotDone,
             // It is unclear whether this status is about the old proof or the new one.
             Status::NotAuthenticated => progress.to_ask.push_back(Question::Check(number)),
             status if means_delay(status) => progress.to_ask.push_back(Question::Check(number)),
             Status::UnknownSession if interrupted.is_repeatable() => {
-                interrupted.fate = Fate::Undone;
+                interrupted.fate = Fate::NotDone;
             }
             Status::UnknownSession => {
                 progress.unknown += 1;
@@ -109,7 +109,7 @@ impl Core {
         match status {
             Status::Ok | Status::NoXidMatch => {
                 if let Some(interrupted) = self.interrupted(key, number) {
-                    interrupted.fate = Fate::Undone;
+                    interrupted.fate = Fate::NotDone;
                 }
             }
             status => self.attempt_failed(key, format!("the server replied {status}")),
@@ -156,7 +156,7 @@ impl Core {
 
     /// Starts to reclaim all opens from a restarted server.
     pub(super) fn begin_reclaiming(&mut self, key: SessionKey) {
-        let is_beside = self.sessions[key].role.first().is_some();
+        let is_additional = self.sessions[key].role.first().is_some();
         // In an attempt that failed, the previous incarnation may have reported what chains opened.
         self.note_chains(key);
         let Some(machine) = &mut self.sessions[key].recovery else { return };
@@ -165,12 +165,12 @@ impl Core {
         if progress.client == machine.client {
             return;
         }
-        if is_beside {
+        if is_additional {
             // Interrupted chains on an additional channel are run again from their start.
             machine.opens = Opens::default();
             let opened =
                 progress.interrupted.iter_mut().filter(|s| matches!(s.fate, Fate::Opened(_)));
-            opened.for_each(|interrupted| interrupted.fate = Fate::Undone);
+            opened.for_each(|interrupted| interrupted.fate = Fate::NotDone);
             return;
         }
         if progress.claims_of != Some(progress.client) {
@@ -210,11 +210,11 @@ impl Core {
             let handle =
                 self.recovery_progress(key).and_then(|r| Some(r.claims.get(number)?.opened.handle));
             if handle == Some(file) {
-                return self.relock(key, number, state);
+                return self.request_locks(key, number, state);
             }
             // The name now leads to another file.
             self.ask(key, Question::Ignore, &Request::Close(Close { file, state }));
-            return self.settle(key, number, ClaimOutcome::Gone);
+            return self.set_claim_outcome(key, number, ClaimOutcome::Gone);
         }
         if means_delay(header.status) && self.wait_for_claim(key, number, how) {
             return;
@@ -222,24 +222,24 @@ impl Core {
         // A server without reclaim has lost the opens for good. But an open that denied nothing to
         // others can be replaced by a new one if the name still leads to the same file.
         match how {
-            Reclaim::ByHandle => self.settle(key, number, ClaimOutcome::Refused),
-            Reclaim::ByName => self.settle(key, number, ClaimOutcome::Gone),
+            Reclaim::ByHandle => self.set_claim_outcome(key, number, ClaimOutcome::Refused),
+            Reclaim::ByName => self.set_claim_outcome(key, number, ClaimOutcome::Gone),
         }
     }
 
     /// Requests the locks of an open that is reclaimed.
-    fn relock(&mut self, key: SessionKey, number: usize, state: StateId) {
+    fn request_locks(&mut self, key: SessionKey, number: usize, state: StateId) {
         let Some(progress) = self.recovery_progress(key) else { return };
         let Some(claim) = progress.claims.get_mut(number) else { return };
         let locks = claim.opened.locks();
         (claim.state, claim.locks) = (Some(state), locks.len());
         if locks.is_empty() {
-            return self.settle(key, number, ClaimOutcome::Held(state));
+            return self.set_claim_outcome(key, number, ClaimOutcome::Held(state));
         }
         progress.to_ask.extend(locks.into_iter().map(|lock| Question::Relock(number, lock)));
     }
 
-    pub(super) fn on_relocked(&mut self, key: SessionKey, number: usize, status: Status) {
+    pub(super) fn on_lock_reply(&mut self, key: SessionKey, number: usize, status: Status) {
         let Some(progress) = self.recovery_progress(key) else { return };
         let Some(claim) = progress.claims.get_mut(number) else { return };
         let (None, Some(state)) = (claim.outcome, claim.state) else { return };
@@ -253,7 +253,7 @@ impl Core {
         if status == Status::Ok || (!means_delay(status) && is_given_back()) {
             claim.locks = claim.locks.saturating_sub(1);
             if claim.locks == 0 {
-                self.settle(key, number, ClaimOutcome::Held(state));
+                self.set_claim_outcome(key, number, ClaimOutcome::Held(state));
             }
             return;
         }
@@ -262,7 +262,7 @@ impl Core {
         }
         // Others may have changed the range that was locked, and the application must learn that.
         let file = claim.opened.handle;
-        self.settle(key, number, ClaimOutcome::Gone);
+        self.set_claim_outcome(key, number, ClaimOutcome::Gone);
         self.ask(key, Question::Ignore, &Request::Close(Close { file, state }));
     }
 
@@ -282,7 +282,12 @@ impl Core {
         true
     }
 
-    pub(super) fn settle(&mut self, key: SessionKey, number: usize, outcome: ClaimOutcome) {
+    pub(super) fn set_claim_outcome(
+        &mut self,
+        key: SessionKey,
+        number: usize,
+        outcome: ClaimOutcome,
+    ) {
         if let Some(claim) =
             self.recovery_progress(key).and_then(|progress| progress.claims.get_mut(number))
         {
@@ -294,7 +299,7 @@ impl Core {
 
     /// Continues the session, now that the fate of everything is known.
     pub(super) fn finish(&mut self, key: SessionKey) {
-        if let Some(reason) = self.is_kept_back(key) {
+        if let Some(reason) = self.reason_to_wait(key) {
             return self.attempt_failed(key, reason);
         }
         let session = &mut self.sessions[key];
@@ -313,7 +318,7 @@ impl Core {
         let chains = std::mem::take(&mut progress.chains);
         let reissued = self.reissue(key, progress.interrupted)
             + self.resume_chains(key, chains, server_restarted);
-        self.end_lent_elsewhere(key);
+        self.end_lent_on_other_device(key);
         self.rename_parts(key);
         let session = &mut self.sessions[key];
         let has_waiting = session.in_flight.has_waiting();
@@ -343,7 +348,7 @@ impl Core {
         }
         self.pump(key);
         self.rebind_back(key);
-        self.lead_back(key);
+        self.let_additional_reconnect(key);
     }
 
     /// Tells the server that this client has nothing more to reclaim, so that the grace period can
@@ -429,7 +434,7 @@ impl Core {
         let mut count = 0;
         for InterruptedRequest { work, fate, .. } in interrupted.into_iter().rev() {
             let Some(work) = work else { continue };
-            if !matches!(fate, Fate::Undone) {
+            if !matches!(fate, Fate::NotDone) {
                 // The stored result was found, but it cannot be decoded.
                 let what = "a request whose stored result is invalid".into();
                 self.fail(work, &ClientError::OutcomeUnknown { what });

@@ -3,7 +3,7 @@
 //! Invariant: a question names its subject by an index into the
 //! [`RecoveryProgress`](super::progress::RecoveryProgress).
 
-use crate::held::HeldLock;
+use crate::held_locks::HeldLock;
 use crate::opens::Reclaim;
 
 /// A request that recovery sends.

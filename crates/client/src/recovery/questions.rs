@@ -9,9 +9,9 @@ use dafs_types::{ClientId, SessionId, Status, StreamId};
 use dafs_wire::messages::{CachedResponse, ClientAuth, GssProcedure, SessionOptions};
 use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_results};
 
-use crate::acting::Registered;
 use crate::core::Core;
 use crate::ids::SessionKey;
+use crate::impersonation::Registered;
 use crate::login::tokens::{AuthStep, OPERATION_CHANNEL, token_request};
 use crate::opens::Opened;
 use crate::recovery::delay::means_delay;
@@ -96,13 +96,13 @@ impl Core {
             Question::Fetch(number) => self.on_fetched(key, number, header, message),
             Question::RegisterCredentials(place) => self.on_registered(key, place, header, message),
             Question::Reclaim(number, how) => self.on_claimed(key, number, how, header, message),
-            Question::Relock(number, _) => self.on_relocked(key, number, header.status),
+            Question::Relock(number, _) => self.on_lock_reply(key, number, header.status),
         }
-        self.go_on(key);
+        self.ask_next(key);
     }
 
     /// Sends the questions that credits allow, and goes to the next step when one is complete.
-    pub(super) fn go_on(&mut self, key: SessionKey) {
+    pub(super) fn ask_next(&mut self, key: SessionKey) {
         loop {
             let Some(progress) = self.recovery_progress(key) else { return };
             if let Some(question) = progress.to_ask.front().copied() {
@@ -171,7 +171,7 @@ impl Core {
                 let ask = |request: &Request<'_>| self.ask_for(key, acting, question, request);
                 let asked = opened.reclaim(how, ask);
                 if asked.is_none() {
-                    self.settle(key, number, ClaimOutcome::Gone);
+                    self.set_claim_outcome(key, number, ClaimOutcome::Gone);
                 }
                 asked.unwrap_or(true)
             }
@@ -203,7 +203,7 @@ impl Core {
         if let Some(identity) = &mut self.sessions[key].standing.identity {
             identity.trusted = result.trusted;
         }
-        if self.enter(key, &result.options, result.session, result.client) {
+        if self.accept_session(key, &result.options, result.session, result.client) {
             self.begin_asking(key);
         }
     }
@@ -220,7 +220,7 @@ impl Core {
         };
         let session = &self.sessions[key];
         let Some(prover) = session.standing.prover.clone() else { return };
-        if !self.enter(key, &result.options, result.session, result.client) {
+        if !self.accept_session(key, &result.options, result.session, result.client) {
             return;
         }
         match prover.begin(self.sessions[key].binding(OPERATION_CHANNEL)) {
@@ -255,7 +255,7 @@ impl Core {
         let prover = self.sessions[key].standing.prover.clone();
         let (Some(party), Some(prover)) = (party, prover) else { return };
         let theirs = result.map(|result| &result.authentication);
-        match prover.go_on(party, header.status, theirs) {
+        match prover.process_reply(party, header.status, theirs) {
             Ok(AuthStep::Token(party, token)) => {
                 self.prove(key, GssProcedure::Continue, party, &token);
             }
@@ -269,7 +269,7 @@ impl Core {
     }
 
     /// Applies the new session's parameters. Returns false if the session is unusable.
-    fn enter(
+    fn accept_session(
         &mut self,
         key: SessionKey,
         granted: &SessionOptions,
@@ -300,7 +300,7 @@ impl Core {
         (progress.session, progress.client) = (Some(id), client);
         progress.begin_step(Step::Asking, machine.limits.attempt_timeout);
         if is_restarted {
-            self.lose_beside(key);
+            self.restart_additional(key);
         }
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         if is_restarted {
@@ -315,7 +315,7 @@ impl Core {
                 progress.to_ask.push_back(Question::EndOldSession);
             }
         }
-        self.go_on(key);
+        self.ask_next(key);
     }
 
     /// Handles the server's refusal of this client.

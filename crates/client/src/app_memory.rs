@@ -41,7 +41,7 @@ impl File {
         let read = lender.lend_mut(&mut bytes[..length], |region| {
             self.with_lent(region, |slice| self.read_into(offset, slice))
         });
-        unless_elsewhere(read.ok()?).map(|read| Ok((length, read?.length as usize)))
+        unless_other_device(read.ok()?).map(|read| Ok((length, read?.length as usize)))
     }
 
     /// Writes directly from the beginning of `bytes`. Returns the number of bytes written; `None`
@@ -52,7 +52,7 @@ impl File {
         let written = lender.lend(&bytes[..length], |region| {
             self.with_lent(region, |slice| self.write_from(offset, slice))
         });
-        unless_elsewhere(written.ok()?).map(|written| Ok(written?.length as usize))
+        unless_other_device(written.ok()?).map(|written| Ok(written?.length as usize))
     }
 
     #[inline]
@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// Ends the transfers of memory that the reconnected session's device does not know.
-    pub fn end_lent_elsewhere(&mut self, key: SessionKey) {
+    pub fn end_lent_on_other_device(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let (interface, endpoint) = (self.transport.interface(), session.endpoint);
         let is_elsewhere = |transfer: &Transfer| {
@@ -117,7 +117,7 @@ impl Core {
 }
 
 /// Returns the result of a call, or `None` if it failed because of the lent memory.
-fn unless_elsewhere(result: Result<Transferred>) -> Option<Result<Transferred>> {
+fn unless_other_device(result: Result<Transferred>) -> Option<Result<Transferred>> {
     match result {
         Err(ClientError::System { what: LENDING, .. }) => None,
         other => Some(other),

@@ -7,7 +7,7 @@
 //! - Each request from the server is answered at once.
 //! - A channel closes with its session's connection and is opened again after the session has
 //!   reconnected. Batches whose completions were due on it are then submitted again
-//!   (`batch/again.rs`), or fail if that is impossible.
+//!   (`batch/resubmit.rs`), or fail if that is impossible.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use dafs_wire::{
 use crate::back_channels::{BackChannelPhase, BackChannelState, LockReady};
 use crate::core::Core;
 use crate::decode::{decode_any, unexpected};
-use crate::delegated::encode_told;
+use crate::delegation_cache::encode_told;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 use crate::login::tokens::{
@@ -251,13 +251,13 @@ impl Core {
         };
         // In most cases the whole server is gone. And only when the whole session reconnects is it
         // certain that nothing submitted before is still running.
-        let wish = &mut session.back_state;
-        if has_submitted && session.recovery.is_some() && wish.losses < LOSSES_MAX {
-            wish.losses += 1;
+        let state = &mut session.back_state;
+        if has_submitted && session.recovery.is_some() && state.losses < LOSSES_MAX {
+            state.losses += 1;
             return self.on_connection_lost(key, reason);
         }
         back.phase = BackChannelPhase::Ended(error.clone());
-        wish.due = None;
+        state.due = None;
         self.batches.fail_submitted(key, &error);
         self.return_all(key);
     }
@@ -274,7 +274,7 @@ impl Core {
     }
 
     /// Closes the channel of a session that has lost its connection.
-    pub fn part_back_of(&mut self, key: SessionKey) {
+    pub fn close_back_of_lost(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         session.back_state.due = None;
         if let Some(delegated) = &mut session.delegated {
@@ -312,7 +312,7 @@ impl Core {
     /// Ends the channel and all batches of a session that has ended.
     pub fn end_back_of(&mut self, key: SessionKey, error: &ClientError) {
         self.batches.fail_all(key, error);
-        self.part_back_of(key);
+        self.close_back_of_lost(key);
         self.sessions[key].back_state = BackChannelState::default();
     }
 
@@ -334,7 +334,7 @@ impl SessionState {
             _ => None,
         };
         if let (Some(party), Some(prover)) = (party, &self.standing.prover) {
-            let outlook = prover.go_on(*party, header.status, result);
+            let outlook = prover.process_reply(*party, header.status, result);
             return match outlook.map_err(|unproved| unproved.at(address))? {
                 AuthStep::Proved(_) => Ok(()),
                 // Kerberos needs one token, and the draft binds a channel with one request.

@@ -29,7 +29,7 @@ impl Core {
             }
         };
         let Some(state) = self.batches.get_mut(part.batch) else { return };
-        let synchronous = state.manner.synchronous;
+        let synchronous = state.parameters.synchronous;
         if header.status == Status::WhoaCowboy && !synchronous {
             state.refused.push(part.clone());
             if !self.batches.expects_completions(key) {

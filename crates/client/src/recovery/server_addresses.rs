@@ -12,13 +12,13 @@ use crate::url::user_of_socket;
 
 /// An address of a server, and how much its socket is trusted.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ServerAddress {
     pub address: Address,
     /// Whether the caller named the socket, or it was found where other users could create one.
     pub trust: SocketTrust,
 }
 
-impl Place {
+impl ServerAddress {
     /// An address that the caller has named. A directory in /tmp that is named after a user must
     /// belong to that user, since anybody can create it while the user has none there.
     pub fn named(address: Address) -> Self {
@@ -36,7 +36,7 @@ impl Place {
 
 /// The addresses of one server, best first.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct ServerAddresses {
     /// Unix sockets of a server on this host, tried if they exist and can be trusted.
     local: Vec<PathBuf>,
     /// Addresses that are always tried.
@@ -45,7 +45,7 @@ pub(crate) struct Places {
     spare: Vec<Address>,
 }
 
-impl Places {
+impl ServerAddresses {
     /// A single address.
     pub fn one(address: Address) -> Self {
         Self { local: Vec::new(), fixed: vec![address], spare: Vec::new() }
@@ -72,28 +72,28 @@ impl Places {
 
     /// Returns the addresses for channel `number` of a session that was found at `address`: the
     /// server's addresses of the same kind, in turn.
-    pub fn beside(&self, address: &Address, number: usize) -> Vec<Place> {
+    pub fn for_channel(&self, address: &Address, number: usize) -> Vec<ServerAddress> {
         let is_like = |other: &&Address| match (address, other) {
             (Address::Tcp(one), Address::Tcp(other)) => one.is_ipv4() == other.is_ipv4(),
             _ => false,
         };
         let like: Vec<&Address> = self.fixed.iter().filter(is_like).collect();
         let Some(at) = like.iter().position(|other| *other == address) else { return Vec::new() };
-        vec![Place::named(like[(at + number) % like.len()].clone())]
+        vec![ServerAddress::named(like[(at + number) % like.len()].clone())]
     }
 
     /// Returns the addresses to try after the connection was lost.
-    pub fn again(&self) -> Vec<Place> {
+    pub fn again(&self) -> Vec<ServerAddress> {
         let mut places = self.now();
-        places.extend(self.spare.iter().cloned().map(Place::named));
+        places.extend(self.spare.iter().cloned().map(ServerAddress::named));
         places
     }
 
     /// Returns the addresses to try for the first connection.
-    pub fn now(&self) -> Vec<Place> {
+    pub fn now(&self) -> Vec<ServerAddress> {
         let is_believed = |path: &&PathBuf| matches!(FoundSocket::look(path), Ok(Some(_)));
-        let there = self.local.iter().filter(is_believed).cloned().map(Place::found);
-        there.chain(self.fixed.iter().cloned().map(Place::named)).collect()
+        let there = self.local.iter().filter(is_believed).cloned().map(ServerAddress::found);
+        there.chain(self.fixed.iter().cloned().map(ServerAddress::named)).collect()
     }
 
     /// Returns why sockets that exist are not used.
@@ -114,17 +114,17 @@ mod tests {
     #[test]
     fn channels_take_the_servers_addresses_in_turn() {
         let all = ["10.0.0.1:1", "10.0.0.2:1", "[fd00::1]:1", "10.0.0.3:1"].map(tcp);
-        let places = Places::new(vec!["/run/dafs/1.sock".into()], all.to_vec());
-        let beside = |at: &Address, number| {
-            let found = places.beside(at, number);
+        let places = ServerAddresses::new(vec!["/run/dafs/1.sock".into()], all.to_vec());
+        let additional = |at: &Address, number| {
+            let found = places.for_channel(at, number);
             found.into_iter().map(|place| place.address).collect::<Vec<_>>()
         };
         // Only addresses of the same kind as the first are used.
-        assert_eq!(beside(&all[0], 1), [all[1].clone()]);
-        assert_eq!(beside(&all[0], 2), [all[3].clone()]);
-        assert_eq!(beside(&all[3], 1), [all[0].clone()]);
-        assert_eq!(beside(&all[2], 3), [all[2].clone()]);
-        assert_eq!(beside(&Address::Shm("/run/dafs/1.sock".into()), 1), []);
+        assert_eq!(additional(&all[0], 1), [all[1].clone()]);
+        assert_eq!(additional(&all[0], 2), [all[3].clone()]);
+        assert_eq!(additional(&all[3], 1), [all[0].clone()]);
+        assert_eq!(additional(&all[2], 3), [all[2].clone()]);
+        assert_eq!(additional(&Address::Shm("/run/dafs/1.sock".into()), 1), []);
         // After a loss the channel's own address is tried first, then the others.
         let again = places.from(&all[1]).again();
         let again: Vec<_> = again.into_iter().map(|place| place.address).collect();

@@ -10,7 +10,7 @@ use dafs_types::StreamId;
 use dafs_wire::messages::{CachedResponse, DiscardResponses};
 use dafs_wire::{ByteOrder, Procedure, Request, ResponseHeader};
 
-use crate::channels::{FoldQuestion, Role};
+use crate::channels::{Role, TakeoverQuestion};
 use crate::core::Core;
 use crate::error::ClientError;
 use crate::ids::SessionKey;
@@ -20,14 +20,14 @@ use crate::work::Work;
 
 impl Core {
     /// Gives up an additional channel. Returns false if the first channel cannot take over.
-    pub(super) fn fold(&mut self, key: SessionKey) -> bool {
+    pub(super) fn give_up_channel(&mut self, key: SessionKey) -> bool {
         let Some(first) = self.sessions[key].role.first() else { return false };
         if self.sessions.open(first).is_err() {
             return false;
         }
         let session = &mut self.sessions[key];
         self.transport.close(session.endpoint);
-        session.in_flight.begin_again(session.terms.wish);
+        session.in_flight.begin_again(session.terms.wanted_credits);
         let Some(machine) = &mut session.recovery else { return false };
         let (Some(old), Some(progress)) = (machine.session, &mut machine.progress) else {
             return false;
@@ -51,35 +51,35 @@ impl Core {
             let about = CachedResponse { session: old, stream, sequence, procedure };
             questions.push((None, Request::CheckResponse(about)));
         }
-        let mut folding = Vec::new();
+        let mut asked = Vec::new();
         for (number, request) in questions {
             let Ok(ticket) = self.start_call(first, None, &request) else { return false };
-            folding.push(FoldQuestion { number, ticket: Some(ticket) });
+            asked.push(TakeoverQuestion { number, ticket: Some(ticket) });
         }
         self.transport.flush();
-        if let Role::Beside(beside) = &mut self.sessions[key].role {
-            beside.folding = folding;
+        if let Role::Additional(additional) = &mut self.sessions[key].role {
+            additional.questions = asked;
         }
         self.sessions.note_timer();
         true
     }
 
     /// Checks whether the server has replied to all questions about a channel that was given up.
-    pub fn check_folding(&mut self, key: SessionKey) {
-        let Role::Beside(beside) = &mut self.sessions[key].role else { return };
-        if beside.folding.is_empty() {
+    pub fn check_takeover(&mut self, key: SessionKey) {
+        let Role::Additional(additional) = &mut self.sessions[key].role else { return };
+        if additional.questions.is_empty() {
             return;
         }
-        let first = beside.first;
+        let first = additional.first;
         let mut answers = Vec::new();
-        for question in &mut beside.folding {
+        for question in &mut additional.questions {
             let Some(ticket) = question.ticket else { continue };
-            if let Some(answer) = self.ends.replies.take(ticket) {
+            if let Some(answer) = self.sinks.replies.take(ticket) {
                 question.ticket = None;
                 answers.push((question.number, answer));
             }
         }
-        let is_over = beside.folding.iter().all(|question| question.ticket.is_none());
+        let is_over = additional.questions.iter().all(|question| question.ticket.is_none());
         let client = self.sessions.get(first).map(|session| session.standing.client);
         if let (Some(progress), Some(client)) = (self.recovery_progress(key), client) {
             // Replies come from the server incarnation of the first channel.
@@ -92,12 +92,12 @@ impl Core {
             }
         }
         if is_over {
-            self.end_folding(key);
+            self.finish_takeover(key);
         }
     }
 
     /// Queues what was not carried out on the first channel, before all later requests.
-    fn end_folding(&mut self, key: SessionKey) {
+    fn finish_takeover(&mut self, key: SessionKey) {
         let Some(first) = self.sessions[key].role.first() else { return };
         if self.sessions.open(first).is_err() {
             // The end of the first channel ends this one too.
@@ -113,10 +113,10 @@ impl Core {
         let what = || "a request whose stored result is invalid".into();
         for InterruptedRequest { work, fate, .. } in progress.interrupted {
             match (work, fate) {
-                (Some(work), Fate::Undone) => works.push(work),
+                (Some(work), Fate::NotDone) => works.push(work),
                 // The member's chain is run again from its start.
                 (Some(Work::Member(_)), Fate::Opened(_)) => {}
-                (Some(work), Fate::Open | Fate::Opened(_)) => {
+                (Some(work), Fate::Unknown | Fate::Opened(_)) => {
                     self.fail(work, &ClientError::OutcomeUnknown { what: what() });
                 }
                 (None, _) => {}
@@ -132,7 +132,7 @@ impl Core {
                     self.complete(&transfer, Err(ClientError::Cancelled));
                 }
                 Work::Transfer(mut transfer) => {
-                    transfer.come_back();
+                    transfer.move_to_first_channel();
                     self.sessions[first].in_flight.push_transfer(transfer);
                 }
                 Work::Chain(chain) => self.move_chain(first, &chain, is_restarted),
@@ -156,7 +156,7 @@ impl Core {
 
 impl Role {
     /// True if the channel was given up and its questions are unanswered.
-    pub fn is_folding(&self) -> bool {
-        matches!(self, Self::Beside(beside) if !beside.folding.is_empty())
+    pub fn is_given_up(&self) -> bool {
+        matches!(self, Self::Additional(additional) if !additional.questions.is_empty())
     }
 }

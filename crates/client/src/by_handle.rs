@@ -26,7 +26,7 @@ use dafs_wire::messages::{
 use dafs_wire::{Path, Procedure, Request, Response};
 
 use crate::decode::decode_any;
-use crate::delegated::granted;
+use crate::delegation_cache::granted;
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
 use crate::metadata::{DirectoryEntry, METADATA, Metadata, to_metadata};

@@ -18,7 +18,7 @@ impl Core {
         let session = &self.sessions[key];
         let Some(first) = session.role.first() else { return true };
         let is_led = self.sessions.get(first).is_some_and(|first| first.is_open());
-        if is_led && !session.role.is_folding() {
+        if is_led && !session.role.is_given_up() {
             return true;
         }
         if let Some(progress) = self.recovery_progress(key) {
@@ -28,7 +28,7 @@ impl Core {
     }
 
     /// Returns why a channel whose questions are all answered cannot continue yet.
-    pub(super) fn is_kept_back(&mut self, key: SessionKey) -> Option<String> {
+    pub(super) fn reason_to_wait(&mut self, key: SessionKey) -> Option<String> {
         let first = self.sessions[key].role.first()?;
         let client = self.recovery_progress(key).map(|progress| progress.client);
         let leader = self.sessions.get(first)?;
@@ -45,8 +45,8 @@ impl Core {
     }
 
     /// Lets the additional channels reconnect, now that the first one has.
-    pub(super) fn lead_back(&mut self, first: SessionKey) {
-        for key in self.sessions[first].role.beside() {
+    pub(super) fn let_additional_reconnect(&mut self, first: SessionKey) {
+        for key in self.sessions[first].role.additional() {
             let Some(machine) = &mut self.sessions[key].recovery else { continue };
             machine.wait_anew();
             if let Some(progress) = &mut machine.progress {
@@ -57,8 +57,8 @@ impl Core {
 
     /// Makes the additional channels reconnect after the first one has learned that the server
     /// restarted: replies of the previous incarnation are no longer valid.
-    pub(super) fn lose_beside(&mut self, first: SessionKey) {
-        for key in self.sessions[first].role.beside() {
+    pub(super) fn restart_additional(&mut self, first: SessionKey) {
+        for key in self.sessions[first].role.additional() {
             if matches!(self.sessions[key].phase, Phase::Open) {
                 self.on_connection_lost(key, "the server has restarted".into());
             }

@@ -22,7 +22,7 @@ pub(crate) enum Destination {
 }
 
 /// The pending and available results of a client.
-pub(crate) struct Ends {
+pub(crate) struct ResultSinks {
     pub groups: Groups,
     /// Transfers that one caller or one future waits for.
     pub transfers: Waiters<Result<Transferred>>,
@@ -31,7 +31,7 @@ pub(crate) struct Ends {
     last_operation: u64,
 }
 
-impl Ends {
+impl ResultSinks {
     /// Starts with the default group and no waiter.
     pub fn new() -> Self {
         Self {

@@ -1,5 +1,5 @@
 //! Calls by path for names and attributes. They resolve paths; the requests by handle are in
-//! `typed.rs`.
+//! `by_handle.rs`.
 //!
 //! Invariant: every error names the path of the call.
 

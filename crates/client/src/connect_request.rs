@@ -9,7 +9,7 @@ use dafs_wire::messages::{ClientConnect, ClientConnectAuth, SessionOptions as Wi
 use crate::options::SessionOptions;
 
 /// The parameters of a client's connect request.
-pub(crate) struct Greeting<'a> {
+pub(crate) struct ConnectParameters<'a> {
     pub options: &'a SessionOptions,
     /// The client's name, unique among the server's clients.
     pub name: &'a str,
@@ -22,11 +22,11 @@ pub(crate) fn connect_request<'a>(
     options: &'a SessionOptions,
     name: &'a str,
     verifier: Verifier,
-    wish: u16,
+    wanted_credits: u16,
 ) -> Request<'a> {
     let authentication = options.login.plain();
     Request::ClientConnectAuth(ClientConnectAuth {
-        options: options.wishes(wish),
+        options: options.session_options(wanted_credits),
         fence_id: &options.fence_id,
         client_string: name.as_bytes(),
         verifier,
@@ -40,11 +40,11 @@ pub(crate) fn plain_connect_request<'a>(
     options: &'a SessionOptions,
     name: &'a str,
     verifier: Verifier,
-    wish: u16,
+    wanted_credits: u16,
     request_bytes_max: u32,
 ) -> Request<'a> {
     Request::ClientConnect(ClientConnect {
-        options: WireOptions { request_bytes_max, ..options.wishes(wish) },
+        options: WireOptions { request_bytes_max, ..options.session_options(wanted_credits) },
         fence_id: &options.fence_id,
         client_string: name.as_bytes(),
         verifier,

@@ -47,9 +47,9 @@ pub(crate) struct DelegationCache {
     /// How long cached data is valid after a proof; zero until the lease is known.
     window: Duration,
     /// Delegations of a lost connection, to be returned over the next one.
-    owed: Vec<StateId>,
+    to_return: Vec<StateId>,
     /// Delegations that were recalled and returned before the reply that grants them arrived.
-    early: VecDeque<StateId>,
+    returned_early: VecDeque<StateId>,
     hits: u64,
     /// The number of reads of files that this client has open itself.
     direct_reads: Rc<Cell<u64>>,
@@ -162,8 +162,10 @@ impl DelegationCache {
         delegation: StateId,
         is_recalled: bool,
     ) -> GrantOutcome {
-        if let Some(place) = self.early.iter().position(|early| *early == delegation) {
-            self.early.remove(place);
+        if let Some(place) =
+            self.returned_early.iter().position(|returned_early| *returned_early == delegation)
+        {
+            self.returned_early.remove(place);
             return GrantOutcome::GivenBack;
         }
         let has_room = self.files.len() < FILES_MAX && !self.window.is_zero();
@@ -184,7 +186,7 @@ impl DelegationCache {
 
     /// Takes the delegations of a lost connection that must be returned.
     pub fn take_owed(&mut self) -> Vec<StateId> {
-        std::mem::take(&mut self.owed)
+        std::mem::take(&mut self.to_return)
     }
 
     /// Starts a request whose reply may be cached.
@@ -252,7 +254,7 @@ impl DelegationCache {
     /// Discards the cache of a session that has lost its connection.
     pub fn set_aside(&mut self) {
         let states = self.forget_all();
-        self.owed.extend(states);
+        self.to_return.extend(states);
         // The next connection may lead to another server.
         self.has_no_files = false;
     }
@@ -263,10 +265,10 @@ impl DelegationCache {
             self.forget(file);
             return;
         }
-        if self.early.len() == EARLY_MAX {
-            self.early.pop_front();
+        if self.returned_early.len() == RETURNED_EARLY_MAX {
+            self.returned_early.pop_front();
         }
-        self.early.push_back(delegation);
+        self.returned_early.push_back(delegation);
     }
 
     fn valid(&self, file: &FileHandle, now: Duration) -> Option<&CachedFile> {
@@ -384,7 +386,7 @@ pub(crate) const BLOCKS_MAX: usize = 16 << 10;
 pub(crate) const FILES_MAX: usize = 1024;
 
 /// The limit for remembered delegations that were returned before their grants arrived.
-pub(crate) const EARLY_MAX: usize = 64;
+pub(crate) const RETURNED_EARLY_MAX: usize = 64;
 
 /// A size that fits all attributes of fixed length.
 pub(crate) const TOLD_BYTES_MAX: usize = 512;
