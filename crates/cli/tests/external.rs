@@ -247,7 +247,7 @@ fn mistakes_are_named_and_leave_nothing() {
     let (file, output) = (place.url("file"), place.url("output"));
     let of = |verb: &str, arguments: &[&str]| fails(verb, arguments, &[&file], &output);
     assert!(of("merge", &[]).contains("file is not sorted: record 2 belongs before"));
-    assert!(of("sort", &["--record", "3"]).contains("4 bytes, which is no whole number"));
+    assert!(of("sort", &["--record", "3"]).contains("4 bytes, which is not a multiple"));
     assert!(of("sort", &["-k", "0:4:u"]).contains("give --record"));
     assert!(of("sort", &["--record", "4", "-k", "2:4"]).contains("within a record of 4 bytes"));
     assert!(of("sort", &["--memory", "1M"]).contains("raise it"));

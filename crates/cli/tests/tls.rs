@@ -97,8 +97,8 @@ fn files_go_by_tls_and_in_no_other_way() {
     says(&dafs(&["doctor", &url], &all), "by TLS 1.3, with a verified server certificate");
     says(&dafs(&["doctor", &url], &all), "tls: this client is client, for");
 
-    says(&dafs(&["ls", &server.url("dafs")], &all), "takes TLS connections only; write dafs+tls");
-    says(&dafs(&["ls", &url], &all[..1]), "it wants a certificate of this side");
+    says(&dafs(&["ls", &server.url("dafs")], &all), "accepts only TLS connections; write dafs+tls");
+    says(&dafs(&["ls", &url], &all[..1]), "it requires a certificate of this side");
     says(&dafs(&["ls", &url], &[]), "give --tls-ca FILE");
     let elsewhere = dafs(&["ls", "--tls-name", "elsewhere", &url], &all);
     says(&elsewhere, "not valid for name \"elsewhere\"");
@@ -117,7 +117,7 @@ fn a_server_does_not_start_with_a_key_that_others_can_read() {
     let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
     let serve = ["serve", "--memory", "1M", "--tcp", "127.0.0.1:0", "--no-socket"];
     let with_tls = [&serve[..], &["--tls-cert", certificate, "--tls-key", key]].concat();
-    says(&dafs(&with_tls, &[]), "mode 644 lets others at the private key");
+    says(&dafs(&with_tls, &[]), "mode 644 lets other users access the private key");
     says(&dafs(&[&serve[..], &["--tls-only"]].concat(), &[]), "give --tls-cert FILE");
     says(
         &dafs(&[&serve[..], &["--tls-cert", certificate]].concat(), &[]),

@@ -58,7 +58,7 @@ pub enum AddressError {
         source: std::io::Error,
     },
     /// This interface has no provider for this kind of address.
-    #[error("{0}: this interface has no provider for it")]
+    #[error("{0}: no provider is available for this address")]
     NoProvider(Address),
     /// The interface has reached its limit of endpoints.
     #[error("the interface's limit of {0} endpoints is reached")]

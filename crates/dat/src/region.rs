@@ -124,13 +124,13 @@ pub struct DmabufRange<'d> {
 #[derive(Debug, thiserror::Error)]
 pub enum DmabufError {
     /// The endpoint's transport moves bytes with the processor, which cannot access a dmabuf.
-    #[error("dmabufs can be registered for connections by verbs only: this one is none")]
+    #[error("a dmabuf can be registered only with an RDMA device, and this connection uses none")]
     Transport,
     /// The endpoint is not connected, so it has no device.
     #[error("the endpoint is not connected: a dmabuf is registered with its device")]
     NotConnected,
     /// The region was not made by [`crate::Interface::register_dmabuf`], or it is deregistered.
-    #[error("the region is of no dmabuf, or not registered any more")]
+    #[error("the region does not belong to a dmabuf, or it is no longer registered")]
     NoSuchRegion,
     /// The dmabuf's descriptor could not be duplicated.
     #[error("the dmabuf's descriptor cannot be duplicated")]
@@ -140,8 +140,8 @@ pub enum DmabufError {
     },
     /// The device refuses to register the dmabuf.
     #[error(
-        "device {device} does not register this dmabuf; it takes a device and driver that support \
-         dmabufs, as mlx5 does since Linux 5.12, and rdma-core 34"
+        "device {device} does not register this dmabuf; this needs a device and driver that support \
+         dmabufs, such as mlx5 since Linux 5.12, and rdma-core 34"
     )]
     Device {
         /// The name of the device.
@@ -157,8 +157,8 @@ pub enum DmabufError {
 /// The reason why a device has not registered a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "device {device} does not register a region of {length} bytes: {what}; raise the limit of \
-     locked memory (`ulimit -l`, LimitMEMLOCK= in systemd) if that is it"
+    "device {device} does not register a region of {length} bytes: {what}; if the limit of locked \
+     memory is too low, raise it (`ulimit -l`, LimitMEMLOCK= in systemd)"
 )]
 pub struct RegisterError {
     device: String,

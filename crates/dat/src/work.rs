@@ -132,7 +132,7 @@ pub enum BreakReason {
     #[error("peer terminated the stream: {0}")]
     Terminated(String),
     /// A message arrived when no receive was posted, or it exceeds the posted receive.
-    #[error("message without a fitting posted receive")]
+    #[error("a message arrived without a posted receive that has room for it")]
     ReceiverNotReady,
     /// A work request of this side named memory, or needed rights, that the peer does not grant.
     #[error("remote access refused: {0}")]

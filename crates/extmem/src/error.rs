@@ -17,7 +17,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A file was truncated while it was read.
-    #[error("{file} ends at {end} bytes, and had more when it was opened; somebody has cut it")]
+    #[error("{file} was truncated: it ends at {end} bytes and was longer when it was opened")]
     Cut {
         /// The name of the file.
         file: String,
@@ -26,8 +26,8 @@ pub enum Error {
     },
     /// A file of fixed-size records ends within a record.
     #[error(
-        "{file} has {size} bytes, which is no whole number of records of {record_bytes}; \
-         check the record size"
+        "{file} has {size} bytes, which is not a multiple of {record_bytes}; check the record \
+         size"
     )]
     Ragged {
         /// The name of the file.
@@ -38,7 +38,9 @@ pub enum Error {
         record_bytes: usize,
     },
     /// A stream to be merged is not sorted.
-    #[error("{file} is not sorted: record {record} belongs before the one in front of it; sort it")]
+    #[error(
+        "{file} is not sorted: record {record} belongs before its predecessor; sort the file first"
+    )]
     OutOfOrder {
         /// The name of the file.
         file: String,
@@ -46,7 +48,9 @@ pub enum Error {
         record: u64,
     },
     /// The limit of memory is too low for the operation.
-    #[error("{what} needs {needed} bytes of memory, and {limit} are left of the limit; raise it")]
+    #[error(
+        "{what} needs {needed} bytes of memory, but only {limit} are left; raise the memory limit"
+    )]
     Memory {
         /// The part of the operation that needs the memory.
         what: &'static str,

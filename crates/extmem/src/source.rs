@@ -69,7 +69,7 @@ impl RecordSource {
     fn place(&self) -> (&Memory, usize) {
         match &self.memory {
             Some(memory) => (memory, self.at),
-            None => panic!("a source shows a record only behind an advance that gave one"),
+            None => panic!("a source has no record before its first advance"),
         }
     }
 

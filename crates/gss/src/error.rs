@@ -67,24 +67,24 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::TokenTooLong => "it is longer than anybody needs",
-            Self::TokenDefective => "it is no whole token that is due here",
-            Self::MechanismUnknown => "it is of a mechanism other than Kerberos V",
-            Self::Replayed => "it was seen before: somebody repeats what was recorded",
-            Self::OutOfOrder => "messages were lost or came in another order",
+            Self::TokenTooLong => "it exceeds the length limit",
+            Self::TokenDefective => "it is incomplete or not the expected token",
+            Self::MechanismUnknown => "it belongs to another mechanism than Kerberos V",
+            Self::Replayed => "it was received before (a replay)",
+            Self::OutOfOrder => "messages were lost or reordered",
             Self::Expired => "the ticket has expired (get a new one with kinit)",
             Self::NotYetValid => "the ticket is not valid yet",
             Self::ClockSkew => "the two clocks differ too much (set them by NTP)",
             Self::WrongService => "the ticket is for another service",
             Self::KeyMissing => {
-                "the keytab has no key of that version (export it anew with kadmin ktadd; \
+                "the keytab has no key of that version (export it again with kadmin ktadd; \
                  clients need new tickets)"
             }
             Self::WrongKey => {
-                "it does not decrypt: it is forged, or the keytab holds another key (export it \
-                 anew with kadmin ktadd)"
+                "it cannot be decrypted: it is forged, or the keytab has another key (export the \
+                 key again with kadmin ktadd)"
             }
-            Self::Altered => "it was altered, or somebody else made it",
+            Self::Altered => "it was altered or forged",
             Self::ClientRefused => "the password or key is wrong",
             Self::ClientUnknown => "the realm does not know the client",
             Self::ServiceUnknown => {
@@ -96,15 +96,15 @@ impl fmt::Display for Reason {
                  a client a ticket from kinit)"
             }
             Self::CentreUnreachable => {
-                "no key distribution centre of the realm answers (see krb5.conf)"
+                "no key distribution center of the realm replies (see krb5.conf)"
             }
             Self::ReplayCacheUnusable => "the replay cache cannot be used",
             Self::BindingsDiffer => "it was made for another connection",
             Self::NotMutual => "the client does not ask for mutual authentication",
-            Self::ServerUnproven => "the server did not prove itself",
+            Self::ServerUnproven => "the server did not prove its identity",
             Self::Anonymous => "the client is anonymous",
             Self::NameMalformed => "the name is malformed",
-            Self::NotProtected => "context or message lack this protection",
+            Self::NotProtected => "the context or the message lacks this protection",
             Self::Other => "the Kerberos library failed",
         })
     }

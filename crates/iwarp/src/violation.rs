@@ -34,10 +34,10 @@ pub enum Violation {
     #[error("peer requires markers")]
     MarkersRequired,
     /// The responder requires more inbound reads than this side can take (RFC 6581 9.1).
-    #[error("peer wants a greater read depth than there is")]
+    #[error("peer requires a greater read depth than this side has")]
     InsufficientReadDepth,
     /// The two sides have no ready-to-receive indication in common (RFC 6581 9.2).
-    #[error("no ready-to-receive indication in common")]
+    #[error("the two sides have no ready-to-receive indication in common")]
     NoMatchingReadyToReceive,
     /// A tagged segment has a DDP version other than 1.
     #[error("tagged segment with a wrong DDP version")]
@@ -52,7 +52,7 @@ pub enum Violation {
     #[error("message sequence number is out of order")]
     MessageSequence,
     /// The message offset of a segment does not follow the previous segment.
-    #[error("message offset does not continue the message")]
+    #[error("message offset does not follow the previous segment")]
     MessageOffset,
     /// An untagged message is longer than 2^32 - 1 bytes or than its kind allows.
     #[error("untagged message is too long")]
@@ -71,18 +71,18 @@ pub enum Violation {
     #[error("malformed Read Request")]
     ReadRequestForm,
     /// The range that a Read Request names passes 2^64.
-    #[error("range of a Read Request wraps")]
+    #[error("range of a Read Request passes 2^64")]
     ReadRequestWrap,
     /// The steering tag changed within a Write, or a read response does not name the sink of the
     /// oldest open read.
-    #[error("steering tag does not continue the message")]
+    #[error("steering tag is not the expected one")]
     TaggedStag,
     /// A segment of a Write or read response does not start where the previous segment ended, or
     /// a read response has another length than was requested.
-    #[error("tagged offset or length does not continue the message")]
+    #[error("tagged offset or length is not the expected one")]
     TaggedRange,
     /// The bytes of a tagged segment pass offset 2^64.
-    #[error("tagged segment wraps")]
+    #[error("range of a tagged segment passes 2^64")]
     TaggedWrap,
     /// The driver could not place the peer's data.
     #[error("placement refused: {0} ({1:?})")]
@@ -107,16 +107,16 @@ pub enum PlacementError {
     #[error("invalid steering tag")]
     InvalidStag,
     /// The range exceeds the tagged buffer.
-    #[error("outside the buffer")]
+    #[error("range exceeds the buffer")]
     Bounds,
     /// The buffer does not allow this kind of access.
     #[error("access not allowed")]
     Access,
     /// The steering tag belongs to another stream.
-    #[error("steering tag is not of this stream")]
+    #[error("steering tag belongs to another stream")]
     StagNotOfStream,
     /// The sum of offset and length passes 2^64.
-    #[error("offset wraps")]
+    #[error("range passes 2^64")]
     ToWrap,
     /// The steering tag cannot be invalidated.
     #[error("steering tag cannot be invalidated")]
@@ -149,17 +149,17 @@ pub enum Refusal {
     #[error("ready-to-receive indication must be sent first")]
     ReadyToReceivePending,
     /// As many reads are open as the peer accepts (the ORD of this side).
-    #[error("as many reads are open as the peer takes")]
+    #[error("peer accepts no more open reads")]
     ReadDepth,
     /// A tagged range would pass offset 2^64.
-    #[error("tagged range wraps")]
+    #[error("tagged range passes 2^64")]
     OffsetWrap,
     /// The private data exceeds 244 bytes.
     #[error("private data too long")]
     PrivateDataTooLong,
     /// The call does not fit the state of the machine: for example a reply before the request,
     /// or payload when a header was due.
-    #[error("call out of order")]
+    #[error("call does not fit the state of the stream")]
     OutOfOrder,
 }
 

@@ -213,7 +213,7 @@ impl GroupRead {
     ) -> Result<Found, ShelfError> {
         self.length = 0;
         if limit.saturating_sub(offset) < BLOCK_BYTES as u64 {
-            return Ok(Found::Nothing("no room for a group"));
+            return Ok(Found::Nothing("there is no room for a group"));
         }
         self.bytes.resize(self.bytes.len().max(BLOCK_BYTES), 0);
         if !read_whole(blob, offset, &mut self.bytes[..BLOCK_BYTES])? {
@@ -224,15 +224,15 @@ impl GroupRead {
             Err(why) => return Ok(Found::Nothing(why)),
         };
         if !is_it(&header) {
-            return Ok(Found::Nothing("a group that was written for another place"));
+            return Ok(Found::Nothing("the group was written for another position"));
         }
         let length = header.length as usize;
         let padded = length.next_multiple_of(BLOCK_BYTES);
         if length < HEADER_BYTES || padded as u64 > limit - offset {
-            return Ok(Found::Nothing("a group that is longer than its file"));
+            return Ok(Found::Nothing("the group is longer than its file"));
         }
         if padded > GROUP_BYTES_MAX {
-            return Ok(Found::Nothing("a group that is longer than any may be"));
+            return Ok(Found::Nothing("the group exceeds the length limit"));
         }
         self.bytes.resize(self.bytes.len().max(padded), 0);
         let rest = &mut self.bytes[BLOCK_BYTES.min(padded)..padded];
@@ -371,7 +371,7 @@ fn check_frames(bytes: &[u8], lineage: Lineage, frame_count: u32) -> Result<(), 
     let mut at = HEADER_BYTES;
     for _ in 0..frame_count {
         if bytes.len() - at < FRAME_HEADER_BYTES {
-            return Err("a group has less frames than it says");
+            return Err("a group has fewer frames than its header says");
         }
         let length = frame_bytes_at(bytes, at);
         if bytes.len() - at < length {
@@ -383,7 +383,7 @@ fn check_frames(bytes: &[u8], lineage: Lineage, frame_count: u32) -> Result<(), 
         }
         at += length;
     }
-    if at == bytes.len() { Ok(()) } else { Err("a group has more bytes than frames") }
+    if at == bytes.len() { Ok(()) } else { Err("a group has bytes after its last frame") }
 }
 
 pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {

@@ -33,10 +33,10 @@ pub enum ImportError {
     NotSealed,
     /// The file has huge pages. If the kernel has none left, an access to the memory kills the
     /// process, and such memory can only be unmapped in whole huge pages.
-    #[error("memory file is on huge pages (MFD_HUGETLB); the peer must use ordinary ones")]
+    #[error("memory file has huge pages (MFD_HUGETLB); the peer must use ordinary pages")]
     HugePages,
     /// The file is shorter than its owner announced.
-    #[error("memory file holds {actual} bytes, its owner announced {announced}")]
+    #[error("memory file has {actual} bytes, but its owner announced {announced}")]
     TooShort {
         /// The announced number of bytes.
         announced: usize,

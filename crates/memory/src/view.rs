@@ -33,7 +33,7 @@ unsafe impl Sync for FileView {}
 
 /// The error that the file was truncated: the copied bytes may be zeros that it never contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the file was cut while it was mapped")]
+#[error("the file was truncated while it was mapped")]
 pub struct Cut;
 
 /// A range of addresses whose faults are handled.

@@ -39,8 +39,8 @@ use crate::PAGE_BYTES;
 pub enum WatchError {
     /// The kernel gives this process no userfault file.
     #[error(
-        "this kernel does not tell of memory that is unmapped (userfaultfd, Linux 5.18): memory \
-         of the application's own is registered anew each time"
+        "this kernel does not report unmapped memory (that needs userfaultfd of Linux 5.18): the \
+         application's own memory is registered again for every use"
     )]
     Unavailable {
         /// The system's error.
@@ -48,8 +48,8 @@ pub enum WatchError {
     },
     /// Part of the range is not private memory without a file.
     #[error(
-        "{length} bytes at {address:#x} are not private memory of the heap, a stack or an \
-         anonymous mapping, and cannot be watched"
+        "{length} bytes at {address:#x} are not private memory (heap, stack or anonymous \
+         mapping), so they cannot be watched"
     )]
     Unsuitable {
         /// The address of the first byte.
@@ -58,7 +58,7 @@ pub enum WatchError {
         length: usize,
     },
     /// The kernel refuses to watch the range.
-    #[error("the kernel does not watch {length} bytes at {address:#x}")]
+    #[error("the kernel refuses to watch {length} bytes at {address:#x}")]
     Refused {
         /// The address of the first byte.
         address: usize,
@@ -68,7 +68,7 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The number of watched ranges has reached its limit.
-    #[error("{RANGES_MAX} ranges of memory are watched already")]
+    #[error("the limit of {RANGES_MAX} watched ranges of memory is reached")]
     Full,
     /// The process's memory is being changed, or pages of the range were discarded lately.
     #[error("{length} bytes at {address:#x} are being changed")]

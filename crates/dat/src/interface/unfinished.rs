@@ -71,7 +71,7 @@ impl<E> Interface<E> {
                     false => connection.held_bytes(),
                 })
         {
-            let what = "too much is held of those who have not connected yet";
+            let what = "connections that are not established occupy too much memory";
             self.break_endpoint(first, BreakReason::System(what.into()));
         }
     }

@@ -392,14 +392,14 @@ impl Drop for ControlSocket {
 /// fails on all other objects and blocks on none of them.
 fn prove(fds: Vec<OwnedFd>, has_more: bool) -> Result<Vec<OwnedFd>, (Vec<OwnedFd>, &'static str)> {
     if has_more || fds.len() > 1 {
-        return Err((fds, "descriptors that it may not send"));
+        return Err((fds, "descriptors that are not allowed"));
     }
     let is_sealed = |fd: &OwnedFd| {
         rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
     };
     match fds.iter().all(is_sealed) {
         true => Ok(fds),
-        false => Err((fds, "a descriptor of no memory file that is sealed against shrinking")),
+        false => Err((fds, "a descriptor that is not a memory file sealed against shrinking")),
     }
 }
 

@@ -38,7 +38,7 @@ pub struct FoundSocket {
 #[derive(Debug, thiserror::Error)]
 pub enum Distrust {
     /// Its directory belongs to another user.
-    #[error("{path} belongs to user {owner}, who could pose as the server; it is passed over")]
+    #[error("{path} belongs to user {owner}, who could pose as the server; it is ignored")]
     Directory {
         /// The path of the directory.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum Distrust {
     },
     /// Other users may create names in its directory.
     #[error(
-        "others may write to {path} (mode {mode:03o}), and could pose as the server; chmod 755 it"
+        "others may write to {path} (mode {mode:03o}) and could pose as the server; chmod 755 it"
     )]
     Writable {
         /// The path of the directory.
@@ -56,13 +56,13 @@ pub enum Distrust {
         mode: u32,
     },
     /// The object is not a socket, or belongs to another user.
-    #[error("{path} is no socket of this user's, of root's or of the service's; it is passed over")]
+    #[error("{path} is not a socket of this user, of root or of the service; it is ignored")]
     Socket {
         /// The path of the socket.
         path: PathBuf,
     },
     /// Another user's process accepts connections.
-    #[error("user {owner} answers at {path}, who poses as the server; it is passed over")]
+    #[error("user {owner} listens at {path} and could pose as the server; it is ignored")]
     Peer {
         /// The path of the socket.
         path: PathBuf,
@@ -70,7 +70,7 @@ pub enum Distrust {
         owner: u32,
     },
     /// The path could not be checked.
-    #[error("cannot look at {path}")]
+    #[error("cannot check {path}")]
     System {
         /// The path of the socket.
         path: PathBuf,

@@ -171,7 +171,7 @@ fn import_failure(error: &ImportError) -> String {
 }
 
 fn too_many_mappings() -> String {
-    format!("more than {MAPPINGS_MAX} regions of all peers, or their share for one user")
+    format!("the limit of {MAPPINGS_MAX} mapped regions, or this user's share of it, is reached")
 }
 
 /// How to access the bytes of a checked range.
@@ -195,7 +195,7 @@ impl PeerRegions {
     pub fn map_ring(&self, file: PeerFile, length: usize) -> Result<(Memory, Claim), String> {
         let claim = Claim::new(self.user, length, limits()).map_err(|full| match full {
             Full::Mappings => too_many_mappings(),
-            Full::Bytes => "more memory of peers is mapped than their share allows".into(),
+            Full::Bytes => "the memory exceeds this user's share of all mapped memory".into(),
         })?;
         Ok((import(file, length, true)?, claim))
     }
@@ -284,10 +284,10 @@ impl PeerRegions {
             || offset > announced.length
             || length > announced.length - offset
         {
-            return Err(format!("{length} bytes at {:#x} leave the region", remote.address));
+            return Err(format!("{length} bytes at {:#x} exceed the region", remote.address));
         }
         if !(if write { announced.remote_write } else { announced.remote_read }) {
-            return Err(format!("STag {:#x} lacks the right", remote.stag.0));
+            return Err(format!("STag {:#x} does not allow this access", remote.stag.0));
         }
         match (&region.mapping, process) {
             (Some(Mapping { memory, .. }), _) => {

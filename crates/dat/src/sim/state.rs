@@ -393,7 +393,7 @@ impl State {
                     link.is_offered = true;
                 }
             }
-            None => self.refuse(link, "nobody listens there"),
+            None => self.refuse(link, "nothing listens there"),
         }
     }
 

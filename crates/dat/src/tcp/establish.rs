@@ -183,13 +183,13 @@ impl Connection {
     ) -> Result<(), BreakReason> {
         if turns_away {
             self.refuse(TLS_ONLY);
-            let what = "it connects without TLS, which this listener demands";
+            let what = "it connects without TLS, which this listener requires";
             return Err(BreakReason::PeerViolation(what.into()));
         }
         if request.markers {
             // The reply says so: its R bit is set and its M bit, as always, is not.
             self.refuse(b"");
-            let what = "it wants markers in the stream, which are not served";
+            let what = "it wants markers in the stream, which are not supported";
             return Err(BreakReason::PeerViolation(what.into()));
         }
         let certificate = self.certificate.take();

@@ -188,7 +188,10 @@ impl Connection {
                 break self.on_end();
             }
             if filled > HELD_BYTES_MAX {
-                break Err(TlsFailure::Protocol("a handshake message without end".into()).into());
+                break Err(TlsFailure::Protocol(
+                    "a handshake message exceeds the length limit".into(),
+                )
+                .into());
             }
             if received < wanted || total >= TURN_BYTES_MAX {
                 break Ok(());

@@ -537,7 +537,7 @@ impl Connection {
                 }))
             }
             // A later version of the state machines may have more of them.
-            other => Err(BreakReason::System(format!("iWARP event {other:?} is not known here"))),
+            other => Err(BreakReason::System(format!("unknown iWARP event {other:?}"))),
         }
     }
 

@@ -271,7 +271,7 @@ impl Records {
         &mut self,
         write: impl FnOnce(Writer<'_>) -> Result<usize, EncryptError>,
     ) -> Result<usize, BreakReason> {
-        let not_ready = || TlsFailure::Protocol("nothing can be said now".into()).into();
+        let not_ready = || TlsFailure::Protocol("no data can be sent in this state".into()).into();
         let impossible = |error: EncryptError| TlsFailure::Protocol(error.to_string()).into();
         if self.is_over {
             return Err(not_ready());

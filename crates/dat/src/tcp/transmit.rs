@@ -481,7 +481,7 @@ fn request_read(
 ) -> Result<bool, BreakReason> {
     let depth = stream.receiver.open_read_count_max();
     if depth == 0 {
-        return Err(BreakReason::PeerViolation("the peer serves no RDMA reads".into()));
+        return Err(BreakReason::PeerViolation("the peer allows no RDMA reads".into()));
     }
     if stream.receiver.open_read_count() >= depth {
         return Ok(false);

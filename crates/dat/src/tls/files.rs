@@ -20,7 +20,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|error| content(path, error.to_string()))?;
     if found.is_empty() {
-        return Err(content(path, "no PEM certificate in it"));
+        return Err(content(path, "it contains no PEM certificate"));
     }
     Ok(found)
 }
@@ -43,7 +43,9 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConf
     let metadata = file.metadata().map_err(|source| system(path, source))?;
     check_key(path, &metadata, rustix::process::geteuid().as_raw())?;
     PrivateKeyDer::from_pem_slice(&read(path, &file)?).map_err(|error| match error {
-        pem::Error::NoItemsFound => content(path, "no PEM private key in it, or an encrypted one"),
+        pem::Error::NoItemsFound => {
+            content(path, "it contains no PEM private key, or an encrypted one")
+        }
         other => content(path, other.to_string()),
     })
 }
@@ -71,7 +73,7 @@ fn read(path: &Path, file: &File) -> Result<Vec<u8>, TlsConfigError> {
     let taken = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
     taken.map_err(|source| system(path, source))?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(content(path, "longer than any file of certificates"));
+        return Err(content(path, "too long for a file of certificates"));
     }
     Ok(text)
 }

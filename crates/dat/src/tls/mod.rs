@@ -98,7 +98,8 @@ pub enum TlsConfigError {
     },
     /// The file permissions let other users read a private key.
     #[error(
-        "{}: mode {mode:03o} lets others at the private key; chmod 600 it (640 if root owns it)",
+        "{}: mode {mode:03o} lets other users access the private key; chmod 600 it (640 if root \
+         owns it)",
         path.display()
     )]
     KeyMode {
@@ -108,7 +109,7 @@ pub enum TlsConfigError {
         mode: u32,
     },
     /// A private key belongs to another user.
-    #[error("{}: the private key belongs to user {uid}, neither root nor this one", path.display())]
+    #[error("{}: the private key belongs to user {uid}, not to root or this user", path.display())]
     KeyOwner {
         /// The path of the file.
         path: PathBuf,
@@ -140,7 +141,7 @@ pub enum TlsConfigError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
     /// The server turned away a connection without TLS.
-    #[error("the server takes TLS connections only")]
+    #[error("the server accepts only TLS connections")]
     Required,
     /// The server does not reply with TLS.
     #[error("the server does not speak TLS")]
@@ -152,7 +153,7 @@ pub enum TlsFailure {
     #[error("the peer refused the TLS connection: {0}")]
     Refused(String),
     /// The stream ended without a close_notify of the peer: an attacker may have cut it.
-    #[error("the TLS connection was cut off without the peer's word")]
+    #[error("the TLS connection ended without a close_notify of the peer")]
     Truncated,
     /// The peer violated TLS, or this side could not follow it.
     #[error("TLS failed: {0}")]

@@ -62,7 +62,7 @@ impl TlsServer {
         };
         let unusable = |path: &PathBuf, what: String| TlsConfigError::Content {
             path: path.clone(),
-            what: format!("no authorities for clients: {what}"),
+            what: format!("it has no usable authorities for clients: {what}"),
         };
         let builder = match &files.clients {
             ClientCertificates::Unasked => builder.with_no_client_auth(),
@@ -151,7 +151,9 @@ fn provider() -> Arc<CryptoProvider> {
 pub(crate) fn failure_of(error: rustls::Error) -> TlsFailure {
     match error {
         rustls::Error::InvalidCertificate(why) => TlsFailure::Certificate(why.to_string()),
-        rustls::Error::NoCertificatesPresented => TlsFailure::Certificate("it showed none".into()),
+        rustls::Error::NoCertificatesPresented => {
+            TlsFailure::Certificate("the peer showed none".into())
+        }
         rustls::Error::AlertReceived(alert) => TlsFailure::Refused(describe(alert)),
         // The library may add kinds of errors.
         other => TlsFailure::Protocol(other.to_string()),
@@ -162,15 +164,15 @@ pub(crate) fn failure_of(error: rustls::Error) -> TlsFailure {
 fn describe(alert: rustls::AlertDescription) -> String {
     use rustls::AlertDescription as Alert;
     let what = match alert {
-        Alert::CertificateRequired => "it wants a certificate of this side",
+        Alert::CertificateRequired => "it requires a certificate of this side",
         Alert::UnknownCA => "it does not know the authority of this side's certificate",
         Alert::CertificateExpired => "this side's certificate has expired",
         Alert::BadCertificate | Alert::UnsupportedCertificate | Alert::CertificateUnknown => {
-            "this side's certificate is of no use there"
+            "it does not accept this side's certificate"
         }
         Alert::CertificateRevoked => "this side's certificate was revoked",
         Alert::ProtocolVersion => "it does not speak TLS 1.3",
-        Alert::NoApplicationProtocol => "it serves something else on this port",
+        Alert::NoApplicationProtocol => "another service is on this port",
         _ => return format!("alert {alert:?}"),
     };
     what.into()

@@ -101,11 +101,11 @@ impl Connection {
             }
             event::REJECTED => self.on_rejected(context, event),
             event::ADDRESS_ERROR | event::ROUTE_ERROR => {
-                let what = "no RDMA device leads there";
+                let what = "no RDMA device reaches this address";
                 Err(unreachable_for(what, event.status))
             }
             event::CONNECT_ERROR | event::UNREACHABLE if !self.is_open() => {
-                Err(unreachable_for("the peer does not answer", event.status))
+                Err(unreachable_for("the peer does not reply", event.status))
             }
             event::DISCONNECTED => {
                 self.take_in_the_rest(context);
@@ -188,7 +188,7 @@ impl Connection {
     ) -> Result<Arc<ProtectionDomain>, BreakReason> {
         let found = self.lane.link.as_ref().and_then(|link| Some((link, link.context()?)));
         let Some((link, device)) = found else {
-            return Err(BreakReason::Unreachable("no RDMA device leads there".into()));
+            return Err(BreakReason::Unreachable("no RDMA device reaches this address".into()));
         };
         let domains = &mut context.regions.devices;
         let protection = domains.domain(&link.library, device, context.domain).map_err(system)?;
@@ -254,7 +254,7 @@ impl Connection {
         };
         if !is_said {
             let status = if is_iwarp { event.status } else { 0 };
-            return Err(unreachable_for("nobody there takes the connection", status));
+            return Err(unreachable_for("no server accepts connections there", status));
         }
         self.phase = Phase::Closed;
         self.lane.queues = None;
@@ -284,7 +284,7 @@ fn unreachable_for(what: &str, status: c_int) -> BreakReason {
 }
 
 fn too_long() -> BreakReason {
-    BreakReason::System("more private data than the RDMA device takes along".into())
+    BreakReason::System("more private data than the RDMA device can carry".into())
 }
 
 /// The longest time for resolving an address, and for resolving a route.

@@ -215,7 +215,8 @@ impl Connection {
                 Ok(stag) => invalidated = Some(stag),
                 Err(_) => {
                     self.end_receive(context, CompletionStatus::Failed, 0, None);
-                    let what = format!("it invalidates {name:#x}, which is no region of ours");
+                    let what =
+                        format!("it invalidates {name:#x}, which is not a region of this side");
                     return Err(BreakReason::PeerViolation(what));
                 }
             }
@@ -320,12 +321,12 @@ fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
         status::LOCAL_LENGTH if is_receive => BreakReason::ReceiverNotReady,
         status::RECEIVER_NOT_READY => BreakReason::ReceiverNotReady,
         status::REMOTE_ACCESS => {
-            BreakReason::RemoteAccess("the peer's device grants no such access".into())
+            BreakReason::RemoteAccess("the peer's device does not allow this access".into())
         }
         status::REMOTE_INVALID_REQUEST | status::REMOTE_OPERATION => {
-            BreakReason::Terminated("the peer's device could not do what was asked".into())
+            BreakReason::Terminated("the peer's device could not execute the request".into())
         }
-        status::RETRIES_EXCEEDED => BreakReason::System("the peer's device is silent".into()),
+        status::RETRIES_EXCEEDED => BreakReason::System("the peer's device does not reply".into()),
         other => BreakReason::System(format!(
             "the RDMA device reports status {other} (vendor's {:#x})",
             completion.vendor_error

@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum VerbsUnavailable {
     /// A library cannot be loaded.
-    #[error("RDMA by verbs needs {file}, which cannot be loaded: install {package}")]
+    #[error("RDMA verbs need {file}, which cannot be loaded: install {package}")]
     Missing {
         /// The file name of the library.
         file: &'static str,
@@ -15,7 +15,7 @@ pub enum VerbsUnavailable {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A library lacks a function that every version of rdma-core has.
-    #[error("{file} has no {function}: RDMA by verbs needs rdma-core")]
+    #[error("{file} has no {function}: RDMA verbs need rdma-core")]
     TooOld {
         /// The file name of the library.
         file: &'static str,
@@ -26,8 +26,8 @@ pub enum VerbsUnavailable {
     },
     /// The kernel offers no RDMA device or connection manager.
     #[error(
-        "this host has no RDMA device that can be used: load the device's driver and the module \
-         rdma_ucm; `dafs doctor` shows what is there"
+        "this host has no usable RDMA device: load the device's driver and the module rdma_ucm; \
+         `dafs doctor` lists the devices"
     )]
     NoDevice {
         /// The system's error.
@@ -35,7 +35,7 @@ pub enum VerbsUnavailable {
     },
     /// This build of the library does not contain the provider.
     #[error(
-        "this program was built without RDMA by verbs: build it with the feature `verbs` of \
+        "this program was built without RDMA verbs: build it with the feature `verbs` of \
          dafs-client (or of dafs-dat)"
     )]
     NotBuilt,

@@ -187,7 +187,7 @@ fn a_client_without_a_certificate_is_told_so() {
     let mut scene = Scene::new(Some(authority.server(true)));
     scene.connect(Some(target_of(&authority.file(), None, "localhost")));
     assert_certificate(&scene.shut(), "none");
-    assert_refused(&scene.refused(), "wants a certificate");
+    assert_refused(&scene.refused(), "requires a certificate");
 }
 
 #[test]
@@ -662,7 +662,7 @@ fn halves_of_handshakes_take_up_no_more_than_their_share_of_memory() {
     }
     let reasons: Vec<String> =
         scene.events.iter().filter_map(reason_of).map(|reason| reason.to_string()).collect();
-    assert!(reasons.iter().all(|reason| reason.contains("too much is held")), "{reasons:?}");
+    assert!(reasons.iter().all(|reason| reason.contains("occupy too much memory")), "{reasons:?}");
     slow.socket.write_all(end).unwrap();
     slow.connection.writer().write_all(&mpa_request()).unwrap();
     while scene.events.iter().find_map(request_of).is_none() {

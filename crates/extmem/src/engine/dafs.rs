@@ -289,7 +289,7 @@ impl DafsChannel {
         match (way.is_done, done.length) {
             (true, _) => Ok(()),
             (false, 0) => {
-                let what = format!("nothing was moved of {}", self.file.name);
+                let what = format!("no bytes were moved of {}", self.file.name);
                 let address = self.file.file.session().address().to_string();
                 Err(self.failed(is_write, ClientError::Protocol { address, what }))
             }

@@ -53,7 +53,7 @@ impl Engine for LocalEngine {
         let file = File::open(path).map_err(failed)?;
         let is_file = file.metadata().map_err(failed)?.is_file();
         if !is_file {
-            return Err(failed(io::Error::other("it is no file that can be read in any order")));
+            return Err(failed(io::Error::other("it is not a regular file")));
         }
         // This is only advice: without it the result is the same, but slower.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
@@ -74,9 +74,7 @@ impl Engine for LocalEngine {
         let target = Path::new(path).canonicalize().unwrap_or_else(|_| PathBuf::from(path));
         let before = target.metadata().ok();
         if before.as_ref().is_some_and(|before| !before.is_file()) {
-            return Err(failed(io::Error::other(
-                "there is something that is no file; name another",
-            )));
+            return Err(failed(io::Error::other("the path is not a regular file; choose another")));
         }
         let directory = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,

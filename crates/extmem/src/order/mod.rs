@@ -26,7 +26,7 @@ pub trait Order {
 
 /// The error of a key specification that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no key: {what}")]
+#[error("{text:?} is not a valid key: {what}")]
 pub struct SpecificationError {
     pub(crate) text: String,
     pub(crate) what: String,

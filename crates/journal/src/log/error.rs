@@ -13,8 +13,8 @@ pub enum LogError {
     },
     /// Nothing more can be made durable. Every change of state must be refused.
     #[error(
-        "the journal has failed and can make nothing durable any more ({cause}); changes are \
-         refused until the server is started again, with its disk in order"
+        "the journal has failed and cannot make anything durable ({cause}); changes are refused \
+         until the disk is repaired and the server restarted"
     )]
     Poisoned {
         /// The first failure.
@@ -22,9 +22,9 @@ pub enum LogError {
     },
     /// Data that was durable is damaged.
     #[error(
-        "the journal is damaged: {name} at offset {offset}: {what}. What it held there was \
-         durable, so this is no torn end: restore the directory from a copy, or move it away to \
-         start without it, which forgets locks, fences and cached replies"
+        "the journal is damaged: {name} at offset {offset}: {what}. The data there was \
+         durable, so this is not a torn end: restore the directory from a copy, or move it away \
+         to start without it, which forgets locks, fences and cached replies"
     )]
     Corrupt {
         /// The file of the segment.
@@ -35,7 +35,9 @@ pub enum LogError {
         what: &'static str,
     },
     /// The directory contains files of two journals.
-    #[error("{name} belongs to another journal than the files beside it; put it back where it was")]
+    #[error(
+        "{name} belongs to another journal than the files next to it; move it back to where it was"
+    )]
     Foreign {
         /// The file that belongs to another journal.
         name: BlobName,
@@ -49,19 +51,19 @@ pub enum LogError {
         version: u32,
     },
     /// The buffer is full. Continue when the group in flight is done.
-    #[error("the journal has as much to write as it may hold; wait for the group under way")]
+    #[error("the journal's buffer is full; wait for the group in flight")]
     Wait,
     /// All segments that records may use are in use.
     #[error(
-        "the journal has {count} segments in use; a checkpoint must be made first, or \
-         segment_count_max raised"
+        "the journal has {count} segments in use; make a checkpoint first, or raise \
+         segment_count_max"
     )]
     Full {
         /// The number of segments in use.
         count: usize,
     },
     /// The record is too long.
-    #[error("a record of {length} bytes is too long for the journal, which takes {length_max}")]
+    #[error("a record of {length} bytes exceeds the journal's limit of {length_max} bytes")]
     TooLong {
         /// The length of the record in bytes.
         length: usize,
@@ -69,16 +71,16 @@ pub enum LogError {
         length_max: usize,
     },
     /// The checkpoint exceeds its limit.
-    #[error("a checkpoint of more than {bytes_max} bytes; raise checkpoint_bytes_max")]
+    #[error("a checkpoint exceeds the limit of {bytes_max} bytes; raise checkpoint_bytes_max")]
     CheckpointTooLarge {
         /// The limit in bytes.
         bytes_max: usize,
     },
     /// Another checkpoint is still being written.
-    #[error("a checkpoint is being written already")]
+    #[error("another checkpoint is still being written")]
     CheckpointUnderWay,
     /// The values of the configuration contradict each other.
-    #[error("the journal's bounds do not go together: {wrong}")]
+    #[error("the journal's configuration is inconsistent: {wrong}")]
     Config {
         /// A description of the contradiction.
         wrong: &'static str,

@@ -51,7 +51,7 @@ impl Survey {
             return Err(LogError::Foreign { name: slot.name });
         }
         if self.segments.contains_key(&header.number) {
-            return Err(corrupt(&slot, 0, "another file has the same segment"));
+            return Err(corrupt(&slot, 0, "another file has the same segment number"));
         }
         if header.segment_bytes > slot.blob.length()? {
             return Err(corrupt(&slot, 0, "the file is shorter than its header says"));
@@ -70,7 +70,7 @@ impl Survey {
                 None => true,
             };
             if is_ours {
-                return Err(corrupt(slot, 0, "the header of the segment"));
+                return Err(corrupt(slot, 0, "the segment's header is damaged"));
             }
         }
         Ok(())
@@ -116,7 +116,7 @@ pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
         let Some((slot, header)) = survey.segments.get(&number) else {
             // Only the following segment knows the missing one.
             let (slot, _) = &survey.segments[&missing_from.unwrap_or(newest)];
-            return Err(corrupt(slot, 32, "the segment before it is missing"));
+            return Err(corrupt(slot, 32, "the preceding segment is missing"));
         };
         let scanned = scan(slot, header, segments.last())?;
         segments.push(scanned);
@@ -124,7 +124,7 @@ pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
             break;
         }
         if header.previous >= number {
-            return Err(corrupt(slot, 32, "the number of the segment before it"));
+            return Err(corrupt(slot, 32, "the number of the preceding segment is wrong"));
         }
         missing_from = Some(number);
         number = header.previous;
@@ -169,7 +169,11 @@ fn scan(
 ) -> Result<Scanned, LogError> {
     let limit = successor.map_or(header.segment_bytes, |next| next.header.previous_end);
     if limit > header.segment_bytes {
-        return Err(corrupt(slot, limit, "it ends before the next segment says it does"));
+        return Err(corrupt(
+            slot,
+            limit,
+            "the segment ends before the end recorded in the next one",
+        ));
     }
     let mut scanned = Scanned {
         slot: slot.clone(),
@@ -198,7 +202,7 @@ fn scan(
         }
     }
     if successor.is_some_and(|next| next.header.first_record != scanned.next_record) {
-        return Err(corrupt(slot, scanned.end, "its records end before those that follow begin"));
+        return Err(corrupt(slot, scanned.end, "records are missing before the next segment"));
     }
     Ok(scanned)
 }
@@ -209,7 +213,7 @@ impl Scanned {
         for frame in group.frames() {
             if frame.flags & FLAG_CHECKPOINT == 0 {
                 if frame.number != self.next_record {
-                    return Err(corrupt(&self.slot, self.end, "a record out of order"));
+                    return Err(corrupt(&self.slot, self.end, "a record is out of order"));
                 }
                 self.next_record += 1;
                 self.record_bytes += frame.payload.len() as u64;

@@ -221,7 +221,7 @@ impl Disk {
             ("the power failed", Harm::Torn)
         } else if self.failing == Some(operation) {
             self.failing = None;
-            ("a failure that was ordered", Harm::Failed)
+            ("an injected failure", Harm::Failed)
         } else {
             if operation != Operation::Read {
                 self.fuse = self.fuse.map(|left| left - 1);

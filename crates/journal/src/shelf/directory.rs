@@ -48,7 +48,7 @@ impl DirectoryShelf {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory =
             rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| failed("open", e))?;
-        rustix::fs::fchmod(&directory, Mode::RWXU).map_err(|e| failed("close to others", e))?;
+        rustix::fs::fchmod(&directory, Mode::RWXU).map_err(|e| failed("restrict access to", e))?;
         let directory = File::from(directory);
         let lock = lock(&directory, &path)?;
         Ok(Self { directory, _lock: lock, path })
@@ -235,7 +235,7 @@ fn lock(directory: &File, path: &Path) -> Result<File> {
             let length = lock.read_at(&mut word, 0).unwrap_or(0);
             let word = String::from_utf8_lossy(&word[..length]);
             let holder = match word.trim() {
-                "" => "a process that has not said who it is".to_owned(),
+                "" => "an unknown process".to_owned(),
                 word => word.to_owned(),
             };
             let process = holder.strip_prefix("process ").and_then(|number| number.parse().ok());

@@ -135,13 +135,13 @@ pub enum ShelfError {
         name: BlobName,
     },
     /// There is already a blob of this name.
-    #[error("{name} exists already in the journal's directory")]
+    #[error("{name} already exists in the journal's directory")]
     Exists {
         /// The name of the blob.
         name: BlobName,
     },
     /// The storage is full.
-    #[error("no space left for {name}; free some where the journal is kept")]
+    #[error("no space left for {name}; free space on the journal's file system")]
     NoSpace {
         /// The blob that was to be created or written.
         name: String,
@@ -153,7 +153,7 @@ pub enum ShelfError {
         name: String,
     },
     /// Another process, or another part of this one, uses the directory.
-    #[error("{path} is in use by {holder}; stop that one or choose another directory")]
+    #[error("{path} is in use by {holder}; stop that process or choose another directory")]
     InUse {
         /// The path of the directory.
         path: PathBuf,
@@ -163,7 +163,9 @@ pub enum ShelfError {
         process: Option<u32>,
     },
     /// The directory contains more names than any journal creates.
-    #[error("the journal's directory has more than {count_max} names; it must be its own")]
+    #[error(
+        "the journal's directory has more than {count_max} names; it must contain only the journal"
+    )]
     TooManyNames {
         /// The greatest number of names that are read.
         count_max: usize,

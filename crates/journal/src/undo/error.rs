@@ -12,13 +12,13 @@ pub enum UndoError {
         source: ShelfError,
     },
     /// Nothing more can be saved. Changes under this lock must be refused.
-    #[error("what a change would overwrite cannot be saved any more ({cause}); it is refused")]
+    #[error("a change is refused, because the data it overwrites can no longer be saved ({cause})")]
     Poisoned {
         /// The first failure.
         cause: String,
     },
     /// The buffer is full. Continue when the group in flight is done.
-    #[error("as much is waiting to be saved as may be; wait for the group under way")]
+    #[error("the buffer of undo data is full; wait for the group in flight")]
     Wait,
     /// The undo data has reached its size limit. What is saved stays valid.
     #[error("undo data would exceed {bytes_max} bytes; the change is refused")]
@@ -27,13 +27,13 @@ pub enum UndoError {
         bytes_max: u64,
     },
     /// The file was changed in more separate ranges than are tracked.
-    #[error("undo data would be of more than {count_max} places; the change is refused")]
+    #[error("undo data would have more than {count_max} ranges; the change is refused")]
     TooScattered {
         /// The limit of the number of ranges.
         count_max: usize,
     },
     /// One call saves more bytes than a piece may have.
-    #[error("{length} bytes are too many to save at once; {length_max} are the most")]
+    #[error("{length} bytes exceed the limit of {length_max} bytes saved at once")]
     TooLong {
         /// The number of bytes given.
         length: usize,
@@ -41,15 +41,15 @@ pub enum UndoError {
         length_max: usize,
     },
     /// This undo data was not completely created, so nothing was changed under its lock.
-    #[error("{name} was not finished when the server stopped; nothing was changed under it")]
+    #[error("{name} was not complete when the server stopped; nothing was changed under its lock")]
     Unfinished {
         /// The name of the file.
         name: BlobName,
     },
     /// Data that was durable is damaged.
     #[error(
-        "undo data is damaged: {name} at offset {offset}: {what}; what was changed under its lock \
-         cannot be taken back"
+        "undo data is damaged: {name} at offset {offset}: {what}; the changes made under its lock \
+         cannot be rolled back"
     )]
     Corrupt {
         /// The name of the file.
@@ -60,7 +60,7 @@ pub enum UndoError {
         what: &'static str,
     },
     /// Another version of this software wrote the file.
-    #[error("{name} has version {version} of the format of undo data, which this server lacks")]
+    #[error("{name} has version {version} of the undo data format, which this server cannot read")]
     Version {
         /// The name of the file.
         name: BlobName,
@@ -68,7 +68,7 @@ pub enum UndoError {
         version: u32,
     },
     /// The values of the configuration contradict each other.
-    #[error("the bounds of undo data do not go together: {wrong}")]
+    #[error("the configuration of undo data is inconsistent: {wrong}")]
     Config {
         /// A description of the contradiction.
         wrong: &'static str,

@@ -53,7 +53,7 @@ impl Header {
         }
         let length = get_u32(&bytes, 12) as usize;
         if get_u64(&bytes, 16) != id.0 || length > HEADER_BYTES_MAX {
-            let what = "its header is another's";
+            let what = "its header belongs to other undo data";
             return Err(UndoError::Corrupt { name: name.clone(), offset: 0, what });
         }
         Ok(Self {

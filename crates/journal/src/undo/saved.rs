@@ -131,7 +131,7 @@ impl SavedUndo {
             _ => false,
         };
         if frame.number != self.next_number || !has_length {
-            return Err(self.damage("a piece out of order"));
+            return Err(self.damage("a piece is out of order"));
         }
         self.next_number += 1;
         self.next_frame = next;
