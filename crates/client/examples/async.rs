@@ -11,7 +11,6 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::task::Poll;
 
 use dafs_client::{
@@ -80,18 +79,19 @@ fn path_of(directory: &Location, name: &OsString) -> OsString {
 
 /// Polls all futures until each is ready, as `futures::future::join_all` does.
 async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut pending: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.map(|future| (Box::pin(future), None)).collect();
+    let mut pending: Vec<_> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<_> = pending.iter().map(|_| None).collect();
     poll_fn(|context| {
-        let mut is_ready = true;
-        for (future, output) in pending.iter_mut().filter(|(_, output)| output.is_none()) {
-            match future.as_mut().poll(context) {
-                Poll::Ready(value) => *output = Some(value),
-                Poll::Pending => is_ready = false,
+        for (future, output) in pending.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *output = Some(value);
             }
         }
+        let is_ready = outputs.iter().all(Option::is_some);
         if is_ready { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    pending.into_iter().filter_map(|(_, output)| output).collect()
+    outputs.into_iter().flatten().collect()
 }

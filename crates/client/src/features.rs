@@ -33,7 +33,7 @@ mod tests {
     /// What connecting to a location of this scheme says, where nothing listens.
     fn refusal(scheme: &str) -> String {
         let client = Client::new(ClientConfig::default()).unwrap();
-        let location = crate::Location::parse(&format!("{scheme}://127.0.0.1:1/")).unwrap();
+        let location = crate::Location::parse(format!("{scheme}://127.0.0.1:1/")).unwrap();
         match client.connect(&location, &SessionOptions::default()) {
             Err(error @ ClientError::Connect { .. }) => error.to_string(),
             other => panic!("nothing listens there: {:?}", other.err()),

@@ -92,4 +92,16 @@ mod tests {
         assert_eq!(errno(&denied), EACCES);
         assert_ne!(of_status(Status::LockBroken), of_status(Status::Denied));
     }
+
+    #[test]
+    fn a_program_sees_what_this_machine_has_run_out_of() {
+        let of = |number| {
+            let source = SystemCause::from(std::io::Error::from_raw_os_error(number));
+            errno(&ClientError::System { what: "opening a connection", source })
+        };
+        assert_eq!((of(EMFILE), of(ENFILE), of(ENOMEM)), (EMFILE, ENFILE, ENOMEM));
+        assert_eq!(of(ENOBUFS), ENOMEM);
+        // Every other refusal concerns the connection, not the file.
+        assert_eq!(of(EACCES), EIO);
+    }
 }
