@@ -18,7 +18,7 @@ use dafs_server::{
 use dafs_store::local::Squash;
 use dafs_types::Credentials;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::serve::Arguments;
 use crate::socket_users;
@@ -26,7 +26,7 @@ use crate::socket_users;
 /// A rule: which clients it applies to, and what it sets. Every list that is present must match the
 /// client; a rule without lists applies to all clients. The first rule that matches a client
 /// decides. Which keys a rule may contain depends on the table it is in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Rule {
     /// `"allow"` or `"deny"`. Only in `[[connect]]`.
@@ -53,7 +53,7 @@ pub struct Rule {
 }
 
 /// An export and the clients that can see it.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ExportTable {
     /// The name of the export.
@@ -118,7 +118,7 @@ impl KerberosTable {
 }
 
 /// Kerberos authentication.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct KerberosTable {
     /// Keytab file with the server's keys. It is read again for each client.

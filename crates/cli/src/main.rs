@@ -40,6 +40,7 @@ mod place;
 mod postmark;
 mod reactors;
 mod recover;
+mod reload;
 mod reported;
 mod secrets;
 mod serve;
@@ -226,6 +227,8 @@ fn start_logging(cli: &Cli) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(is_read_by_people)
+        // Reporting them would panic when the terminal has gone.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     if cli.log_json { builder.json().init() } else { builder.init() }
 }

@@ -10,25 +10,26 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
 use dafs_dat::{Address, AddressError, ClientCertificates, TlsServer, TlsServerFiles};
-use dafs_server::{Server, ServerConfig, ServerError, Stopper};
+use dafs_server::{PasswordFile, Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_watch::{Page, Traces, TracesOptions};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
 use crate::exports;
 use crate::place::DEFAULT_PORT;
 use crate::reactors;
+use crate::reload::Reload;
 use crate::socket_users;
 use crate::status;
 use crate::unauthenticated;
 
 /// Arguments of `dafs serve`. The configuration file has the same keys.
-#[derive(Clone, Debug, Default, Args, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Args, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Arguments {
     /// Directories to serve, each a path or NAME=PATH.
@@ -180,6 +181,10 @@ pub struct Arguments {
     /// Of the requests without a label, trace one in this many.
     #[arg(long, value_name = "NUMBER")]
     pub otlp_one_in: Option<u32>,
+    /// Check the configuration and the files that it names, and end without serving.
+    #[arg(long)]
+    #[serde(skip)]
+    pub check: bool,
     /// Disable all counters and timers.
     #[arg(long, hide = true)]
     #[serde(skip)]
@@ -208,13 +213,23 @@ impl Arguments {
 }
 
 pub fn run(flags: Arguments) -> Result<()> {
-    let arguments = merge(flags)?;
+    let arguments = merge(flags.clone())?;
+    if arguments.check {
+        return check(&arguments);
+    }
     raise_descriptor_limit();
     let store = store(&arguments)?;
     let config = config(&arguments)?;
     let server = Server::new(&config, store).map_err(explain)?;
     tracing::info!(reactors = config.reactors, "starting to serve");
-    stop_on_signals(server.stopper())?;
+    let reload = Reload::new(
+        flags,
+        arguments.clone(),
+        server.addresses(),
+        server.reloader(),
+        config.tls.clone(),
+    );
+    obey_signals(server.stopper(), reload)?;
     if arguments.while_stdin {
         stop_with_stdin(server.stopper())?;
     }
@@ -232,6 +247,20 @@ pub fn run(flags: Arguments) -> Result<()> {
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     let stats = ended?;
     tracing::info!(requests = stats.requests, hits = stats.cache.hit_count, "stopped");
+    Ok(())
+}
+
+/// Checks the configuration and the files that it names, as a start would.
+fn check(arguments: &Arguments) -> Result<()> {
+    exports::check(arguments)?;
+    access::rules(arguments)?;
+    access::kerberos(arguments)?;
+    tls(arguments)?;
+    reactors::of(arguments.reactors)?;
+    if let Some(path) = &arguments.password_file {
+        PasswordFile::load(path)?;
+    }
+    println!("the configuration can be used");
     Ok(())
 }
 
@@ -337,7 +366,7 @@ fn announce(
 }
 
 /// Reads the configuration file and applies the flags to it.
-fn merge(flags: Arguments) -> Result<Arguments> {
+pub fn merge(flags: Arguments) -> Result<Arguments> {
     let Some(path) = &flags.config else { return Ok(flags) };
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the configuration {}", path.display()))?;
@@ -389,6 +418,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         http_name: if flags.http_name.is_empty() { file.http_name } else { flags.http_name },
         otlp: flags.otlp.or(file.otlp),
         otlp_one_in: flags.otlp_one_in.or(file.otlp_one_in),
+        check: flags.check,
         no_metrics: flags.no_metrics,
         while_stdin: flags.while_stdin,
         one_time_password: flags.one_time_password,
@@ -476,7 +506,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
 }
 
 /// Returns the TLS configuration, if TLS is requested.
-fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
+pub fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
     let (certificate, key) = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
         (None, None) if arguments.tls_only || arguments.tls_client_ca.is_some() => {
@@ -576,24 +606,35 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Stops cleanly at the first signal, and at once at the second.
-fn stop_on_signals(stopper: Stopper) -> Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("listening for signals")?;
+/// SIGHUP reloads the configuration, unless it says that the server's terminal has gone. SIGINT and
+/// SIGTERM stop: the first in order, the second at once.
+fn obey_signals(stopper: Stopper, mut reload: Reload) -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])
+        .context("listening for signals")?;
+    let had_terminal = has_terminal();
     std::thread::Builder::new()
         .name("dafs-signals".into())
         .spawn(move || {
-            let mut signals = signals.forever();
-            if signals.next().is_some() {
-                stopper.stop();
-            }
-            if signals.next().is_some() {
-                std::process::exit(1);
+            let mut is_stopping = false;
+            for signal in signals.forever() {
+                if signal == SIGHUP && !(had_terminal && !has_terminal()) {
+                    reload.run();
+                } else if is_stopping {
+                    std::process::exit(1);
+                } else {
+                    is_stopping = true;
+                    stopper.stop();
+                }
             }
         })
         .context("starting the signal thread")?;
     Ok(())
+}
+
+/// True if this process has a controlling terminal.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// Stops the server when the process that started it ends for any reason.

@@ -105,8 +105,7 @@ fn let_through(directory: &Path) -> rustix::io::Result<()> {
 /// their owner alone, whatever the umask is.
 pub fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     let is_for_others = !arguments.allow_user.is_empty();
-    let is_ones_own = !is_for_others && !rustix::process::geteuid().is_root();
-    if arguments.one_time_password || is_ones_own {
+    if is_ones_own(arguments) {
         return;
     }
     for address in addresses {
@@ -124,6 +123,25 @@ pub fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
             );
         }
     }
+}
+
+/// Closes the sockets to other users of this host, where [`open_sockets`] would not open them.
+pub fn close_sockets(arguments: &Arguments, addresses: &[Address]) -> Result<()> {
+    for address in addresses {
+        if let Address::Shm(path) = address
+            && is_ones_own(arguments)
+        {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))
+                .with_context(|| format!("closing {} to other users", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// True if the sockets are for the server's own user alone.
+fn is_ones_own(arguments: &Arguments) -> bool {
+    let is_for_others = !arguments.allow_user.is_empty();
+    arguments.one_time_password || !(is_for_others || rustix::process::geteuid().is_root())
 }
 
 /// Returns the first directory of a path that does not let all users pass.

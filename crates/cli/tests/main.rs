@@ -24,6 +24,7 @@ mod program;
 mod reactors;
 mod recover;
 mod reflink;
+mod reload;
 mod scale;
 mod space;
 mod status;

@@ -2,7 +2,7 @@
 
 #[path = "../../dat/tests/certificates/mod.rs"]
 #[allow(dead_code, reason = "shared with tests that need more of it")]
-mod certificates;
+pub(crate) mod certificates;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -163,6 +163,9 @@ pub enum ServerError {
     /// An access rule names something that the store does not have.
     #[error("{0}")]
     Access(String),
+    /// A reload asked for a change that only a restart makes.
+    #[error("{0} needs a restart of the server (clients reconnect by themselves)")]
+    NeedsRestart(&'static str),
     /// The journal could not be opened, or its records could not be recovered.
     #[error("cannot recover the requests that were in flight when the last server ended")]
     Journal {

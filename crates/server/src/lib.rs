@@ -59,6 +59,7 @@ pub use access::authorize::{
     PrincipalPattern, TransportKind,
 };
 pub use access::gss::{KerberosConfig, KerberosError};
+pub use access::live::{LiveVersion, Reloader};
 pub use access::one_time::OneTimeUser;
 pub use access::passwords::{PasswordError, PasswordFile};
 pub use access::rule_text::{RuleError, authentication_named};

@@ -12,6 +12,7 @@ use dafs_files::ledger::LedgerError;
 use dafs_store::Store;
 use dafs_types::Entropy;
 
+use crate::access::live::Reloader;
 use crate::config::{ServerConfig, ServerError};
 use crate::hold::{Alone, Hold, InTurns};
 use crate::meter::inspect::Inspector;
@@ -28,6 +29,7 @@ pub struct Server {
     /// The reactors that have threads of their own.
     others: Vec<Own>,
     addresses: Vec<Address>,
+    reloader: Reloader,
 }
 
 /// Stops a server from another thread, for example that of a signal handler.
@@ -62,11 +64,11 @@ impl Server {
         }
         let wakers: Vec<Waker> = interfaces.iter().map(ServingInterface::waker).collect();
         let pool = Pool::new(config.pool_threads, &wakers).map_err(system("starting threads"))?;
-        let Started { shared, owns, addresses } =
+        let Started { shared, owns, addresses, reloader } =
             start(config, store, interfaces, pool, Box::new(SystemEntropy))?;
         let mut owns = owns.into_iter();
         let own = owns.next().ok_or(ServerError::Reactors { asked: 0 })?;
-        Ok(Self { shared, own, others: owns.collect(), addresses })
+        Ok(Self { shared, own, others: owns.collect(), addresses, reloader })
     }
 
     /// The addresses that the server is bound to, with the ports that the system chose.
@@ -79,6 +81,12 @@ impl Server {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { stop: self.shared.life.switch(), waker: self.own.interface.waker() }
+    }
+
+    /// A handle that replaces access rules and passwords of the running server.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Returns a handle that shows the state of the running server.

@@ -2,7 +2,6 @@
 //!
 //! Invariant: the server does not start if anything that is configured is not available.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,12 +13,11 @@ use dafs_files::holdings::Holdings;
 use dafs_sessions::{SessionConfig, Sessions};
 use dafs_store::Store;
 use dafs_store::cache::Cache;
-use dafs_types::names::shown;
 use dafs_types::{Entropy, limits};
 
-use crate::access::authorize::AccessRules;
 use crate::access::entrance::Entrance;
 use crate::access::gss::Kerberos;
+use crate::access::live::{Live, Reloader, check_access};
 use crate::access::passwords::PasswordFile;
 use crate::access::users::Users;
 use crate::afterwards::Afterwards;
@@ -43,6 +41,7 @@ pub(crate) struct Started {
     /// One for each reactor.
     pub owns: Vec<Own>,
     pub addresses: Vec<Address>,
+    pub reloader: Reloader,
 }
 
 /// Binds the addresses and allocates everything the server needs.
@@ -66,10 +65,10 @@ pub(crate) fn start(
         owns.push(Own { number, interface, arena, hits, is_alone, defect: config.defect });
     }
     let boot = entropy.next_u64();
-    let passwords = Arc::new(read_passwords(config)?);
-    let kerberos = start_kerberos(config, &passwords)?;
+    let live = Live::new(config.access.clone(), read_passwords(config)?);
+    let kerberos = start_kerberos(config, &live)?;
     check_access(&config.access, &*store)?;
-    let mut session_config = session_config(config, kerberos.as_deref(), passwords.is_empty());
+    let mut session_config = session_config(config, kerberos.as_deref());
     // A separate channel for RDMA reads could be on another reactor than its session.
     session_config.rdma_read &= reactors == 1;
     let batches = Batches::new(session_config.batch)?;
@@ -96,11 +95,12 @@ pub(crate) fn start(
             addresses.push(interface.listener_address(listener).unwrap_or(address.clone()));
         }
     }
+    let reloader = Reloader::new(live.clone(), store.clone(), config);
     let shared = Shared {
         filer,
         sessions,
         cache,
-        entrance: Entrance::new(config, &store, passwords, kerberos, entropy),
+        entrance: Entrance::new(config, &store, live.clone(), kerberos, entropy),
         whole_store: store,
         pool,
         channels: Channels::new(config.transfer_patience, reactors),
@@ -115,7 +115,7 @@ pub(crate) fn start(
         afterwards: Afterwards::default(),
         handoffs,
     };
-    Ok(Started { shared, owns, addresses })
+    Ok(Started { shared, owns, addresses, reloader })
 }
 
 /// The filer's configuration, completed from the rest of the configuration.
@@ -131,18 +131,16 @@ fn filer_config(config: &ServerConfig) -> FilerConfig {
 }
 
 /// The configuration of sessions, completed from the rest of the configuration.
-fn session_config(
-    config: &ServerConfig,
-    kerberos: Option<&Kerberos>,
-    is_without_users: bool,
-) -> SessionConfig {
+fn session_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> SessionConfig {
     let mut sessions = config.sessions.clone();
     // Each connection is served by one reactor, so a session needs one for each.
     let reactors = config.reactors.min(usize::from(limits::CLIENT_CHANNELS_MAX)) as u16;
     sessions.client_channels = sessions.client_channels.max(reactors);
     sessions.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
-    // If no user exists, no password is asked for: its check would cost as much as a real one.
-    sessions.authentication.text &= !is_without_users;
+    // A password check costs the same where no password can be right. A password file that is
+    // empty now may get users by a reload.
+    let has_passwords = config.password_file.is_some() || config.one_time_user.is_some();
+    sessions.authentication.text &= has_passwords;
     let has_kerberos = kerberos.is_some();
     sessions.authentication.gss = has_kerberos;
     sessions.credentials.gss_names = has_kerberos;
@@ -164,35 +162,12 @@ fn read_passwords(config: &ServerConfig) -> Result<PasswordFile, ServerError> {
 
 fn start_kerberos(
     config: &ServerConfig,
-    passwords: &Arc<PasswordFile>,
+    live: &Live,
 ) -> Result<Option<Arc<Kerberos>>, ServerError> {
     let Some(wanted) = &config.kerberos else { return Ok(None) };
-    let kerberos = Kerberos::start(wanted, Users::new(passwords.clone()))
+    let kerberos = Kerberos::start(wanted, Users::new(live.clone()))
         .map_err(|source| ServerError::Kerberos { source })?;
     Ok(Some(Arc::new(kerberos)))
-}
-
-/// Checks that the rules name existing exports, and terms that the store supports.
-fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
-    let names = store.export_names();
-    if let Some(rules) =
-        access.exports.iter().find(|rules| names.iter().all(|name| *name != *rules.name))
-    {
-        let there: Vec<_> = names.iter().map(|name| shown(name.as_bytes())).collect();
-        let (name, there) = (&rules.name, there.join(", "));
-        let text = format!(
-            "rules for an export {name:?}, which is not exported; the exports are: {there}"
-        );
-        return Err(ServerError::Access(text));
-    }
-    let partial = access.exports.iter().flat_map(|rules| {
-        std::iter::once(&rules.terms).chain(rules.clients.iter().map(|(_, terms)| terms))
-    });
-    if store.on_terms(&[]).is_none() && partial.into_iter().any(|terms| terms.read_only.is_some()) {
-        let text = "a store in memory cannot be read-only; remove read-only".to_owned();
-        return Err(ServerError::Access(text));
-    }
-    Ok(())
 }
 
 /// Creates the directory of a Unix socket if it is missing. Other problems show when binding.

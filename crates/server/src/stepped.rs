@@ -46,7 +46,8 @@ impl SteppedServer {
         config.check_reactors()?;
         let wakers = interfaces.iter().map(ServingInterface::waker).collect();
         let pool = Pool::stepped(order, wakers);
-        let Started { shared, owns, addresses } = start(config, store, interfaces, pool, entropy)?;
+        let Started { shared, owns, addresses, reloader: _ } =
+            start(config, store, interfaces, pool, entropy)?;
         let dues = vec![Moment(0); owns.len()];
         Ok(Self { shared, owns, dues, has_overslept: false, addresses })
     }

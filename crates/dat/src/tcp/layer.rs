@@ -146,7 +146,7 @@ impl Connection {
         }
         self.layer = Layer::Plain;
         if let Phase::Answering { turns_away, .. } = &mut self.phase {
-            *turns_away = server.required;
+            *turns_away = server.is_required();
         }
         Ok(())
     }

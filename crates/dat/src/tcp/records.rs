@@ -72,7 +72,7 @@ impl Records {
 
     /// Creates the listening side.
     pub fn answering(server: &TlsServer) -> Result<Self, TlsFailure> {
-        let config = Arc::clone(&server.config);
+        let config = Arc::clone(&server.current().config);
         let connection = UnbufferedServerConnection::new(config).map_err(failure_of)?;
         Ok(Self::new(Side::Server(Box::new(connection))))
     }

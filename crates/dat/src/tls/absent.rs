@@ -3,13 +3,13 @@
 //! Invariant: no configuration can be created, so code that needs one never runs.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use super::{CertificateIdentity, TlsClientFiles, TlsConfigError, TlsServerFiles};
 
 /// The side that listens; a build without the feature `tls` cannot make one.
 #[derive(Clone, Debug)]
 pub struct TlsServer {
-    pub(crate) required: bool,
     never: Infallible,
 }
 
@@ -34,9 +34,19 @@ impl TlsServer {
         Err(TlsConfigError::NotBuilt)
     }
 
+    /// Replaces the loaded files by those of `other`.
+    pub fn reload(&self, _other: &Self) {
+        match self.never {}
+    }
+
+    /// Returns true if connections without TLS are refused.
+    pub(crate) fn is_required(&self) -> bool {
+        match self.never {}
+    }
+
     /// Returns the names in this side's own certificate.
     #[must_use]
-    pub fn identity(&self) -> &CertificateIdentity {
+    pub fn identity(&self) -> Arc<CertificateIdentity> {
         match self.never {}
     }
 }

@@ -1,7 +1,7 @@
 //! The TLS configurations of both sides, loaded from files.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
@@ -16,11 +16,19 @@ use super::{
     TlsServerFiles,
 };
 
-/// The loaded TLS configuration of the side that listens. Cheap to clone.
+/// The loaded TLS configuration of the side that listens. Cheap to clone; all clones use the same
+/// certificate and key, which [`TlsServer::reload`] replaces while connections are open.
 #[derive(Clone, Debug)]
 pub struct TlsServer {
+    current: Arc<RwLock<Arc<Loaded>>>,
+}
+
+/// The contents of one set of TLS files.
+#[derive(Debug)]
+pub(crate) struct Loaded {
     pub(crate) config: Arc<ServerConfig>,
-    pub(crate) required: bool,
+    /// True if connections without TLS are refused.
+    required: bool,
     identity: Arc<CertificateIdentity>,
 }
 
@@ -44,6 +52,36 @@ impl TlsServer {
     /// # Errors
     /// [`TlsConfigError`] with the file and what is wrong with it.
     pub fn load(files: &TlsServerFiles) -> Result<Self, TlsConfigError> {
+        let loaded = Arc::new(Loaded::load(files)?);
+        Ok(Self { current: Arc::new(RwLock::new(loaded)) })
+    }
+
+    /// Replaces the certificate, the key and the client authorities by those of `other`. New
+    /// connections of every clone use them; open connections keep what they began with.
+    pub fn reload(&self, other: &Self) {
+        let new = other.current();
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    /// Returns what a new connection uses.
+    pub(crate) fn current(&self) -> Arc<Loaded> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns true if connections without TLS are refused.
+    pub(crate) fn is_required(&self) -> bool {
+        self.current().required
+    }
+
+    /// Returns the names in this side's own current certificate.
+    #[must_use]
+    pub fn identity(&self) -> Arc<CertificateIdentity> {
+        self.current().identity.clone()
+    }
+}
+
+impl Loaded {
+    fn load(files: &TlsServerFiles) -> Result<Self, TlsConfigError> {
         let provider = provider();
         let chain = certificates(&files.certificate)?;
         let key = private_key(&files.key)?;
@@ -82,12 +120,6 @@ impl TlsServer {
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self { config: Arc::new(config), required: files.required, identity })
-    }
-
-    /// Returns the names in this side's own certificate.
-    #[must_use]
-    pub fn identity(&self) -> &CertificateIdentity {
-        &self.identity
     }
 }
 

@@ -10,9 +10,10 @@ use dafs_files::caller::{Asker, View};
 use dafs_store::{ExportTerms, Store};
 use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
-use crate::access::authorize::{AccessRules, PeerFacts, Refused, Verdict};
+use crate::access::authorize::{PeerFacts, Refused, Verdict};
 use crate::access::failures::Line;
 use crate::access::gss::Kerberos;
+use crate::access::live::Live;
 use crate::access::logins::Logins;
 use crate::access::passwords::PasswordFile;
 use crate::access::users::Users;
@@ -20,9 +21,8 @@ use crate::config::ServerConfig;
 
 /// Everything the server needs to admit clients.
 pub(crate) struct Entrance {
-    rules: AccessRules,
+    live: Live,
     export_names: Vec<OsString>,
-    passwords: Arc<PasswordFile>,
     kerberos: Option<Arc<Kerberos>>,
     /// The unrestricted view, for connections that have not logged in.
     whole_view: Arc<View>,
@@ -42,14 +42,13 @@ impl Entrance {
     pub fn new(
         config: &ServerConfig,
         store: &Arc<dyn Store>,
-        passwords: Arc<PasswordFile>,
+        live: Live,
         kerberos: Option<Arc<Kerberos>>,
         entropy: Box<dyn Entropy + Send>,
     ) -> Self {
         Self {
-            rules: config.access.clone(),
+            live,
             export_names: store.export_names(),
-            passwords,
             kerberos,
             whole_view: View::whole(store.clone()),
             views: Vec::new(),
@@ -77,7 +76,7 @@ impl Entrance {
 
     /// Checks whether a peer may connect.
     pub fn may_come(&self, peer: &PeerFacts) -> Result<(), Refused> {
-        self.rules.may_come(peer)
+        self.live.rules().may_come(peer)
     }
 
     /// Decides by the rules about a client that has authenticated.
@@ -87,7 +86,7 @@ impl Entrance {
         who: &Principal,
         how: AuthType,
     ) -> Result<Verdict, Refused> {
-        self.rules.judge(peer, who, how, &self.export_names)
+        self.live.rules().judge(peer, who, how, &self.export_names)
     }
 
     /// The caller of a connection that has not logged in, or that is gone.
@@ -109,12 +108,12 @@ impl Entrance {
 
     /// The passwords, for a check on the worker pool.
     pub fn passwords(&self) -> Arc<PasswordFile> {
-        self.passwords.clone()
+        self.live.passwords()
     }
 
     /// The users by name.
     pub fn users(&self) -> Users {
-        Users::new(self.passwords.clone())
+        Users::new(self.live.clone())
     }
 
     /// The Kerberos service, if there is one.

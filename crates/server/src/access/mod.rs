@@ -8,6 +8,7 @@ pub(crate) mod credentials;
 pub(crate) mod entrance;
 pub(crate) mod failures;
 pub(crate) mod gss;
+pub(crate) mod live;
 pub(crate) mod logins;
 pub(crate) mod one_time;
 pub(crate) mod passwords;

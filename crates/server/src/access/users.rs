@@ -3,28 +3,27 @@
 //! Invariant: a lookup may block (on files or directory services), so it runs on the worker pool.
 
 use std::ffi::CString;
-use std::sync::Arc;
 
 use dafs_types::Credentials;
 use nix::unistd::{Gid, User, getgrouplist};
 
-use crate::access::passwords::PasswordFile;
+use crate::access::live::Live;
 
 /// The sources in which users are looked up.
 #[derive(Clone, Debug)]
 pub struct Users {
-    passwords: Arc<PasswordFile>,
+    live: Live,
 }
 
 impl Users {
     /// Creates the sources: this password file first, then this host.
-    pub fn new(passwords: Arc<PasswordFile>) -> Self {
-        Self { passwords }
+    pub fn new(live: Live) -> Self {
+        Self { live }
     }
 
     /// The credentials of the user with this name, if there is one.
     pub fn find(&self, name: &str) -> Option<Credentials> {
-        if let Some(who) = self.passwords.credentials(name) {
+        if let Some(who) = self.live.passwords().credentials(name) {
             return Some(who);
         }
         match of_this_host(name) {
@@ -51,14 +50,16 @@ fn of_this_host(name: &str) -> nix::Result<Option<Credentials>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::authorize::AccessRules;
+    use crate::access::passwords::PasswordFile;
 
     #[test]
     fn users_of_the_file_come_before_those_of_the_host() {
         let mut file = PasswordFile::default();
         let who = Credentials::new(4711, 4712, [5]).unwrap();
         file.set("root", who.clone(), "secret").unwrap();
-        assert_eq!(Users::new(Arc::new(file)).find("root"), Some(who));
-        let host = Users::new(Arc::default());
+        assert_eq!(Users::new(Live::new(AccessRules::default(), file)).find("root"), Some(who));
+        let host = Users::new(Live::default());
         assert_eq!(host.find("root").map(|who| who.uid()), Some(0));
         assert_eq!(host.find("nobody of this name"), None);
         assert_eq!(host.find("ro\0ot"), None);

@@ -1,0 +1,134 @@
+//! Configuration that can change while the server runs: access rules and users' passwords.
+//!
+//! Invariant: a reader gets one whole version. A reload that fails changes nothing.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dafs_store::Store;
+use dafs_types::names::shown;
+
+use crate::access::authorize::AccessRules;
+use crate::access::one_time::OneTimeUser;
+use crate::access::passwords::PasswordFile;
+use crate::config::{ServerConfig, ServerError};
+
+/// The current rules and users, shared by the reactors, the login threads and [`Reloader`]s.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Live {
+    current: Arc<RwLock<LiveVersion>>,
+}
+
+/// Rules and users of one moment, read and checked; [`Reloader::apply`] puts them in force.
+#[derive(Clone, Debug, Default)]
+pub struct LiveVersion {
+    rules: Arc<AccessRules>,
+    passwords: Arc<PasswordFile>,
+}
+
+impl Live {
+    /// The first version.
+    pub fn new(rules: AccessRules, passwords: PasswordFile) -> Self {
+        let version = LiveVersion { rules: Arc::new(rules), passwords: Arc::new(passwords) };
+        Self { current: Arc::new(RwLock::new(version)) }
+    }
+
+    /// Rules about who may connect and what they see.
+    pub fn rules(&self) -> Arc<AccessRules> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).rules.clone()
+    }
+
+    /// Users and their password hashes.
+    pub fn passwords(&self) -> Arc<PasswordFile> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).passwords.clone()
+    }
+
+    fn replace(&self, version: LiveVersion) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = version;
+    }
+}
+
+/// Replaces access rules and passwords of a running server.
+#[derive(Clone)]
+pub struct Reloader {
+    live: Live,
+    store: Arc<dyn Store>,
+    one_time_user: Option<OneTimeUser>,
+    /// True if the server offers authentication by password.
+    has_passwords: bool,
+    /// True if the server lets clients act for other users.
+    has_trusted: bool,
+}
+
+impl Reloader {
+    pub(crate) fn new(live: Live, store: Arc<dyn Store>, config: &ServerConfig) -> Self {
+        Self {
+            live,
+            store,
+            one_time_user: config.one_time_user.clone(),
+            has_passwords: config.password_file.is_some() || config.one_time_user.is_some(),
+            has_trusted: !config.access.trusted.is_empty(),
+        }
+    }
+
+    /// Reads a password file and checks it and new rules. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the file cannot be used, a rule names an export that is not served, or
+    /// the change needs a restart.
+    pub fn read(
+        &self,
+        rules: AccessRules,
+        password_file: Option<&Path>,
+    ) -> Result<LiveVersion, ServerError> {
+        if password_file.is_some() && !self.has_passwords {
+            return Err(ServerError::NeedsRestart("the first password file"));
+        }
+        if !rules.trusted.is_empty() && !self.has_trusted {
+            return Err(ServerError::NeedsRestart("the first client that may act for others"));
+        }
+        check_access(&rules, &*self.store)?;
+        let passwords = match password_file {
+            Some(path) => PasswordFile::load(path)?,
+            None => PasswordFile::default(),
+        };
+        let passwords = Arc::new(passwords.with_one_time(self.one_time_user.clone()));
+        Ok(LiveVersion { rules: Arc::new(rules), passwords })
+    }
+
+    /// Puts rules and users in force, for connections and logins from now on. Sessions that are open
+    /// keep what they were granted.
+    pub fn apply(&self, version: LiveVersion) {
+        self.live.replace(version);
+    }
+}
+
+impl std::fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reloader").finish_non_exhaustive()
+    }
+}
+
+/// Checks that the rules name existing exports, and terms that the store supports.
+pub(crate) fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
+    let names = store.export_names();
+    if let Some(rules) =
+        access.exports.iter().find(|rules| names.iter().all(|name| *name != *rules.name))
+    {
+        let there: Vec<_> = names.iter().map(|name| shown(name.as_bytes())).collect();
+        let (name, there) = (&rules.name, there.join(", "));
+        let text = format!(
+            "rules for an export {name:?}, which is not exported; the exports are: {there}"
+        );
+        return Err(ServerError::Access(text));
+    }
+    let partial = access.exports.iter().flat_map(|rules| {
+        std::iter::once(&rules.terms).chain(rules.clients.iter().map(|(_, terms)| terms))
+    });
+    if store.on_terms(&[]).is_none() && partial.into_iter().any(|terms| terms.read_only.is_some()) {
+        let text = "a store in memory cannot be read-only; remove read-only".to_owned();
+        return Err(ServerError::Access(text));
+    }
+    Ok(())
+}
