@@ -3,7 +3,7 @@ CARGO ?= cargo
 
 .PHONY: run quick test test-posix test-postgres test-interop test-python test-python-torch bench bench-python check fuzz soak \
   publish-check \
-  install-c install-preload fio-engine deb test-packages test-newcomer
+  install-c install-preload fio-engine deb rpm image test-images test-packages test-newcomer
 
 # Serves a directory (DIR=..., by default the Rust toolchain's libraries), copies it whole over
 # shared memory and TCP, verifies every byte and prints the speeds. The whole toolchain, 52,000 small
@@ -119,6 +119,21 @@ deb:
 	@dist/debian/build --check
 	$(CARGO) build --release --quiet -p dafs-cli -p dafs-capi -p dafs-preload
 	wheel=$$(crates/python/run wheel) || [ $$? = 77 ]; DAFS_WHEEL=$$wheel dist/debian/build
+
+# RPM packages of the same, in target/rpm: needs rpmbuild (rpm on Debian, rpm-build on Fedora).
+rpm:
+	$(CARGO) build --release --quiet -p dafs-cli -p dafs-capi -p dafs-preload
+	dist/rpm/build
+
+# An OCI image of the server, in target/oci: a layout and an archive. Needs mmdebstrap, umoci and root,
+# and no daemon.
+image:
+	$(CARGO) build --release --quiet -p dafs-cli
+	dist/oci/build
+
+# Image and RPM packages: built, started, used. As root; says what it cannot run, and why.
+test-images:
+	@dist/test-images || [ $$? = 77 ]
 
 # The packages in a clean Debian with its own systemd: installed, used, upgraded, removed. As root.
 test-packages:
