@@ -30,9 +30,7 @@ use dafs_client::SessionOptions;
 use dafs_dat::{Address, WaitPolicy};
 
 pub use bars::{Bar, Bars, bars};
-pub use dafs_peers::{
-    Answer, Completion, Entrance, Ganesha, Nfs, PeerError, Request, Ticket, flag,
-};
+pub use dafs_peers::{Completion, Entrance, Ganesha, Nfs, PeerError, Reply, Request, Ticket, flag};
 pub use goals::{Goal, goals};
 pub use idle::Idle;
 pub use measure::{Figure, own_cpu, process_cpu, thread_cpu};

@@ -37,7 +37,7 @@ fn written_down(bench: &Bench) -> Vec<String> {
 }
 
 fn lapsed(bench: &mut Bench) -> Vec<String> {
-    let (names, _) = bench.filer.take_lapsed();
+    let (names, _) = bench.filer.take_expired_records();
     names.into_iter().map(|name| String::from_utf8(name.into_vec()).unwrap()).collect()
 }
 

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::PeerError;
 use crate::library::{Context, Handle, Library, Stat};
-use crate::nfs::{Answer, Attributes, Completion, FileId, Range, Request, Ticket};
+use crate::nfs::{Attributes, Completion, FileId, Range, Reply, Request, Ticket};
 
 /// A libnfs context with a mounted export.
 pub(crate) struct Mount {
@@ -59,7 +59,7 @@ struct Ended {
 }
 
 enum Outcome {
-    Answer(Answer),
+    Reply(Reply),
     /// The handle of an open file, of the context whose callback it was.
     Handle(Handle),
 }
@@ -287,7 +287,7 @@ impl Mount {
     /// report the reply as an error.
     fn end_at_once(&mut self, buffer: Vec<u8>) -> Ticket {
         let ticket = self.ticket();
-        let result = Ok(Outcome::Answer(Answer::Moved { count: 0, buffer }));
+        let result = Ok(Outcome::Reply(Reply::Moved { count: 0, buffer }));
         lock(&self.ended).push_back(Ended { ticket, result });
         ticket
     }
@@ -334,8 +334,8 @@ impl Mount {
                 return Ok(completion);
             }
             if self.under_way == 0 {
-                let said = "no request is in flight".to_owned();
-                return Err(failure("waiting", libc::EINVAL, said));
+                let message = "no request is in flight".to_owned();
+                return Err(failure("waiting", libc::EINVAL, message));
             }
             self.serve(None)?;
         }
@@ -355,10 +355,10 @@ impl Mount {
         let Ended { ticket, result } = lock(&self.ended).pop_front()?;
         self.under_way -= 1;
         let result = result.map(|done| match done {
-            Outcome::Answer(answer) => answer,
+            Outcome::Reply(answer) => answer,
             Outcome::Handle(handle) => {
                 self.files.push(Some(handle));
-                Answer::Opened(FileId(self.files.len() - 1))
+                Reply::Opened(FileId(self.files.len() - 1))
             }
         });
         Some(Completion { ticket, result })
@@ -396,7 +396,7 @@ impl Mount {
 
     fn failed(&self, what: &'static str, status: c_int) -> PeerError {
         // SAFETY: the context is valid.
-        failure(what, status.saturating_abs(), unsafe { said(&self.library, self.context) })
+        failure(what, status.saturating_abs(), unsafe { error_text(&self.library, self.context) })
     }
 }
 
@@ -431,7 +431,7 @@ unsafe extern "C" fn called(
             Kind::Stat => "reading attributes",
         };
         // SAFETY: the context is the one that calls back.
-        Err(failure(what, status.saturating_abs(), unsafe { said(&library, context) }))
+        Err(failure(what, status.saturating_abs(), unsafe { error_text(&library, context) }))
     } else {
         // SAFETY: the caller passes the `data` of this kind of request, and the request has not
         // failed.
@@ -446,7 +446,7 @@ unsafe extern "C" fn called(
 /// The same as for `called`.
 unsafe fn outcome_of(kind: Kind, count: usize, data: *mut c_void) -> Outcome {
     match kind {
-        Kind::Plain(_) => Outcome::Answer(Answer::Done),
+        Kind::Plain(_) => Outcome::Reply(Reply::Done),
         Kind::Open => Outcome::Handle(data),
         Kind::Read(mut buffer) => {
             let count = count.min(buffer.len());
@@ -455,9 +455,9 @@ unsafe fn outcome_of(kind: Kind, count: usize, data: *mut c_void) -> Outcome {
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 buffer[..count].copy_from_slice(bytes);
             }
-            Outcome::Answer(Answer::Moved { count, buffer })
+            Outcome::Reply(Reply::Moved { count, buffer })
         }
-        Kind::Write(buffer) => Outcome::Answer(Answer::Moved { count, buffer }),
+        Kind::Write(buffer) => Outcome::Reply(Reply::Moved { count, buffer }),
         Kind::ReadTo(to) => {
             let count = count.min(to.length);
             if count > 0 {
@@ -465,16 +465,16 @@ unsafe fn outcome_of(kind: Kind, count: usize, data: *mut c_void) -> Outcome {
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 to.memory.write(to.start, bytes);
             }
-            Outcome::Answer(Answer::Moved { count, buffer: Vec::new() })
+            Outcome::Reply(Reply::Moved { count, buffer: Vec::new() })
         }
-        Kind::WriteFrom(_) => Outcome::Answer(Answer::Moved { count, buffer: Vec::new() }),
+        Kind::WriteFrom(_) => Outcome::Reply(Reply::Moved { count, buffer: Vec::new() }),
         Kind::Stat => {
             // SAFETY: `data` points to a `struct nfs_stat_64` that is valid until the callback
             // returns.
             let stat = unsafe { data.cast::<Stat>().read_unaligned() };
             let mode = u32::try_from(stat.mode).unwrap_or(0);
             let (size, modified) = (stat.size, stat.modified);
-            Outcome::Answer(Answer::Attributes(Attributes { size, mode, modified }))
+            Outcome::Reply(Reply::Attributes(Attributes { size, mode, modified }))
         }
     }
 }
@@ -483,7 +483,7 @@ unsafe fn outcome_of(kind: Kind, count: usize, data: *mut c_void) -> Outcome {
 ///
 /// # Safety
 /// The context must be valid.
-unsafe fn said(library: &Library, context: Context) -> String {
+unsafe fn error_text(library: &Library, context: Context) -> String {
     // SAFETY: the caller passes a valid context; the text belongs to it and is copied before it
     // changes.
     unsafe {
@@ -495,8 +495,8 @@ unsafe fn said(library: &Library, context: Context) -> String {
     }
 }
 
-fn failure(what: &'static str, errno: i32, said: String) -> PeerError {
-    PeerError::Request { what, said, errno }
+fn failure(what: &'static str, errno: i32, message: String) -> PeerError {
+    PeerError::Request { what, message, errno }
 }
 
 fn text(path: &str) -> Result<CString, PeerError> {

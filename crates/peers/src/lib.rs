@@ -29,7 +29,7 @@ use std::path::PathBuf;
 
 pub use ganesha::{Entrance, Ganesha};
 pub use library::flag;
-pub use nfs::{Answer, Attributes, Completion, FileId, Nfs, Range, Request, Ticket};
+pub use nfs::{Attributes, Completion, FileId, Nfs, Range, Reply, Request, Ticket};
 
 /// The reason why a peer is missing or failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,12 +59,12 @@ pub enum PeerError {
         why: &'static str,
     },
     /// A request failed.
-    #[error("NFS: {what}: {said}")]
+    #[error("NFS: {what}: {message}")]
     Request {
         /// The kind of request.
         what: &'static str,
         /// The error text of libnfs.
-        said: String,
+        message: String,
         /// The error number, positive, as in `errno.h`.
         errno: i32,
     },

@@ -30,7 +30,7 @@ pub struct Ticket(pub(crate) u64);
 /// A request to the server. Paths begin with `/`, the export's root.
 #[derive(Debug)]
 pub enum Request<'path> {
-    /// Opens a file: [`Answer::Opened`].
+    /// Opens a file: [`Reply::Opened`].
     Open {
         /// The path of the file.
         path: &'path str,
@@ -39,9 +39,9 @@ pub enum Request<'path> {
         /// The permissions, if the file is created.
         mode: u32,
     },
-    /// Closes a file, whose id becomes invalid at once: [`Answer::Done`].
+    /// Closes a file, whose id becomes invalid at once: [`Reply::Done`].
     Close(FileId),
-    /// Reads until the buffer is full or the file ends: [`Answer::Moved`].
+    /// Reads until the buffer is full or the file ends: [`Reply::Moved`].
     Read {
         /// The file to read.
         file: FileId,
@@ -50,7 +50,7 @@ pub enum Request<'path> {
         /// The buffer to fill; returned with the result.
         buffer: Vec<u8>,
     },
-    /// Writes the whole buffer; stable only after a [`Request::Sync`]: [`Answer::Moved`].
+    /// Writes the whole buffer; stable only after a [`Request::Sync`]: [`Reply::Moved`].
     Write {
         /// The file to write.
         file: FileId,
@@ -59,7 +59,7 @@ pub enum Request<'path> {
         /// The data; the buffer is returned with the result.
         buffer: Vec<u8>,
     },
-    /// Reads until the range is full or the file ends: [`Answer::Moved`].
+    /// Reads until the range is full or the file ends: [`Reply::Moved`].
     ReadTo {
         /// The file to read.
         file: FileId,
@@ -68,7 +68,7 @@ pub enum Request<'path> {
         /// The memory to fill.
         to: Range,
     },
-    /// Writes the whole range, like [`Request::Write`]: [`Answer::Moved`].
+    /// Writes the whole range, like [`Request::Write`]: [`Reply::Moved`].
     WriteFrom {
         /// The file to write.
         file: FileId,
@@ -77,26 +77,26 @@ pub enum Request<'path> {
         /// The memory with the data.
         from: Range,
     },
-    /// Makes written data stable: [`Answer::Done`].
+    /// Makes written data stable: [`Reply::Done`].
     Sync(FileId),
-    /// Sets a file's length: [`Answer::Done`].
+    /// Sets a file's length: [`Reply::Done`].
     Truncate {
         /// The path of the file.
         path: &'path str,
         /// The new length in bytes.
         length: u64,
     },
-    /// Sets an open file's length in bytes: [`Answer::Done`].
+    /// Sets an open file's length in bytes: [`Reply::Done`].
     SetLength(FileId, u64),
-    /// Removes a file: [`Answer::Done`].
+    /// Removes a file: [`Reply::Done`].
     Unlink(&'path str),
-    /// Makes a directory with these permissions: [`Answer::Done`].
+    /// Makes a directory with these permissions: [`Reply::Done`].
     MakeDirectory(&'path str, u32),
-    /// Removes an empty directory: [`Answer::Done`].
+    /// Removes an empty directory: [`Reply::Done`].
     RemoveDirectory(&'path str),
-    /// Renames the first path to the second: [`Answer::Done`].
+    /// Renames the first path to the second: [`Reply::Done`].
     Rename(&'path str, &'path str),
-    /// Reads the attributes of a path: [`Answer::Attributes`].
+    /// Reads the attributes of a path: [`Reply::Attributes`].
     Stat(&'path str),
 }
 
@@ -113,7 +113,7 @@ pub struct Range {
 
 /// The result of a request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Reply {
     /// The request succeeded and returns no value.
     Done,
     /// The file that was opened.
@@ -146,7 +146,7 @@ pub struct Completion {
     /// The ticket of the request.
     pub ticket: Ticket,
     /// The result. A read or write that fails does not return its buffer.
-    pub result: Result<Answer, PeerError>,
+    pub result: Result<Reply, PeerError>,
 }
 
 impl Nfs {
@@ -208,7 +208,7 @@ impl Nfs {
     /// An error of the server, or a lost connection.
     pub fn open(&mut self, path: &str, flags: i32, mode: u32) -> Result<FileId, PeerError> {
         match self.call(Request::Open { path, flags, mode })? {
-            Answer::Opened(file) => Ok(file),
+            Reply::Opened(file) => Ok(file),
             other => unreachable!("an open returned {other:?}"),
         }
     }
@@ -293,7 +293,7 @@ impl Nfs {
     /// The errors of [`Nfs::open`].
     pub fn stat(&mut self, path: &str) -> Result<Attributes, PeerError> {
         match self.call(Request::Stat(path))? {
-            Answer::Attributes(attributes) => Ok(attributes),
+            Reply::Attributes(attributes) => Ok(attributes),
             other => unreachable!("a stat returned {other:?}"),
         }
     }
@@ -302,7 +302,7 @@ impl Nfs {
     ///
     /// # Errors
     /// The errors of [`Nfs::open`].
-    pub fn call(&mut self, request: Request<'_>) -> Result<Answer, PeerError> {
+    pub fn call(&mut self, request: Request<'_>) -> Result<Reply, PeerError> {
         let ticket = self.submit(request)?;
         loop {
             let completion = self.mount.wait()?;
@@ -314,9 +314,9 @@ impl Nfs {
     }
 }
 
-fn moved(answer: Answer) -> (usize, Vec<u8>) {
+fn moved(answer: Reply) -> (usize, Vec<u8>) {
     match answer {
-        Answer::Moved { count, buffer } => (count, buffer),
+        Reply::Moved { count, buffer } => (count, buffer),
         other => unreachable!("a read or write returned {other:?}"),
     }
 }

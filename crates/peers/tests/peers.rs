@@ -1,6 +1,6 @@
 //! Tests with a real nfs-ganesha server, mounted by a real libnfs.
 
-use dafs_peers::{Answer, Ganesha, PeerError, Request, flag};
+use dafs_peers::{Ganesha, PeerError, Reply, Request, flag};
 
 /// Starts a server of a new directory; `None` if the host has none.
 fn server() -> Option<(tempfile::TempDir, Ganesha)> {
@@ -61,7 +61,7 @@ fn many_requests_are_in_flight_at_once() {
     // A synchronous call keeps completions that arrive before its own.
     assert!(nfs.stat("/file").unwrap().size <= (COUNT * BLOCK) as u64);
     for _ in 0..COUNT {
-        assert!(matches!(nfs.wait().unwrap().result, Ok(Answer::Moved { count: BLOCK, .. })));
+        assert!(matches!(nfs.wait().unwrap().result, Ok(Reply::Moved { count: BLOCK, .. })));
     }
     let tickets: Vec<_> = (0..COUNT)
         .map(|index| {
@@ -72,7 +72,7 @@ fn many_requests_are_in_flight_at_once() {
     let mut seen = [false; COUNT];
     while nfs.under_way() > 0 {
         let completion = nfs.wait().unwrap();
-        let Ok(Answer::Moved { count: BLOCK, buffer }) = completion.result else {
+        let Ok(Reply::Moved { count: BLOCK, buffer }) = completion.result else {
             panic!("{completion:?}");
         };
         assert!(tickets.contains(&completion.ticket));

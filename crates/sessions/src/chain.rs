@@ -66,7 +66,7 @@ impl ChainState {
     ///
     /// # Errors
     /// CHAIN_FORM and CHAIN_BROKEN, as the module comment says.
-    pub fn take(
+    pub fn admit(
         &mut self,
         flags: ChainFlags,
         class: RequestClass,
@@ -159,13 +159,13 @@ mod tests {
     const F: u16 = ChainFlags::FORWARD;
     const B: u16 = ChainFlags::BACK;
 
-    fn take(
+    fn admit(
         state: &mut ChainState,
         procedure: Procedure,
         flags: u16,
     ) -> Result<ChainPlace, Status> {
         let number = procedure.number();
-        state.take(ChainFlags(flags), RequestClass::of(number), number)
+        state.admit(ChainFlags(flags), RequestClass::of(number), number)
     }
 
     const FORM: Result<ChainPlace, Status> = Err(Status::ChainForm);
@@ -174,28 +174,28 @@ mod tests {
     #[test]
     fn members_follow_each_other() {
         let mut state = ChainState::default();
-        assert_eq!(take(&mut state, Procedure::Null, F), Ok(ChainPlace::First));
-        assert_eq!(take(&mut state, Procedure::Null, F | B), Ok(ChainPlace::Middle));
-        assert_eq!(take(&mut state, Procedure::Null, B), Ok(ChainPlace::Last));
-        assert_eq!(take(&mut state, Procedure::Null, 0), Ok(ChainPlace::Alone));
+        assert_eq!(admit(&mut state, Procedure::Null, F), Ok(ChainPlace::First));
+        assert_eq!(admit(&mut state, Procedure::Null, F | B), Ok(ChainPlace::Middle));
+        assert_eq!(admit(&mut state, Procedure::Null, B), Ok(ChainPlace::Last));
+        assert_eq!(admit(&mut state, Procedure::Null, 0), Ok(ChainPlace::Alone));
         assert_eq!(state, ChainState::Closed);
     }
 
     #[test]
     fn a_request_outside_the_chain_is_refused_and_breaks_the_chain() {
         let mut state = ChainState::default();
-        take(&mut state, Procedure::Null, F).unwrap();
-        assert_eq!(take(&mut state, Procedure::Null, 0), FORM);
+        admit(&mut state, Procedure::Null, F).unwrap();
+        assert_eq!(admit(&mut state, Procedure::Null, 0), FORM);
         // A refused request announced no member, so the next one does not belong to a chain either.
         // The one after that was announced by a request that failed.
-        assert_eq!(take(&mut state, Procedure::Null, F | B), FORM);
-        assert_eq!(take(&mut state, Procedure::Null, F | B), BROKEN);
-        assert_eq!(take(&mut state, Procedure::Null, B), BROKEN);
-        assert_eq!(take(&mut state, Procedure::Null, 0), Ok(ChainPlace::Alone));
+        assert_eq!(admit(&mut state, Procedure::Null, F | B), FORM);
+        assert_eq!(admit(&mut state, Procedure::Null, F | B), BROKEN);
+        assert_eq!(admit(&mut state, Procedure::Null, B), BROKEN);
+        assert_eq!(admit(&mut state, Procedure::Null, 0), Ok(ChainPlace::Alone));
         // A request that begins a chain between members of another ends that chain, too.
-        take(&mut state, Procedure::Null, F).unwrap();
-        assert_eq!(take(&mut state, Procedure::Null, F), FORM);
-        assert_eq!(take(&mut state, Procedure::Null, B), BROKEN);
+        admit(&mut state, Procedure::Null, F).unwrap();
+        assert_eq!(admit(&mut state, Procedure::Null, F), FORM);
+        assert_eq!(admit(&mut state, Procedure::Null, B), BROKEN);
     }
 
     #[test]
@@ -208,16 +208,16 @@ mod tests {
                 for flags in [F, B, F | B] {
                     let mut state = ChainState::default();
                     if flags & B != 0 {
-                        take(&mut state, before, F).unwrap();
+                        admit(&mut state, before, F).unwrap();
                     }
                     let is_late = has_fetched
                         && flags & B != 0
                         && class == ChainClass::ModifiesFiles
                         && procedure != Procedure::Close;
-                    let refused = take(&mut state, procedure, flags) == FORM;
+                    let refused = admit(&mut state, procedure, flags) == FORM;
                     assert_eq!(refused, never || is_late, "{name} with {flags:#x}");
                     if flags & F != 0 {
-                        let next = take(&mut state, Procedure::Null, B);
+                        let next = admit(&mut state, Procedure::Null, B);
                         let wanted = if refused { BROKEN } else { Ok(ChainPlace::Last) };
                         assert_eq!(next, wanted, "behind {name}");
                     }
@@ -225,10 +225,10 @@ mod tests {
             }
             // What a bulk fetch forbids stays forbidden, however many members come between.
             let mut state = ChainState::default();
-            take(&mut state, Procedure::GetAttrInline, F).unwrap();
-            take(&mut state, Procedure::Null, F | B).unwrap();
+            admit(&mut state, Procedure::GetAttrInline, F).unwrap();
+            admit(&mut state, Procedure::Null, F | B).unwrap();
             let is_late = class == ChainClass::ModifiesFiles && procedure != Procedure::Close;
-            assert_eq!(take(&mut state, procedure, B) == FORM, never || is_late, "{name}");
+            assert_eq!(admit(&mut state, procedure, B) == FORM, never || is_late, "{name}");
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
         for &procedure in Procedure::ALL {
             let is_simple = procedure.chain_class() == ChainClass::Simple;
             let name = procedure.name();
-            let with = |flags| take(&mut ChainState::default(), procedure, flags);
+            let with = |flags| admit(&mut ChainState::default(), procedure, flags);
             assert_eq!(with(F | ChainFlags::SAVE).is_ok(), is_simple, "{name}");
             assert_eq!(with(ChainFlags::SAVE), FORM, "{name}");
         }
@@ -254,10 +254,10 @@ mod tests {
             ] {
                 let name = procedure.name();
                 for flags in [flag, flag | F] {
-                    assert_eq!(take(&mut ChainState::default(), procedure, flags), FORM, "{name}");
+                    assert_eq!(admit(&mut ChainState::default(), procedure, flags), FORM, "{name}");
                 }
                 let mut state = ChainState::Open { has_fetched: false };
-                let taken = take(&mut state, procedure, flag | B);
+                let taken = admit(&mut state, procedure, flag | B);
                 assert_eq!(taken.is_ok(), has_place && !never, "{name}");
             }
         }
@@ -265,9 +265,9 @@ mod tests {
 
     #[test]
     fn unknown_flags_and_numbers() {
-        assert_eq!(take(&mut ChainState::default(), Procedure::Null, 0x20), FORM);
+        assert_eq!(admit(&mut ChainState::default(), Procedure::Null, 0x20), FORM);
         let mut state = ChainState::default();
-        let mut unassigned = |flags| state.take(ChainFlags(flags), RequestClass::Ordinary, 107);
+        let mut unassigned = |flags| state.admit(ChainFlags(flags), RequestClass::Ordinary, 107);
         assert_eq!(unassigned(F), Ok(ChainPlace::First));
         assert_eq!(unassigned(F | B | ChainFlags::FILE_HANDLE), Ok(ChainPlace::Middle));
         assert_eq!(unassigned(F | B | ChainFlags::SAVE), FORM);
@@ -277,21 +277,21 @@ mod tests {
     #[test]
     fn after_a_damaged_request_no_member_is_refused_as_malformed_or_executed() {
         for (flags, wanted) in [(0, Ok(ChainPlace::Alone)), (F, Ok(ChainPlace::First))] {
-            assert_eq!(take(&mut ChainState::Unknown, Procedure::Null, flags), wanted);
+            assert_eq!(admit(&mut ChainState::Unknown, Procedure::Null, flags), wanted);
         }
         let mut state = ChainState::Unknown;
-        assert_eq!(take(&mut state, Procedure::Null, F | B), BROKEN);
-        assert_eq!(take(&mut state, Procedure::Null, B), BROKEN);
+        assert_eq!(admit(&mut state, Procedure::Null, F | B), BROKEN);
+        assert_eq!(admit(&mut state, Procedure::Null, B), BROKEN);
         assert_eq!(state, ChainState::Closed);
     }
 
     #[test]
     fn a_member_refused_for_another_reason_breaks_its_chain() {
         let mut state = ChainState::default();
-        take(&mut state, Procedure::Null, F).unwrap();
+        admit(&mut state, Procedure::Null, F).unwrap();
         state.break_off();
-        assert_eq!(take(&mut state, Procedure::Null, B), BROKEN);
+        assert_eq!(admit(&mut state, Procedure::Null, B), BROKEN);
         state.break_off();
-        assert_eq!(take(&mut state, Procedure::Null, 0), Ok(ChainPlace::Alone));
+        assert_eq!(admit(&mut state, Procedure::Null, 0), Ok(ChainPlace::Alone));
     }
 }

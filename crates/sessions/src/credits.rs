@@ -135,10 +135,10 @@ impl Window {
 
     /// Accounts for a request; returns how many are outstanding, including it.
     #[inline]
-    pub fn take(&mut self, stream: StreamId, desired: u16) -> Result<u16, BreakReason> {
+    pub fn on_request(&mut self, stream: StreamId, desired: u16) -> Result<u16, BreakReason> {
         let (word, bit) = place(stream);
         if self.kept_limit != self.nreq {
-            self.learn(word, bit);
+            self.note_stream_use(word, bit);
         }
         if stream.0 >= self.stream_limit {
             return Err(BreakReason::StreamOutOfRange);
@@ -174,7 +174,7 @@ impl Window {
     /// Learns from the client's use of a stream. If the last reply on that stream reported the
     /// lower `nreq`, streams beyond are out of range from now on. If all replies on those were sent
     /// before, the client has read them, and none of them needs to be kept.
-    fn learn(&mut self, word: usize, bit: u64) {
+    fn note_stream_use(&mut self, word: usize, bit: u64) {
         if self.answered[word] & bit != 0 {
             self.stream_limit = self.nreq;
         }
@@ -194,7 +194,7 @@ impl Window {
     }
 
     /// Returns the first expired stream if streams have expired since the last call. The response
-    /// cache may drop their replies (draft 5.2.2). Call it after each successful `take`: once the
+    /// cache may drop their replies (draft 5.2.2). Call it after each successful `on_request`: once the
     /// window has grown again, the information is lost.
     pub fn take_expired(&mut self) -> Option<StreamId> {
         let expired = std::mem::replace(&mut self.expired, NO_STREAM);
@@ -203,7 +203,7 @@ impl Window {
 
     /// Accounts for a reply: frees stream and credit, and changes `nreq` as the client will.
     #[inline]
-    pub fn give(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
+    pub fn on_reply(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
         let (word, bit) = place(stream);
         if self.busy[word] & bit == 0 {
             debug_assert!(false, "finished a request that was not admitted");
@@ -220,7 +220,7 @@ impl Window {
         }
         self.retarget(budget);
         let before = self.nreq;
-        self.follow(stream, budget);
+        self.apply_client_rule(stream, budget);
         Grant { target_credits: self.target, receives_to_post: self.nreq + 1 - before }
     }
 
@@ -231,7 +231,7 @@ impl Window {
     }
 
     /// Applies the client's rule, `nreq = max(nreq - 1, target)`, for the reply on a stream.
-    fn follow(&mut self, stream: StreamId, budget: &mut Budget) {
+    fn apply_client_rule(&mut self, stream: StreamId, budget: &mut Budget) {
         let (word, bit) = place(stream);
         let before = self.charge();
         let next = (self.nreq - 1).max(self.target);
@@ -291,7 +291,7 @@ impl Window {
         let share = if budget.missing > 0 && self.contends { budget.share(self) } else { cap };
         if cap < self.target {
             self.limited_by = capped_by;
-            self.want(false, 0, budget);
+            self.note_shortage(false, 0, budget);
             self.set_target(cap, budget);
         } else if saturated && self.target > share && self.nreq == self.target {
             // Give up at most what is missing and was not given back by others yet; after that
@@ -330,7 +330,7 @@ impl Window {
         } else {
             0
         };
-        self.want(wants_more, missing, budget);
+        self.note_shortage(wants_more, missing, budget);
         self.limited_by = if next == cap {
             capped_by
         } else if next == wish {
@@ -350,7 +350,7 @@ impl Window {
         }
         let (weight, charge) = (u32::from(self.weight.get()), u32::from(self.charge()));
         if satisfied {
-            self.want(false, 0, budget);
+            self.note_shortage(false, 0, budget);
             budget.contending_weight -= weight;
             budget.contending_charge -= charge;
         } else {
@@ -361,7 +361,7 @@ impl Window {
     }
 
     /// Notes whether it got less than it wanted, and how much less within its share.
-    fn want(&mut self, wants_more: bool, missing: u16, budget: &mut Budget) {
+    fn note_shortage(&mut self, wants_more: bool, missing: u16, budget: &mut Budget) {
         budget.wanting = budget.wanting - u32::from(self.wants_more) + u32::from(wants_more);
         budget.missing = budget.missing - u32::from(self.missing) + u32::from(missing);
         (self.wants_more, self.missing) = (wants_more, missing);
@@ -447,7 +447,7 @@ impl Window {
 }
 
 /// Returns the word and bit of a stream. Streams beyond the bitmap share the last word. They are
-/// out of range of every window, and `take` checks this before it looks at a bit.
+/// out of range of every window, and `on_request` checks this before it looks at a bit.
 #[inline]
 fn place(stream: StreamId) -> (usize, u64) {
     let word = usize::from(stream.0 / 64).min(STREAM_WORDS - 1);

@@ -15,7 +15,7 @@ use dafs_wire::{Path, Request, Response};
 
 use crate::operation::{FileNumber, Operation, OperationNumber};
 use crate::plan::Plan;
-use crate::request::{Arrivals, Flight, Line, Raw, finish, ready, understand};
+use crate::request::{Arrivals, Flight, Raw, Requester, decode_operation, finish, ready};
 
 /// A simulated client.
 pub(crate) struct Actor {
@@ -60,7 +60,7 @@ struct Opened {
 
 /// The result of a step.
 #[derive(Debug, Default)]
-pub(crate) struct Stepped {
+pub(crate) struct StepResult {
     pub ended: Vec<(OperationNumber, Raw)>,
     /// True if the session is gone or a connect failed.
     pub is_cut: bool,
@@ -159,7 +159,7 @@ impl Actor {
             return;
         };
         match session.start(&Request::Disconnect(Empty)) {
-            Ok(call) => self.life = Life::Leaving(session, finish(call, understand)),
+            Ok(call) => self.life = Life::Leaving(session, finish(call, decode_operation)),
             // The session has ended already.
             Err(_) => drop(self.leave()),
         }
@@ -189,7 +189,7 @@ impl Actor {
         let Life::Here(session) = &self.life else {
             return self.flights.push(InFlight { number, open: None, flight: ready(Raw::Lost) });
         };
-        let line = Line {
+        let line = Requester {
             client: &self.client,
             session,
             directories,
@@ -220,7 +220,7 @@ impl Actor {
     fn close(&mut self, number: OperationNumber, open: Option<u64>) {
         let opened = open.and_then(|open| self.opens.remove(&open));
         let flight: Flight = match opened.map(|opened| opened.file.start_close()) {
-            Some(Ok(call)) => finish(call, understand),
+            Some(Ok(call)) => finish(call, decode_operation),
             Some(Err(_)) | None => ready(Raw::Lost),
         };
         self.flights.push(InFlight { number, open: None, flight });
@@ -246,12 +246,12 @@ impl Actor {
     }
 
     /// Processes what has arrived and advances all operations.
-    pub(crate) fn step(&mut self) -> Stepped {
+    pub(crate) fn step(&mut self) -> StepResult {
         self.client.poll(self.group);
         while let Some(completion) = self.client.next(self.group) {
             self.arrivals.borrow_mut().insert(completion.context, completion.result);
         }
-        let mut stepped = Stepped::default();
+        let mut stepped = StepResult::default();
         let mut context = Context::from_waker(Waker::noop());
         let mut waiting = Vec::new();
         for mut flight in std::mem::take(&mut self.flights) {
@@ -275,7 +275,7 @@ impl Actor {
         stepped
     }
 
-    fn step_life(&mut self, context: &mut Context<'_>, stepped: &mut Stepped) {
+    fn step_life(&mut self, context: &mut Context<'_>, stepped: &mut StepResult) {
         match &mut self.life {
             Life::Away | Life::Here(_) => {}
             Life::Connecting(connecting) => match connecting.as_mut().poll(context) {

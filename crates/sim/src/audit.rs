@@ -1,17 +1,17 @@
 //! The end of a run: everything is read back and compared, then all clients disconnect, and the
 //! server must have released all their state.
 //!
-//! Invariant: after `calm` no more faults happen, so that every reply of the audit is known.
+//! Invariant: after `stop_faults` no more faults happen, so that every reply of the audit is known.
 
 use crate::actor::Actor;
-use crate::operation::{DataOperation, Name, NameOperation, Operation, Way};
+use crate::operation::{DataOperation, Name, NameOperation, Operation, TransferMode};
 use crate::simulation::Simulation;
 use crate::workload::DIRECTORIES;
 
 impl Simulation {
     /// Stops all faults.
-    pub(crate) fn calm(&mut self) {
-        self.is_calm = true;
+    pub(crate) fn stop_faults(&mut self) {
+        self.faults_stopped = true;
         self.network.set_faults(dafs_dat::sim::FaultPlan::default());
         for actor in &self.actors {
             self.network.heal(actor.node);
@@ -53,7 +53,7 @@ impl Simulation {
     /// Reads back every name, every byte and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
         // A session may have ended without its client noticing, because the client has sent nothing
-        // since. And a fault from before `calm` may still take effect.
+        // since. And a fault from before `stop_faults` may still take effect.
         drop(self.actors[0].leave());
         self.step_until("connecting", |simulation| simulation.actors[0].is_here())?;
         for directory in 0..DIRECTORIES as u8 {
@@ -78,7 +78,7 @@ impl Simulation {
         let (open, file) = opened.ok_or_else(|| format!("{name:?} was not opened"))?;
         self.ask(Operation::Data(file, DataOperation::Size), Some(open))?;
         let size = self.judge.size_of(file).ok_or("the size was read but is undecided")?;
-        let (offset, length, way) = (0, size as u32 + 1, Way::Direct);
+        let (offset, length, way) = (0, size as u32 + 1, TransferMode::Direct);
         let read = DataOperation::Read { offset, length, way };
         self.ask(Operation::Data(file, read), Some(open))?;
         if !self.judge.is_certain(file) {
@@ -104,7 +104,7 @@ impl Simulation {
 
     /// Disconnects all clients and checks that the server has released all their state.
     pub(crate) fn disconnect_all(&mut self) -> Result<(), String> {
-        self.is_over = true;
+        self.stops_reconnecting = true;
         for index in 0..self.actors.len() {
             // Disconnect in good order, or drop the connection.
             match index % 2 {
@@ -154,8 +154,9 @@ mod tests {
         let plan = Plan { faults, faults_permille: 0, ..Plan::new(seed) };
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
         let store = Arc::new(MemoryStore::new(limits));
-        let mut simulation = Simulation::new(plan, crate::life::Home::Lasting(store)).unwrap();
-        simulation.calm();
+        let mut simulation =
+            Simulation::new(plan, crate::life::ServerHome::Lasting(store)).unwrap();
+        simulation.stop_faults();
         simulation.step_until("connecting", |s| s.actors[0].is_here()).unwrap();
         simulation
     }

@@ -23,6 +23,7 @@ mod content;
 mod crash;
 pub mod disk;
 mod failure;
+mod initial;
 mod judge;
 mod life;
 mod names;
@@ -32,7 +33,6 @@ mod reactors;
 mod records;
 mod request;
 mod simulation;
-mod stage;
 mod workload;
 
 pub use crash::{StormPlan, StormReport, storm};

@@ -18,14 +18,14 @@ use crate::reactors::{Turns, interfaces};
 
 /// Where a server keeps its files.
 #[derive(Clone)]
-pub(crate) enum Home {
+pub(crate) enum ServerHome {
     /// A store whose server never crashes.
     Lasting(Arc<dyn Store>),
     /// A disk that outlives servers.
     Disk(CrashStore),
 }
 
-impl Home {
+impl ServerHome {
     pub fn store(&self) -> Arc<dyn Store> {
         match self {
             Self::Lasting(store) => store.clone(),
@@ -37,7 +37,7 @@ impl Home {
 /// A server and its disk.
 pub(crate) struct ServerLife {
     network: Network,
-    home: Home,
+    home: ServerHome,
     config: ServerConfig,
     /// The server; `None` between a crash and the restart.
     server: Option<SteppedServer>,
@@ -55,7 +55,7 @@ impl ServerLife {
     pub fn new(
         plan: &Plan,
         network: &Network,
-        home: Home,
+        home: ServerHome,
         random: &mut Random,
     ) -> Result<Self, String> {
         let mut life = Self {
@@ -85,7 +85,7 @@ impl ServerLife {
     /// Runs one step of the server, if it is up, and of the kernel beneath it.
     pub fn step(&mut self) {
         let now = Moment(self.network.now_ns());
-        if let Home::Disk(disk) = &self.home {
+        if let ServerHome::Disk(disk) = &self.home {
             disk.set_time(now);
             if self.random.below(STEPS_PER_SETTLE) == 0 {
                 disk.settle(&mut self.random);
@@ -100,13 +100,13 @@ impl ServerLife {
     pub fn is_due(&mut self) -> bool {
         self.crash_permille > 0
             && self.server.is_some()
-            && matches!(self.home, Home::Disk(_))
+            && matches!(self.home, ServerHome::Disk(_))
             && (self.random.below(1_000) as u32) < self.crash_permille
     }
 
     /// Kills the server or the machine; its connections break. Returns a description.
     pub fn crash(&mut self) -> String {
-        let Home::Disk(disk) = &self.home else { return "nothing crashes".into() };
+        let ServerHome::Disk(disk) = &self.home else { return "nothing crashes".into() };
         self.crashes += 1;
         self.network.kill_node(SERVER_NODE);
         let what = if self.random.percent(50) {

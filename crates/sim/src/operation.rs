@@ -92,7 +92,7 @@ impl NameOperation {
 
 /// How the data of a read or write is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum TransferMode {
     /// In the message.
     Inline,
     /// By RDMA.
@@ -107,7 +107,7 @@ pub(crate) enum DataOperation {
         /// The offset in the file.
         offset: u64,
         length: u32,
-        way: Way,
+        way: TransferMode,
     },
     /// WRITE of data; the client sends short writes inline.
     Write {
@@ -118,7 +118,7 @@ pub(crate) enum DataOperation {
         stability: Stability,
     },
     /// APPEND of data.
-    Append { data: Vec<u8>, way: Way },
+    Append { data: Vec<u8>, way: TransferMode },
     /// COMMIT of the file.
     Commit,
     /// SETATTR of the size.
@@ -138,7 +138,7 @@ pub(crate) enum Operation {
     Record {
         /// The bytes of the record, including its head.
         length: u32,
-        way: Way,
+        way: TransferMode,
     },
     /// READ of that file from its beginning.
     Records { length: u32 },

@@ -25,7 +25,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{ByteOrder, Checksum, FileAttributeBlock, Path, Request, Response};
 
-use crate::operation::{DataOperation, Name, NameOperation, OperationNumber, Way};
+use crate::operation::{DataOperation, Name, NameOperation, OperationNumber, TransferMode};
 
 /// A reply in the protocol's terms, before it is converted to the judge's.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(crate) type Sent = Result<Flight, Raw>;
 pub(crate) type Arrivals = Rc<RefCell<BTreeMap<u64, Result<Transferred, ClientError>>>>;
 
 /// The client that sends requests, and its session.
-pub(crate) struct Line<'a> {
+pub(crate) struct Requester<'a> {
     pub client: &'a Client,
     pub session: &'a Session,
     pub directories: &'a [FileHandle],
@@ -64,7 +64,7 @@ pub(crate) struct Line<'a> {
     pub checksums: bool,
 }
 
-impl Line<'_> {
+impl Requester<'_> {
     pub(crate) fn name(
         &self,
         number: OperationNumber,
@@ -146,10 +146,10 @@ impl Line<'_> {
     ) -> Sent {
         let (handle, state) = (file.handle(), file.state());
         match operation {
-            DataOperation::Read { offset, length, way: Way::Direct } => {
+            DataOperation::Read { offset, length, way: TransferMode::Direct } => {
                 self.read(number, file, *offset, *length)
             }
-            DataOperation::Read { offset, length, way: Way::Inline } => {
+            DataOperation::Read { offset, length, way: TransferMode::Inline } => {
                 let (offset, length, hint) = (*offset, *length, CacheHint::default());
                 let read = ReadInline { file: handle, state, offset, length, hint };
                 self.call(&Request::ReadInline(read))
@@ -204,10 +204,10 @@ impl Line<'_> {
         }))
     }
 
-    pub(crate) fn append(&self, file: &File, data: &[u8], way: Way) -> Sent {
+    pub(crate) fn append(&self, file: &File, data: &[u8], way: TransferMode) -> Sent {
         let (handle, state, hint) = (file.handle(), file.state(), CacheHint::default());
         let stability = Stability::DataSync;
-        if way == Way::Inline {
+        if way == TransferMode::Inline {
             return self.call(&Request::AppendInline(AppendInline {
                 file: handle,
                 state,
@@ -229,7 +229,7 @@ impl Line<'_> {
         });
         self.finish(self.session.start(&request), move |reply| {
             let _kept = &buffer;
-            understand(reply)
+            decode_operation(reply)
         })
     }
 
@@ -255,7 +255,7 @@ impl Line<'_> {
 
     /// Sends a request whose reply can be decoded without context.
     fn call(&self, request: &Request<'_>) -> Sent {
-        self.finish(self.session.start(request), understand)
+        self.finish(self.session.start(request), decode_operation)
     }
 
     fn finish(
@@ -337,7 +337,7 @@ fn outcome_of(error: ClientError) -> Raw {
     }
 }
 
-pub(crate) fn understand(reply: &Reply) -> Raw {
+pub(crate) fn decode_operation(reply: &Reply) -> Raw {
     let (status, response) = match reply.read() {
         Ok(answer) => answer,
         Err(error) => return broken(&error),
@@ -368,7 +368,7 @@ pub(crate) fn understand(reply: &Reply) -> Raw {
 fn read_names(reply: &Reply, directory: u8) -> Raw {
     let page = match reply.read() {
         Ok((Status::Ok, Response::ReadDirInline(page))) => page,
-        _ => return understand(reply),
+        _ => return decode_operation(reply),
     };
     if !page.end_of_directory {
         return Raw::Nonsense("a directory does not fit its page".into());

@@ -15,13 +15,13 @@ use dafs_types::FileHandle;
 use crate::actor::Actor;
 use crate::disk::CrashStore;
 use crate::failure::Failure;
+use crate::initial::{InitialObjects, set};
 use crate::judge::{Judge, brief};
-use crate::life::{Home, ServerLife};
+use crate::life::{ServerHome, ServerLife};
 use crate::operation::{Answer, Operation, OperationNumber, Outcome};
 use crate::plan::Plan;
 use crate::reactors::{address, draw};
 use crate::request::Raw;
-use crate::stage::{Stage, set};
 use crate::workload::{Chosen, choose};
 use dafs_types::Random;
 
@@ -65,9 +65,9 @@ pub(crate) struct Simulation {
     lost: u64,
     sessions: u64,
     /// True if no more faults happen.
-    pub is_calm: bool,
+    pub faults_stopped: bool,
     /// True if no client reconnects any more.
-    pub is_over: bool,
+    pub stops_reconnecting: bool,
 }
 
 pub(crate) struct Limbo {
@@ -82,7 +82,7 @@ pub(crate) struct Limbo {
 /// # Errors
 /// [`Failure`] with the error, the events before it, and the command that replays the run.
 pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
-    run_at(plan, Home::Lasting(store))
+    run_at(plan, ServerHome::Lasting(store))
 }
 
 /// Runs a plan on a disk, which must be empty and outlives servers. A run ends with the first
@@ -92,10 +92,10 @@ pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
 /// # Errors
 /// The errors of [`run`].
 pub fn run_on_disk(plan: &Plan, disk: &CrashStore) -> Result<Report, Failure> {
-    run_at(plan, Home::Disk(disk.clone()))
+    run_at(plan, ServerHome::Disk(disk.clone()))
 }
 
-fn run_at(plan: &Plan, home: Home) -> Result<Report, Failure> {
+fn run_at(plan: &Plan, home: ServerHome) -> Result<Report, Failure> {
     let _guard = crate::failure::SeedGuard::new(plan.seed);
     let mut simulation = Simulation::new(plan.clone(), home)
         .map_err(|what| Failure::new(plan.seed, what, Vec::new()))?;
@@ -107,9 +107,9 @@ fn run_at(plan: &Plan, home: Home) -> Result<Report, Failure> {
 }
 
 impl Simulation {
-    pub(crate) fn new(plan: Plan, home: Home) -> Result<Self, String> {
+    pub(crate) fn new(plan: Plan, home: ServerHome) -> Result<Self, String> {
         let mut random = Random::new(plan.seed ^ 0x5eed);
-        let Stage { root, directories } = set(home.store().as_ref())?;
+        let InitialObjects { root, directories } = set(home.store().as_ref())?;
         let network = Network::new(plan.network());
         let interface = |node| {
             let sim = Some(network.at(node));
@@ -139,8 +139,8 @@ impl Simulation {
             ended: 0,
             lost: 0,
             sessions: 0,
-            is_calm: false,
-            is_over: false,
+            faults_stopped: false,
+            stops_reconnecting: false,
         })
     }
 
@@ -149,7 +149,7 @@ impl Simulation {
             self.step()?;
             self.begin_some()?;
         }
-        self.calm();
+        self.stop_faults();
         if self.life.crashes() > 0 {
             self.outlive()?;
         } else {
@@ -178,7 +178,7 @@ impl Simulation {
             return Err(format!("no progress: {:?} are in flight", self.asked));
         }
         let connects = self.actors.iter().any(Actor::is_connecting);
-        if !self.is_calm {
+        if !self.faults_stopped {
             self.network.set_faults(self.plan.faults_now(connects));
         }
         match self.random.below(100) {
@@ -194,10 +194,10 @@ impl Simulation {
                 self.network.advance_to(self.network.now_ns() + span_ns);
             }
         }
-        if !self.is_calm && (self.random.below(1_000) as u32) < self.plan.faults_permille {
+        if !self.faults_stopped && (self.random.below(1_000) as u32) < self.plan.faults_permille {
             self.make_fault()?;
         }
-        if !self.is_calm && self.life.is_due() {
+        if !self.faults_stopped && self.life.is_due() {
             self.crash()?;
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Simulation {
         for (number, raw) in stepped.ended {
             self.end(index, number, raw, newest)?;
         }
-        if self.actors[index].is_away() && !self.is_over && self.random.percent(20) {
+        if self.actors[index].is_away() && !self.stops_reconnecting && self.random.percent(20) {
             self.connect(index)?;
         }
         Ok(())
@@ -462,7 +462,7 @@ mod tests {
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
         let store = Arc::new(MemoryStore::new(limits));
         let mut simulation =
-            Simulation::new(Plan::new(1).without_faults(), Home::Lasting(store)).unwrap();
+            Simulation::new(Plan::new(1).without_faults(), ServerHome::Lasting(store)).unwrap();
         simulation.connect(0).unwrap();
         // The request arrives; then the only event left is its timeout.
         simulation.step_clock();

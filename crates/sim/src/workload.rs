@@ -8,7 +8,7 @@ use dafs_client::Stability;
 
 use crate::actor::Actor;
 use crate::judge::Judge;
-use crate::operation::{DataOperation, FileNumber, Name, NameOperation, Operation, Way};
+use crate::operation::{DataOperation, FileNumber, Name, NameOperation, Operation, TransferMode};
 use crate::plan::Plan;
 use crate::records::HEAD_BYTES;
 use dafs_types::Random;
@@ -41,7 +41,7 @@ pub(crate) fn choose(
         }
         80..90 => {
             let length = (HEAD_BYTES + random.below(9_000)) as u32;
-            let way = if length < 4_000 { choose_way(random) } else { Way::Direct };
+            let way = if length < 4_000 { choose_mode(random) } else { TransferMode::Direct };
             Some(Chosen { operation: Operation::Record { length, way }, open: None })
         }
         90..93 => {
@@ -109,7 +109,7 @@ fn choose_data(
             Some(DataOperation::Write { offset, data: random.bytes(length), stability })
         }
         80..86 if is_quiet && size < plan.file_bytes => {
-            let way = if length < 4_000 { choose_way(random) } else { Way::Direct };
+            let way = if length < 4_000 { choose_mode(random) } else { TransferMode::Direct };
             Some(DataOperation::Append { data: random.bytes(length), way })
         }
         86..92 if is_quiet => {
@@ -122,13 +122,13 @@ fn choose_data(
 
 fn choose_read(random: &mut Random, size: usize, length: usize) -> DataOperation {
     let offset = random.below(size + 10) as u64;
-    let way = choose_way(random);
-    let length = if way == Way::Inline { length.min(4_000) } else { length * 2 };
+    let way = choose_mode(random);
+    let length = if way == TransferMode::Inline { length.min(4_000) } else { length * 2 };
     DataOperation::Read { offset, length: length as u32, way }
 }
 
-fn choose_way(random: &mut Random) -> Way {
-    if random.percent(50) { Way::Inline } else { Way::Direct }
+fn choose_mode(random: &mut Random) -> TransferMode {
+    if random.percent(50) { TransferMode::Inline } else { TransferMode::Direct }
 }
 
 fn any_name(random: &mut Random) -> Name {

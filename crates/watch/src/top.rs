@@ -35,11 +35,11 @@ pub struct Top {
     /// The last document and the rates since the one before.
     pub rates: Option<Rates>,
     /// Why there is no newer document.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// The order of the rows.
     pub order: Order,
     /// True if the help text is shown.
-    pub helps: bool,
+    pub shows_help: bool,
     /// True for output without a keyboard.
     pub is_page: bool,
 }
@@ -49,19 +49,19 @@ const PAGE_COLUMNS: u16 = 140;
 
 impl Top {
     /// Stores a new document, or the error that there is none.
-    pub fn take(&mut self, found: Result<Value>) {
+    pub fn update(&mut self, found: Result<Value>) {
         match found {
             Ok(now) => {
                 let before = self.rates.take().map(|rates| rates.now);
                 self.rates = Some(Rates::between(before, now));
-                self.trouble = None;
+                self.error = None;
             }
-            Err(error) => self.trouble = Some(format!("{error:#}")),
+            Err(error) => self.error = Some(format!("{error:#}")),
         }
     }
 
     /// Handles a key. Returns false if it ends the program.
-    pub fn press(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
+    pub fn on_key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return false,
@@ -69,7 +69,7 @@ impl Top {
             KeyCode::Char('o') => self.order = Order::Bytes,
             KeyCode::Char('t') => self.order = Order::Time,
             KeyCode::Char('n') => self.order = Order::Name,
-            KeyCode::Char('?' | 'h') => self.helps = !self.helps,
+            KeyCode::Char('?' | 'h') => self.shows_help = !self.shows_help,
             _ => {}
         }
         true
@@ -84,7 +84,7 @@ pub fn run(mut ask: impl FnMut() -> Result<Value>, interval: Duration) -> Result
     let mut terminal = ratatui::try_init()?;
     let mut top = Top::default();
     let ended = loop {
-        top.take(ask());
+        top.update(ask());
         match show_until(&mut terminal, &mut top, Instant::now() + interval) {
             Ok(true) => {}
             Ok(false) => break Ok(()),
@@ -126,7 +126,7 @@ fn show_until(
         }
         if let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press
-            && !top.press(key.code, key.modifiers)
+            && !top.on_key(key.code, key.modifiers)
         {
             return Ok(false);
         }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use dafs_extmem::{Block, BlockFile, Channel, Engine, Error, Moved, Output, Result};
 use dafs_memory::{Memory, Pages};
-use dafs_peers::{Answer, FileId, Nfs, PeerError, Range, Request, Ticket, flag};
+use dafs_peers::{FileId, Nfs, PeerError, Range, Reply, Request, Ticket, flag};
 
 /// An export of an NFS server.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct NfsEngine(Rc<RefCell<Shared>>);
 
 struct Shared {
     nfs: Nfs,
-    ended: HashMap<Ticket, std::result::Result<Answer, PeerError>>,
+    ended: HashMap<Ticket, std::result::Result<Reply, PeerError>>,
 }
 
 struct NfsFile {
@@ -71,7 +71,7 @@ impl Shared {
         Ok(())
     }
 
-    fn wait(&mut self, ticket: Ticket) -> std::result::Result<Answer, PeerError> {
+    fn wait(&mut self, ticket: Ticket) -> std::result::Result<Reply, PeerError> {
         loop {
             if let Some(result) = self.ended.remove(&ticket) {
                 return result;
@@ -172,7 +172,7 @@ impl Channel for NfsChannel {
         let Some((ticket, block, _)) = self.queue.pop_front() else { return Ok(None) };
         let answer = self.file.engine.0.borrow_mut().wait(ticket);
         let failed = |error| Error::engine(format!("moving blocks of {}", self.file.name), error);
-        let Answer::Moved { count: length, .. } = answer.map_err(failed)? else {
+        let Reply::Moved { count: length, .. } = answer.map_err(failed)? else {
             unreachable!("a transfer returns a count");
         };
         Ok(Some(Moved { block, length }))

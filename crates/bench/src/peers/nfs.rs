@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dafs_peers::{Answer, FileId, Ganesha, Nfs, Request, Ticket, flag};
+use dafs_peers::{FileId, Ganesha, Nfs, Reply, Request, Ticket, flag};
 
 use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, NFS, Offsets, Peer, Tally, Times, nanos};
 
@@ -105,7 +105,7 @@ impl OverNfs {
         times: &mut Option<&mut Times>,
     ) -> Result<()> {
         let completion = self.export.nfs.borrow_mut().wait()?;
-        let Answer::Moved { count, buffer } = completion.result? else {
+        let Reply::Moved { count, buffer } = completion.result? else {
             bail!("the NFS server sent an unexpected reply to a read");
         };
         anyhow::ensure!(count == block, "the NFS server returned {count} of {block} bytes");

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, bail};
-use dafs_peers::{Answer, FileId, Nfs, Request, Ticket, flag};
+use dafs_peers::{FileId, Nfs, Reply, Request, Ticket, flag};
 
 use super::Store;
 use super::lane::{Lane, Step, Target, directory_name};
@@ -62,24 +62,24 @@ impl Mounted {
         lane: &Lane,
         step: Step,
         state: State,
-        answer: Answer,
+        answer: Reply,
         read: &mut Vec<u8>,
     ) -> Result<Option<(Ticket, State)>> {
         let (request, next) = match (state, answer, step) {
-            (State::Opening, Answer::Opened(file), Step::Create(target)) => {
+            (State::Opening, Reply::Opened(file), Step::Create(target)) => {
                 let buffer = lane.content(target).to_vec();
                 (Request::Write { file, offset: 0, buffer }, State::Moving(file))
             }
-            (State::Opening, Answer::Opened(file), Step::Read(target)) => {
+            (State::Opening, Reply::Opened(file), Step::Read(target)) => {
                 let buffer = vec![0; target.size + 1];
                 (Request::Read { file, offset: 0, buffer }, State::Moving(file))
             }
-            (State::Moving(file), Answer::Moved { count, mut buffer }, Step::Read(_)) => {
+            (State::Moving(file), Reply::Moved { count, mut buffer }, Step::Read(_)) => {
                 buffer.truncate(count);
                 *read = buffer;
                 (Request::Close(file), State::Closing)
             }
-            (State::Moving(file), Answer::Moved { count, buffer }, _) => {
+            (State::Moving(file), Reply::Moved { count, buffer }, _) => {
                 if count != buffer.len() {
                     bail!("NFS wrote {count} of {} bytes", buffer.len());
                 }
@@ -90,7 +90,7 @@ impl Mounted {
                 }
             }
             (State::Syncing(file), _, _) => (Request::Close(file), State::Closing),
-            (State::Closing | State::Removing, Answer::Done, _) => return Ok(None),
+            (State::Closing | State::Removing, Reply::Done, _) => return Ok(None),
             (_, answer, _) => bail!("NFS answered {answer:?}"),
         };
         Ok(Some((self.nfs.submit(request)?, next)))

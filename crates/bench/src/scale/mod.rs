@@ -6,14 +6,14 @@
 //! how the machine was shared.
 
 mod client;
-mod judge;
+mod conclusions;
 mod plot;
 mod table;
 
 use serde::{Deserialize, Serialize};
 
 pub use client::{ClientPlan, ScaleClient, Tally};
-pub use judge::{Axis, Conclusion, Verdict};
+pub use conclusions::{Axis, Conclusion, Verdict};
 pub use plot::plot_scale;
 
 /// The work that clients do.
@@ -166,7 +166,7 @@ pub struct Point {
     pub is_conclusive: bool,
     /// The comparison with the point that has the fewest reactors and the same clients. `None` if
     /// this is that point, or if one of the two is not conclusive.
-    pub against: Option<Against>,
+    pub against: Option<Comparison>,
 }
 
 /// One round of a point.
@@ -180,7 +180,7 @@ pub struct Round {
 
 /// The comparison of a point with another: medians of the ratios between the same rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Against {
+pub struct Comparison {
     /// The reactors of the other point.
     pub reactors: usize,
     /// The ratio of operations per second.

@@ -78,7 +78,7 @@ const UNSURE: &str = "no conclusion";
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::tests::{point, report};
+    use super::super::conclusions::tests::{point, report};
     use super::*;
 
     #[test]

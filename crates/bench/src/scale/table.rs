@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Against, Axis, Conclusion, Report, Verdict, Work};
+use super::{Axis, Comparison, Conclusion, Report, Verdict, Work};
 
 impl Report {
     /// Writes the measurements and the conclusions.
@@ -67,7 +67,7 @@ impl Report {
             "messages"
         )?;
         for point in points {
-            let times = |of: fn(&Against) -> f64| match &point.against {
+            let times = |of: fn(&Comparison) -> f64| match &point.against {
                 Some(against) => format!("{:.2}", of(against)),
                 None => "-".to_owned(),
             };
@@ -124,7 +124,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::tests::{point, report};
+    use super::super::conclusions::tests::{point, report};
 
     #[test]
     fn the_table_names_inconclusive_points_and_reasons() {

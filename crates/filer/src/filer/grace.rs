@@ -192,7 +192,7 @@ impl Filer {
     /// reclaim, or may believe that they have more than they do. The flag is true if a grace period
     /// has ended since the last call; no new state may be granted durably before this is on stable
     /// storage.
-    pub fn take_lapsed(&mut self) -> (Vec<Box<[u8]>>, bool) {
+    pub fn take_expired_records(&mut self) -> (Vec<Box<[u8]>>, bool) {
         (std::mem::take(&mut self.lapsed), std::mem::take(&mut self.has_grace_ended))
     }
 

@@ -18,7 +18,7 @@ impl Filer {
             return true;
         }
         let own = self.sum_of_owner(client, |client| client.opens.count);
-        own.is_none_or(|own| fair_share(own, count + OPENS_KEPT_BACK.min(max / 16), max))
+        own.is_none_or(|own| fair_share(own, count + OPENS_RESERVED.min(max / 16), max))
     }
 
     /// Checks whether one more client of the same holder may be kept without a session.
@@ -46,4 +46,4 @@ impl Filer {
 }
 
 /// The number of opens reserved for this host's superuser.
-const OPENS_KEPT_BACK: u32 = 1024;
+const OPENS_RESERVED: u32 = 1024;

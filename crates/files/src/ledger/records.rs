@@ -41,7 +41,7 @@ impl Files<'_> {
 
     /// Records which clients have no state any more. Returns the last of these records, or 0.
     pub fn note_lapsed(&mut self) -> RecordNumber {
-        let (lapsed, has_grace_ended) = self.filer.take_lapsed();
+        let (lapsed, has_grace_ended) = self.filer.take_expired_records();
         let mut after = RecordNumber(0);
         let Some(ledger) = &mut *self.ledger else { return after };
         for name in lapsed {

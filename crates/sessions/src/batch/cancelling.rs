@@ -32,7 +32,7 @@ impl BatchScheduler {
         if request.unfinished == 0 {
             let is_gathered = !self.batches[request.batch].synchronous;
             self.sessions[slot].is_awaited |= is_gathered;
-            self.look_whether_ready(slot);
+            self.update_ready(slot);
             return Ok(Cancelled::Ended);
         }
         self.fail(index, status, now);

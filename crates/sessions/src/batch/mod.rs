@@ -229,7 +229,7 @@ impl BatchScheduler {
             let session = &mut self.sessions[slot];
             session.completions_max = completions_max;
             session.is_awaited |= !session.gathered.is_empty();
-            return self.look_whether_ready(slot);
+            return self.update_ready(slot);
         }
         let slot = self.sessions.insert(Session {
             id: session,
@@ -266,7 +266,7 @@ impl BatchScheduler {
         let outcome = self.try_submit(slot, submission, now);
         if outcome == Err(SubmitError::WhoaCowboy) {
             self.sessions[slot].is_awaited = true;
-            self.look_whether_ready(slot);
+            self.update_ready(slot);
         }
         outcome
     }
@@ -297,7 +297,7 @@ impl BatchScheduler {
         self.accepted += 1;
         // The list is built from the last request, so that it ends up in order.
         for request in submission.requests.iter().rev() {
-            if let Err(crowded) = self.take_in(batch, request) {
+            if let Err(crowded) = self.add_request(batch, request) {
                 self.withdraw(batch);
                 return Err(if crowded.by_itself {
                     SubmitError::TooLarge
@@ -310,7 +310,7 @@ impl BatchScheduler {
             self.sessions[slot].completions_wanted = submission.completion_count as usize;
         }
         self.begin_batch(batch, now);
-        self.look_whether_ready(slot);
+        self.update_ready(slot);
         Ok(Accepted { complete: submission.requests.is_empty() && !submission.synchronous })
     }
 
@@ -375,7 +375,7 @@ impl BatchScheduler {
     }
 
     /// Adds a request and its transfers to the tables.
-    fn take_in(
+    fn add_request(
         &mut self,
         batch: BatchKey,
         request: &BatchRequest<'_>,
@@ -506,7 +506,7 @@ impl BatchScheduler {
             self.queue.hurry(request.first_transfer);
         } else {
             self.sessions[slot].is_awaited = true;
-            self.look_whether_ready(slot);
+            self.update_ready(slot);
         }
         Ok(())
     }

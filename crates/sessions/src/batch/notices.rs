@@ -49,7 +49,7 @@ impl BatchScheduler {
         if session.report_by.is_none_or(|moment| report_by < moment) {
             self.set_report_by(slot, Some(report_by));
         }
-        self.look_whether_ready(slot);
+        self.update_ready(slot);
     }
 
     pub(super) fn set_report_by(&mut self, slot: SessionKey, moment: Option<Moment>) {
@@ -63,7 +63,7 @@ impl BatchScheduler {
     }
 
     /// Marks a session as ready if it has a reason to report.
-    pub(super) fn look_whether_ready(&mut self, slot: SessionKey) {
+    pub(super) fn update_ready(&mut self, slot: SessionKey) {
         let session = &self.sessions[slot];
         let gathered = session.gathered.len();
         let enough = session.completions_wanted.min(session.completions_max);
@@ -124,7 +124,7 @@ impl BatchScheduler {
         session.is_awaited &= !session.gathered.is_empty();
         let left = session.gathered.iter().map(|&index| self.requests[index].report_by).min();
         self.set_report_by(slot, left);
-        self.look_whether_ready(slot);
+        self.update_ready(slot);
         Some(notice)
     }
 

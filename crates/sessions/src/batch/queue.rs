@@ -194,7 +194,7 @@ impl TransferQueue {
             if due > now {
                 break;
             }
-            self.press(place.index, Priority::Due);
+            self.raise_priority(place.index, Priority::Due);
         }
     }
 
@@ -203,13 +203,13 @@ impl TransferQueue {
         self.hurries += 1;
         let mut index = first;
         while index != Key::NULL {
-            self.press(index, Priority::Hurried(self.hurries));
+            self.raise_priority(index, Priority::Hurried(self.hurries));
             index = self.transfers[index].next;
         }
     }
 
     /// Raises the priority of a transfer and of those it waits for.
-    fn press(&mut self, mut index: TransferKey, priority: Priority) {
+    fn raise_priority(&mut self, mut index: TransferKey, priority: Priority) {
         loop {
             let transfer = &self.transfers[index];
             if priority >= transfer.priority {
@@ -283,7 +283,7 @@ impl TransferQueue {
             self.dequeue(index);
             self.transfers[index].stage = Stage::Parked(blocker);
             self.parked.insert((blocker, index));
-            self.press(blocker, self.transfers[index].priority);
+            self.raise_priority(blocker, self.transfers[index].priority);
         }
     }
 

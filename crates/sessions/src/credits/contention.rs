@@ -21,8 +21,8 @@ impl Client {
         budget.channel_opened();
         window.begin(8, desired, budget);
         window.set_weight(CreditWeight::new(weight).unwrap(), budget);
-        window.take(StreamId(0), desired).unwrap();
-        let nreq = window.give(StreamId(0), budget).target_credits;
+        window.on_request(StreamId(0), desired).unwrap();
+        let nreq = window.on_reply(StreamId(0), budget).target_credits;
         window.may_grow_to(most);
         Self { window, nreq, busy: vec![], is_busy: [false; 256], desired, most, sent: 0 }
     }
@@ -34,7 +34,7 @@ impl Client {
         if self.busy.len() >= usize::from(self.nreq) {
             return false;
         }
-        self.window.take(StreamId(stream), self.desired).expect("a client that obeys");
+        self.window.on_request(StreamId(stream), self.desired).expect("a client that obeys");
         self.busy.push(stream);
         self.is_busy[usize::from(stream)] = true;
         self.sent += 1;
@@ -46,7 +46,7 @@ impl Client {
         let pick = dice.below(self.busy.len());
         let stream = self.busy.swap_remove(pick);
         self.is_busy[usize::from(stream)] = false;
-        let grant = self.window.give(StreamId(stream), budget);
+        let grant = self.window.on_reply(StreamId(stream), budget);
         self.nreq = (self.nreq - 1).max(grant.target_credits);
         assert_eq!(self.nreq, self.window.nreq);
     }
@@ -275,8 +275,8 @@ fn a_client_that_asks_for_more_gets_more_before_it_needs_it() {
     let mut budget = Budget::new(1000, 1);
     let mut client = Client::new(&mut budget, 64, 1, 0);
     let grant = |client: &mut Client, desired, budget: &mut Budget| {
-        client.window.take(StreamId(0), desired).unwrap();
-        client.window.give(StreamId(0), budget).target_credits
+        client.window.on_request(StreamId(0), desired).unwrap();
+        client.window.on_reply(StreamId(0), budget).target_credits
     };
     assert_eq!(grant(&mut client, 0, &mut budget), 8);
     assert_eq!(grant(&mut client, 40, &mut budget), 40, "while credits are plentiful");

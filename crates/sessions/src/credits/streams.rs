@@ -25,8 +25,8 @@ impl Ends {
         let mut window = Window::new();
         budget.channel_opened();
         window.begin(credits, 0, &mut budget);
-        window.take(StreamId(0), 0).unwrap();
-        window.give(StreamId(0), &mut budget);
+        window.on_request(StreamId(0), 0).unwrap();
+        window.on_reply(StreamId(0), &mut budget);
         window.may_grow_to(limits::CREDITS_MAX);
         Self {
             budget,
@@ -52,7 +52,7 @@ impl Ends {
 
     fn receive(&mut self, seed: u64) {
         let Some(stream) = self.to_server.pop_front() else { return };
-        self.window.take(StreamId(stream), 0).unwrap();
+        self.window.on_request(StreamId(stream), 0).unwrap();
         self.at_server.push(stream);
         let Some(StreamId(first)) = self.window.take_expired() else { return };
         self.expirations += 1;
@@ -71,7 +71,7 @@ impl Ends {
             return;
         }
         let stream = self.at_server.swap_remove(dice.below(self.at_server.len()));
-        let grant = self.window.give(StreamId(stream), &mut self.budget);
+        let grant = self.window.on_reply(StreamId(stream), &mut self.budget);
         self.kept.insert(stream);
         self.to_client.push_back((stream, grant.target_credits));
     }
@@ -134,23 +134,23 @@ fn a_reply_on_an_expired_stream_is_kept_until_it_was_read() {
     budget.channel_opened();
     window.begin(3, 0, &mut budget);
     window.may_grow_to(3);
-    window.take(StreamId(0), 0).unwrap();
-    window.give(StreamId(0), &mut budget);
-    window.take(StreamId(2), 0).unwrap();
-    window.take(StreamId(0), 0).unwrap();
+    window.on_request(StreamId(0), 0).unwrap();
+    window.on_reply(StreamId(0), &mut budget);
+    window.on_request(StreamId(2), 0).unwrap();
+    window.on_request(StreamId(0), 0).unwrap();
     window.may_grow_to(2);
-    window.give(StreamId(0), &mut budget);
+    window.on_reply(StreamId(0), &mut budget);
     // The client knows, but stream 2 has no reply yet.
-    window.take(StreamId(0), 0).unwrap();
+    window.on_request(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), None);
-    window.give(StreamId(0), &mut budget);
-    window.give(StreamId(2), &mut budget);
+    window.on_reply(StreamId(0), &mut budget);
+    window.on_reply(StreamId(2), &mut budget);
     // This may have been sent before the reply on stream 2 was read.
-    window.take(StreamId(0), 0).unwrap();
+    window.on_request(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), None);
-    window.give(StreamId(0), &mut budget);
+    window.on_reply(StreamId(0), &mut budget);
     // This was sent after it.
-    window.take(StreamId(0), 0).unwrap();
+    window.on_request(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), Some(StreamId(2)));
     assert_eq!(window.take_expired(), None);
 }

@@ -55,7 +55,7 @@ impl Sessions {
         if self.hot[channel.index()].phase != Phase::Opened || is_next && !cold.awaits_token {
             return Err(Status::IllegalState);
         }
-        let (claim, decision) = self.judge_proof(&cold.peer, bind.proof)?;
+        let (claim, decision) = self.determine_proof(&cold.peer, bind.proof)?;
         let operation = self.may_bind(bind, claim.as_ref())?;
         let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
         cold.awaits_token = false;

@@ -157,7 +157,7 @@ impl Sessions {
 
     fn decide_auth(&mut self, channel: ChannelId, request: AuthRequest<'_>) -> AuthDecision {
         let proof = match self.cold(channel) {
-            Some(cold) => self.judge_proof(&cold.peer, request),
+            Some(cold) => self.determine_proof(&cold.peer, request),
             None => Err(Status::IllegalState),
         };
         let Some((hot, cold)) = self.live(channel) else {
@@ -192,7 +192,7 @@ impl Sessions {
     }
 
     /// Determines the principal that a peer claims, and the check that is still needed.
-    pub(super) fn judge_proof(
+    pub(super) fn determine_proof(
         &self,
         peer: &PeerIdentity,
         request: AuthRequest<'_>,
@@ -279,7 +279,7 @@ impl Sessions {
         if principal.is_some_and(|principal| !self.may_have_session(&principal)) {
             return Err(Status::Resource);
         }
-        let client = self.enroll(filer, channel)?;
+        let client = self.assign_to_client(filer, channel)?;
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let wanted = session.map(|session| (session.client_id, session.granted.max_credentials));
         let agreed = match wanted {
@@ -298,7 +298,7 @@ impl Sessions {
             session.expires = verified.expires;
             session.granted.max_credentials = agreed;
         }
-        self.weigh(channel);
+        self.set_client_weight(channel);
         self.settle_share(channel);
         self.authenticated_count += 1;
         self.begin_kept(channel);
@@ -325,7 +325,7 @@ impl Sessions {
     }
 
     /// Sets the credit weight of a session's client.
-    fn weigh(&mut self, channel: ChannelId) {
+    fn set_client_weight(&mut self, channel: ChannelId) {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let weight =
             session.and_then(|session| self.config.credits.weights.get(&session.client_name));
@@ -355,7 +355,11 @@ impl Sessions {
     }
 
     /// Assigns a session whose principal is proven to its client (draft 3.1.1.3).
-    fn enroll(&mut self, filer: &mut Filer, channel: ChannelId) -> Result<ClientKey, Status> {
+    fn assign_to_client(
+        &mut self,
+        filer: &mut Filer,
+        channel: ChannelId,
+    ) -> Result<ClientKey, Status> {
         let cold = self.cold(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_ref().ok_or(Status::IllegalState)?;
         let id = session.client_id;

@@ -20,7 +20,7 @@ use crate::{
 impl Sessions {
     /// Makes the checks that depend on the identity of the client.
     #[cold]
-    pub(super) fn judge_identity(
+    pub(super) fn check_identity(
         &mut self,
         channel: ChannelId,
         head: &RequestHead,

@@ -31,7 +31,7 @@ impl Sessions {
     ) -> Result<Admitted, Refusal> {
         let taken = match self.hot.get_mut(channel.index()) {
             Some(hot) if hot.generation == channel.generation && hot.phase.listens() => {
-                match hot.window.take(head.stream, head.desired_credits) {
+                match hot.window.on_request(head.stream, head.desired_credits) {
                     Ok(outstanding) => {
                         hot.last_heard = now;
                         if hot.kept.is_some()
@@ -52,7 +52,7 @@ impl Sessions {
                         if begins_incarnation && !self.begin_incarnation(filer, channel, now) {
                             Err(Refusal::Break(BreakReason::ChannelClosing))
                         } else {
-                            let judged = self.judge(channel, head).map_err(Refusal::Answer);
+                            let judged = self.check_unusual(channel, head).map_err(Refusal::Answer);
                             judged.map(|place| Admitted { place, ..admitted })
                         }
                     }
@@ -69,11 +69,15 @@ impl Sessions {
 
     /// Checks a request that is not an ordinary request of an authenticated session.
     #[cold]
-    fn judge(&mut self, channel: ChannelId, head: &RequestHead) -> Result<ChainPlace, Status> {
+    fn check_unusual(
+        &mut self,
+        channel: ChannelId,
+        head: &RequestHead,
+    ) -> Result<ChainPlace, Status> {
         let hot = &mut self.hot[channel.index()];
-        let place = hot.chain.take(head.chain_flags, head.class, head.procedure)?;
+        let place = hot.chain.admit(head.chain_flags, head.class, head.procedure)?;
         let allowed = hot.phase.allows(head.class);
-        let judged = allowed.and_then(|()| self.judge_identity(channel, head));
+        let judged = allowed.and_then(|()| self.check_identity(channel, head));
         if judged.is_err() {
             self.hot[channel.index()].chain.break_off();
         }
@@ -126,7 +130,7 @@ impl Sessions {
         match self.hot.get_mut(channel.index()) {
             Some(hot) if hot.generation == channel.generation => {
                 let is_acting = hot.acting != 0;
-                let grant = hot.window.give(stream, &mut self.budget);
+                let grant = hot.window.on_reply(stream, &mut self.budget);
                 if is_acting {
                     self.end_acting(channel, stream);
                 }
@@ -169,7 +173,7 @@ impl Phase {
                 Self::Authenticated,
                 Class::SecurityInfo | Class::Disconnect | Class::Special | Class::Ordinary,
             )
-            // `judge_identity` checks whether this client may send it.
+            // `check_identity` checks whether this client may send it.
             | (Self::Authenticated, Class::Authenticate | Class::Credential)
             | (
                 Self::Lapsed,

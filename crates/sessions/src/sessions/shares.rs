@@ -109,7 +109,7 @@ impl Sessions {
             _ if other == holder => true,
             Holder::User(0) | Holder::Elsewhere => false,
             // A local user keeps a few channels against holders on other hosts.
-            Holder::User(_) => holder.is_local() || waiting > FEW,
+            Holder::User(_) => holder.is_local() || waiting > UNAUTHENTICATED_KEPT,
             Holder::Address(_) => holder != Holder::Elsewhere,
         };
         let counts = self.shares.held.iter().map(|(other, held)| (*other, held.waiting));
@@ -161,4 +161,4 @@ impl Sessions {
 const LOCAL_CHANNELS: u32 = 64;
 const SUPERUSER_CHANNELS: u32 = 16;
 /// The number of unauthenticated channels that a local user keeps against other hosts.
-const FEW: u32 = 8;
+const UNAUTHENTICATED_KEPT: u32 = 8;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use dafs_types::Verifier;
 
-use super::ask::{File, MemberIndex};
+use super::requests::{File, MemberIndex};
 
 /// A moment in the judge's order of events.
 pub(super) type Tick = u64;
@@ -19,13 +19,13 @@ pub(super) type WriteId = u64;
 
 /// A range of adjacent cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct CellRange {
     pub file: File,
     pub first: u8,
     pub count: u8,
 }
 
-impl Run {
+impl CellRange {
     pub fn contains(&self, file: File, cell: u8) -> bool {
         self.file == file && (self.first..self.first + self.count).contains(&cell)
     }
@@ -40,7 +40,7 @@ impl Run {
 #[derive(Debug)]
 struct Write {
     member: MemberIndex,
-    run: Run,
+    run: CellRange,
     begin: Tick,
     /// The end of the write's window.
     end: Option<Tick>,
@@ -78,7 +78,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    pub fn begin(&mut self, id: WriteId, member: MemberIndex, run: Run, now: Tick) {
+    pub fn begin(&mut self, id: WriteId, member: MemberIndex, run: CellRange, now: Tick) {
         let write = Write {
             member,
             run,
@@ -288,7 +288,7 @@ impl Cells {
 mod tests {
     use super::*;
 
-    const RUN: Run = Run { file: File::Data, first: 3, count: 2 };
+    const RUN: CellRange = CellRange { file: File::Data, first: 3, count: 2 };
 
     fn written(cells: &mut Cells, id: WriteId, begin: Tick, is_stable: bool) {
         cells.begin(id, 1, RUN, begin);

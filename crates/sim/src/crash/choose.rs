@@ -5,10 +5,10 @@
 
 use dafs_types::{ShareAccess, ShareDeny, Stability};
 
-use super::ask::{Ask, CELLS, File, LockRange, MemberIndex, Share};
-use super::cells::Run;
+use super::cells::CellRange;
 use super::holdings::Held;
 use super::member::Phase;
+use super::requests::{CELLS, File, LockRange, MemberIndex, MemberRequest, Share};
 use super::world::World;
 use crate::operation::{Name, NameOperation};
 
@@ -20,7 +20,7 @@ impl World {
             return Ok(());
         }
         let ask = match self.members[index].again.pop() {
-            Some(ask) => Some(self.freshen(index, ask)),
+            Some(ask) => Some(self.update_repeat(index, ask)),
             None => self.choose(index).map(|ask| (ask, true)),
         };
         let Some((ask, is_wanted)) = ask else {
@@ -33,22 +33,22 @@ impl World {
     }
 
     /// Updates a request that is repeated, and returns true if it still makes sense.
-    fn freshen(&self, index: MemberIndex, ask: Ask) -> (Ask, bool) {
+    fn update_repeat(&self, index: MemberIndex, ask: MemberRequest) -> (MemberRequest, bool) {
         let is_wanted = match &ask {
-            Ask::Unlock { holding, .. }
-            | Ask::CloseShare { holding }
-            | Ask::Abort { holding, .. } => self.holdings.find(*holding).is_some(),
-            Ask::Write { run, .. } => self.may_write(index, run),
-            Ask::Names { operation, .. } if operation.changes() => {
+            MemberRequest::Unlock { holding, .. }
+            | MemberRequest::CloseShare { holding }
+            | MemberRequest::Abort { holding, .. } => self.holdings.find(*holding).is_some(),
+            MemberRequest::Write { run, .. } => self.may_write(index, run),
+            MemberRequest::Names { operation, .. } if operation.changes() => {
                 self.judge.name_changes() < NAME_CHANGES_MAX
             }
-            Ask::Lock { lock, .. } => self.may_lock(index, &lock.run),
+            MemberRequest::Lock { lock, .. } => self.may_lock(index, &lock.run),
             _ => true,
         };
         (ask, is_wanted)
     }
 
-    fn choose(&mut self, index: MemberIndex) -> Option<Ask> {
+    fn choose(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         if self.plan.takes_back && self.random.percent(50) {
             return self.choose_under_locks(index);
         }
@@ -60,7 +60,7 @@ impl World {
             0..28 => self.choose_name(),
             28..42 => {
                 self.records += 1;
-                Some(Ask::Append { id: self.records })
+                Some(MemberRequest::Append { id: self.records })
             }
             42..58 => {
                 let stability = match self.random.below(4) {
@@ -71,28 +71,28 @@ impl World {
                 let run = self.any_run();
                 self.choose_write(index, run, stability)
             }
-            58..62 => Some(Ask::Commit { file: self.any_file() }),
-            62..72 => Some(Ask::Read { run: self.any_run() }),
+            58..62 => Some(MemberRequest::Commit { file: self.any_file() }),
+            62..72 => Some(MemberRequest::Read { run: self.any_run() }),
             72..77 => {
                 let from = self.random.below(self.judge.log.pages() as usize) as u64;
-                Some(Ask::ReadLog { from: from * super::log::PAGE_RECORDS })
+                Some(MemberRequest::ReadLog { from: from * super::log::PAGE_RECORDS })
             }
-            77..80 => Some(Ask::SetSize { id: 0 }),
-            80..82 => Some(Ask::Size),
+            77..80 => Some(MemberRequest::SetSize { id: 0 }),
+            80..82 => Some(MemberRequest::Size),
             82..88 => self.choose_lock(index),
             88..95 if held > File::OPEN.len() => self.choose_end(index),
-            88..91 => Some(Ask::OpenShare { share: self.any_share() }),
+            88..91 => Some(MemberRequest::OpenShare { share: self.any_share() }),
             95..100 if index == 0 => self.choose_fence(),
             95..97 => self.choose_end(index),
-            _ => Some(Ask::Null),
+            _ => Some(MemberRequest::Null),
         }
     }
 
     /// Chooses a lock, an unlock, or an unstable write to the locked file.
-    fn choose_under_locks(&mut self, index: MemberIndex) -> Option<Ask> {
+    fn choose_under_locks(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         match self.random.below(10) {
             0..6 => {
-                let run = Run { file: File::Locked, ..self.any_run() };
+                let run = CellRange { file: File::Locked, ..self.any_run() };
                 self.choose_write(index, run, Stability::Unstable)
             }
             6..8 => self.choose_lock(index),
@@ -101,35 +101,40 @@ impl World {
     }
 
     /// Chooses a fence, a read after one, or a write that a fence may affect.
-    fn choose_beside_fences(&mut self, index: MemberIndex) -> Option<Ask> {
+    fn choose_beside_fences(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         let first = self.random.below(2) as u8;
-        let run = Run { file: File::Data, first, count: 1 + self.random.below(2) as u8 };
+        let run = CellRange { file: File::Data, first, count: 1 + self.random.below(2) as u8 };
         match index {
             0 if self.random.percent(40) => self.choose_fence(),
-            0 => Some(Ask::Read { run }),
+            0 => Some(MemberRequest::Read { run }),
             _ => {
                 let (stability, is_direct) = (Stability::Unstable, true);
-                Some(Ask::Write { id: 0, run, stability, is_direct })
+                Some(MemberRequest::Write { id: 0, run, stability, is_direct })
             }
         }
     }
 
-    fn choose_write(&mut self, index: MemberIndex, run: Run, stability: Stability) -> Option<Ask> {
+    fn choose_write(
+        &mut self,
+        index: MemberIndex,
+        run: CellRange,
+        stability: Stability,
+    ) -> Option<MemberRequest> {
         let is_direct = self.random.percent(50);
         let may = self.may_write(index, &run);
-        may.then_some(Ask::Write { id: 0, run, stability, is_direct })
+        may.then_some(MemberRequest::Write { id: 0, run, stability, is_direct })
     }
 
     fn any_file(&mut self) -> File {
         if self.random.percent(60) { File::Data } else { File::Locked }
     }
 
-    fn any_run(&mut self) -> Run {
+    fn any_run(&mut self) -> CellRange {
         let (file, count) = (self.any_file(), 1 + self.random.below(3) as u8);
         // Use only a few positions, so that members conflict; one range crosses the boundary of a
         // block.
         let first = [0, 2, 4, 14, 15, 20][self.random.below(6)];
-        Run { file, first: first.min(CELLS - count), count }
+        CellRange { file, first: first.min(CELLS - count), count }
     }
 
     fn any_share(&mut self) -> Share {
@@ -143,7 +148,7 @@ impl World {
         }
     }
 
-    fn choose_name(&mut self) -> Option<Ask> {
+    fn choose_name(&mut self) -> Option<MemberRequest> {
         let is_file = self.random.percent(50);
         let may_change = self.judge.name_changes() < NAME_CHANGES_MAX;
         let name = self.any_name();
@@ -159,7 +164,7 @@ impl World {
             92..100 => NameOperation::List { directory: name.directory },
             _ => return None,
         };
-        Some(Ask::Names { operation, is_file })
+        Some(MemberRequest::Names { operation, is_file })
     }
 
     fn any_name(&mut self) -> Name {
@@ -167,8 +172,8 @@ impl World {
         Name { directory, index: self.random.below(4) as u8 }
     }
 
-    fn choose_lock(&mut self, index: MemberIndex) -> Option<Ask> {
-        let run = Run { file: File::Locked, ..self.any_run() };
+    fn choose_lock(&mut self, index: MemberIndex) -> Option<MemberRequest> {
+        let run = CellRange { file: File::Locked, ..self.any_run() };
         // Runs with frequent fences take no locks: while an auto-recovery lock exists, the server
         // executes no write concurrently with the turns of other reactors, and these runs test
         // such writes.
@@ -178,12 +183,15 @@ impl World {
         let writes = self.random.percent(65);
         let recovers = writes && self.random.percent(50);
         let persists = self.random.percent(if recovers { 20 } else { 40 });
-        Some(Ask::Lock { lock: LockRange { run, writes, persists, recovers }, repairs: false })
+        Some(MemberRequest::Lock {
+            lock: LockRange { run, writes, persists, recovers },
+            repairs: false,
+        })
     }
 
     /// Returns true if it is clear which lock covers a member's write: a lock that rolls changes
     /// back must cover all of it or nothing.
-    fn may_write(&self, index: MemberIndex, run: &Run) -> bool {
+    fn may_write(&self, index: MemberIndex, run: &CellRange) -> bool {
         let mut held = self.holdings.of(index);
         let covers = |lock: &LockRange| {
             lock.run.first <= run.first && run.first + run.count <= lock.run.first + lock.run.count
@@ -195,25 +203,27 @@ impl World {
             _ => true,
         });
         let member = &self.members[index];
-        let is_changing = |ask: &Ask| match ask {
-            Ask::Lock { lock, .. } => lock.run.overlaps(run),
-            Ask::Unlock { run: other, .. } | Ask::Abort { run: other, .. } => other.overlaps(run),
+        let is_changing = |ask: &MemberRequest| match ask {
+            MemberRequest::Lock { lock, .. } => lock.run.overlaps(run),
+            MemberRequest::Unlock { run: other, .. } | MemberRequest::Abort { run: other, .. } => {
+                other.overlaps(run)
+            }
             _ => false,
         };
         is_covered && !member.flights.values().any(|flight| is_changing(&flight.ask))
     }
 
     /// Returns true if a member has no write in flight in this range.
-    fn is_quiet(&self, index: MemberIndex, run: &Run) -> bool {
+    fn is_quiet(&self, index: MemberIndex, run: &CellRange) -> bool {
         let member = &self.members[index];
         !member.flights.values().any(|flight| match &flight.ask {
-            Ask::Write { run: other, .. } => other.overlaps(run),
+            MemberRequest::Write { run: other, .. } => other.overlaps(run),
             _ => false,
         })
     }
 
     /// Returns true if a member has no lock in this range and asks for none.
-    fn may_lock(&self, index: MemberIndex, run: &Run) -> bool {
+    fn may_lock(&self, index: MemberIndex, run: &CellRange) -> bool {
         let mut held = self.holdings.of(index);
         let has = held.any(|holding| match holding.held {
             Held::Lock(lock) => lock.run.overlaps(run),
@@ -221,15 +231,17 @@ impl World {
         });
         let mut flights = self.members[index].flights.values();
         let wants = flights.any(|flight| match &flight.ask {
-            Ask::Lock { lock, .. } => lock.run.overlaps(run),
-            Ask::Unlock { run: other, .. } | Ask::Write { run: other, .. } => other.overlaps(run),
+            MemberRequest::Lock { lock, .. } => lock.run.overlaps(run),
+            MemberRequest::Unlock { run: other, .. } | MemberRequest::Write { run: other, .. } => {
+                other.overlaps(run)
+            }
             _ => false,
         });
         !has && !wants && self.holdings.base(index, File::Locked).is_some()
     }
 
     /// Chooses a holding to give up.
-    fn choose_end(&mut self, index: MemberIndex) -> Option<Ask> {
+    fn choose_end(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         let epoch = self.epoch;
         let held = self.holdings.of(index).filter(|holding| {
             !matches!(holding.held, Held::Base(_)) && !holding.is_ending && holding.epoch == epoch
@@ -239,14 +251,14 @@ impl World {
         Some(match held {
             Held::Lock(lock) if lock.recovers && !self.is_quiet(index, &lock.run) => return None,
             Held::Lock(lock) if lock.recovers && self.random.percent(40) => {
-                Ask::Abort { holding, run: lock.run }
+                MemberRequest::Abort { holding, run: lock.run }
             }
-            Held::Lock(lock) => Ask::Unlock { holding, run: lock.run },
-            _ => Ask::CloseShare { holding },
+            Held::Lock(lock) => MemberRequest::Unlock { holding, run: lock.run },
+            _ => MemberRequest::CloseShare { holding },
         })
     }
 
-    fn choose_fence(&mut self) -> Option<Ask> {
+    fn choose_fence(&mut self) -> Option<MemberRequest> {
         let file = if self.random.percent(60) { File::Data } else { File::Log };
         if self.judge.fences.is_changing(file) {
             return None;
@@ -256,7 +268,7 @@ impl World {
         if self.random.percent(30) {
             members.clear();
         }
-        Some(Ask::Fence { file, members })
+        Some(MemberRequest::Fence { file, members })
     }
 }
 

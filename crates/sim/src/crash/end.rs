@@ -1,17 +1,17 @@
 //! The end of a run: all members reconnect, everything is read back, all members disconnect, and
 //! the server must have released all their state. Then the contents of the disk are checked.
 //!
-//! Invariant: after `calm` no more faults happen.
+//! Invariant: after `stop_faults` no more faults happen.
 
 use dafs_memory::Memory;
 use dafs_store::Store;
 use dafs_types::{FileHandle, ShareAccess};
 
-use super::ask::{Ask, CELLS, File, Reply};
-use super::cells::Run;
+use super::cells::CellRange;
 use super::holdings::Held;
 use super::log::{PAGE_RECORDS, RECORD_BYTES};
 use super::member::Phase;
+use super::requests::{CELLS, File, MemberRequest, Reply};
 use super::world::World;
 use crate::operation::{Name, NameOperation};
 use crate::plan::root as superuser;
@@ -43,13 +43,13 @@ impl World {
         self.members[0].again.clear();
         self.until("fence requests in flight", |world| world.members[0].flights.is_empty())?;
         for file in [File::Data, File::Log] {
-            self.ask_to_end(0, Ask::Fence { file, members: Vec::new() })?;
+            self.ask_to_end(0, MemberRequest::Fence { file, members: Vec::new() })?;
         }
         Ok(())
     }
 
     /// Sends a request, repeats it as often as needed, and waits for its reply.
-    fn ask_to_end(&mut self, index: usize, ask: Ask) -> Result<(), String> {
+    fn ask_to_end(&mut self, index: usize, ask: MemberRequest) -> Result<(), String> {
         for _ in 0..TRIES {
             self.until("a member", |world| world.members[index].phase == Phase::Here)?;
             if !self.ask(index, ask.clone(), None)? {
@@ -82,17 +82,20 @@ impl World {
     fn read_back(&mut self) -> Result<(), String> {
         for directory in 0..2 {
             let operation = NameOperation::List { directory };
-            self.ask_to_end(0, Ask::Names { operation, is_file: false })?;
+            self.ask_to_end(0, MemberRequest::Names { operation, is_file: false })?;
         }
         for page in 0..self.judge.log.pages() {
-            self.ask_to_end(0, Ask::ReadLog { from: page * PAGE_RECORDS })?;
+            self.ask_to_end(0, MemberRequest::ReadLog { from: page * PAGE_RECORDS })?;
         }
         for file in [File::Data, File::Locked] {
             for first in (0..CELLS).step_by(4) {
-                self.ask_to_end(0, Ask::Read { run: Run { file, first, count: 4 } })?;
+                self.ask_to_end(
+                    0,
+                    MemberRequest::Read { run: CellRange { file, first, count: 4 } },
+                )?;
             }
         }
-        self.ask_to_end(0, Ask::Size)
+        self.ask_to_end(0, MemberRequest::Size)
     }
 
     /// Makes all members give up their holdings.
@@ -103,8 +106,8 @@ impl World {
             let Some(holding) = next else { return Ok(()) };
             let (member, number) = (holding.member, holding.number);
             let ask = match holding.held {
-                Held::Lock(lock) => Ask::Unlock { holding: number, run: lock.run },
-                _ => Ask::CloseShare { holding: number },
+                Held::Lock(lock) => MemberRequest::Unlock { holding: number, run: lock.run },
+                _ => MemberRequest::CloseShare { holding: number },
             };
             self.ask_to_end(member, ask)?;
         }
@@ -112,12 +115,12 @@ impl World {
 
     /// Disconnects all members and checks that the server has released their state.
     fn disconnect_all(&mut self) -> Result<(), String> {
-        self.is_over = true;
+        self.stops_reconnecting = true;
         for index in 0..self.members.len() {
             self.until("a member", |world| {
                 matches!(world.members[index].phase, Phase::Here | Phase::Gone)
             })?;
-            self.ask(index, Ask::Leave, None)?;
+            self.ask(index, MemberRequest::Leave, None)?;
             self.members[index].phase = Phase::Leaving;
         }
         self.until("leaving", |world| {
@@ -152,7 +155,7 @@ impl World {
             let names = list(&disk, &self.directories[usize::from(directory)], directory)?;
             self.number += 1;
             let operation = NameOperation::List { directory };
-            self.judge.begin(self.number, 0, &Ask::Names { operation, is_file: false });
+            self.judge.begin(self.number, 0, &MemberRequest::Names { operation, is_file: false });
             self.judge.end(self.number, &Reply::Names(names))?;
         }
         let (begin, log) = (self.tick(), read(&disk, &self.files[File::Log as usize])?);
@@ -164,8 +167,9 @@ impl World {
             if file == File::Data {
                 self.judge.see_size(bytes.len() as u64, begin)?;
             }
-            let run = Run { file, first: 0, count: CELLS };
-            let cells = bytes.get(..super::ask::SIZE_BASE as usize).ok_or("cells are missing")?;
+            let run = CellRange { file, first: 0, count: CELLS };
+            let cells =
+                bytes.get(..super::requests::SIZE_BASE as usize).ok_or("cells are missing")?;
             self.judge.see_cells(&run, cells, begin)?;
         }
         Ok(())

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::ask::{File, MemberIndex};
 use super::cells::Tick;
+use super::requests::{File, MemberIndex};
 
 #[derive(Debug, Default)]
 struct Fence {

@@ -8,8 +8,8 @@
 
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId};
 
-use super::ask::{File, LockRange, MemberIndex, Share};
-use super::cells::{Run, Tick};
+use super::cells::{CellRange, Tick};
+use super::requests::{File, LockRange, MemberIndex, Share};
 
 /// The kind of a holding.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +143,7 @@ impl Holdings {
     }
 
     /// Notes that a member is about to repair the remains of locks in a range.
-    pub fn repair(&mut self, run: &Run) {
+    pub fn repair(&mut self, run: &CellRange) {
         self.remnants.retain(|remnant| !remnant.lock.run.overlaps(run));
     }
 
@@ -176,7 +176,7 @@ impl Holdings {
     pub fn judge_transfer(
         &self,
         member: MemberIndex,
-        run: &Run,
+        run: &CellRange,
         writes: bool,
         begin: Tick,
         era: ServerStatus,
@@ -238,7 +238,7 @@ mod tests {
     const ERA: ServerStatus = ServerStatus { epoch: 1, may_reclaim: true };
 
     fn lock(first: u8, writes: bool) -> Held {
-        let run = Run { file: File::Locked, first, count: 2 };
+        let run = CellRange { file: File::Locked, first, count: 2 };
         Held::Lock(LockRange { run, writes, persists: true, recovers: false })
     }
 

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use dafs_types::{FileHandle, Stability, Status};
 
-use super::ask::{Ask, CELL_BYTES, File, MemberIndex, Reply, SIZE_BASE};
-use super::cells::{Cells, Run, Tick};
+use super::cells::{CellRange, Cells, Tick};
 use super::fences::Fences;
 use super::log::{Log, PAGE_RECORDS, RECORD_BYTES, stamp_of};
+use super::requests::{CELL_BYTES, File, MemberIndex, MemberRequest, Reply, SIZE_BASE};
 use super::space::Space;
 use crate::operation::{Answer, FileNumber, NameOperation, OperationNumber};
 
@@ -33,7 +33,7 @@ pub(super) struct Judge {
 #[derive(Debug)]
 struct Begun {
     member: MemberIndex,
-    ask: Ask,
+    ask: MemberRequest,
     at: Tick,
 }
 
@@ -91,14 +91,16 @@ impl Judge {
         }
     }
 
-    pub fn begin(&mut self, number: u64, member: MemberIndex, ask: &Ask) {
+    pub fn begin(&mut self, number: u64, member: MemberIndex, ask: &MemberRequest) {
         self.tick += 1;
         match ask {
-            Ask::Names { operation, .. } => self.space.begin(OperationNumber(number), operation),
-            Ask::Append { id } => self.log.begin(*id, member),
-            Ask::Write { id, run, .. } => self.cells.begin(*id, member, *run, self.tick),
-            Ask::SetSize { id } => self.cells.begin(*id, member, SIZE, self.tick),
-            Ask::Fence { file, members } => {
+            MemberRequest::Names { operation, .. } => {
+                self.space.begin(OperationNumber(number), operation)
+            }
+            MemberRequest::Append { id } => self.log.begin(*id, member),
+            MemberRequest::Write { id, run, .. } => self.cells.begin(*id, member, *run, self.tick),
+            MemberRequest::SetSize { id } => self.cells.begin(*id, member, SIZE, self.tick),
+            MemberRequest::Fence { file, members } => {
                 self.fences.begin(*file, self.tick);
                 let is_in = |member| members.is_empty() || members.contains(&member);
                 match file {
@@ -116,10 +118,12 @@ impl Judge {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
         let judged = match &begun.ask {
-            Ask::Names { operation, .. } => self.space.cancel(OperationNumber(number), operation),
-            Ask::Append { id } => self.log.cancel(*id, self.tick),
+            MemberRequest::Names { operation, .. } => {
+                self.space.cancel(OperationNumber(number), operation)
+            }
+            MemberRequest::Append { id } => self.log.cancel(*id, self.tick),
             // A write whose connection broke may have been executed in part.
-            Ask::Write { id, .. } | Ask::SetSize { id } => {
+            MemberRequest::Write { id, .. } | MemberRequest::SetSize { id } => {
                 self.cells.close(*id, self.tick);
                 Ok(())
             }
@@ -134,8 +138,10 @@ impl Judge {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
         match &begun.ask {
-            Ask::Names { operation, .. } => self.space.settle(OperationNumber(number), operation),
-            Ask::Write { id, .. } | Ask::SetSize { id } => {
+            MemberRequest::Names { operation, .. } => {
+                self.space.settle(OperationNumber(number), operation)
+            }
+            MemberRequest::Write { id, .. } | MemberRequest::SetSize { id } => {
                 self.cells.close(*id, self.tick);
                 Ok(())
             }
@@ -151,15 +157,17 @@ impl Judge {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
         let judged = match &begun.ask {
-            Ask::Names { operation, .. } => self.end_names(number, operation, begun.at, reply),
-            Ask::Append { .. }
-            | Ask::Write { .. }
-            | Ask::SetSize { .. }
-            | Ask::Commit { .. }
-            | Ask::Read { .. }
-            | Ask::ReadLog { .. }
-            | Ask::Size => self.end_content(&begun, reply),
-            Ask::Fence { file, members } => self.end_fence(*file, members, reply),
+            MemberRequest::Names { operation, .. } => {
+                self.end_names(number, operation, begun.at, reply)
+            }
+            MemberRequest::Append { .. }
+            | MemberRequest::Write { .. }
+            | MemberRequest::SetSize { .. }
+            | MemberRequest::Commit { .. }
+            | MemberRequest::Read { .. }
+            | MemberRequest::ReadLog { .. }
+            | MemberRequest::Size => self.end_content(&begun, reply),
+            MemberRequest::Fence { file, members } => self.end_fence(*file, members, reply),
             _ => Ok(()),
         };
         judged.map_err(|what| format!("{:?} of member {}: {what}", begun.ask, begun.member))
@@ -168,7 +176,7 @@ impl Judge {
     /// Notes that an operation was refused before it began.
     fn refuse(&mut self, number: u64) -> Result<(), String> {
         let write = self.begun.get(&number).and_then(|begun| match begun.ask {
-            Ask::Write { id, .. } | Ask::SetSize { id } => Some(id),
+            MemberRequest::Write { id, .. } | MemberRequest::SetSize { id } => Some(id),
             _ => None,
         });
         self.cancel(number)?;
@@ -211,9 +219,9 @@ impl Judge {
     fn end_content(&mut self, begun: &Begun, reply: &Reply) -> Result<(), String> {
         let (now, at, member) = (self.tick, begun.at, begun.member);
         let file = match &begun.ask {
-            Ask::Write { run, .. } | Ask::Read { run } => run.file,
-            Ask::Append { .. } | Ask::ReadLog { .. } => File::Log,
-            Ask::Commit { file } => *file,
+            MemberRequest::Write { run, .. } | MemberRequest::Read { run } => run.file,
+            MemberRequest::Append { .. } | MemberRequest::ReadLog { .. } => File::Log,
+            MemberRequest::Commit { file } => *file,
             _ => File::Data,
         };
         if let Reply::Status(status) = reply {
@@ -222,8 +230,10 @@ impl Judge {
         // A successful reply of the last server counts as much as one of the present server.
         self.fences.judge(file, member, at, true)?;
         match (&begun.ask, reply) {
-            (Ask::Append { id }, Reply::Offset(offset)) => self.log.end(*id, *offset, now),
-            (Ask::Write { id, run, stability, .. }, Reply::Written(length, verifier)) => {
+            (MemberRequest::Append { id }, Reply::Offset(offset)) => {
+                self.log.end(*id, *offset, now)
+            }
+            (MemberRequest::Write { id, run, stability, .. }, Reply::Written(length, verifier)) => {
                 if *length as usize != usize::from(run.count) * CELL_BYTES {
                     return Err(format!("{length} bytes were written instead of all"));
                 }
@@ -231,20 +241,20 @@ impl Judge {
                 self.cells.end(*id, Some(*verifier), is_stable, now);
                 Ok(())
             }
-            (Ask::SetSize { id }, Reply::Done) => {
+            (MemberRequest::SetSize { id }, Reply::Done) => {
                 self.cells.end(*id, None, true, now);
                 Ok(())
             }
-            (Ask::Commit { file }, Reply::Written(_, verifier)) => {
+            (MemberRequest::Commit { file }, Reply::Written(_, verifier)) => {
                 self.cells.commit(*file, *verifier, at);
                 Ok(())
             }
-            (Ask::Read { run }, Reply::Bytes(bytes)) => self.see_cells(run, bytes, at),
-            (Ask::ReadLog { from }, Reply::Bytes(bytes)) => {
+            (MemberRequest::Read { run }, Reply::Bytes(bytes)) => self.see_cells(run, bytes, at),
+            (MemberRequest::ReadLog { from }, Reply::Bytes(bytes)) => {
                 let wanted = PAGE_RECORDS as usize * RECORD_BYTES;
                 self.log.see(*from, bytes, wanted, at, now)
             }
-            (Ask::Size, Reply::Size(size)) => self.see_size(*size, at),
+            (MemberRequest::Size, Reply::Size(size)) => self.see_size(*size, at),
             (_, other) => Err(format!("no answer to that: {other:?}")),
         }
     }
@@ -264,12 +274,14 @@ impl Judge {
         }
         let was_out = self.fences.was_in(file, member, at) == Some(false);
         match &begun.ask {
-            Ask::Append { id } => self.log.cancel(*id, now),
-            Ask::Write { id, .. } | Ask::SetSize { id } if status != Status::Access || was_out => {
+            MemberRequest::Append { id } => self.log.cancel(*id, now),
+            MemberRequest::Write { id, .. } | MemberRequest::SetSize { id }
+                if status != Status::Access || was_out =>
+            {
                 self.cells.refuse(*id, now);
                 Ok(())
             }
-            Ask::Write { id, .. } | Ask::SetSize { id } => {
+            MemberRequest::Write { id, .. } | MemberRequest::SetSize { id } => {
                 self.cells.close(*id, now);
                 Ok(())
             }
@@ -300,7 +312,7 @@ impl Judge {
     }
 
     /// Checks cells that were read between `begin` and now.
-    pub fn see_cells(&mut self, run: &Run, bytes: &[u8], begin: Tick) -> Result<(), String> {
+    pub fn see_cells(&mut self, run: &CellRange, bytes: &[u8], begin: Tick) -> Result<(), String> {
         if begin < self.crashed {
             return Ok(());
         }
@@ -326,4 +338,4 @@ impl Judge {
 }
 
 /// The size of the file of cells, treated as an additional cell.
-const SIZE: Run = Run { file: File::Data, first: super::ask::CELLS, count: 1 };
+const SIZE: CellRange = CellRange { file: File::Data, first: super::requests::CELLS, count: 1 };

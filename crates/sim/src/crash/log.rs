@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use super::ask::MemberIndex;
 use super::cells::Tick;
+use super::requests::MemberIndex;
 
 /// The id of a record; 0 is what an append that was rolled back may have left.
 pub(super) type RecordId = u64;

@@ -9,14 +9,14 @@ use dafs_types::{ClientId, SequenceNumber, SessionId, StreamId, Verifier};
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, SessionOptions};
 use dafs_wire::{ByteOrder, Procedure, Request, RequestHeader, encode_request};
 
-use super::ask::{Ask, MESSAGE_BYTES, MemberIndex, fence_id};
-use super::line::Line;
+use super::connection::MemberConnection;
+use super::requests::{MESSAGE_BYTES, MemberIndex, MemberRequest, fence_id};
 use crate::plan::SERVER_NODE;
 
 /// A member and its connection to the server.
 pub(super) struct Member {
     pub index: MemberIndex,
-    pub line: Line,
+    pub line: MemberConnection,
     pub phase: Phase,
     /// How often the member has died.
     pub deaths: u32,
@@ -35,7 +35,7 @@ pub(super) struct Member {
     pub limbo: Vec<Flight>,
     pub discards: Vec<SessionId>,
     /// Requests to be repeated.
-    pub again: Vec<Ask>,
+    pub again: Vec<MemberRequest>,
     /// When the last message of the server arrived.
     pub heard_ns: u64,
     /// Recovery pauses until then.
@@ -61,7 +61,7 @@ pub(super) enum Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub number: u64,
-    pub ask: Ask,
+    pub ask: MemberRequest,
     pub session: SessionId,
     pub epoch: u64,
     /// The client id that the member had when it sent the request.
@@ -74,7 +74,7 @@ pub(super) struct Flight {
 }
 
 impl Member {
-    pub fn new(index: MemberIndex, line: Line) -> Self {
+    pub fn new(index: MemberIndex, line: MemberConnection) -> Self {
         Self {
             index,
             line,

@@ -9,23 +9,23 @@
 //! repeats requests that were not executed.
 //!
 //! By file: `world` schedules; `member` and `recover` implement a member, `choose` selects its
-//! requests, `ask` encodes them as messages, `line` carries them; `servers` is the server and its
+//! requests, `requests` encodes them as messages, `connection` carries them; `servers` is the server and its
 //! disks; `judge` checks, with `space` (names), `cells` and `log` (content), `holdings` (locks and
 //! reservations) and `fences`; `end` reads everything back.
 //!
 //! Invariant: a run depends only on its seed.
 
-mod ask;
 mod cells;
 mod choose;
+mod connection;
 mod end;
 mod fences;
 mod holdings;
 mod judge;
-mod line;
 mod log;
 mod member;
 mod recover;
+mod requests;
 mod servers;
 mod space;
 mod world;

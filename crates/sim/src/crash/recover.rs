@@ -7,10 +7,10 @@ use dafs_types::{StateId, Status};
 use dafs_wire::messages::ClientConnectAuthResult;
 use dafs_wire::{ByteOrder, Procedure, Response, ResponseHeader, decode_response};
 
-use super::ask::{About, Ask, File, LockRange, Reply, Share, decode_reply};
 use super::cells::Tick;
 use super::holdings::{Held, Holding};
 use super::member::{Flight, Phase};
+use super::requests::{File, LockRange, MemberRequest, Reply, RequestRef, Share, decode_reply};
 use super::servers::CREDITS_MAX;
 use super::world::{MADE_OWNER, World, share_owner};
 use crate::operation::NameOperation;
@@ -18,7 +18,7 @@ use crate::operation::NameOperation;
 impl World {
     /// Handles the end of a connection.
     pub(super) fn on_down(&mut self, index: usize) -> Result<(), String> {
-        let is_over = self.is_over;
+        let stops_reconnecting = self.stops_reconnecting;
         let member = &mut self.members[index];
         if member.phase == Phase::Gone {
             return Ok(());
@@ -27,12 +27,12 @@ impl World {
         if member.is_in() {
             member.discards.push(member.session);
         }
-        member.phase = if was_leaving && is_over { Phase::Gone } else { Phase::Away };
+        member.phase = if was_leaving && stops_reconnecting { Phase::Gone } else { Phase::Away };
         let mut over = Vec::new();
         for (_, flight) in std::mem::take(&mut member.flights) {
             match (&flight.ask, flight.about) {
                 (_, Some(about)) => member.limbo.push(*about),
-                (Ask::Discard { session }, None) => member.discards.push(*session),
+                (MemberRequest::Discard { session }, None) => member.discards.push(*session),
                 (ask, None) if ask.changes() => {
                     member.limbo.push(Flight { about: None, ..flight });
                 }
@@ -69,7 +69,7 @@ impl World {
         }
         member.credits = (member.credits - 1).max(header.target_credits);
         let directory = match &flight.ask {
-            Ask::Names { operation: NameOperation::List { directory }, .. } => *directory,
+            MemberRequest::Names { operation: NameOperation::List { directory }, .. } => *directory,
             _ => 0,
         };
         let (_, reply) = decode_reply(flight.procedure, directory, message)
@@ -123,7 +123,7 @@ impl World {
         let gone = self.holdings.of(index).filter(|holding| holding.epoch == epoch);
         let gone: Vec<u64> = gone.map(|holding| holding.number).collect();
         for number in gone {
-            self.judge_loss(number);
+            self.note_loss(number);
             self.holdings.remove(number);
         }
         self.members[index].settled = None;
@@ -135,18 +135,18 @@ impl World {
     /// Does the next step of recovery.
     pub(super) fn recover(&mut self, index: usize) -> Result<(), String> {
         if let Some(flight) = self.members[index].limbo.pop() {
-            let about = About {
+            let about = RequestRef {
                 stream: flight.stream,
                 sequence: flight.sequence,
                 procedure: flight.procedure,
             };
-            let ask = Ask::Fetch { session: flight.session, about };
+            let ask = MemberRequest::Fetch { session: flight.session, about };
             let asked = self.ask(index, ask, Some(Box::new(flight)))?;
             debug_assert!(asked, "a session has a credit");
             return Ok(());
         }
         if let Some(session) = self.members[index].discards.pop() {
-            return self.ask(index, Ask::Discard { session }, None).map(drop);
+            return self.ask(index, MemberRequest::Discard { session }, None).map(drop);
         }
         let epoch = self.epoch;
         if self.members[index].epoch == epoch {
@@ -157,16 +157,16 @@ impl World {
                 let is_ending = self.holdings.find(number).is_some_and(|h| h.is_ending);
                 if is_ending {
                     // A member does not reclaim what it had given up.
-                    self.judge_loss(number);
+                    self.note_loss(number);
                     self.holdings.remove(number);
                     return Ok(());
                 }
-                return self.ask(index, Ask::Reclaim { holding: number }, None).map(drop);
+                return self.ask(index, MemberRequest::Reclaim { holding: number }, None).map(drop);
             }
             let missing =
                 File::OPEN.iter().find(|file| self.holdings.base(index, **file).is_none());
             if let Some(file) = missing {
-                return self.ask(index, Ask::OpenBase { file: *file }, None).map(drop);
+                return self.ask(index, MemberRequest::OpenBase { file: *file }, None).map(drop);
             }
             self.members[index].phase = Phase::Here;
             self.note(|| format!("member {index} is back"));
@@ -190,17 +190,18 @@ impl World {
         }
         self.judge.cancel(flight.number)?;
         let repeats = match &flight.ask {
-            Ask::Fence { .. } => true,
-            Ask::Names { .. } | Ask::Append { .. } | Ask::Write { .. } | Ask::SetSize { .. } => {
-                self.random.percent(70)
-            }
+            MemberRequest::Fence { .. } => true,
+            MemberRequest::Names { .. }
+            | MemberRequest::Append { .. }
+            | MemberRequest::Write { .. }
+            | MemberRequest::SetSize { .. } => self.random.percent(70),
             // Reclaiming decides the state of its holdings.
-            Ask::Unlock { holding, .. }
-            | Ask::CloseShare { holding }
-            | Ask::Abort { holding, .. } => {
+            MemberRequest::Unlock { holding, .. }
+            | MemberRequest::CloseShare { holding }
+            | MemberRequest::Abort { holding, .. } => {
                 let is_present = flight.epoch == self.epoch;
                 if !is_present {
-                    self.judge_loss(*holding);
+                    self.note_loss(*holding);
                     self.holdings.remove(*holding);
                 }
                 is_present
@@ -216,8 +217,8 @@ impl World {
     /// Handles the reply to a request, sent now or fetched from the response cache.
     fn on_reply(&mut self, index: usize, flight: Flight, reply: Reply) -> Result<(), String> {
         let begin = self.judge.begun_at(flight.number);
-        if matches!(flight.ask, Ask::Read { .. }) {
-            self.judge_absence();
+        if matches!(flight.ask, MemberRequest::Read { .. }) {
+            self.note_absence();
         }
         self.judge.end(flight.number, &reply)?;
         // The grant is void if the lease has expired since.
@@ -228,32 +229,36 @@ impl World {
             self.members[index].settled = Some(self.epoch);
         }
         match &flight.ask {
-            Ask::Lock { lock, repairs } if !is_refused && is_present => {
+            MemberRequest::Lock { lock, repairs } if !is_refused && is_present => {
                 let state = self.holdings.base(index, File::Locked).map(|base| base.state);
                 let state = state.unwrap_or(StateId::ANONYMOUS);
                 self.hold(index, flight.number, Held::Lock(*lock), state, *repairs)?;
             }
-            Ask::Lock { lock, repairs } if is_refused => {
+            MemberRequest::Lock { lock, repairs } if is_refused => {
                 self.on_lock_refused(index, *lock, *repairs, &reply)?
             }
-            Ask::Unlock { holding, .. } | Ask::CloseShare { holding } => {
+            MemberRequest::Unlock { holding, .. } | MemberRequest::CloseShare { holding } => {
                 if is_refused && is_present {
                     return Err(format!("member {index} cannot give up {holding}: {reply:?}"));
                 }
                 self.on_given_up(*holding, is_refused);
             }
-            Ask::Abort { holding, .. } => self.on_aborted(index, *holding, is_present, &reply)?,
-            Ask::OpenShare { share } => {
+            MemberRequest::Abort { holding, .. } => {
+                self.on_aborted(index, *holding, is_present, &reply)?
+            }
+            MemberRequest::OpenShare { share } => {
                 self.on_share(index, *share, (flight.number, is_present), &reply)?;
             }
-            Ask::OpenBase { file } => {
+            MemberRequest::OpenBase { file } => {
                 self.on_base(index, (*file, begin), (flight.number, is_present), &reply)?;
             }
-            Ask::Fence { .. } if reply == Reply::Status(Status::Delay) => {
+            MemberRequest::Fence { .. } if reply == Reply::Status(Status::Delay) => {
                 self.members[index].again.push(flight.ask);
             }
-            Ask::Reclaim { holding } => self.on_reclaimed(index, *holding, is_present, &reply)?,
-            Ask::Names { operation: NameOperation::Create { .. }, .. } => {
+            MemberRequest::Reclaim { holding } => {
+                self.on_reclaimed(index, *holding, is_present, &reply)?
+            }
+            MemberRequest::Names { operation: NameOperation::Create { .. }, .. } => {
                 if let Reply::File(file, state) = reply
                     && state != StateId::ANONYMOUS
                     && is_present
@@ -262,13 +267,15 @@ impl World {
                     self.set_open(flight.number, file, MADE_OWNER);
                 }
             }
-            Ask::Write { run, .. } | Ask::Read { run } if !is_refused && is_present => {
-                let (writes, era) = (matches!(flight.ask, Ask::Write { .. }), self.era());
+            MemberRequest::Write { run, .. } | MemberRequest::Read { run }
+                if !is_refused && is_present =>
+            {
+                let (writes, era) = (matches!(flight.ask, MemberRequest::Write { .. }), self.era());
                 let lives = self.statuses();
                 self.holdings
                     .judge_transfer(index, run, writes, begin, era, |member| lives[member])?;
             }
-            Ask::Leave => {
+            MemberRequest::Leave => {
                 self.members[index].phase = Phase::Gone;
                 self.members[index].line.hang_up();
             }
@@ -280,7 +287,7 @@ impl World {
     /// Handles that a holding was given up, or that the last server came too late for that.
     fn on_given_up(&mut self, number: u64, is_refused: bool) {
         if is_refused {
-            self.judge_loss(number);
+            self.note_loss(number);
         } else {
             let now = self.tick();
             self.judge.cells.make_final(number, now);
@@ -320,7 +327,7 @@ impl World {
                 self.report.broken_locks += 1;
                 if !repairs {
                     let lock = LockRange { persists: false, writes: true, recovers: false, ..lock };
-                    self.members[index].again.push(Ask::Lock { lock, repairs: true });
+                    self.members[index].again.push(MemberRequest::Lock { lock, repairs: true });
                 }
                 Ok(())
             }
@@ -380,7 +387,7 @@ impl World {
             if holding.has_right && era.may_reclaim && !is_excused {
                 return Err(format!("member {index} cannot reclaim {holding:?}: {status:?}"));
             }
-            self.judge_loss(number);
+            self.note_loss(number);
             self.holdings.remove(number);
             return Ok(());
         }

@@ -14,7 +14,7 @@ use dafs_store::memory::MemoryLimits;
 use dafs_types::{Moment, Random};
 
 use super::StormPlan;
-use super::ask::MESSAGE_BYTES;
+use super::requests::MESSAGE_BYTES;
 use crate::disk::CrashStore;
 use crate::plan::{SERVER_NODE, root};
 use crate::reactors::{Turns, address, interfaces};

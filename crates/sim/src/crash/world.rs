@@ -12,18 +12,18 @@ use dafs_store::{AttributeChanges, Store};
 use dafs_types::{CreateMode, FileHandle, Random, SequenceNumber, ShareAccess, StateId, StreamId};
 use dafs_wire::RequestHeader;
 
-use super::ask::{Ask, Context, File, Reclaimed, SIZE_BASE, Share, encode};
 use super::cells::Tick;
+use super::connection::{ConnectionEvent, MemberConnection};
 use super::holdings::{Held, Holdings, MemberStatus, ServerStatus};
 use super::judge::Judge;
-use super::line::{Line, LineEvent};
 use super::log::stamped;
 use super::member::{Flight, Member, Phase};
+use super::requests::{Context, File, MemberRequest, Reclaimed, SIZE_BASE, Share, encode};
 use super::servers::{CREDITS_MAX, Servers};
 use super::{StormPlan, StormReport};
+use crate::initial::{InitialObjects, set};
 use crate::plan::root as superuser;
 use crate::reactors::draw;
-use crate::stage::{Stage, set};
 
 /// A run in progress.
 pub(super) struct World {
@@ -50,9 +50,9 @@ pub(super) struct World {
     /// True if a persistent lock with undo data may remain at the end.
     pub may_keep_undo: bool,
     /// True if no more faults happen.
-    pub is_calm: bool,
+    pub faults_stopped: bool,
     /// True if no member reconnects any more.
-    pub is_over: bool,
+    pub stops_reconnecting: bool,
     prints: bool,
 }
 
@@ -60,11 +60,11 @@ impl World {
     pub fn new(plan: StormPlan, defect: Option<Defect>, prints: bool) -> Result<Self, String> {
         let network = Network::new(plan.network());
         let mut servers = Servers::new(&plan, &network, defect);
-        let Stage { root, directories } = set(&servers.disk)?;
+        let InitialObjects { root, directories } = set(&servers.disk)?;
         let files = lay_out(&servers.disk, &root)?;
         servers.start(false)?;
         let members = (0..plan.members)
-            .map(|index| Ok(Member::new(index, Line::new(&network, 1 + index as u32)?)))
+            .map(|index| Ok(Member::new(index, MemberConnection::new(&network, 1 + index as u32)?)))
             .collect::<Result<_, String>>()?;
         Ok(Self {
             random: Random::new(plan.seed ^ WORLD_SALT),
@@ -86,8 +86,8 @@ impl World {
             turns: 0,
             report: StormReport::default(),
             may_keep_undo: false,
-            is_calm: false,
-            is_over: false,
+            faults_stopped: false,
+            stops_reconnecting: false,
             prints,
         })
     }
@@ -98,7 +98,7 @@ impl World {
             self.turn()?;
             self.begin_some()?;
         }
-        self.calm()?;
+        self.stop_faults()?;
         self.finish()?;
         self.report.steps = self.steps();
         self.report.cloned_bytes = self.servers.cloned_bytes();
@@ -146,7 +146,7 @@ impl World {
                 self.network.advance_to(self.network.now_ns() + span_ns);
             }
         }
-        if !self.is_calm && (self.random.below(10_000) as u32) < self.plan.faults_of_10000 {
+        if !self.faults_stopped && (self.random.below(10_000) as u32) < self.plan.faults_of_10000 {
             self.make_fault()?;
         }
         Ok(())
@@ -162,7 +162,7 @@ impl World {
 
     fn turn_server(&mut self) -> Result<(), String> {
         if !self.servers.is_up() {
-            if self.is_calm || self.random.percent(10) {
+            if self.faults_stopped || self.random.percent(10) {
                 self.restart()?;
             }
             return Ok(());
@@ -178,7 +178,7 @@ impl World {
     }
 
     fn restart(&mut self) -> Result<(), String> {
-        if self.servers.start(!self.is_calm)? {
+        if self.servers.start(!self.faults_stopped)? {
             self.note(|| "the server is up".into());
             // The judge knows the outcome of all requests that were in flight.
             for (flight, ..) in std::mem::take(&mut self.orphans) {
@@ -230,17 +230,19 @@ impl World {
     fn turn_member(&mut self, index: usize) -> Result<(), String> {
         for word in self.members[index].line.take() {
             match word {
-                LineEvent::Up => {
+                ConnectionEvent::Up => {
                     let wish = 1 + self.random.below(usize::from(CREDITS_MAX)) as u16;
                     self.members[index].log_in(wish, self.epoch)?;
                 }
-                LineEvent::Down => self.on_down(index)?,
-                LineEvent::Message(message) => self.on_message(index, &message)?,
+                ConnectionEvent::Down => self.on_down(index)?,
+                ConnectionEvent::Message(message) => self.on_message(index, &message)?,
             }
         }
         let member = &mut self.members[index];
         match member.phase {
-            Phase::Away if member.line.is_free() && !self.is_over && self.random.percent(25) => {
+            Phase::Away
+                if member.line.is_free() && !self.stops_reconnecting && self.random.percent(25) =>
+            {
                 let reactor = draw(self.plan.reactors, &mut self.random);
                 member.connect(reactor)?;
             }
@@ -295,7 +297,7 @@ impl World {
         let life = self.status_of(index);
         let held: Vec<u64> = self.holdings.of(index).map(|holding| holding.number).collect();
         for number in held {
-            self.judge_loss(number);
+            self.note_loss(number);
         }
         self.holdings.die(index, life, era, self.judge.now());
         let node = self.members[index].node();
@@ -320,7 +322,7 @@ impl World {
     }
 
     /// Returns the lock that covers a member's write, if that lock rolls changes back.
-    fn recovering_lock(&self, index: usize, run: &super::cells::Run) -> Option<u64> {
+    fn recovering_lock(&self, index: usize, run: &super::cells::CellRange) -> Option<u64> {
         let mut held = self.holdings.of(index);
         let lock = held.find(|holding| match holding.held {
             Held::Lock(lock) => lock.recovers && lock.run.overlaps(run),
@@ -331,7 +333,7 @@ impl World {
 
     /// Handles a holding that ends without a request of its holder: changes under it are rolled
     /// back.
-    pub fn judge_loss(&mut self, number: u64) {
+    pub fn note_loss(&mut self, number: u64) {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
             return;
         };
@@ -347,7 +349,7 @@ impl World {
 
     /// Members that were silent for long may have lost their locks, so the changes under these may
     /// be rolled back by now.
-    pub fn judge_absence(&mut self) {
+    pub fn note_absence(&mut self) {
         let (era, lives) = (self.era(), self.statuses());
         let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
         for holding in recovering.filter(|holding| !holding.is_left(lives[holding.member], era)) {
@@ -380,7 +382,7 @@ impl World {
     pub fn ask(
         &mut self,
         index: usize,
-        ask: Ask,
+        ask: MemberRequest,
         about: Option<Box<Flight>>,
     ) -> Result<bool, String> {
         let draw = self.random.below(64);
@@ -390,7 +392,7 @@ impl World {
         self.asked += 1;
         let number = self.number;
         let ask = self.named(ask);
-        if let Ask::Lock { lock, .. } = &ask {
+        if let MemberRequest::Lock { lock, .. } = &ask {
             // The lock may be granted without the member learning of it, and then no request ever
             // breaks or ends it.
             self.may_keep_undo |= lock.persists && lock.recovers;
@@ -398,8 +400,8 @@ impl World {
         let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
         header.desired_credits = self.random.below(usize::from(CREDITS_MAX) + 1) as u16;
         let buffer = match &ask {
-            Ask::Write { id, run, is_direct: true, .. } => {
-                let bytes = stamped(*id, usize::from(run.count) * super::ask::CELL_BYTES);
+            MemberRequest::Write { id, run, is_direct: true, .. } => {
+                let bytes = stamped(*id, usize::from(run.count) * super::requests::CELL_BYTES);
                 Some(self.members[index].line.expose(usize::from(stream), &bytes))
             }
             _ => None,
@@ -440,60 +442,68 @@ impl World {
     }
 
     /// Updates the member's holdings for a request that is sent now.
-    fn note_asked(&mut self, index: usize, ask: &Ask) {
-        if let Ask::Unlock { holding, .. }
-        | Ask::CloseShare { holding }
-        | Ask::Abort { holding, .. } = ask
+    fn note_asked(&mut self, index: usize, ask: &MemberRequest) {
+        if let MemberRequest::Unlock { holding, .. }
+        | MemberRequest::CloseShare { holding }
+        | MemberRequest::Abort { holding, .. } = ask
             && let Some(holding) = self.holdings.find_mut(*holding)
         {
             holding.is_ending = true;
-            holding.aborts = matches!(ask, Ask::Abort { .. });
+            holding.aborts = matches!(ask, MemberRequest::Abort { .. });
         }
-        if let Ask::Abort { holding, .. } = ask {
+        if let MemberRequest::Abort { holding, .. } = ask {
             self.judge.cells.leave_open(*holding);
         }
-        if let Ask::Write { id, run, .. } = ask
+        if let MemberRequest::Write { id, run, .. } = ask
             && let Some(lock) = self.recovering_lock(index, run)
         {
             self.judge.cells.set_transaction(*id, lock);
         }
-        if let Ask::Lock { lock, repairs: true } = ask {
+        if let MemberRequest::Lock { lock, repairs: true } = ask {
             self.holdings.repair(&lock.run);
         }
     }
 
     /// Gives a write its id: that of its operation.
-    fn named(&self, ask: Ask) -> Ask {
+    fn named(&self, ask: MemberRequest) -> MemberRequest {
         match ask {
-            Ask::Write { run, stability, is_direct, .. } => {
-                Ask::Write { id: self.number, run, stability, is_direct }
+            MemberRequest::Write { run, stability, is_direct, .. } => {
+                MemberRequest::Write { id: self.number, run, stability, is_direct }
             }
-            Ask::SetSize { .. } => Ask::SetSize { id: self.number },
+            MemberRequest::SetSize { .. } => MemberRequest::SetSize { id: self.number },
             other => other,
         }
     }
 
     /// Returns the subject of a request: state id, file, owner, and the holding that is reclaimed.
-    fn subject(&self, index: usize, ask: &Ask) -> (StateId, FileHandle, u64, Option<Reclaimed>) {
+    fn subject(
+        &self,
+        index: usize,
+        ask: &MemberRequest,
+    ) -> (StateId, FileHandle, u64, Option<Reclaimed>) {
         let state_of = |file| {
             self.holdings.base(index, file).map_or(StateId::ANONYMOUS, |holding| holding.state)
         };
         let (none, null) = (StateId::ANONYMOUS, FileHandle::NULL);
         match ask {
-            Ask::Append { .. } | Ask::ReadLog { .. } => (state_of(File::Log), null, 0, None),
-            Ask::Write { run, .. } | Ask::Read { run } => (state_of(run.file), null, 0, None),
-            Ask::SetSize { .. } => (state_of(File::Data), null, 0, None),
-            Ask::Lock { .. } | Ask::Unlock { .. } | Ask::Abort { .. } => {
-                (state_of(File::Locked), null, 0, None)
+            MemberRequest::Append { .. } | MemberRequest::ReadLog { .. } => {
+                (state_of(File::Log), null, 0, None)
             }
-            Ask::CloseShare { holding } => match self.holdings.find(*holding) {
+            MemberRequest::Write { run, .. } | MemberRequest::Read { run } => {
+                (state_of(run.file), null, 0, None)
+            }
+            MemberRequest::SetSize { .. } => (state_of(File::Data), null, 0, None),
+            MemberRequest::Lock { .. }
+            | MemberRequest::Unlock { .. }
+            | MemberRequest::Abort { .. } => (state_of(File::Locked), null, 0, None),
+            MemberRequest::CloseShare { holding } => match self.holdings.find(*holding) {
                 Some(holding) => (holding.state, holding.file, 0, None),
                 None => (none, null, 0, None),
             },
-            Ask::OpenShare { .. } => (none, null, share_owner(self.number), None),
-            Ask::OpenBase { file } => (none, null, *file as u64, None),
-            Ask::Reclaim { holding } => self.subject_of_reclaim(index, *holding),
-            Ask::Names { operation, .. } => {
+            MemberRequest::OpenShare { .. } => (none, null, share_owner(self.number), None),
+            MemberRequest::OpenBase { file } => (none, null, *file as u64, None),
+            MemberRequest::Reclaim { holding } => self.subject_of_reclaim(index, *holding),
+            MemberRequest::Names { operation, .. } => {
                 use crate::operation::NameOperation::{Link, Links};
                 let file = match operation {
                     Link { file, .. } | Links { file } => self.judge.handle_of(*file),
@@ -516,7 +526,7 @@ impl World {
         };
         let open = |share: Share| (none, holding.file, holding.owner, Some(Reclaimed::Open(share)));
         match holding.held {
-            Held::Base(_) | Held::Made => open(super::ask::BASE),
+            Held::Base(_) | Held::Made => open(super::requests::BASE),
             Held::Share(share) => open(share),
             Held::Lock(lock) => {
                 let base = self.holdings.base(index, File::Locked);
@@ -528,8 +538,8 @@ impl World {
 
     // ---- the end --------------------------------------------------------------------
 
-    fn calm(&mut self) -> Result<(), String> {
-        self.is_calm = true;
+    fn stop_faults(&mut self) -> Result<(), String> {
+        self.faults_stopped = true;
         self.note(|| "calm".into());
         self.network.set_faults(FaultPlan::default());
         for member in &self.members {

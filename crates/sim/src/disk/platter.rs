@@ -36,7 +36,7 @@ pub(super) struct Platter {
 
 /// What happened to the dirty blocks in a power failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fates {
+pub(super) struct BlockFates {
     pub kept: u64,
     pub lost: u64,
     pub torn: u64,
@@ -124,8 +124,8 @@ impl Platter {
     }
 
     /// Simulates a power failure: each dirty block is written, not written, or written in part.
-    pub fn strike(&mut self, random: &mut Random) -> Fates {
-        let mut fates = Fates::default();
+    pub fn strike(&mut self, random: &mut Random) -> BlockFates {
+        let mut fates = BlockFates::default();
         let all_alike = match random.below(4) {
             0 => Some(0),
             1 => Some(1),

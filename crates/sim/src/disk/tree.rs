@@ -103,7 +103,7 @@ pub(super) enum Change {
 
 /// The effect of a change on the data.
 #[derive(Default)]
-pub(super) struct Aftermath {
+pub(super) struct DataEffects {
     /// Blocks that belong to no file any more.
     pub freed: Vec<BlockId>,
     /// A block that has only zeros from this byte on.
@@ -135,7 +135,7 @@ impl Tree {
 
     /// Applies a change. The objects that it names exist: the caller has checked this, on this tree
     /// or on one that this tree follows.
-    pub fn apply(&mut self, change: &Change) -> Aftermath {
+    pub fn apply(&mut self, change: &Change) -> DataEffects {
         match change {
             Change::Make(inode) => {
                 self.inodes.insert(inode.meta.attributes.file_id, inode.clone());
@@ -155,7 +155,7 @@ impl Tree {
             Change::Cut(number) => return self.cut(*number),
             Change::Free(number) => return self.free(*number),
         }
-        Aftermath::default()
+        DataEffects::default()
     }
 
     fn set(&mut self, number: Number, meta: &Meta) {
@@ -168,21 +168,24 @@ impl Tree {
         }
     }
 
-    fn cut(&mut self, number: Number) -> Aftermath {
+    fn cut(&mut self, number: Number) -> DataEffects {
         let inode = self.known(number);
         let size = inode.meta.attributes.size;
-        let Content::Data(blocks) = &mut inode.content else { return Aftermath::default() };
+        let Content::Data(blocks) = &mut inode.content else { return DataEffects::default() };
         let freed = blocks.split_off(&size.div_ceil(BLOCK_BYTES as u64));
         let within = (size % BLOCK_BYTES as u64) as usize;
         let last = blocks.get(&(size / BLOCK_BYTES as u64)).filter(|_| within > 0);
-        Aftermath { tail: last.map(|block| (*block, within)), freed: freed.into_values().collect() }
+        DataEffects {
+            tail: last.map(|block| (*block, within)),
+            freed: freed.into_values().collect(),
+        }
     }
 
-    pub fn free(&mut self, number: Number) -> Aftermath {
-        let Some(inode) = self.inodes.remove(&number) else { return Aftermath::default() };
-        let Content::Data(blocks) = inode.content else { return Aftermath::default() };
+    pub fn free(&mut self, number: Number) -> DataEffects {
+        let Some(inode) = self.inodes.remove(&number) else { return DataEffects::default() };
+        let Content::Data(blocks) = inode.content else { return DataEffects::default() };
         self.bytes -= inode.meta.attributes.size;
-        Aftermath { freed: blocks.into_values().collect(), tail: None }
+        DataEffects { freed: blocks.into_values().collect(), tail: None }
     }
 
     fn change_entries(&mut self, directory: Number, change: impl FnOnce(&mut Entries)) {

@@ -42,7 +42,7 @@ pub struct ProcedureRate {
     /// The 99th percentile of the latency, likewise.
     pub p99: Option<f64>,
     /// Requests since the start of the server.
-    pub whole: u64,
+    pub total: u64,
     /// Those requests that failed.
     pub failed: u64,
 }
@@ -138,7 +138,7 @@ fn procedures(before: &Value, now: &Value, seconds: f64) -> Vec<ProcedureRate> {
             bytes: since("bytes") / seconds,
             p50: quantile(0.5, buckets, &bounds),
             p99: quantile(0.99, buckets, &bounds),
-            whole: number(row, "requests"),
+            total: number(row, "requests"),
             failed: failures.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum(),
             name,
         }

@@ -14,7 +14,7 @@ use super::{Order, Rates, Top};
 /// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, top: &Top) {
     let Some(rates) = &top.rates else {
-        let text = top.trouble.as_deref().unwrap_or("connecting to the server…");
+        let text = top.error.as_deref().unwrap_or("connecting to the server…");
         frame.render_widget(Paragraph::new(text), frame.area());
         return;
     };
@@ -87,7 +87,7 @@ fn draw_procedures(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Orde
             right(format!("{}/s", bytes(rate.bytes))),
             right(time(rate.p50)),
             right(time(rate.p99)),
-            right(rate.whole.to_string()),
+            right(rate.total.to_string()),
             right(rate.failed.to_string()),
         ])
     });
@@ -138,8 +138,8 @@ fn footer(top: &Top) -> Line<'static> {
     if top.is_page {
         return Line::default();
     }
-    if let Some(trouble) = &top.trouble {
-        let text = format!("server unreachable, trying again: {trouble}");
+    if let Some(error) = &top.error {
+        let text = format!("server unreachable, trying again: {error}");
         return Line::from(Span::styled(text, Style::new().fg(Color::Red)));
     }
     let order = match top.order {
@@ -148,7 +148,7 @@ fn footer(top: &Top) -> Line<'static> {
         Order::Time => "time",
         Order::Name => "name",
     };
-    let text = if top.helps {
+    let text = if top.shows_help {
         "order by: r requests, o bytes, t time (sessions: silence), n name; q quits".to_owned()
     } else {
         format!("ordered by {order}; r o t n order, ? help, q quits")
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn rates_latencies_and_the_throttled_are_shown() {
         let mut top = Top::default();
-        top.take(Ok(document(10.0, 1000)));
-        top.take(Ok(document(12.0, 21_000)));
+        top.update(Ok(document(10.0, 1000)));
+        top.update(Ok(document(12.0, 21_000)));
         let text = shown(&top);
         for part in [
             "10.0k",
@@ -287,24 +287,24 @@ mod tests {
     #[test]
     fn keys_choose_the_order_and_quit() {
         let mut top = Top::default();
-        top.take(Ok(document(10.0, 1000)));
+        top.update(Ok(document(10.0, 1000)));
         let none = KeyModifiers::NONE;
-        assert!(top.press(KeyCode::Char('n'), none) && top.press(KeyCode::Char('?'), none));
+        assert!(top.on_key(KeyCode::Char('n'), none) && top.on_key(KeyCode::Char('?'), none));
         let text = shown(&top);
         let place = |part: &str| text.find(part).unwrap();
         assert!(place("OPEN") < place("READ_DIRECT") && place("asleep") < place("busy"), "{text}");
         assert!(text.contains("order by: r requests"), "{text}");
-        assert!(!top.press(KeyCode::Char('q'), none));
-        assert!(!top.press(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert!(!top.on_key(KeyCode::Char('q'), none));
+        assert!(!top.on_key(KeyCode::Char('c'), KeyModifiers::CONTROL));
     }
 
     #[test]
     fn an_unreachable_server_is_reported_and_the_last_state_stays() {
         let mut top = Top::default();
-        top.take(Err(anyhow::anyhow!("nobody there")));
+        top.update(Err(anyhow::anyhow!("nobody there")));
         assert!(shown(&top).contains("nobody there"));
-        top.take(Ok(document(10.0, 1000)));
-        top.take(Err(anyhow::anyhow!("nobody there")));
+        top.update(Ok(document(10.0, 1000)));
+        top.update(Err(anyhow::anyhow!("nobody there")));
         let text = shown(&top);
         assert!(text.contains("server unreachable, trying again: nobody there"), "{text}");
         assert!(text.contains("READ_DIRECT"), "{text}");

@@ -10,11 +10,11 @@ use dafs_memory::Memory;
 use dafs_types::{RmrContext, RmrTarget};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, DirectBuffer};
 
-use super::ask::{CELL_BYTES, MESSAGE_BYTES};
+use super::requests::{CELL_BYTES, MESSAGE_BYTES};
 use crate::reactors::address;
 
 /// The connection of a member.
-pub(super) struct Line {
+pub(super) struct MemberConnection {
     interface: Interface,
     inbox: Memory,
     inbox_region: Region,
@@ -27,13 +27,13 @@ pub(super) struct Line {
 
 /// An event on a connection.
 #[derive(Debug)]
-pub(super) enum LineEvent {
+pub(super) enum ConnectionEvent {
     Up,
     Message(Vec<u8>),
     Down,
 }
 
-impl Line {
+impl MemberConnection {
     pub fn new(network: &Network, node: u32) -> Result<Self, String> {
         let sim = Some(network.at(node));
         let config = InterfaceConfig { sim, endpoints_max: 8, ..InterfaceConfig::default() };
@@ -122,7 +122,7 @@ impl Line {
     }
 
     /// Returns the events since the last call.
-    pub fn take(&mut self) -> Vec<LineEvent> {
+    pub fn take(&mut self) -> Vec<ConnectionEvent> {
         self.interface.poll();
         let mut words = Vec::new();
         while let Some(event) = self.interface.next_event() {
@@ -132,20 +132,22 @@ impl Line {
                         && done.status == CompletionStatus::Success;
                     if is_message && Some(done.endpoint) == self.endpoint && !self.is_ending {
                         let at = done.context as usize * MESSAGE_BYTES;
-                        words.push(LineEvent::Message(self.inbox.to_vec(at, done.length as usize)));
+                        words.push(ConnectionEvent::Message(
+                            self.inbox.to_vec(at, done.length as usize),
+                        ));
                         self.post(done.endpoint, done.context);
                     }
                 }
                 Event::Established { endpoint, .. } => {
                     if Some(endpoint) == self.endpoint && !self.is_ending {
-                        words.push(LineEvent::Up);
+                        words.push(ConnectionEvent::Up);
                     }
                 }
                 Event::Rejected { endpoint, .. } | Event::Broken { endpoint, .. } => {
                     self.interface.release(endpoint);
                     if Some(endpoint) == self.endpoint {
                         self.endpoint = None;
-                        words.push(LineEvent::Down);
+                        words.push(ConnectionEvent::Down);
                     }
                 }
                 Event::ConnectionRequest { pending, .. } => self.interface.reject(pending, b""),

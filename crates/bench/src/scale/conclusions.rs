@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Against, Point, Report, Round, Work};
+use super::{Comparison, Point, Report, Round, Work};
 use crate::measure::median;
 
 /// The quantity that was varied.
@@ -76,7 +76,7 @@ impl Axis {
     }
 }
 
-impl Against {
+impl Comparison {
     /// Compares a point with another, round by round.
     fn of(point: &Point, other: &Point) -> Self {
         let ratio = |of: fn(&Round) -> f64| {
@@ -144,12 +144,12 @@ impl Report {
     }
 
     /// Compares a point with the one that has the fewest reactors and the same clients.
-    fn against(&self, point: &Point) -> Option<Against> {
+    fn against(&self, point: &Point) -> Option<Comparison> {
         let others = self.points_of(point.work, &point.transport);
         let others = others.filter(|other| other.clients == point.clients);
         let fewest = others.min_by_key(|other| other.reactors)?;
         let is_sure = point.is_conclusive && fewest.is_conclusive;
-        (is_sure && fewest.reactors < point.reactors).then(|| Against::of(point, fewest))
+        (is_sure && fewest.reactors < point.reactors).then(|| Comparison::of(point, fewest))
     }
 
     fn compare(&self, first: &Point, point: &Point) -> Conclusion {
@@ -158,7 +158,7 @@ impl Report {
         let verdict = match [first, point].into_iter().find(|point| !point.is_conclusive) {
             Some(point) => Verdict::Refused { no_conclusion: self.refusal(point) },
             None => {
-                let Against { speedup, server_cpu_ratio, .. } = Against::of(point, first);
+                let Comparison { speedup, server_cpu_ratio, .. } = Comparison::of(point, first);
                 let part_of_linear = speedup * from as f64 / to as f64;
                 let messages = point.messages;
                 Verdict::Drawn { speedup, part_of_linear, server_cpu_ratio, messages }

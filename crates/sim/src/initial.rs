@@ -9,13 +9,13 @@ use crate::plan::root as who;
 use crate::workload::DIRECTORIES;
 
 /// The handles of the initial objects.
-pub(crate) struct Stage {
+pub(crate) struct InitialObjects {
     pub root: FileHandle,
     pub directories: Vec<FileHandle>,
 }
 
 /// Makes the initial objects.
-pub(crate) fn set(store: &dyn Store) -> Result<Stage, String> {
+pub(crate) fn set(store: &dyn Store) -> Result<InitialObjects, String> {
     let failed = |error| format!("preparing the store: {error:?}");
     let root = store.root(&who()).map_err(failed)?.handle;
     let changes = AttributeChanges::default();
@@ -33,5 +33,5 @@ pub(crate) fn set(store: &dyn Store) -> Result<Stage, String> {
     for handle in directories.iter().chain([&root, &records.object.handle]) {
         store.sync(handle).map_err(failed)?;
     }
-    Ok(Stage { root, directories })
+    Ok(InitialObjects { root, directories })
 }

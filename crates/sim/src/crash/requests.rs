@@ -23,7 +23,7 @@ use dafs_wire::{
     decode_response, encode_request,
 };
 
-use super::cells::{Run, WriteId};
+use super::cells::{CellRange, WriteId};
 use super::log::{PAGE_RECORDS, RECORD_BYTES, RecordId, stamped};
 use crate::operation::{Name, NameOperation};
 
@@ -69,7 +69,7 @@ pub(super) struct Share {
 /// A byte-range lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LockRange {
-    pub run: Run,
+    pub run: CellRange,
     pub writes: bool,
     pub persists: bool,
     /// True if changes under the lock are rolled back when its holder fails.
@@ -78,7 +78,7 @@ pub(super) struct LockRange {
 
 /// A request of a member.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Ask {
+pub(super) enum MemberRequest {
     /// An operation on names; a creation makes a file if `is_file`, else a symbolic link.
     Names {
         operation: NameOperation,
@@ -89,7 +89,7 @@ pub(super) enum Ask {
     },
     Write {
         id: WriteId,
-        run: Run,
+        run: CellRange,
         stability: Stability,
         is_direct: bool,
     },
@@ -97,7 +97,7 @@ pub(super) enum Ask {
         file: File,
     },
     Read {
-        run: Run,
+        run: CellRange,
     },
     ReadLog {
         from: u64,
@@ -113,12 +113,12 @@ pub(super) enum Ask {
     /// Unlocks a holding, which has this range.
     Unlock {
         holding: u64,
-        run: Run,
+        run: CellRange,
     },
     /// Rolls back the changes under a lock.
     Abort {
         holding: u64,
-        run: Run,
+        run: CellRange,
     },
     OpenShare {
         share: Share,
@@ -141,7 +141,7 @@ pub(super) enum Ask {
     },
     Fetch {
         session: SessionId,
-        about: About,
+        about: RequestRef,
     },
     Discard {
         session: SessionId,
@@ -152,13 +152,13 @@ pub(super) enum Ask {
 
 /// Identifies a request of an earlier session.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct About {
+pub(super) struct RequestRef {
     pub stream: u16,
     pub sequence: u16,
     pub procedure: Procedure,
 }
 
-impl Ask {
+impl MemberRequest {
     /// Returns true if the request changes something, so that its outcome must be determined.
     pub fn changes(&self) -> bool {
         match self {
@@ -203,7 +203,7 @@ impl Ask {
     }
 }
 
-/// What a request needs in addition to an [`Ask`].
+/// What a request needs in addition to an [`MemberRequest`].
 pub(super) struct Context<'a> {
     pub root: FileHandle,
     pub directories: &'a [FileHandle],
@@ -241,7 +241,7 @@ impl Context<'_> {
 /// Encodes a request.
 pub(super) fn encode(
     header: &RequestHeader,
-    ask: &Ask,
+    ask: &MemberRequest,
     context: &Context<'_>,
 ) -> Result<(Procedure, Vec<u8>), EncodeError> {
     let write = |request: &Request<'_>| {
@@ -251,29 +251,31 @@ pub(super) fn encode(
         Ok((request.procedure(), message))
     };
     match ask {
-        Ask::Names { operation, is_file } => encode_names(operation, *is_file, context, write),
-        Ask::Append { .. }
-        | Ask::Write { .. }
-        | Ask::Commit { .. }
-        | Ask::Read { .. }
-        | Ask::ReadLog { .. }
-        | Ask::SetSize { .. }
-        | Ask::Size => encode_content(ask, context, write),
-        Ask::Lock { .. } | Ask::Unlock { .. } | Ask::Abort { .. } => {
+        MemberRequest::Names { operation, is_file } => {
+            encode_names(operation, *is_file, context, write)
+        }
+        MemberRequest::Append { .. }
+        | MemberRequest::Write { .. }
+        | MemberRequest::Commit { .. }
+        | MemberRequest::Read { .. }
+        | MemberRequest::ReadLog { .. }
+        | MemberRequest::SetSize { .. }
+        | MemberRequest::Size => encode_content(ask, context, write),
+        MemberRequest::Lock { .. } | MemberRequest::Unlock { .. } | MemberRequest::Abort { .. } => {
             encode_lock(ask, context, write)
         }
-        Ask::OpenShare { share } => {
+        MemberRequest::OpenShare { share } => {
             write(&Request::Open(open(context, by_name(context, &[File::Shared.name()]), *share)))
         }
-        Ask::OpenBase { file } => {
+        MemberRequest::OpenBase { file } => {
             write(&Request::Open(open(context, by_name(context, &[file.name()]), BASE)))
         }
-        Ask::CloseShare { .. } => {
+        MemberRequest::CloseShare { .. } => {
             let (file, state) = (context.file, context.state);
             write(&Request::Close(Close { file, state }))
         }
-        Ask::Reclaim { .. } => encode_reclaim(context, write),
-        Ask::Fence { file, members } => {
+        MemberRequest::Reclaim { .. } => encode_reclaim(context, write),
+        MemberRequest::Fence { file, members } => {
             let names: Vec<String> = members.iter().map(|member| fence_id(*member)).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             write(&Request::SetFencingList(SetFencingList {
@@ -284,31 +286,31 @@ pub(super) fn encode(
                 fence_ids: Array::from(names.as_slice()),
             }))
         }
-        Ask::Fetch { session, about } => write(&Request::FetchResponse(CachedResponse {
+        MemberRequest::Fetch { session, about } => write(&Request::FetchResponse(CachedResponse {
             session: *session,
             stream: StreamId(about.stream),
             sequence: SequenceNumber(about.sequence),
             procedure: about.procedure.number(),
         })),
-        Ask::Discard { session } => {
+        MemberRequest::Discard { session } => {
             write(&Request::DiscardResponses(DiscardResponses { session: *session }))
         }
-        Ask::Null => write(&Request::Null(Empty)),
-        Ask::Leave => write(&Request::Disconnect(Empty)),
+        MemberRequest::Null => write(&Request::Null(Empty)),
+        MemberRequest::Leave => write(&Request::Disconnect(Empty)),
     }
 }
 
 type Encoded = Result<(Procedure, Vec<u8>), EncodeError>;
 
 fn encode_content(
-    ask: &Ask,
+    ask: &MemberRequest,
     context: &Context<'_>,
     write: impl Fn(&Request<'_>) -> Encoded,
 ) -> Encoded {
     let mut attributes = [0; ATTRIBUTE_BYTES_MAX];
     let hint = CacheHint::default();
     match ask {
-        Ask::Append { id } => write(&Request::AppendInline(AppendInline {
+        MemberRequest::Append { id } => write(&Request::AppendInline(AppendInline {
             file: context.handle(File::Log),
             state: context.state,
             stability: Stability::DataSync,
@@ -316,32 +318,32 @@ fn encode_content(
             placement: Placement::Packed,
             data: InlineData::Here(&stamped(*id, RECORD_BYTES)),
         })),
-        Ask::Write { .. } => encode_write(ask, context, write),
-        Ask::Commit { file } => {
+        MemberRequest::Write { .. } => encode_write(ask, context, write),
+        MemberRequest::Commit { file } => {
             write(&Request::Commit(Commit { file: context.handle(*file), offset: 0, length: 0 }))
         }
-        Ask::Read { run } => write(&Request::ReadInline(ReadInline {
+        MemberRequest::Read { run } => write(&Request::ReadInline(ReadInline {
             file: context.handle(run.file),
             state: context.state,
             offset: u64::from(run.first) * CELL_BYTES as u64,
             length: u32::from(run.count) * CELL_BYTES as u32,
             hint,
         })),
-        Ask::ReadLog { from } => write(&Request::ReadInline(ReadInline {
+        MemberRequest::ReadLog { from } => write(&Request::ReadInline(ReadInline {
             file: context.handle(File::Log),
             state: context.state,
             offset: from * RECORD_BYTES as u64,
             length: PAGE_RECORDS as u32 * RECORD_BYTES as u32,
             hint,
         })),
-        Ask::SetSize { id } => {
+        MemberRequest::SetSize { id } => {
             let wanted = SetAttributes { size: Some(SIZE_BASE + id), ..SetAttributes::default() };
             let block =
                 FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut attributes)?;
             let (file, state) = (context.handle(File::Data), context.state);
             write(&Request::SetAttrInline(SetAttributesInline { file, state, attributes: block }))
         }
-        Ask::Size => {
+        MemberRequest::Size => {
             let (file, wanted) = (context.handle(File::Data), bits::OBJECT_SIZE);
             write(&Request::GetAttrInline(GetAttributes { file, wanted }))
         }
@@ -413,11 +415,13 @@ fn encode_names(
 }
 
 fn encode_write(
-    ask: &Ask,
+    ask: &MemberRequest,
     context: &Context<'_>,
     write: impl Fn(&Request<'_>) -> Encoded,
 ) -> Encoded {
-    let Ask::Write { id, run, stability, .. } = ask else { return write(&Request::Null(Empty)) };
+    let MemberRequest::Write { id, run, stability, .. } = ask else {
+        return write(&Request::Null(Empty));
+    };
     let (file, state, hint) = (context.handle(run.file), context.state, CacheHint::default());
     let offset = u64::from(run.first) * CELL_BYTES as u64;
     let length = usize::from(run.count) * CELL_BYTES;
@@ -446,22 +450,22 @@ fn encode_write(
 }
 
 fn encode_lock(
-    ask: &Ask,
+    ask: &MemberRequest,
     context: &Context<'_>,
     write: impl Fn(&Request<'_>) -> Encoded,
 ) -> Encoded {
     let (file, state) = (context.handle(File::Locked), context.state);
     match ask {
-        Ask::Lock { lock, repairs } => {
+        MemberRequest::Lock { lock, repairs } => {
             let options = if *repairs { LockOptions::REPAIR } else { NO_OPTIONS };
             write(&Request::Lock(lock_request(file, state, lock, options)))
         }
-        Ask::Unlock { run, .. } => {
+        MemberRequest::Unlock { run, .. } => {
             let (offset, length) = bytes_of(run);
             let lock_type = LockType::Write;
             write(&Request::LockU(Unlock { file, lock_type, state, offset, length }))
         }
-        Ask::Abort { run, .. } => {
+        MemberRequest::Abort { run, .. } => {
             let (offset, length) = bytes_of(run);
             let (lock_type, options) = (LockType::Abort, NO_OPTIONS);
             write(&Request::Lock(Lock { file, lock_type, options, state, offset, length }))
@@ -492,7 +496,7 @@ fn lock_request(file: FileHandle, state: StateId, lock: &LockRange, options: Loc
     Lock { file, lock_type, options, state, offset, length }
 }
 
-fn bytes_of(run: &Run) -> (u64, u64) {
+fn bytes_of(run: &CellRange) -> (u64, u64) {
     (u64::from(run.first) * CELL_BYTES as u64, u64::from(run.count) * CELL_BYTES as u64)
 }
 
