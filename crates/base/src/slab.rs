@@ -29,7 +29,7 @@ pub struct Key<T> {
 /// Keys have the type of the values as their parameter, or `Of` if the values' type is private or
 /// unknown to the code that stores keys.
 pub struct Slab<T, Of = T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     /// The first free slot; each free slot links to the next.
     first_free: u32,
     count: u32,
@@ -37,7 +37,7 @@ pub struct Slab<T, Of = T> {
     of: PhantomData<fn() -> Of>,
 }
 
-struct Place<T> {
+struct Slot<T> {
     generation: u32,
     content: Content<T>,
 }
@@ -65,7 +65,7 @@ impl<T, Of> Slab<T, Of> {
     /// As [`Slab::bounded`], for a table whose keys have another type parameter.
     #[must_use]
     pub const fn tagged(count_max: u32) -> Self {
-        Self { places: Vec::new(), first_free: NO_PLACE, count: 0, count_max, of: PhantomData }
+        Self { slots: Vec::new(), first_free: NO_SLOT, count: 0, count_max, of: PhantomData }
     }
 
     /// Inserts a value and returns its key.
@@ -90,24 +90,24 @@ impl<T, Of> Slab<T, Of> {
             return Err(value);
         }
         let index = self.first_free;
-        if let Some(place) = self.places.get_mut(index as usize)
-            && let Content::Free { next } = place.content
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && let Content::Free { next } = slot.content
         {
             self.first_free = next;
-            place.content = Content::Value(value);
+            slot.content = Content::Value(value);
             self.count += 1;
-            return Ok(Key::new(index, place.generation));
+            return Ok(Key::new(index, slot.generation));
         }
         self.append(value)
     }
 
     #[cold]
     fn append(&mut self, value: T) -> Result<Key<Of>, T> {
-        let index = match u32::try_from(self.places.len()) {
+        let index = match u32::try_from(self.slots.len()) {
             Ok(index) if index < INDEX_MAX => index,
             Ok(_) | Err(_) => return Err(value),
         };
-        self.places.push(Place { generation: FIRST_GENERATION, content: Content::Value(value) });
+        self.slots.push(Slot { generation: FIRST_GENERATION, content: Content::Value(value) });
         self.count += 1;
         Ok(Key::new(index, FIRST_GENERATION))
     }
@@ -123,9 +123,9 @@ impl<T, Of> Slab<T, Of> {
         &mut self,
         make: impl FnOnce(Key<Of>) -> Result<T, E>,
     ) -> Result<Key<Of>, E> {
-        let key = match self.places.get(self.first_free as usize) {
-            Some(place) => Key::new(self.first_free, place.generation),
-            None => Key::new(self.places.len() as u32, FIRST_GENERATION),
+        let key = match self.slots.get(self.first_free as usize) {
+            Some(slot) => Key::new(self.first_free, slot.generation),
+            None => Key::new(self.slots.len() as u32, FIRST_GENERATION),
         };
         let value = make(key)?;
         let inserted = self.insert(value);
@@ -136,26 +136,26 @@ impl<T, Of> Slab<T, Of> {
     /// Removes and returns a value; `None` if it was removed before.
     #[inline]
     pub fn remove(&mut self, key: Key<Of>) -> Option<T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        if place.generation != key.generation {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
             return None;
         }
-        match std::mem::replace(&mut place.content, Content::Free { next: self.first_free }) {
+        match std::mem::replace(&mut slot.content, Content::Free { next: self.first_free }) {
             Content::Value(value) => {
                 self.count -= 1;
-                if place.generation < GENERATION_MAX {
-                    place.generation += 1;
+                if slot.generation < GENERATION_MAX {
+                    slot.generation += 1;
                     self.first_free = key.index;
                 } else {
                     // The next value would have the same key as the first one in this slot.
-                    place.generation = NO_GENERATION;
-                    place.content = Content::Free { next: NO_PLACE };
+                    slot.generation = NO_GENERATION;
+                    slot.content = Content::Free { next: NO_SLOT };
                 }
                 Some(value)
             }
             // No key with the current generation of an empty slot was ever returned.
             content @ Content::Free { .. } => {
-                place.content = content;
+                slot.content = content;
                 None
             }
         }
@@ -165,8 +165,8 @@ impl<T, Of> Slab<T, Of> {
     #[inline]
     #[must_use]
     pub fn get(&self, key: Key<Of>) -> Option<&T> {
-        match self.places.get(key.index as usize) {
-            Some(Place { generation, content: Content::Value(value) })
+        match self.slots.get(key.index as usize) {
+            Some(Slot { generation, content: Content::Value(value) })
                 if *generation == key.generation =>
             {
                 Some(value)
@@ -179,8 +179,8 @@ impl<T, Of> Slab<T, Of> {
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, key: Key<Of>) -> Option<&mut T> {
-        match self.places.get_mut(key.index as usize) {
-            Some(Place { generation, content: Content::Value(value) })
+        match self.slots.get_mut(key.index as usize) {
+            Some(Slot { generation, content: Content::Value(value) })
                 if *generation == key.generation =>
             {
                 Some(value)
@@ -199,8 +199,8 @@ impl<T, Of> Slab<T, Of> {
     /// Returns the key of the value in a slot, for owners that send only slot numbers in messages.
     #[must_use]
     pub fn key_at(&self, index: u32) -> Option<Key<Of>> {
-        let place = self.places.get(index as usize)?;
-        matches!(place.content, Content::Value(_)).then(|| Key::new(index, place.generation))
+        let slot = self.slots.get(index as usize)?;
+        matches!(slot.content, Content::Value(_)).then(|| Key::new(index, slot.generation))
     }
 
     /// Returns the number of values.
@@ -219,16 +219,16 @@ impl<T, Of> Slab<T, Of> {
 
     /// Iterates over all values with their keys, in the order of slots.
     pub fn iter(&self) -> impl Iterator<Item = (Key<Of>, &T)> {
-        (0..).zip(&self.places).filter_map(|(index, place)| match &place.content {
-            Content::Value(value) => Some((Key::new(index, place.generation), value)),
+        (0..).zip(&self.slots).filter_map(|(index, slot)| match &slot.content {
+            Content::Value(value) => Some((Key::new(index, slot.generation), value)),
             Content::Free { .. } => None,
         })
     }
 
     /// Iterates mutably over all values with their keys, in the order of slots.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key<Of>, &mut T)> {
-        (0..).zip(&mut self.places).filter_map(|(index, place)| match &mut place.content {
-            Content::Value(value) => Some((Key::new(index, place.generation), value)),
+        (0..).zip(&mut self.slots).filter_map(|(index, slot)| match &mut slot.content {
+            Content::Value(value) => Some((Key::new(index, slot.generation), value)),
             Content::Free { .. } => None,
         })
     }
@@ -251,7 +251,7 @@ impl<T, Of> Slab<T, Of> {
 
 impl<T> Key<T> {
     /// A key that names no value in any table.
-    pub const NULL: Self = Self::new(NO_PLACE, NO_GENERATION);
+    pub const NULL: Self = Self::new(NO_SLOT, NO_GENERATION);
     /// The key that the first insertion into any table returns.
     pub const FIRST: Self = Self::new(0, FIRST_GENERATION);
     /// The smallest key; it names no value.
@@ -368,7 +368,7 @@ impl<T> fmt::Debug for Key<T> {
 }
 
 /// A slot number that no slot has.
-const NO_PLACE: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 /// The limit for slot numbers.
 const INDEX_MAX: u32 = u32::MAX;
 /// A generation that no value has, so that a word of zeros is no valid key.
@@ -387,7 +387,7 @@ mod tests {
     fn a_place_whose_generations_are_used_up_is_not_used_again() {
         let mut slab = Slab::new();
         let first = slab.insert('a');
-        slab.places[0].generation = GENERATION_MAX;
+        slab.slots[0].generation = GENERATION_MAX;
         let last = Key::new(0, GENERATION_MAX);
         assert_eq!(slab.remove(last), Some('a'));
         let next = slab.insert('b');

@@ -15,7 +15,7 @@
 //! 2. [`Core::take_answer`] returns its credit.
 //! 3. `on_called` (`calls.rs`), `on_transferred` (`data.rs`), `on_member` (`chain/send.rs`) or
 //!    `on_recovery_reply` (`recovery/questions.rs`) decodes it and ends the operation that waited
-//! for it.
+//!    for it.
 //! 4. [`Core::pump`] sends what waited for the credit.
 
 use std::rc::Rc;

@@ -14,8 +14,8 @@ use dafs_types::{
     Timestamp, Verifier,
 };
 
-use crate::asker::FrontId;
 use crate::done::{Done, Outcome, Refusal};
+use crate::origin::FrontId;
 
 /// The longest encoded operation or outcome in bytes. A listing is by far the longest.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;

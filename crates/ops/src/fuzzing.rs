@@ -11,11 +11,11 @@ pub fn any(data: &[u8]) {
         let mut again = Vec::new();
         operation.encode(&mut again);
         assert_eq!(again, data, "an operation has other bytes than it came from");
-        let named = operation.named().map(|handle| handle.copied());
-        for (handle, before) in operation.named_mut().into_iter().zip(named) {
+        let named = operation.handles().map(|handle| handle.copied());
+        for (handle, before) in operation.handles_mut().into_iter().zip(named) {
             assert_eq!(handle.map(|handle| *handle), before, "two lists of handles differ");
         }
-        let _ = (operation.touched(), operation.changes_names());
+        let _ = (operation.fenced_objects(), operation.changes_names());
     }
     if let Some(outcome) = decode_outcome(data) {
         let mut again = Vec::new();

@@ -17,7 +17,6 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod asker;
 mod codec;
 mod done;
 mod fault;
@@ -25,6 +24,7 @@ mod fault;
 pub mod fuzzing;
 mod names;
 mod operation;
+mod origin;
 mod status;
 
 pub use arguments::{
@@ -32,7 +32,6 @@ pub use arguments::{
     Extras, Fence, Hint, Link, List, Lock, LockClaim, LockMode, LockSpan, Lookup, NewNode, OneFile,
     Open, Remove, Rename, ReturnDelegation, SetAttributes, TestLock,
 };
-pub use asker::{FrontId, Origin, Ticket};
 pub use codec::{ENCODED_BYTES_MAX, LIST_COUNT_MAX, decode_outcome, encode_outcome};
 pub use done::{
     Appended, AttributeSet, Changed, Committed, Conflict, Created, Delegated, Delegation, Done,
@@ -42,3 +41,4 @@ pub use done::{
 pub use fault::Fault;
 pub use names::Names;
 pub use operation::{Class, Layout, Operation};
+pub use origin::{FrontId, Origin, Ticket};

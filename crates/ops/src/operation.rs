@@ -88,7 +88,7 @@ macro_rules! operations {
 
             /// Returns the handles of the objects that it names.
             #[must_use]
-            pub fn named(&self) -> [Option<&FileHandle>; 2] {
+            pub fn handles(&self) -> [Option<&FileHandle>; 2] {
                 match self {
                     $(Self::$variant(_arguments) => pair([$(&_arguments.$handle),*]),)*
                 }
@@ -96,7 +96,7 @@ macro_rules! operations {
 
             /// Returns the handles mutably, so that a handle in an old form can be replaced by its
             /// current form.
-            pub fn named_mut(&mut self) -> [Option<&mut FileHandle>; 2] {
+            pub fn handles_mut(&mut self) -> [Option<&mut FileHandle>; 2] {
                 match self {
                     $(Self::$variant(_arguments) => pair([$(&mut _arguments.$handle),*]),)*
                 }
@@ -174,7 +174,7 @@ impl<'m> Operation<'m> {
     /// Returns the objects whose fences must be checked. Objects that are reached by name are not
     /// included.
     #[must_use]
-    pub fn touched(&self) -> [Option<&FileHandle>; 2] {
+    pub fn fenced_objects(&self) -> [Option<&FileHandle>; 2] {
         match self.class() {
             // A client that is excluded by a fence must still be able to readmit itself.
             Class::Fences => [None; 2],
@@ -185,7 +185,7 @@ impl<'m> Operation<'m> {
             | Class::Attributes
             | Class::Data
             | Class::Locks
-            | Class::Delegations => self.named(),
+            | Class::Delegations => self.handles(),
         }
     }
 
@@ -221,15 +221,15 @@ mod tests {
     fn both_objects_of_an_operation_are_named() {
         let mut rename =
             Operation::Rename(Rename { source: ONE, target: TWO, old_name: b"a", new_name: b"b" });
-        assert_eq!(rename.named(), [Some(&ONE), Some(&TWO)]);
-        assert_eq!(rename.touched(), [Some(&ONE), Some(&TWO)]);
-        for handle in rename.named_mut().into_iter().flatten() {
+        assert_eq!(rename.handles(), [Some(&ONE), Some(&TWO)]);
+        assert_eq!(rename.fenced_objects(), [Some(&ONE), Some(&TWO)]);
+        for handle in rename.handles_mut().into_iter().flatten() {
             *handle = FileHandle::NULL;
         }
-        assert_eq!(rename.named(), [Some(&FileHandle::NULL); 2]);
+        assert_eq!(rename.handles(), [Some(&FileHandle::NULL); 2]);
         let mode = RemoveMode::Unchecked;
         let remove = Operation::Remove(Remove { directory: TWO, name: b"a", mode });
-        assert_eq!(remove.named(), [Some(&TWO), None]);
+        assert_eq!(remove.handles(), [Some(&TWO), None]);
     }
 
     #[test]
@@ -241,8 +241,8 @@ mod tests {
             update: FenceUpdate::Overwrite,
             fence_ids: Names::new(&[]),
         });
-        assert_eq!(fence.touched(), [None; 2]);
-        assert_eq!(fence.named(), [Some(&ONE), None]);
+        assert_eq!(fence.fenced_objects(), [None; 2]);
+        assert_eq!(fence.handles(), [Some(&ONE), None]);
     }
 
     #[test]

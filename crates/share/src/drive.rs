@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 use dafs_base::{Waiting as Await, drive};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::seat::{Seat, Waiting};
+use crate::parker::{Parker, Waiting};
 use crate::{Entered, Forked, SharedClient, State};
 
 /// The parameters of one wait.
 struct Wait {
-    seat: Arc<Seat>,
-    hears_all: bool,
+    parker: Arc<Parker>,
+    checks_every_event: bool,
     deadline: Option<Instant>,
 }
 
 /// The state of a waiting thread: it is the driver if there is no other, and sleeps otherwise.
-struct Beside<'s> {
+struct WaitingThread<'s> {
     client: &'s SharedClient,
     state: &'s State,
     wait: Wait,
@@ -37,7 +37,7 @@ struct Beside<'s> {
 }
 
 /// A waiting thread with a deadline.
-struct Until<'s>(Beside<'s>);
+struct WithDeadline<'s>(WaitingThread<'s>);
 
 /// The current role of a waiting thread.
 enum Role<'s> {
@@ -46,11 +46,11 @@ enum Role<'s> {
     /// Another thread is the driver; what this thread submitted was sent.
     Follower,
     /// It is the driver, and has been awake since `awake_since`.
-    Turner { _place: Turning<'s>, awake_since: Instant },
+    Driver { _place: DriverGuard<'s>, awake_since: Instant },
 }
 
 /// The error for a deadline that has passed.
-struct Late;
+struct TimedOut;
 
 impl SharedClient {
     /// Runs asynchronous work of this client to completion. Other threads can enter meanwhile. Do
@@ -68,7 +68,7 @@ impl SharedClient {
     pub unsafe fn run<T>(&self, work: impl AsyncFnOnce(&Entered<'_>) -> T) -> Result<T, Forked> {
         // SAFETY: the caller of this function makes the promises of `enter`.
         let entered = unsafe { self.enter()? };
-        let mut waiting = self.beside(&entered.guard, None, false);
+        let mut waiting = self.waiting_thread(&entered.guard, None, false);
         let Ok(output) = drive(work(&entered), &mut waiting);
         Ok(output)
     }
@@ -93,27 +93,27 @@ impl SharedClient {
             Some(found) => Poll::Ready(found),
             None => Poll::Pending,
         });
-        let mut waiting = Until(self.beside(&entered.guard, deadline, true));
+        let mut waiting = WithDeadline(self.waiting_thread(&entered.guard, deadline, true));
         Ok(drive(looking, &mut waiting).ok())
     }
 
-    fn beside<'s>(
+    fn waiting_thread<'s>(
         &'s self,
         state: &'s State,
         deadline: Option<Instant>,
-        hears_all: bool,
-    ) -> Beside<'s> {
-        let wait = Wait { seat: Seat::own(), hears_all, deadline };
-        Beside { client: self, state, wait, role: Role::New }
+        checks_every_event: bool,
+    ) -> WaitingThread<'s> {
+        let wait = Wait { parker: Parker::own(), checks_every_event, deadline };
+        WaitingThread { client: self, state, wait, role: Role::New }
     }
 
     /// Makes one round of progress for all threads.
     fn make_progress(&self, state: &State, wait: &Wait) {
-        let is_crowded = self.is_crowded();
-        let count = match is_crowded {
+        let is_contended = self.is_contended();
+        let count = match is_contended {
             true => state.client.progress(),
             // Wait as the client does, which knows best when to busy-poll.
-            false => state.client.turn(Some(wait.quick(is_crowded))),
+            false => state.client.turn(Some(wait.quick(is_contended))),
         };
         self.note(state, count);
     }
@@ -124,16 +124,16 @@ impl SharedClient {
         if !state.client.arm() {
             return;
         }
-        let silence = state.heard.get().elapsed();
+        let silence = state.last_event.get().elapsed();
         let patience = state.client.patience().map(|patience| patience.saturating_sub(silence));
         let limits = [patience, state.client.until_timer(), Some(SLEEP_MAX)];
         let limit = wait.limit(limits.into_iter().flatten().min().unwrap_or(SLEEP_MAX));
-        state.turner_sleeps.set(true);
+        state.driver_sleeps.set(true);
         // The driver's own future may have been woken before it slept.
-        if !wait.seat.take_call() {
-            self.outside(state, || self.await_descriptors(limit));
+        if !wait.parker.take_wakeup() {
+            self.unlocked(state, || self.await_descriptors(limit));
         }
-        state.turner_sleeps.set(false);
+        state.driver_sleeps.set(false);
         self.turn_at_once(state);
     }
 
@@ -141,37 +141,38 @@ impl SharedClient {
     fn turn_at_once(&self, state: &State) -> usize {
         let count = state.client.turn(Some(Duration::ZERO));
         self.note(state, count);
-        let silence = state.heard.get().elapsed();
+        let silence = state.last_event.get().elapsed();
         if count == 0 && state.client.patience().is_some_and(|patience| silence >= patience) {
             state.client.give_up_silent(silence);
-            call_hearers(state);
+            wake_event_waiters(state);
         }
         count
     }
 
     pub(crate) fn turn_for_loop(&self, state: &State) -> usize {
-        state.begin_to_listen();
+        state.begin_silence();
         let count = self.turn_at_once(state);
-        state.end_to_listen();
+        state.end_silence();
         count
     }
 
     /// Sleeps until the driver wakes this thread: its result has arrived, or it must become the
     /// driver.
     fn follow(&self, state: &State, wait: &Wait) {
-        let waiting = Waiting { seat: wait.seat.clone(), hears_all: wait.hears_all };
+        let waiting =
+            Waiting { parker: wait.parker.clone(), checks_every_event: wait.checks_every_event };
         state.waiting.borrow_mut().push(waiting);
-        self.outside(state, || wait.seat.sleep(wait.deadline));
-        state.waiting.borrow_mut().retain(|other| !Arc::ptr_eq(&other.seat, &wait.seat));
-        call_heir(state);
+        self.unlocked(state, || wait.parker.sleep(wait.deadline));
+        state.waiting.borrow_mut().retain(|other| !Arc::ptr_eq(&other.parker, &wait.parker));
+        wake_next_driver(state);
     }
 
     /// Makes progress while another thread is the driver.
-    pub(crate) fn stir(&self, state: &State) {
+    pub(crate) fn progress_beside_driver(&self, state: &State) {
         loop {
             let count = state.client.progress();
             self.note(state, count);
-            if !state.turner_sleeps.get() || state.client.arm() {
+            if !state.driver_sleeps.get() || state.client.arm() {
                 return;
             }
         }
@@ -182,18 +183,18 @@ impl SharedClient {
         if count == 0 {
             return;
         }
-        state.heard.set(Instant::now());
-        call_hearers(state);
-        let turner = state.turner.borrow();
-        let is_concerned = |turner: &Waiting| turner.hears_all || turner.seat.is_called();
-        if state.turner_sleeps.get() && turner.as_ref().is_some_and(is_concerned) {
+        state.last_event.set(Instant::now());
+        wake_event_waiters(state);
+        let driver = state.driver.borrow();
+        let is_concerned = |driver: &Waiting| driver.checks_every_event || driver.parker.is_woken();
+        if state.driver_sleeps.get() && driver.as_ref().is_some_and(is_concerned) {
             // Writing fails only if the eventfd is already set.
-            let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.0.wakeup, &1u64.to_ne_bytes());
         }
     }
 
     /// Runs `rest` without the lock, which this thread holds.
-    fn outside<T>(&self, state: &State, rest: impl FnOnce() -> T) -> T {
+    fn unlocked<T>(&self, state: &State, rest: impl FnOnce() -> T) -> T {
         struct Back<'s>(&'s SharedClient, u32);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
@@ -214,7 +215,7 @@ impl SharedClient {
     fn await_descriptors(&self, limit: Duration) {
         let mut descriptors = [
             PollFd::new(&self.0.descriptor, PollFlags::IN),
-            PollFd::new(&self.0.bell, PollFlags::IN),
+            PollFd::new(&self.0.wakeup, PollFlags::IN),
         ];
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -223,37 +224,37 @@ impl SharedClient {
         // A signal may end the wait early; the caller then checks again.
         let _ = rustix::event::poll(&mut descriptors, Some(&limit));
         if descriptors[1].revents().contains(PollFlags::IN) {
-            let _ = rustix::io::read(&self.0.bell, &mut [0; 8]);
+            let _ = rustix::io::read(&self.0.wakeup, &mut [0; 8]);
         }
     }
 }
 
-impl Beside<'_> {
+impl WaitingThread<'_> {
     /// Waits in this thread's role, or takes another role. The caller checks its condition after
     /// each step.
     fn step(&mut self) {
         let (client, state) = (self.client, self.state);
         match &mut self.role {
-            Role::Turner { awake_since, .. } => {
-                let is_crowded = client.is_crowded();
-                if awake_since.elapsed() >= self.wait.quick(is_crowded) {
+            Role::Driver { awake_since, .. } => {
+                let is_contended = client.is_contended();
+                if awake_since.elapsed() >= self.wait.quick(is_contended) {
                     client.sleep(state, &self.wait);
                     *awake_since = Instant::now();
                     return;
                 }
-                if is_crowded {
-                    client.outside(state, std::hint::spin_loop);
+                if is_contended {
+                    client.unlocked(state, std::hint::spin_loop);
                 }
                 client.make_progress(state, &self.wait);
             }
-            Role::New | Role::Follower if state.turner.borrow().is_none() => {
-                let (place, now) = (Turning::begin(state, &self.wait), Instant::now());
-                self.role = Role::Turner { _place: place, awake_since: now };
+            Role::New | Role::Follower if state.driver.borrow().is_none() => {
+                let (place, now) = (DriverGuard::begin(state, &self.wait), Instant::now());
+                self.role = Role::Driver { _place: place, awake_since: now };
                 client.make_progress(state, &self.wait);
             }
             Role::New => {
                 // What was submitted goes out.
-                client.stir(state);
+                client.progress_beside_driver(state);
                 self.role = Role::Follower;
             }
             Role::Follower => {
@@ -264,7 +265,7 @@ impl Beside<'_> {
     }
 }
 
-impl Await for Beside<'_> {
+impl Await for WaitingThread<'_> {
     type Stopped = Infallible;
 
     fn wait(&mut self) -> ControlFlow<Infallible> {
@@ -273,16 +274,16 @@ impl Await for Beside<'_> {
     }
 
     fn waker(&self) -> Waker {
-        Waker::from(self.wait.seat.clone())
+        Waker::from(self.wait.parker.clone())
     }
 }
 
-impl Await for Until<'_> {
-    type Stopped = Late;
+impl Await for WithDeadline<'_> {
+    type Stopped = TimedOut;
 
-    fn wait(&mut self) -> ControlFlow<Late> {
+    fn wait(&mut self) -> ControlFlow<TimedOut> {
         if self.0.wait.is_over() {
-            return ControlFlow::Break(Late);
+            return ControlFlow::Break(TimedOut);
         }
         self.0.step();
         ControlFlow::Continue(())
@@ -296,15 +297,15 @@ impl Await for Until<'_> {
 impl State {
     /// Starts or continues to measure the server's silence. Several short waits count as one
     /// silence if a reply was owed throughout and the pauses between the waits were short.
-    fn begin_to_listen(&self) {
-        let (at, was_owed) = self.left.get();
-        if !was_owed || at.elapsed() > LISTENED {
-            self.heard.set(Instant::now());
+    fn begin_silence(&self) {
+        let (at, was_owed) = self.last_wait_end.get();
+        if !was_owed || at.elapsed() > SILENCE_GAP_MAX {
+            self.last_event.set(Instant::now());
         }
     }
 
-    fn end_to_listen(&self) {
-        self.left.set((Instant::now(), self.client.patience().is_some()));
+    fn end_silence(&self) {
+        self.last_wait_end.set((Instant::now(), self.client.patience().is_some()));
     }
 }
 
@@ -314,8 +315,8 @@ impl Wait {
     }
 
     /// Returns how long the driver stays awake without events.
-    fn quick(&self, is_crowded: bool) -> Duration {
-        self.limit(if is_crowded { SPIN_MAX } else { QUICK_MAX })
+    fn quick(&self, is_contended: bool) -> Duration {
+        self.limit(if is_contended { SPIN_MAX } else { QUICK_MAX })
     }
 
     /// Limits a wait to `longest` and to the deadline.
@@ -326,38 +327,39 @@ impl Wait {
 }
 
 /// Marks this thread as the driver.
-struct Turning<'s>(&'s State);
+struct DriverGuard<'s>(&'s State);
 
-impl<'s> Turning<'s> {
+impl<'s> DriverGuard<'s> {
     fn begin(state: &'s State, wait: &Wait) -> Self {
-        let turner = Waiting { seat: wait.seat.clone(), hears_all: wait.hears_all };
-        state.turner.replace(Some(turner));
-        state.begin_to_listen();
+        let driver =
+            Waiting { parker: wait.parker.clone(), checks_every_event: wait.checks_every_event };
+        state.driver.replace(Some(driver));
+        state.begin_silence();
         Self(state)
     }
 }
 
-impl Drop for Turning<'_> {
+impl Drop for DriverGuard<'_> {
     fn drop(&mut self) {
-        self.0.turner.replace(None);
-        self.0.end_to_listen();
-        call_heir(self.0);
+        self.0.driver.replace(None);
+        self.0.end_silence();
+        wake_next_driver(self.0);
     }
 }
 
 /// Wakes a waiting thread to become the driver if there is none.
-fn call_heir(state: &State) {
-    if state.turner.borrow().is_none()
-        && let Some(heir) = state.waiting.borrow().first()
+fn wake_next_driver(state: &State) {
+    if state.driver.borrow().is_none()
+        && let Some(next) = state.waiting.borrow().first()
     {
-        heir.seat.call();
+        next.parker.unpark();
     }
 }
 
 /// Wakes the threads that check every event.
-fn call_hearers(state: &State) {
-    for waiting in state.waiting.borrow().iter().filter(|waiting| waiting.hears_all) {
-        waiting.seat.call();
+fn wake_event_waiters(state: &State) {
+    for waiting in state.waiting.borrow().iter().filter(|waiting| waiting.checks_every_event) {
+        waiting.parker.unpark();
     }
 }
 
@@ -366,8 +368,8 @@ const QUICK_MAX: Duration = Duration::from_millis(1);
 /// How long the driver busy-polls before it sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// The longest pause between two waits that count as one silence.
-const LISTENED: Duration = Duration::from_secs(1);
+const SILENCE_GAP_MAX: Duration = Duration::from_secs(1);
 /// How often an event loop makes a turn while a reply is owed.
-pub(crate) const LISTEN_EVERY: Duration = Duration::from_millis(400);
+pub(crate) const LOOP_TURN_PERIOD: Duration = Duration::from_millis(400);
 /// The longest sleep of the driver.
 const SLEEP_MAX: Duration = Duration::from_secs(5);

@@ -21,7 +21,7 @@
 
 mod drive;
 mod fork;
-mod seat;
+mod parker;
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -36,7 +36,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 pub use fork::Forked;
 use fork::Generation;
-use seat::Waiting;
+use parker::Waiting;
 
 /// A client that several threads share. Cheap to clone.
 #[derive(Clone)]
@@ -47,24 +47,24 @@ struct Inner {
     /// Becomes readable when the client has something to do, after it was armed.
     descriptor: OwnedFd,
     /// An eventfd that wakes the driver.
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     /// True once more than one thread has used the client.
-    is_crowded: AtomicBool,
+    is_contended: AtomicBool,
     born: Generation,
 }
 
 /// The state that the lock protects.
 struct State {
     client: ManuallyDrop<Client>,
-    turner: RefCell<Option<Waiting>>,
+    driver: RefCell<Option<Waiting>>,
     /// True while the driver sleeps without the lock; a thread that makes progress must arm the
     /// descriptor again.
-    turner_sleeps: Cell<bool>,
+    driver_sleeps: Cell<bool>,
     waiting: RefCell<Vec<Waiting>>,
     /// When the last event arrived, or the wait for a reply began.
-    heard: Cell<Instant>,
+    last_event: Cell<Instant>,
     /// When the last wait ended, and whether a reply was owed then.
-    left: Cell<(Instant, bool)>,
+    last_wait_end: Cell<(Instant, bool)>,
     /// The number of nested accesses of the thread that holds the lock.
     depth: Cell<u32>,
     /// The thread that last had access.
@@ -106,22 +106,22 @@ impl SharedClient {
         let copied = client.with_fd(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
         let descriptor = copied.map_err(system("copying the client's descriptor"))?;
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        let bell = rustix::event::eventfd(0, flags).map_err(system("making an eventfd"))?;
+        let wakeup = rustix::event::eventfd(0, flags).map_err(system("making an eventfd"))?;
         let state = State {
             client: ManuallyDrop::new(client),
-            turner: RefCell::new(None),
-            turner_sleeps: Cell::new(false),
+            driver: RefCell::new(None),
+            driver_sleeps: Cell::new(false),
             waiting: RefCell::default(),
-            heard: Cell::new(Instant::now()),
-            left: Cell::new((Instant::now(), false)),
+            last_event: Cell::new(Instant::now()),
+            last_wait_end: Cell::new((Instant::now(), false)),
             depth: Cell::new(0),
-            last: Cell::new(seat::this_thread()),
+            last: Cell::new(parker::this_thread()),
         };
         Ok(Self(Arc::new(Inner {
             state: ReentrantMutex::new(state),
             descriptor,
-            bell,
-            is_crowded: AtomicBool::new(false),
+            wakeup,
+            is_contended: AtomicBool::new(false),
             born: Generation::now(),
         })))
     }
@@ -149,13 +149,13 @@ impl SharedClient {
         let guard = match self.0.state.try_lock() {
             Some(guard) => guard,
             None => {
-                self.0.is_crowded.store(true, Ordering::Relaxed);
+                self.0.is_contended.store(true, Ordering::Relaxed);
                 self.0.state.lock()
             }
         };
-        let last = guard.last.replace(seat::this_thread());
-        if last != seat::this_thread() && last != NOBODY {
-            self.0.is_crowded.store(true, Ordering::Relaxed);
+        let last = guard.last.replace(parker::this_thread());
+        if last != parker::this_thread() && last != NO_THREAD {
+            self.0.is_contended.store(true, Ordering::Relaxed);
         }
         guard.depth.set(guard.depth.get() + 1);
         Ok(Entered { shared: self, guard })
@@ -172,8 +172,8 @@ impl SharedClient {
             return Err(Forked);
         }
         let guard = self.0.state.lock();
-        guard.last.set(NOBODY);
-        self.0.is_crowded.store(false, Ordering::Relaxed);
+        guard.last.set(NO_THREAD);
+        self.0.is_contended.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -185,8 +185,8 @@ impl SharedClient {
         self.0.descriptor.as_fd()
     }
 
-    fn is_crowded(&self) -> bool {
-        self.0.is_crowded.load(Ordering::Relaxed)
+    fn is_contended(&self) -> bool {
+        self.0.is_contended.load(Ordering::Relaxed)
     }
 }
 
@@ -216,7 +216,7 @@ impl Entered<'_> {
     /// [`Client::until_timer`].
     #[must_use]
     pub fn until_turn(&self) -> Option<Duration> {
-        let listening = self.guard.client.patience().map(|_| drive::LISTEN_EVERY);
+        let listening = self.guard.client.patience().map(|_| drive::LOOP_TURN_PERIOD);
         listening.into_iter().chain(self.guard.client.until_timer()).min()
     }
 
@@ -231,9 +231,9 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let depth = self.guard.depth.get() - 1;
         self.guard.depth.set(depth);
-        if depth == 0 && self.guard.turner_sleeps.get() {
+        if depth == 0 && self.guard.driver_sleeps.get() {
             // Send what was submitted now instead of when the driver wakes.
-            self.shared.stir(&self.guard);
+            self.shared.progress_beside_driver(&self.guard);
         }
     }
 }
@@ -296,4 +296,4 @@ impl<V> Drop for Held<V> {
 }
 
 /// A number that no thread has.
-const NOBODY: usize = 0;
+const NO_THREAD: usize = 0;

@@ -32,7 +32,7 @@ impl Reactor<'_> {
             return false;
         }
         if self.shared.filer.has_fences()
-            && let Err(status) = self.check_fences_of(answer, operation.touched())
+            && let Err(status) = self.check_fences_of(answer, operation.fenced_objects())
         {
             self.fail(answer, status);
             return true;

@@ -193,7 +193,7 @@ impl Record {
 impl Intent {
     fn renew_operation(&mut self, renew: impl Fn(&mut FileHandle)) {
         let Some(mut operation) = Operation::decode(&self.operation) else { return };
-        operation.named_mut().into_iter().flatten().for_each(renew);
+        operation.handles_mut().into_iter().flatten().for_each(renew);
         let mut bytes = Vec::with_capacity(self.operation.len());
         operation.encode(&mut bytes);
         self.operation = bytes.into();

@@ -37,7 +37,7 @@ impl Reactor<'_> {
             return false;
         };
         let waits = has_effect_early(operation)
-            && self.awaits_search(to, Asked::Operation(operation), operation.touched());
+            && self.awaits_search(to, Asked::Operation(operation), operation.fenced_objects());
         if !waits
             && !self.journal_if_needed(to, operation)
             && let Err(why) = self.execute_operation(to, operation)
@@ -54,7 +54,7 @@ impl Reactor<'_> {
         operation: &Operation<'_>,
     ) -> Result<(), NotDone> {
         if self.shared.filer.has_fences() {
-            self.check_fences_of(to, operation.touched())?;
+            self.check_fences_of(to, operation.fenced_objects())?;
         }
         self.operate(to, operation)
     }
@@ -310,7 +310,7 @@ impl Reactor<'_> {
         }
         let message = match asked {
             Asked::Operation(operation) => {
-                return self.awaits_search(to, asked, operation.named());
+                return self.awaits_search(to, asked, operation.handles());
             }
             Asked::Message(message) => message,
         };
