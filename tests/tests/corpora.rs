@@ -1,5 +1,6 @@
-//! Replays the fuzz corpora of the transports, and pseudo-random changes of them, in every
-//! test run. Those of `wire` and `server` have changes of their own kind, and stand there.
+//! Replays the fuzz corpora of the transports, and pseudo-random variations of them, in every test
+//! run. The crates `wire` and `server` have their own variations and replay their corpora
+//! themselves.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The house's rules that a machine can check: who imports whom, where `unsafe` may
-//! live, how long a file may get. `ARCHITECTURE.md` says why.
+//! Checks rules of this repository: which crates may import each other, where `unsafe` is allowed,
+//! and how long a file may be. `ARCHITECTURE.md` gives the reasons.
 
 mod corpora;
 mod knots;
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What each crate may import of the others, tests and examples aside. Arrows point
-/// down: faces, drivers, machines, floors, formats, ground.
+/// The other crates that each crate may import, except in tests and examples. Imports only lead
+/// downwards: interfaces, drivers, state machines, foundations, formats, base.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-base", &[]),
     ("dafs-types", &[]),
@@ -114,17 +114,17 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-watch",
         ],
     ),
-    // Other people's servers, for benchmarks and tests.
+    // Servers of other projects, for benchmarks and tests.
     ("dafs-peers", &["dafs-memory"]),
     ("dafs-posix-suite", &[]),
     ("dafs-tests", &[]),
 ];
 
-/// Crates that may contain `unsafe`.
+/// The crates that may contain `unsafe`.
 const UNSAFE: &[&str] =
     &["memory", "dat", "gss", "share", "capi", "python", "preload", "posix-suite", "peers"];
 
-/// Lines of code a file may have before its tests.
+/// The maximum number of code lines in a file before its tests.
 const LINES_MAX: usize = 800;
 
 fn root() -> PathBuf {
@@ -155,7 +155,7 @@ fn imports_point_down() {
     }
 }
 
-/// The Rust files in one folder of every crate.
+/// Returns the Rust files in one folder of every crate.
 fn files_in(folder: &str, at_least: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for package in std::fs::read_dir(root().join("crates")).unwrap() {
@@ -166,7 +166,7 @@ fn files_in(folder: &str, at_least: usize) -> Vec<PathBuf> {
 }
 
 fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
-    // Not every crate has tests of its own.
+    // Some crates have no tests of their own.
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {
         if path.is_dir() {
@@ -213,7 +213,7 @@ fn files_are_short_and_open_with_a_sentence() {
     }
 }
 
-/// A module that a macro declares is compiled, and never formatted.
+/// A module that a macro declares is compiled but never formatted.
 #[test]
 fn every_module_is_declared_where_rustfmt_sees_it() {
     let mut format = Command::new(env!("CARGO"));
@@ -222,18 +222,18 @@ fn every_module_is_declared_where_rustfmt_sees_it() {
     let said = String::from_utf8_lossy(&output.stdout);
     let seen: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("Formatting ")).collect();
     if seen.is_empty() {
-        // There is a compiler without it.
+        // A compiler may be installed without it.
         assert!(std::env::var_os("DAFS_REQUIRE_FACES").is_none(), "rustfmt is missing");
         return;
     }
     for path in files_in("src", 50) {
-        // Templates are no modules, and build scripts and programs are found by their places.
+        // Templates are not modules, and build scripts and programs are found by their location.
         let is_seen = seen.iter().any(|seen| Path::new(seen) == path);
         assert!(is_seen, "{} is never formatted: declare it by a `mod` line", path.display());
     }
 }
 
-/// A crate that says `test = false` has the tests among its sources compiled by nobody.
+/// If a crate says `test = false`, the tests among its sources are never compiled.
 #[test]
 fn tests_among_the_sources_are_run() {
     for path in files_in("src", 50) {
@@ -246,8 +246,8 @@ fn tests_among_the_sources_are_run() {
     }
 }
 
-/// What `guard::with` of the preload library hands out is `Send`, so that none of the counted
-/// pointers of the state leaves the lock; a thread's own variables would be a way around that.
+/// The result of `guard::with` in the preload library is `Send`, so no reference-counted pointer of
+/// the state leaves the lock. A thread-local variable could bypass that.
 #[test]
 fn the_preload_library_keeps_nothing_of_its_state_with_a_thread() {
     let guard = std::fs::read_to_string(root().join("crates/preload/src/guard.rs")).unwrap();
@@ -264,7 +264,7 @@ fn the_preload_library_keeps_nothing_of_its_state_with_a_thread() {
 
 #[test]
 fn no_test_sleeps() {
-    // Put together, lest it be found here.
+    // Compose the text, so that this file does not match it.
     let word = ["thread", "sleep("].join("::");
     let mut tests = files_in("tests", 20);
     walk(&root().join("tests/tests"), &mut tests);
@@ -274,7 +274,7 @@ fn no_test_sleeps() {
     }
 }
 
-/// An error says its cause once: in its own words or by `source()`.
+/// An error states its cause once: in its own text or through `source()`.
 #[test]
 fn errors_leave_their_source_to_whoever_joins_the_chain() {
     for path in files_in("src", 50) {
@@ -282,7 +282,7 @@ fn errors_leave_their_source_to_whoever_joins_the_chain() {
         if !text.contains("thiserror::Error") {
             continue;
         }
-        // Each part begins with what one error displays; its fields follow.
+        // Each part begins with the display text of one error, followed by its fields.
         for part in text.split("#[error(").skip(1) {
             let (shown, rest) = part.split_once(")]").unwrap();
             let fields = rest.split('}').next().unwrap();

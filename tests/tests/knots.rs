@@ -1,19 +1,19 @@
-//! How far the parts of a crate are from each other: circles of modules that import each other,
-//! and structs that everything hangs on.
+//! Limits how the parts of a crate depend on each other: cycles of modules that import each other,
+//! and structs with many fields.
 //!
-//! A module is a file. It imports another if it names something of it by a path from `crate`,
-//! `super` or `self`, be it in a `use` or in the middle of its code; tests and comments do not
-//! count. A module that only re-exports what is in its folder is no part of a circle as long as
-//! those in the folder name each other and not it.
+//! A module is a file. It imports another one if it names an item of it by a path from `crate`,
+//! `super` or `self`, in a `use` or elsewhere in its code. Tests and comments do not count. A
+//! module that only re-exports the contents of its folder is not part of a cycle as long as the
+//! modules in the folder name each other and not it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::{root, walk};
 
-/// The most modules that import each other in a circle, and the most fields of a struct, in each
-/// crate that is watched: by its folder. Five and twenty are what is wanted; what a crate has beyond
-/// that may only become less.
+/// For each crate that is checked, by folder: the maximum number of modules in a cycle of imports,
+/// and the maximum number of fields of a struct. The goals are five and twenty. Larger numbers may
+/// only decrease.
 const LIMITS: &[(&str, usize, usize)] = &[
     ("client", 5, 20),
     ("server", 5, 20),
@@ -22,8 +22,8 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("files", 5, 20),
 ];
 
-/// The most files of the server that add functions to the reactor, which can reach everything. A
-/// file that needs less is given what it needs. This may only become less.
+/// The maximum number of server files that add methods to the reactor, which can access everything.
+/// A file that needs less gets only what it needs. This number may only decrease.
 const REACTOR_FILES_MAX: usize = 19;
 
 type Module = Vec<String>;
@@ -59,7 +59,7 @@ fn few_files_reach_everything_that_the_server_has() {
     assert!(count <= REACTOR_FILES_MAX, "{count} files have an `impl Reactor`: {names:?}");
 }
 
-/// The code of each module of a crate, without comments and tests.
+/// Returns the code of each module of a crate, without comments and tests.
 fn modules_of(folder: &str) -> BTreeMap<Module, String> {
     let source = root().join("crates").join(folder).join("src");
     let mut files = Vec::new();
@@ -81,11 +81,11 @@ fn modules_of(folder: &str) -> BTreeMap<Module, String> {
 fn code_of(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
-    // No string of ours has two slashes and a brace behind them.
+    // No string in the code contains two slashes followed by a brace.
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// The largest set of modules of which each leads to each.
+/// Returns the largest set of modules in which each module reaches every other one.
 fn longest_circle(modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
     let imports: BTreeMap<&Module, BTreeSet<Module>> =
         modules.iter().map(|(module, code)| (module, imports_of(module, code, modules))).collect();
@@ -98,7 +98,7 @@ fn longest_circle(modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
     modules.keys().map(circle).max_by_key(BTreeSet::len).unwrap_or_default()
 }
 
-/// All modules that one leads to, itself only by a circle.
+/// Returns all modules that one reaches. It reaches itself only in a cycle.
 fn reach(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&Module> = vec![from];
@@ -112,7 +112,7 @@ fn reach(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTreeS
     found
 }
 
-/// The modules whose names stand in another's code.
+/// Returns the modules whose names occur in the code of another one.
 fn imports_of(module: &Module, code: &str, modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     for path in paths_in(code) {
@@ -131,7 +131,7 @@ fn imports_of(module: &Module, code: &str, modules: &BTreeMap<Module, String>) -
                 }
                 here
             }
-            // A module in this one's folder.
+            // A module in the folder of this one.
             _ => module.clone(),
         };
         for segment in segments {
@@ -142,7 +142,7 @@ fn imports_of(module: &Module, code: &str, modules: &BTreeMap<Module, String>) -
             }
             here = inside;
         }
-        // What everybody imports of the crate's root is no module of its own.
+        // Items of the crate's root that everything imports are not a module of their own.
         if here != *module && !here.is_empty() {
             found.insert(here);
         }
@@ -150,7 +150,7 @@ fn imports_of(module: &Module, code: &str, modules: &BTreeMap<Module, String>) -
     found
 }
 
-/// Every path in a piece of code, those of nested `use`s one by one.
+/// Returns every path in a piece of code. Nested `use` declarations are expanded.
 fn paths_in(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     let mut rest = code;
@@ -176,7 +176,7 @@ fn paths_in(code: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// The paths of one part of a group, which may be a group itself.
+/// Returns the paths of one part of a group, which may be a group itself.
 fn paths_in_part(part: &str) -> Vec<Vec<String>> {
     let part = part.trim();
     if part.contains("::") {
@@ -185,7 +185,7 @@ fn paths_in_part(part: &str) -> Vec<Vec<String>> {
     vec![read_path(part).0]
 }
 
-/// A path from the beginning of a text, and what is behind it.
+/// Reads a path at the beginning of a text. Returns it and the rest.
 fn read_path(text: &str) -> (Vec<String>, &str) {
     let mut path = Vec::new();
     let mut rest = text;
@@ -204,7 +204,7 @@ fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Where the brace closes that a text begins with.
+/// Returns the position of the closing brace for the text's opening one.
 fn matching(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices() {
@@ -220,14 +220,14 @@ fn matching(text: &str) -> Option<usize> {
     None
 }
 
-/// What commas part that stand in no bracket.
+/// Splits a text at the commas outside of brackets.
 fn parts_of(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0_i32, 0_usize);
     let mut before = ' ';
     for (at, c) in text.char_indices() {
         match c {
             '{' | '(' | '[' | '<' => depth += 1,
-            // The arrow of a function's type is no bracket.
+            // The arrow of a function type is not a bracket.
             '>' if before == '-' || before == '=' => {}
             '}' | ')' | ']' | '>' => depth -= 1,
             ',' if depth == 0 => {
@@ -243,7 +243,7 @@ fn parts_of(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The structs with named fields in a piece of code, and how many each has.
+/// Returns the structs with named fields in a piece of code, and their numbers of fields.
 fn fields_in(code: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("struct ") {

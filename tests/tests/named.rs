@@ -1,8 +1,8 @@
-//! The places that `ARCHITECTURE.md` names: a stranger who follows it finds each.
+//! Checks that every place which `ARCHITECTURE.md` names exists.
 //!
-//! A path in backticks is of the repository, of `crates`, of the crate that was named last, or of
-//! the folder that was. A name with parentheses behind it, such as `serve()`, is a function of the
-//! file that was named last, or of one in the folder that was.
+//! A path in backticks is relative to the repository, to `crates`, or to the crate or folder that
+//! was named last. A name followed by parentheses, such as `serve()`, is a function in the file
+//! that was named last, or in a file of the folder that was named last.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ fn what_is_not_there_is_noticed() {
     }
 }
 
-/// What is named and is not there.
+/// Returns the names that do not exist.
 fn missing(text: &str) -> Vec<String> {
     let mut last: Option<PathBuf> = None;
     let mut missing = Vec::new();
@@ -54,7 +54,7 @@ fn missing(text: &str) -> Vec<String> {
     missing
 }
 
-/// What stands in backticks, each in one line.
+/// Returns the texts in backticks. Each is in one line.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
@@ -76,7 +76,7 @@ fn find(token: &str, last: Option<&Path>) -> Option<PathBuf> {
     if let Some(last) = last {
         places.extend(last.parent().map(Path::to_path_buf));
         places.push(last.to_path_buf());
-        // Up to the sources of the crate.
+        // Up to the source folder of the crate.
         let sources = last.ancestors().find(|place| place.ends_with("src"));
         places.extend(sources.map(Path::to_path_buf));
     }

@@ -1,10 +1,10 @@
-//! The Python package: its wheel is built, installed and tested by `crates/python/run`, where
-//! there is a Python.
+//! Builds, installs and tests the wheel of the Python package with `crates/python/run`, if Python
+//! is available.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What the script ends with where Python or its packages cannot be had.
+/// The exit status of the script if Python or its packages are missing.
 const SKIPPED: i32 = 77;
 
 #[test]
@@ -13,7 +13,7 @@ fn the_python_package_passes_its_tests() {
     let script = root.join("crates/python/run");
     let mut command = Command::new(script);
     command.arg("core").stdin(Stdio::null());
-    // What cargo has set for this test is not meant for the builds that it begins.
+    // Cargo's variables for this test must not affect the builds that it starts.
     for (name, _) in std::env::vars() {
         let is_cargos = name.starts_with("CARGO_") && name != "CARGO_TARGET_DIR";
         if is_cargos && name != "CARGO_HOME" || name == "RUSTFLAGS" {

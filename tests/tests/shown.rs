@@ -1,5 +1,5 @@
-//! `docs/semantics.md`, "What shows it": every test it names is there, and no procedure and
-//! no status is without a row.
+//! Checks the section "What shows it" of `docs/semantics.md`: every test that it names exists, and
+//! every procedure and status has a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,29 +14,29 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// How a row begins that no test can be named for.
+/// The beginnings of rows for which no test can be named.
 const EXCUSES: &[&str] = &["never sent", "not in this version", "all of the above"];
 
-/// The section, up to the next one.
+/// Returns the section up to the next one.
 fn section() -> String {
     let text = std::fs::read_to_string(root().join(DOCUMENT)).unwrap();
     let (_, section) = text.split_once(HEADING).expect("the section is there");
     section.split("\n## ").next().unwrap().to_owned()
 }
 
-/// What stands between backquotes.
+/// Returns the texts between backquotes.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// The rows of the section's tables, as their cells.
+/// Returns the rows of the section's tables as cells.
 fn rows(section: &str) -> Vec<Vec<&str>> {
     let rows = section.lines().filter(|line| line.starts_with('|') && !line.starts_with("|---"));
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// Where a module may be written down: for a crate's name and the modules behind it, or
-/// for the modules of the whole system's tests.
+/// Returns the files in which a module may be defined: for a crate's name followed by modules, or
+/// for modules of the system tests.
 fn places(modules: &[&str]) -> Vec<PathBuf> {
     let in_folder = |folder: PathBuf, modules: &[&str]| {
         let path = modules.iter().fold(folder, |path, module| path.join(module));
@@ -51,7 +51,7 @@ fn places(modules: &[&str]) -> Vec<PathBuf> {
     places
 }
 
-/// The names of the tests of a file: functions right behind the attribute.
+/// Returns the names of the tests in a file: functions directly after the attribute.
 fn tests_of(text: &str) -> BTreeSet<&str> {
     let mut tests = BTreeSet::new();
     let mut is_test = false;
@@ -68,7 +68,7 @@ fn tests_of(text: &str) -> BTreeSet<&str> {
     tests
 }
 
-/// Whether there is a test of this name.
+/// True if there is a test with this name.
 fn is_there(test: &str) -> bool {
     let parts: Vec<&str> = test.split("::").collect();
     let Some((name, modules)) = parts.split_last() else { return false };
@@ -95,7 +95,7 @@ fn a_wrong_name_would_be_noticed() {
     for wrong in [
         "locks::a_lock_can_be_found",
         "grace::a_lock_can_be_looked_for",
-        // A function beside the tests.
+        // A function that is not a test.
         "locks::served",
         "nowhere::a_lock_can_be_looked_for",
         "a_lock_can_be_looked_for",
@@ -134,7 +134,7 @@ fn no_status_is_without_a_row() {
     let section = section();
     let mut numbers = BTreeMap::new();
     for row in rows(&section) {
-        // Its name and its number, and no more.
+        // A name and its number, and nothing else.
         if let Some((_, number)) = row[0].split_once(' ')
             && let Ok(number) = number.parse::<u32>()
         {
@@ -148,7 +148,7 @@ fn no_status_is_without_a_row() {
     assert!(numbers.is_empty(), "no status has these numbers: {numbers:?}");
 }
 
-/// How many kinds of faults `SECURITY.md` lists.
+/// The number of kinds of faults in `SECURITY.md`.
 const KIND_COUNT: usize = 22;
 
 #[test]

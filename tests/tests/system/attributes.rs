@@ -1,4 +1,4 @@
-//! Named attributes, access control lists, MIME types and quotas over the wire.
+//! Tests named attributes, access control lists, MIME types and quotas over the wire.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use rustix::fs::XattrFlags;
 
 use crate::fixture::{Fixture, Transport, far, over_each, pattern};
 
-/// Asks and hands the answer on.
+/// Runs a request and returns its reply.
 fn ask<T>(
     client: &Client,
     session: &Session,
@@ -65,7 +65,7 @@ fn status<T>(result: Result<T, dafs_client::ClientError>) -> Option<Status> {
     result.err().and_then(|error| error.status())
 }
 
-/// Whether the place of a fixture keeps attributes of users; says so if not.
+/// True if the fixture's directory supports user attributes. Otherwise prints a message.
 fn keeps_attributes(fixture: &Fixture) -> bool {
     let file = fixture.local("probe");
     std::fs::write(&file, b"").unwrap();
@@ -77,7 +77,8 @@ fn keeps_attributes(fixture: &Fixture) -> bool {
     kept
 }
 
-/// The same for lists: those of three entries are only a mode, so one more is tried.
+/// True if it supports access control lists. A list of three entries is only a mode, so four are
+/// tried.
 fn keeps_lists(fixture: &Fixture) -> bool {
     let file = fixture.local("probe");
     std::fs::write(&file, b"").unwrap();
@@ -104,15 +105,15 @@ fn local_attribute(fixture: &Fixture, path: &str, name: &str) -> Option<Vec<u8>>
     rustix::fs::getxattr(fixture.local(path), name, spare).ok().map(|_| value)
 }
 
-/// Runs a check over each transport on the attributes of a file, which are none yet. Skipped where
-/// its place keeps none.
+/// Runs a check over each transport on the attributes of a file, which has none yet. Skipped where
+/// its directory supports none.
 fn over_attributes_of_a_file(check: impl Fn(&Fixture, &Client, &Session, FileHandle)) {
     over_each(|fixture, transport| {
         if !keeps_attributes(fixture) {
             return;
         }
         std::fs::write(fixture.local("file"), b"").unwrap();
-        // What the server puts off is told after a while, which need not be the usual one.
+        // A request that the server delays fails after this short time.
         let give_up_after = Duration::from_millis(200);
         let recovery = Recovery::On(RecoveryOptions::default().give_up_after(give_up_after));
         let options = SessionOptions::default().recovery(recovery);
@@ -150,7 +151,7 @@ fn named_attributes_are_files_in_a_directory_of_their_own() {
             file.close().unwrap();
             assert_eq!(local_attribute(fixture, path, "user.color").unwrap(), b"blue");
             assert_eq!(has_any().named_attributes, Some(true));
-            // There is nothing beneath.
+            // A named attribute has no attributes of its own.
             let color = block_on(&client, session.lookup_in_async(directory, "color", "color"));
             for beneath in [directory, color.unwrap()] {
                 let refused = open_attributes(&client, &session, beneath);
@@ -216,10 +217,10 @@ fn attributes_that_are_too_large_are_refused() {
         let file = session.open_in(directory, "big", "big", &OpenOptions::write()).unwrap();
         assert_eq!(status(file.set_len(65_537)), Some(Status::FBig));
         file.write_at(&pattern(65_537, 1), 0).unwrap();
-        // How much fits is the file system's affair, but that much fits nowhere.
+        // The limit depends on the file system, but this length exceeds every limit.
         assert!(matches!(status(file.commit()), Some(Status::FBig | Status::NoSpc)));
         assert_eq!(file.metadata().unwrap().size, 0);
-        // An open that has lost data says so until its end.
+        // An open that has lost data reports that until it is closed.
         drop(file);
         let file = session.open_in(directory, "big", "big", &OpenOptions::write()).unwrap();
         file.write_at(&pattern(1000, 2), 0).unwrap();
@@ -235,11 +236,11 @@ fn allow(who: &str, rights: u32) -> Ace {
 
 const READ: u32 = 0x1;
 const WRITE: u32 = 0x6;
-/// Neither is this process's identity anywhere.
+/// Users different from that of this process.
 const FRIEND: u32 = 4321;
 const STRANGER: u32 = 4322;
 
-/// A server that takes remote clients for this user.
+/// Starts a server that maps remote clients to this user.
 fn serving(uid: u32) -> Fixture {
     let who = Credentials::plain(uid, uid).unwrap();
     Fixture::with(|config| config.sessions.authentication.anonymous = Some(who))
@@ -253,7 +254,7 @@ fn lists_are_set_told_and_obeyed() {
             return;
         }
         std::fs::write(fixture.local("file"), b"secret").unwrap();
-        // Whom the kernel knows.
+        // The kernel knows this user.
         let (client, owner) = fixture.connect(Transport::Shm);
         let list = vec![
             allow(OWNER, READ | WRITE),
@@ -270,7 +271,7 @@ fn lists_are_set_told_and_obeyed() {
         assert!(told.iter().any(|entry| entry.who == FRIEND.to_string()
             && entry.kind == AceKind::Allow
             && entry.rights.contains(AceRights::READ_DATA)));
-        // What is told can be set, and is told again.
+        // The reported list can be set and is reported again.
         let set = SetAttributes { acl: Some(told.clone()), ..SetAttributes::default() };
         owner.set_attributes("/file", &set).unwrap();
         assert_eq!(attributes(&client, &owner, file, bits::ACL).acl, Some(told));

@@ -1,4 +1,4 @@
-//! Channels beside the operation channel, message by message (draft 3.1.2.1, 6.2.5, 6.6).
+//! Tests the additional channels of a session message by message (draft 3.1.2.1, 6.2.5, 6.6).
 
 use dafs_dat::EndpointId;
 use dafs_memory::{Memory, Pages};
@@ -14,7 +14,7 @@ use dafs_wire::{
 use crate::fixture::{Fixture, Transport, over_each_alone};
 use crate::rogue::{Rogue, encoded, status_of};
 
-/// A session that may have every channel.
+/// Starts a session that may have all channels.
 fn session(fixture: &Fixture, transport: Transport) -> (Rogue, SessionId) {
     let mut rogue = Rogue::connect(&fixture.address(transport));
     let options = WireOptions {
@@ -39,7 +39,7 @@ fn binding(session: SessionId, channel_use: ChannelUse) -> Vec<u8> {
     encoded(0, 0, &Request::ConnectBind(bind))
 }
 
-/// Binds a channel; the server says yes.
+/// Binds a channel, which the server must accept.
 pub fn bind(
     rogue: &mut Rogue,
     fixture: &Fixture,
@@ -58,14 +58,14 @@ pub fn bind(
     beside
 }
 
-/// What the server asks next on a back-control channel.
+/// Returns the server's next request on a back-control channel.
 fn asked(rogue: &mut Rogue, back: EndpointId) -> (RequestHeader, Procedure) {
     let message = rogue.message_on(back).unwrap();
     let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
     (header, request.procedure())
 }
 
-/// The client's answer to what the server asks on a back-control channel.
+/// Encodes the client's reply to a request on a back-control channel.
 pub fn answer(header: &RequestHeader, status: Status, response: &Response<'_>) -> Vec<u8> {
     let mut message = vec![0; 512];
     let header = ResponseHeader::answering(header, status, 2);
@@ -74,7 +74,7 @@ pub fn answer(header: &RequestHeader, status: Status, response: &Response<'_>) -
     message
 }
 
-/// The client's answer to BC_NULL.
+/// Encodes the client's reply to BC_NULL.
 pub fn answer_null(header: &RequestHeader) -> Vec<u8> {
     answer(header, Status::Ok, &Response::BcNull(Empty))
 }
@@ -88,7 +88,7 @@ fn a_bound_back_control_channel_is_tried_out() {
         assert_eq!(procedure, Procedure::BcNull);
         rogue.send_on(back, &answer_null(&header));
         rogue.root();
-        // A second answer answers nothing: the channel ends, and the session goes on.
+        // A second reply matches no request: the channel ends, and the session continues.
         rogue.send_on(back, &answer_null(&header));
         assert_eq!(rogue.message_on(back), None);
         rogue.root();
@@ -172,7 +172,7 @@ fn writes_are_read_over_the_channel_that_is_there_for_it() {
         let write = writing(open, DirectBuffers::from(&buffer[..]), 7);
         let read = bind(&mut rogue, fixture, transport, session, ChannelType::RdmaRead);
         assert_eq!(rogue.outcome(&write), Some(Status::Ok));
-        // Without the channel the server reads over the operation channel again.
+        // Without the channel, the server reads over the operation channel again.
         rogue.interface.disconnect(read);
         assert_eq!(rogue.message_on(read), None);
         memory.write(0, b"newest.");

@@ -1,4 +1,5 @@
-//! Sessions that notice nothing: they read while others offend, and every byte is right.
+//! Sessions that must not be affected: they read while others misbehave, and every byte must be
+//! right.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use dafs_server::ServerConfig;
 
 use crate::fixture::{Fixture, HANG, Transport, pattern, transports};
 
-/// Honest sessions, each on a thread of its own, one for every address.
+/// Honest sessions, each in a separate thread, one per address.
 pub struct Bystanders {
     stop: Arc<AtomicBool>,
     all: Vec<Bystander>,
@@ -24,7 +25,8 @@ struct Bystander {
 }
 
 impl Bystanders {
-    /// Begins once every session has read right; the file must be [`contents`].
+    /// Starts the sessions and waits until each has read correctly. The file must contain
+    /// [`contents`].
     pub fn start(addresses: &[Address]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let all = addresses
@@ -41,7 +43,7 @@ impl Bystanders {
         bystanders
     }
 
-    /// Each has read right several times from now.
+    /// Waits until each session has read correctly several more times.
     pub fn go_on(&mut self) {
         let marks: Vec<u64> = self.all.iter().map(Bystander::rounds).collect();
         let begun = Instant::now();
@@ -89,19 +91,19 @@ fn read_on(address: &Address, rounds: &AtomicU64, stop: &AtomicBool) {
         assert_eq!(file.read_at(&mut bytes, at as u64).unwrap(), CHUNK_BYTES);
         assert!(bytes == contents[at..at + CHUNK_BYTES], "wrong bytes at {at} over {address}");
         rounds.fetch_add(1, Ordering::Release);
-        // Two cores: those who offend want their turn.
+        // There may be only two cores, so leave some time to the misbehaving clients.
         std::thread::yield_now();
     }
     session.disconnect().unwrap();
 }
 
-/// What the file `bystander` holds.
+/// The contents of the file `bystander`.
 pub fn contents() -> Vec<u8> {
     pattern(512 << 10, 77)
 }
 
-/// Runs a case over every transport, each on a fresh server, beside sessions over all
-/// transports that must go on while it runs and after.
+/// Runs a case over every transport, each on a new server, with sessions over all transports that
+/// must continue during and after it.
 pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
     for transport in transports() {
         eprintln!("over {transport:?}");
@@ -109,8 +111,7 @@ pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
     }
 }
 
-/// The same for a case that knows its transport, with changes to the server's
-/// configuration.
+/// Does the same for a case that chooses its transport, with changes to the server's configuration.
 pub fn beside_bystanders_of(change: impl FnOnce(&mut ServerConfig), case: impl FnOnce(&Fixture)) {
     let fixture = Fixture::with(change);
     std::fs::write(fixture.local("bystander"), contents()).unwrap();
@@ -119,6 +120,6 @@ pub fn beside_bystanders_of(change: impl FnOnce(&mut ServerConfig), case: impl F
     bystanders.go_on();
 }
 
-/// Reads that show that a session goes on.
+/// The number of reads that show that a session continues.
 const ROUNDS: u64 = 20;
 const CHUNK_BYTES: usize = 20_000;

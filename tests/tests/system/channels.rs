@@ -1,5 +1,5 @@
-//! Sessions of several channels: which server has use for them, what goes over which, and what
-//! happens when one of them breaks, or all.
+//! Tests sessions with several channels: which servers use them, what goes over which channel, and
+//! what happens when one or all of them break.
 
 use std::time::Duration;
 
@@ -26,23 +26,23 @@ fn with_channels(channels: u16) -> SessionOptions {
     SessionOptions::default().channels(channels)
 }
 
-/// A server that has use for four channels of a client.
+/// Starts a server that uses four channels per client.
 fn wide() -> Fixture {
     Fixture::with(|config| config.sessions.client_channels = 4)
 }
 
-/// So many files that each channel has some of them.
+/// Opens enough files that each channel has some of them.
 fn open_files(session: &Session) -> Vec<File> {
     let open = |number| session.open(format!("/file-{number}"), &OpenOptions::write()).unwrap();
     (0..FILES).map(open).collect()
 }
 
-/// Writes to all files at once, and does not wait.
+/// Submits writes to all files without waiting.
 fn write_all(session: &Session, files: &[File], group: Group, seed: u64) {
     submit_all(session, files, group, (seed, BLOCK, Stability::Unstable));
 }
 
-/// The same with so many bytes, as stable as that.
+/// Does the same with this length and stability.
 fn submit_all(
     session: &Session,
     files: &[File],
@@ -57,14 +57,14 @@ fn submit_all(
     }
 }
 
-/// Reads a byte of a file as one chain.
+/// Reads a byte of a file with a chain.
 fn look<'s>(session: &'s Session, number: usize, into: &Buffer) -> Chained<'s> {
     let slice = into.slice(number, 1).unwrap();
     let chain = session.chain().open(format!("/file-{number}"), &OpenOptions::read());
     chain.read_into(7, slice).close().run_async()
 }
 
-/// Waits for everything that was submitted to a group, and counts it.
+/// Waits for the completions of a group and counts them.
 fn wait_for_all(client: &Client, group: Group, count: usize) {
     for _ in 0..count {
         client.wait(group, 1, None);
@@ -97,7 +97,7 @@ fn transfers_are_spread_over_as_many_channels_as_the_server_has_use_for() {
         check_all(&files, 1);
         let buffer = client.allocate(FILES).unwrap();
         let chains: Vec<_> = (0..FILES).map(|number| look(&session, number, &buffer)).collect();
-        // All are under way: none of them waits for the first.
+        // All chains are in flight: none waits for the first.
         for chain in chains {
             dafs_client::block_on(&client, chain).unwrap();
         }
@@ -129,9 +129,9 @@ fn a_session_that_is_dropped_leaves_with_all_its_channels() {
     let (_, other) = fixture.connect(any());
     let same = other.open("/file", &OpenOptions::write()).unwrap();
     assert_eq!(status(same.write_at(b"x", 0)), Some(Status::Locked));
-    // Not closed, and no lock given back: they go with the client.
+    // The file is not closed and the lock not released: they end with the client.
     std::mem::forget(file);
-    // Its last handle is in that file.
+    // The last handle on the session is in that file.
     let left = session.clone();
     drop(session);
     left.disconnect().unwrap();
@@ -173,7 +173,7 @@ fn a_server_that_does_not_know_the_question_has_one_channel() {
 #[test]
 fn a_server_that_takes_a_channel_for_another_client_is_not_used_by_it() {
     let script = Script::start(
-        // As two servers behind one name would.
+        // As two servers behind one name would do.
         |connection| connection,
         |_, request| match request {
             Request::Channels(_) => {
@@ -190,7 +190,7 @@ fn a_server_that_takes_a_channel_for_another_client_is_not_used_by_it() {
 
 #[test]
 fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
-    // The second channel's.
+    // The cookie of the second channel.
     let mut bytes = [0; 64];
     bytes[63] = 7;
     let of_second =
@@ -201,7 +201,7 @@ fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
     });
     let file = file.unwrap();
     let script = Script::start(
-        // The server restarts before the second channel comes back.
+        // The server restarts before the second channel reconnects.
         |connection| if connection < 3 { 1 } else { 2 },
         move |connection, request| match (connection, request) {
             (_, Request::Channels(_)) => {
@@ -213,7 +213,7 @@ fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
                 };
                 Act::Say(status, Response::Open(OpenResult { file, ..result }))
             }
-            // What is left of the former life.
+            // A leftover of the former incarnation.
             (1, Request::Null(_)) | (2, Request::ReadDirect(_)) => Act::Break,
             (_, Request::ReadDirect(_)) => {
                 let (length, end_of_file, checksum) = (0, true, Checksum::NONE);
@@ -234,8 +234,8 @@ fn a_channel_goes_on_when_the_first_one_has_heard_of_the_restart() {
     assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 0);
     file.close().unwrap();
     let asked = script.asked();
-    // Before the third connection was of use the first one was asked, and another took its place.
-    // Only then the READ was made again, by the name that the open has now.
+    // Before the third connection was usable, the first one was used, and another took its place.
+    // Only then the READ was repeated, with the current state id of the open.
     let before = ["1: CHANNELS", "1: OPEN file Read", "2: READ 1", "3: CHECK of 2", "1: NULL"];
     assert_eq!(asked[..before.len()], before);
     let place = |what: &str| asked.iter().position(|one| one.contains(what)).expect(what);
@@ -275,7 +275,7 @@ fn what_a_chain_leaves_open_is_closed_over_the_first_channel() {
     let (client, session) = fixture.connect_with(any(), &with_channels(4));
     drop(open_files(&session));
     let buffer = client.allocate(FILES).unwrap();
-    // Nobody may read what is open for writing.
+    // Reads through opens for writing are refused.
     let options = OpenOptions::read().access(ShareAccess::Write);
     let chains: Vec<_> = (0..FILES)
         .map(|number| {
@@ -311,7 +311,7 @@ fn nothing_is_kept_of_a_file_that_another_channel_is_changing() {
             std::fs::write(fixture.local(&name), b"old").unwrap();
             let options = OpenOptions::write().create(false);
             let file = session.open(&name, &options).unwrap();
-            // Proves that nobody else changes it.
+            // Proves that no other client changes it.
             assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 3);
             file
         })
@@ -320,7 +320,7 @@ fn nothing_is_kept_of_a_file_that_another_channel_is_changing() {
     let kept = session.delegated_reads();
     assert_eq!(files[0].metadata().unwrap().size, 3);
     assert_eq!(session.delegated_reads(), kept + 1, "attributes are kept");
-    // Writes of half of the files stand still.
+    // The writes of half of the files are blocked.
     proxy.part_one(1);
     for file in &files {
         let slice = buffer.slice(0, BLOCK).unwrap();
@@ -346,7 +346,7 @@ fn one_channel_that_breaks_is_a_pause_for_its_files_alone() {
     let group = client.group();
     for round in 0..8 {
         write_all(&session, &files, group, round);
-        // Links of channels that have come back are behind those.
+        // Links of reconnected channels are after those.
         proxy.cut_one(1 + round as usize % 3);
         wait_for_all(&client, group, FILES);
         check_all(&files, round);
@@ -378,7 +378,7 @@ fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
     let group = client.group();
     write_all(&session, &files, group, 1);
     wait_for_all(&client, group, FILES);
-    // What is carried out now is not answered any more. The data is in the requests.
+    // From now on, executed requests are not answered. The data is in the requests.
     proxy.close(true);
     proxy.part_answers_of(1);
     let read = client.allocate(FILES).unwrap();
@@ -392,7 +392,7 @@ fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
             has_bytes(SMALL, file, 2 + number as u64)
         });
     }
-    // Whoever writes now writes behind that.
+    // Later writes overwrite that data.
     let others_group = other_client.group();
     write_all(&other, &others, others_group, 3);
     wait_for_all(&other_client, others_group, FILES);
@@ -405,7 +405,7 @@ fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
     assert_eq!(session.channel_count(), 1);
     check_all(&others, 3);
     check_all(&files, 3);
-    // The session goes on by one channel.
+    // The session continues with one channel.
     write_all(&session, &files, group, 4);
     wait_for_all(&client, group, FILES);
     check_all(&files, 4);

@@ -1,4 +1,4 @@
-//! Bytes: read, written, committed, appended, seen by local processes.
+//! Tests data: read, written, committed, appended, and seen by local processes.
 
 use std::io::{Read, Write};
 
@@ -94,8 +94,8 @@ fn reads_and_writes_of_one_turn_keep_out_of_each_others_way() {
         let shared = client.allocate(2 * HALF).unwrap();
         let heap = client.register(vec![0; 2 * HALF].into()).unwrap();
         for (seed, buffer) in [(2, &shared), (3, &heap)] {
-            // The first half of the file is read, the second written, piece by piece: pieces
-            // end within blocks, so that neighbours share them, and across segments.
+            // The first half of the file is read and the second written, piece by piece. Pieces end
+            // within blocks, so that neighbours share blocks, and span segments.
             model[HALF..].copy_from_slice(&pattern(HALF, seed));
             buffer.memory().write(HALF, &model[HALF..]);
             let (group, mut under_way, mut at) = (client.group(), 0, 0);
@@ -175,7 +175,7 @@ fn writes_with_checksums_over_each_other_wait_for_room_and_all_succeed() {
         let options = SessionOptions::default().checksums(true);
         let (client, session) = fixture.connect_with(transport, &options);
         let file = session.open("/sums", &OpenOptions::write()).unwrap();
-        // More together than a server holds before it looks at them.
+        // More in total than a server buffers before it processes requests.
         let (length, count) = (16 << 20, 6);
         let data = pattern(length, 9);
         let buffer = client.allocate(length).unwrap();
@@ -374,5 +374,5 @@ fn ranges_beyond_every_file_are_refused() {
     });
 }
 
-/// Bytes of half a file that is read and written in many pieces at once.
+/// Half the size of a file that is read and written in many pieces at once.
 const HALF: usize = 700_001;

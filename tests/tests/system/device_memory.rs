@@ -1,9 +1,8 @@
-//! Memory of devices, by dmabufs: real servers and the client library over the simulated network,
-//! whose nodes have devices that map a memory file as they would a dmabuf; over every other
-//! transport the words that say what is missing.
+//! Tests device memory (dmabufs): real servers and the client library over the simulated network,
+//! whose nodes have devices that map a memory file like a dmabuf. Over all other transports, it
+//! tests the errors that say what is missing.
 //!
-//! On this side nothing of such memory is mapped for transports, so that a request that carried
-//! its bytes could not be sent at all.
+//! On this side no such memory is mapped, so a request that contains its bytes could not be sent.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,24 +29,24 @@ const SERVER: u32 = 1;
 const CLIENT: u32 = 2;
 const DEVICE: u32 = 5;
 const OTHER: u32 = 6;
-/// Bytes of the memory file before what is registered, and of that.
+/// The offset of the registered part in the memory file, and its length.
 const OFFSET: usize = 12288;
 const LENGTH: usize = 1 << 20;
-/// Bytes of a buffer that one request names: more than travel inside of one.
+/// The bytes of a buffer in one request: more than are sent inline.
 const PIECE: usize = 100_000;
 
-/// A network, a directory that a server on it serves, and a client's node with a device.
+/// A network, a directory served on it, and a client's node with a device.
 struct World {
     network: Network,
     directory: tempfile::TempDir,
 }
 
-/// Runs a case in a world with a server.
+/// Runs a case with a server.
 fn over_a_device(seed: u64, case: impl FnOnce(&World)) {
     let _watch = Watch::start();
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("export")).unwrap();
-    // Two threads move the clock, so that a moment of it says nothing.
+    // Two threads advance the clock, so absolute times mean nothing.
     let for_ever = u64::MAX;
     let network = Network::new(NetworkConfig {
         hold_ns_max: for_ever,
@@ -99,7 +98,7 @@ impl World {
         (client, session)
     }
 
-    /// A client with device memory, and a file with this content.
+    /// Makes a client with device memory, and a file with this content.
     fn setup(&self, content: &[u8]) -> Setup {
         std::fs::write(self.directory.path().join("export/file"), content).unwrap();
         let (client, session) = self.connect(&options());
@@ -117,12 +116,12 @@ impl World {
         [DEVICE, OTHER].map(|device| self.network.registration_count(device))
     }
 
-    /// Nothing arrives at the server until [`World::go_on`].
+    /// Blocks all messages to the server until [`World::go_on`].
     fn hold(&self) {
         self.network.partition(SERVER);
     }
 
-    /// The client's node has this device from now on, and no connection.
+    /// Gives the client's node this device, and breaks its connections.
     fn go_on_with(&self, device: Option<u32>) {
         self.network.set_device(CLIENT, device);
         self.network.heal(SERVER);
@@ -137,7 +136,7 @@ struct Setup {
     client: Client,
 }
 
-/// What a device has: only a test looks into it.
+/// The memory of a device. Only the test accesses it.
 struct Bytes(Memory);
 
 impl Bytes {
@@ -145,7 +144,7 @@ impl Bytes {
         Self(Memory::shared(OFFSET + LENGTH, Pages::Small).unwrap())
     }
 
-    /// By a descriptor that is closed right afterwards.
+    /// Registers it through a descriptor that is closed immediately afterwards.
     fn register(&self, session: &Session) -> Result<DeviceMemory, ClientError> {
         let fd = self.0.file().unwrap().try_clone_to_owned().unwrap();
         session.register_dmabuf(fd, OFFSET as u64, LENGTH)
@@ -170,7 +169,7 @@ fn options() -> SessionOptions {
     SessionOptions::default().recovery(Recovery::On(recovery))
 }
 
-/// The server's thread may not listen yet.
+/// Connects, and retries until the server's thread listens.
 fn connect_until(client: &Client, options: &SessionOptions) -> Session {
     loop {
         match client.connect_to(&Address::sim(SERVER), options) {
@@ -181,7 +180,7 @@ fn connect_until(client: &Client, options: &SessionOptions) -> Session {
     }
 }
 
-/// Whether device memory was said to be out of reach, and what to do.
+/// True if the error says that device memory is unreachable, and what to do.
 fn is_out_of_reach(error: &ClientError) -> bool {
     let text = error.to_string();
     matches!(error, ClientError::OutOfReach { .. })
@@ -196,7 +195,7 @@ fn device_memory_is_read_into_and_written_from() {
         let mut content = pattern(LENGTH, 1);
         let Setup { bytes, memory, file, client, .. } = world.setup(&content);
         assert_eq!((memory.len(), memory.is_empty()), (LENGTH, false));
-        // The small ones would travel inside of requests, were they of a buffer.
+        // From a buffer, the small ones would be sent inline.
         for length in [1, 7, 100, 4096, 65_000, LENGTH - 64] {
             bytes.fill(2);
             let slice = memory.slice(64, length).unwrap();
@@ -227,7 +226,7 @@ fn vectors_of_transfers_end_in_their_completion_group() {
         let content = pattern(LENGTH, 1);
         let Setup { bytes, memory, file, session, client } = world.setup(&content);
         let group = client.group();
-        // Back to front.
+        // In reverse order.
         for piece in 0..256 {
             let slice = memory.slice(piece * 4096, 4096).unwrap();
             let from = (255 - piece as u64) * 4096;
@@ -318,7 +317,7 @@ fn cancelled_transfers_hold_the_memory_until_they_end() {
         assert_eq!(batch.wait(), [Ok(1000), Err(ClientError::Cancelled)]);
         assert_eq!(bytes.read(0, 1000), content[..1000]);
         assert_eq!(bytes.read(2000, 1000), content[..1000]);
-        // The dropped future's transfer has ended when a later one has.
+        // The transfer of the dropped future has ended when a later one has.
         session.ping().unwrap();
         while world.registrations() != [0, 0] {
             client.turn(Some(Duration::ZERO));
@@ -327,11 +326,11 @@ fn cancelled_transfers_hold_the_memory_until_they_end() {
     });
 }
 
-/// How a transfer or a request ended: bytes, mostly.
+/// The result of a transfer or a request, usually a number of bytes.
 type End = Result<u32, ClientError>;
 type Ends = Vec<End>;
 
-/// Reads, writes and batches of both kinds, of device memory and a buffer: what is under way.
+/// Reads, writes and both kinds of batches in flight, with device memory and a buffer.
 struct UnderWay<'s> {
     setup: &'s Setup,
     buffer: Buffer,
@@ -342,7 +341,7 @@ struct UnderWay<'s> {
 impl<'s> UnderWay<'s> {
     fn start(world: &World, setup: &'s Setup) -> Self {
         let Setup { memory, file, session, client, .. } = setup;
-        // The back-control channel is there already.
+        // The back-control channel exists already.
         session.listen().unwrap();
         world.hold();
         let (group, buffer) = (client.group(), client.allocate(4000).unwrap());
@@ -361,7 +360,7 @@ impl<'s> UnderWay<'s> {
         Self { setup, buffer, batches, group }
     }
 
-    /// How the transfers ended, and the requests of both batches.
+    /// Returns the results of the transfers, and of the requests in both batches.
     fn end(self) -> (Ends, [Ends; 2]) {
         let client = &self.setup.client;
         let batches = self.batches.map(Batched::wait);
@@ -409,7 +408,7 @@ fn without_a_device_what_is_under_way_ends_and_says_why() {
             let under_way = UnderWay::start(world, &setup);
             world.go_on_with(None);
             let (ends, batches) = under_way.end();
-            // What is of a buffer goes on.
+            // Transfers of the buffer continue.
             let is_lost = |end: &End| end.as_ref().is_err_and(is_out_of_reach);
             assert!(is_lost(&ends[0]) && is_lost(&ends[1]), "{ends:?}");
             assert_eq!(ends[2], Ok(1000));
@@ -424,7 +423,7 @@ fn without_a_device_what_is_under_way_ends_and_says_why() {
             let refused = bytes.register(session).unwrap_err();
             assert!(is_out_of_reach(&refused), "{refused}");
             session.ping().unwrap();
-            // With a device it is as before.
+            // With a device it works as before.
             world.network.set_device(CLIENT, Some(OTHER));
             session.ping().unwrap();
             file.read_into(7, slice).unwrap();
@@ -433,8 +432,8 @@ fn without_a_device_what_is_under_way_ends_and_says_why() {
     }
 }
 
-/// A device calls a buffer by a name of its own, and each request that is kept to be sent again
-/// must have the name that counts when it is sent.
+/// A device has its own names for a buffer. A request that is kept for repetition must have the
+/// name that is valid when it is sent.
 #[test]
 fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
     let ways = [Some(DEVICE), Some(OTHER), None];
@@ -456,7 +455,7 @@ fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
                 let chain = session.chain().open(name, &OpenOptions::write());
                 chain.write_from(0, piece(number)).commit().close()
             };
-            // One of each is sent, and one is put together before the loss and sent behind it.
+            // One of each is sent, and one is built before the loss and sent after it.
             let late = [read(1), write("/late", 3)];
             world.hold();
             let sent = [read(0).run_async(), write("/sent", 2).run_async()];
@@ -495,8 +494,8 @@ fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
     }
 }
 
-/// The answer to one request frees a credit for another, behind it the connection breaks, and both
-/// come together: the other is posted to a connection that has ended.
+/// The reply to one request frees a credit for another, and the connection breaks after it. Both
+/// are noticed together: the second request is posted to a connection that has ended.
 #[test]
 fn a_request_that_meets_the_end_of_its_connection_is_told_why_that_ended() {
     for seed in 0..6 {
@@ -511,7 +510,7 @@ fn a_request_that_meets_the_end_of_its_connection_is_told_why_that_ended() {
                     told.borrow_mut().push(reason.clone());
                 }
             });
-            // The first message from here on is the first request, the second its answer.
+            // The first message from here on is the first request, the second its reply.
             world.network.inject(Fault::BreakAfter, 1);
             let calls = [(); 2].map(|()| session.start(&Request::Null(Empty)).unwrap());
             for call in calls {
@@ -533,7 +532,7 @@ fn device_memory_goes_with_its_descriptor_and_its_slices() {
         assert_eq!(world.registrations(), [1, 0], "a slice of it is there");
         file.read_into(0, slice).unwrap();
         assert_eq!(world.registrations(), [0, 0]);
-        // Of another client it is nobody's.
+        // The memory is unknown to another client.
         let memory = bytes.register(&session).unwrap();
         let (_stranger, theirs) = world.connect(&options());
         let file = theirs.open("/file", &OpenOptions::read()).unwrap();
@@ -578,7 +577,7 @@ fn what_a_device_does_not_take_is_refused_with_its_name() {
     });
 }
 
-/// On real transports, and on a real device in the virtual machine: none takes `/dev/null`.
+/// On real transports, and on a real device in the virtual machine: none accepts `/dev/null`.
 #[test]
 fn other_transports_say_that_they_have_no_device_for_it() {
     over_each(|fixture: &Fixture, transport| {
@@ -588,7 +587,7 @@ fn other_transports_say_that_they_have_no_device_for_it() {
         let text = refused.to_string();
         match transport {
             Transport::Shm | Transport::Tcp => assert!(is_out_of_reach(&refused), "{text}"),
-            // A memory file is no dmabuf.
+            // A memory file is not a dmabuf.
             Transport::Verbs => {
                 assert!(matches!(refused, ClientError::OutOfReach { .. }), "{text}");
                 assert!(text.contains("mlx5") && text.contains("Client::allocate"), "{text}");
@@ -596,7 +595,7 @@ fn other_transports_say_that_they_have_no_device_for_it() {
         }
         assert!(text.contains(&session.address().to_string()), "{text}");
         assert_eq!(std::io::Error::from(refused).kind(), std::io::ErrorKind::Unsupported);
-        // Nothing is broken by it.
+        // The session still works.
         let file = session.open("/file", &OpenOptions::write()).unwrap();
         let buffer = client.allocate(8).unwrap();
         file.write_from(0, buffer.slice(0, 8).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A server on a thread of its own, with a directory of its own.
+//! A server in a separate thread, with its own directory.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,13 +19,13 @@ use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_types::Random;
 
-/// A guard against hanging; no test expects anything of time.
+/// A guard against hanging. No test expects anything of time.
 pub const HANG: Duration = Duration::from_secs(60);
-/// The same for a test as a whole, or from one of its steps to the next, however busy the machine.
+/// The guard for a whole test, or for one of its steps, however busy the machine is.
 const TEST_HANG: Duration = Duration::from_secs(600);
 
-/// A guard around a whole test: ends this program if it stands, wherever it stands. A
-/// client's own calls wait for as long as its server lives.
+/// A guard around a whole test: aborts the program if the test hangs anywhere. A client's own calls
+/// wait as long as its server lives.
 pub struct Watch {
     steps: Sender<()>,
 }
@@ -42,8 +42,8 @@ impl Watch {
                 }
             };
             if ended == RecvTimeoutError::Timeout {
-                // Written past the harness, which keeps what it captures from a program
-                // that is aborted.
+                // Write past the test harness, which does not print captured output of an aborted
+                // program.
                 let text = format!("{test} hangs: nothing happens for {TEST_HANG:?}\n");
                 let _ = std::io::stderr().write_all(text.as_bytes());
                 std::process::abort();
@@ -52,14 +52,14 @@ impl Watch {
         Self { steps }
     }
 
-    /// A step of a long test is done: the time begins anew.
+    /// Restarts the time limit after a step of a long test.
     pub fn goes_on(&self) {
         self.steps.send(()).expect("the guard is there until this is dropped");
     }
 }
 
-/// Tells threads to end when it goes, a panic included: a scope waits for its threads
-/// before it lets a panic through.
+/// Tells threads to end when it is dropped, even by a panic: a scope waits for its threads before
+/// it propagates a panic.
 pub struct Ending<'f>(pub &'f AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -68,7 +68,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Waits for what another thread brings about.
+/// Waits for an effect of another thread.
 pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -77,16 +77,16 @@ pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What a case runs over, in the order of [`places`].
+/// The transports of cases, in the order of [`places`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Shm,
     Tcp,
-    /// If there is a [`device`].
+    /// Only if there is a [`device`].
     Verbs,
 }
 
-/// What cases run over: all that every host has, or the device alone that is to be tested.
+/// Returns the transports to test: all that every host has, or only the device under test.
 pub fn transports() -> Vec<Transport> {
     match device() {
         None => vec![Transport::Shm, Transport::Tcp],
@@ -94,28 +94,28 @@ pub fn transports() -> Vec<Transport> {
     }
 }
 
-/// What a case runs over that is the same over all.
+/// Returns a transport for a case that is the same over all.
 pub fn any() -> Transport {
     transports()[0]
 }
 
-/// What a case runs over that needs somebody of whom the kernel says nothing.
+/// Returns a transport over which the kernel does not report the client's user.
 pub fn far() -> Transport {
     if device().is_some() { Transport::Verbs } else { Transport::Tcp }
 }
 
-/// From where a server sees those who come by [`far`].
+/// Returns the address from which a server sees clients over [`far`].
 pub fn far_ip() -> IpAddr {
     device().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// The RDMA device of this host that is to be tested.
+/// Returns the address of the RDMA device under test.
 fn device() -> Option<IpAddr> {
     let ip = std::env::var("DAFS_VERBS_ADDRESS").ok()?;
     Some(ip.parse().expect("DAFS_VERBS_ADDRESS is no address"))
 }
 
-/// Where a server listens whose socket is in a directory: for each [`Transport`] one.
+/// Returns the addresses of a server with its socket in a directory, one for each [`Transport`].
 pub fn places(directory: &Path, port: u16) -> Vec<Address> {
     let tcp = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut places = vec![Address::Shm(directory.join("socket")), Address::Tcp(tcp)];
@@ -134,12 +134,12 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// A server on an empty directory.
+    /// Starts a server with an empty directory.
     pub fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// The same with changes to its configuration.
+    /// Starts a server with changes to its configuration.
     pub fn with(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let exported = directory.path().join("export");
@@ -149,7 +149,7 @@ impl Fixture {
         Self::start(directory, Arc::new(store), change)
     }
 
-    /// The same on a store around that of its directory.
+    /// Does the same with a store that wraps the store of its directory.
     pub fn on_store_within(
         change: impl FnOnce(&mut ServerConfig),
         wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
@@ -162,7 +162,7 @@ impl Fixture {
         Self::start(directory, wrap(Arc::new(store)), change)
     }
 
-    /// A server on two directories, `home` and `pub`, with changes to its configuration.
+    /// Starts a server with two directories, `home` and `pub`, and changes to its configuration.
     pub fn with_two_exports(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut config = LocalConfig::new(".", directory.path().join("state"));
@@ -176,17 +176,17 @@ impl Fixture {
         Self::start(directory, Arc::new(store), change)
     }
 
-    /// A server with a journal.
+    /// Starts a server with a journal.
     pub fn with_journal() -> Self {
         Self::with(|_| {}).journaled()
     }
 
-    /// The same server again, with a journal from now on: what it had is what it finds.
+    /// Restarts the server with a journal and the same data.
     pub fn journaled(self) -> Self {
         self.journaled_with(|_| {})
     }
 
-    /// The same with other changes to its configuration.
+    /// Does the same with other changes to its configuration.
     pub fn journaled_with(self, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let (directory, _) = self.stop();
         let config =
@@ -204,14 +204,14 @@ impl Fixture {
         })
     }
 
-    /// A server on memory.
+    /// Starts a server with a memory store.
     pub fn in_memory() -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
         let store = MemoryStore::new(limits);
         Self::start(tempfile::tempdir().unwrap(), Arc::new(store), |_| {})
     }
 
-    /// A server on a directory that another fixture has used.
+    /// Starts a server with a directory that another fixture has used.
     pub fn again(directory: tempfile::TempDir) -> Self {
         let config =
             LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
@@ -240,27 +240,27 @@ impl Fixture {
         Self { directory, addresses, stopper, inspector, thread: Some(thread), watch }
     }
 
-    /// See [`Watch::goes_on`].
+    /// Restarts the time limit, like [`Watch::goes_on`].
     pub fn goes_on(&self) {
         self.watch.goes_on();
     }
 
-    /// What an operator sees of the server now.
+    /// Returns the server's state as an operator sees it.
     pub fn look(&self) -> Arc<Inspection> {
         self.inspector.look(HANG).expect("the server shows itself")
     }
 
-    /// The served directory, as local processes see it.
+    /// Returns the local path of a served file.
     pub fn local(&self, path: &str) -> PathBuf {
         self.directory.path().join("export").join(path)
     }
 
-    /// The root of everything of this fixture.
+    /// Returns the directory that contains everything of this fixture.
     pub fn root(&self) -> &Path {
         self.directory.path()
     }
 
-    /// All its addresses.
+    /// Returns all its addresses.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -269,7 +269,7 @@ impl Fixture {
         self.addresses[transport as usize].clone()
     }
 
-    /// A client with a session.
+    /// Connects a client with a session.
     pub fn connect(&self, transport: Transport) -> (Client, Session) {
         self.connect_with(transport, &SessionOptions::default())
     }
@@ -305,12 +305,12 @@ impl Drop for Fixture {
     }
 }
 
-/// How many reactors servers have: `DAFS_REACTORS`, or one.
+/// Returns the number of reactors for servers: `DAFS_REACTORS`, or one.
 pub fn reactors() -> usize {
     std::env::var("DAFS_REACTORS").map_or(1, |count| count.parse().expect("a number of reactors"))
 }
 
-/// This process's identity, which the server takes remote clients for.
+/// Returns the identity of this process, to which the server maps remote clients.
 pub fn me() -> dafs_types::Credentials {
     dafs_types::Credentials::plain(
         rustix::process::getuid().as_raw(),
@@ -319,7 +319,7 @@ pub fn me() -> dafs_types::Credentials {
     .unwrap()
 }
 
-/// Runs a case over every transport, each on a fresh server.
+/// Runs a case over every transport, each on a new server.
 pub fn over_each(case: impl Fn(&Fixture, Transport)) {
     for transport in transports() {
         eprintln!("over {transport:?}");
@@ -327,7 +327,7 @@ pub fn over_each(case: impl Fn(&Fixture, Transport)) {
     }
 }
 
-/// The same on servers with one reactor, which alone offer a channel for RDMA reads.
+/// Does the same on servers with one reactor, which alone offer a channel for RDMA reads.
 pub fn over_each_alone(case: impl Fn(&Fixture, Transport)) {
     for transport in transports() {
         eprintln!("over {transport:?}");
@@ -335,7 +335,7 @@ pub fn over_each_alone(case: impl Fn(&Fixture, Transport)) {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from place to place.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }

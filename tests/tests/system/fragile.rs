@@ -1,6 +1,6 @@
-//! A store whose calls panic when they are told to, and a server on it that goes on.
+//! Tests a server on a store whose calls panic on demand. The server must continue.
 //!
-//! Invariant: all else is as in the store behind it.
+//! Invariant: otherwise the store behaves like the one it wraps.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,27 +24,27 @@ use crate::batch::messages::{Batcher, One, PLACE, READ, SYNCHRONOUS, completions
 use crate::fixture::{Fixture, any, await_that, pattern};
 use crate::rogue::Rogue;
 
-/// By then a search that does not end hangs.
+/// After this time, a search that does not end counts as hanging.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Which call panics, or fails.
+/// The call that panics or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Breaks {
     Nothing,
     Read,
-    /// An error, and at once.
+    /// An error, reported at once.
     ReadRefused,
     Write,
     Sync,
     Size,
 }
 
-/// Tells a [`FragileStore`] which call panics.
+/// Controls which call of a [`FragileStore`] panics.
 #[derive(Clone, Debug, Default)]
 struct Fate {
     breaks: Arc<AtomicU8>,
-    /// Reads that have failed.
+    /// The number of failed reads.
     refused: Arc<AtomicUsize>,
 }
 
@@ -62,7 +62,7 @@ impl Fate {
     }
 }
 
-/// An object that must be searched for, and a search that takes until it is let go on.
+/// An object that must be searched for, and a search that blocks until it is released.
 #[derive(Debug, Default)]
 struct Lost {
     state: Mutex<LostState>,
@@ -76,7 +76,7 @@ struct LostState {
     may_end: bool,
 }
 
-/// Lets a search end when it goes, a panic included.
+/// Releases the search when it is dropped, even by a panic.
 struct LetGo<'l>(&'l Lost);
 
 impl Drop for LetGo<'_> {
@@ -308,13 +308,13 @@ impl Store for FragileStore {
     }
 }
 
-/// A server on such a store, and a session.
+/// Starts a server with such a store, and a session.
 fn fragile() -> (Fixture, Fate) {
     let (fixture, fate, _) = fragile_with(|_| {});
     (fixture, fate)
 }
 
-/// The same with changes to its configuration, and an object that can be lost.
+/// Does the same with changes to its configuration, and an object that can be lost.
 fn fragile_with(change: impl FnOnce(&mut ServerConfig)) -> (Fixture, Fate, Arc<Lost>) {
     let (fate, lost) = (Fate::default(), Arc::<Lost>::default());
     let (given, also) = (fate.clone(), lost.clone());
@@ -323,7 +323,7 @@ fn fragile_with(change: impl FnOnce(&mut ServerConfig)) -> (Fixture, Fate, Arc<L
     (fixture, fate, lost)
 }
 
-/// What a request comes to whose job has panicked.
+/// Checks the result of a request whose job panicked.
 fn assert_server_fault<T: std::fmt::Debug>(result: dafs_client::Result<T>) {
     match result {
         Err(ClientError::Status { status, .. }) => assert_eq!(status, Status::ServerFault),
@@ -341,7 +341,7 @@ fn write_new(session: &Session, name: &str) -> dafs_client::File {
 fn a_job_that_panics_fails_its_request_and_the_server_goes_on_and_ends() {
     let (fixture, fate) = fragile();
     let (_client, session) = fixture.connect(any());
-    // More often than there are threads that could die of it.
+    // More often than there are threads, in case a panic ended one.
     for round in 0..9 {
         let file = write_new(&session, &format!("/{round}"));
         fate.set(if round % 3 == 0 { Breaks::Write } else { Breaks::Sync });
@@ -369,7 +369,7 @@ fn everybody_who_had_a_file_open_hears_once_that_its_data_was_lost() {
         fate.set(Breaks::Write);
         assert_server_fault(other.commit());
         fate.set(Breaks::Nothing);
-        // It has been told to one. Who opens the file now has lost nothing.
+        // The loss was reported to one open. A later open has lost nothing.
         let late = latecomers.open(&path, &OpenOptions::write()).unwrap();
         late.close().unwrap();
         other.commit().unwrap();
@@ -396,7 +396,7 @@ fn a_write_that_is_told_of_a_loss_does_not_keep_it_from_who_has_lost_the_data() 
     let other = others.open("/file", &OpenOptions::write()).unwrap();
     let third = others.open("/file", &OpenOptions::write()).unwrap();
     fate.set(Breaks::Write);
-    // By and by it is written back.
+    // The data is written back after a while.
     await_that("a write is told that data was lost", || other.write_at(b"text", 0).is_err());
     fate.set(Breaks::Nothing);
     third.write_at(b"text", 0).unwrap();
@@ -414,13 +414,13 @@ fn a_file_that_is_opened_anew_to_learn_what_became_of_its_data_tells_of_a_loss()
     let writer = write_new(&writers, "/file");
     let other = others.open("/file", &OpenOptions::write()).unwrap();
     fate.set(Breaks::Write);
-    // Write-back comes before anybody asks, and somebody else is told of its end.
+    // The write-back happens before the first request, and another open is told of its failure.
     await_that("a write is told that data was lost", || other.write_at(b"text", 0).is_err());
     fate.set(Breaks::Nothing);
     let anew = || writers.open("/file", &OpenOptions::write()).unwrap().close();
     assert_server_fault(anew());
     assert_server_fault(writer.close());
-    // Nothing of what is open has been lost any more.
+    // No data of the current opens is lost any more.
     anew().unwrap();
     drop((writers, others));
     fixture.stop();
@@ -429,7 +429,7 @@ fn a_file_that_is_opened_anew_to_learn_what_became_of_its_data_tells_of_a_loss()
 #[test]
 fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
     let (fixture, fate) = fragile();
-    // Much more than is read at once by the thread that serves.
+    // Much more than the serving thread reads at once.
     let data = pattern(6 << 20, 9);
     std::fs::write(fixture.local("big"), &data).unwrap();
     let (_client, session) = fixture.connect(any());
@@ -451,7 +451,7 @@ fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
 #[test]
 fn what_cannot_be_read_is_told_though_it_fails_at_once() {
     let (fixture, fate) = fragile();
-    // So little is read by the thread that serves, which must not try it for ever.
+    // The serving thread reads this little itself, and must not retry forever.
     std::fs::write(fixture.local("small"), pattern(4096, 9)).unwrap();
     let (_client, session) = fixture.connect(any());
     let file = session.open("/small", &OpenOptions::write()).unwrap();
@@ -486,7 +486,7 @@ fn a_search_keeps_nobody_waiting_but_those_who_asked_for_it() {
                 })
             })
             .collect();
-        // An OPEN by its handle finds out by itself that it must wait.
+        // An OPEN by handle finds out itself that it must wait.
         let opener = scope.spawn(|| {
             let (_client, session) = fixture.connect(any());
             session.open_handle(handle, "lost", &OpenOptions::read())?.close()
@@ -505,7 +505,7 @@ fn a_search_keeps_nobody_waiting_but_those_who_asked_for_it() {
         }
         opener.join().unwrap().unwrap();
     });
-    // Those who came while one was under way share the next.
+    // Requests that arrive during a search share the next one.
     assert!(lost.with(|lost| lost.search_count) <= 2);
     drop(session);
     fixture.stop();
@@ -521,7 +521,7 @@ fn a_batch_waits_for_a_search_and_later_ones_of_its_session_wait_behind_it() {
     lost.with(|lost| lost.handle = Some(batcher.file));
     batcher.send(1, &[One(0, READ, 0, PLACE as u32)], SYNCHRONOUS);
     lost.wait_until(|lost| lost.search_count > 0);
-    // What is open needs no search.
+    // An open file needs no search.
     batcher.state = state;
     batcher.send(2, &[One(1, READ, PLACE as u64, PLACE as u32)], SYNCHRONOUS);
     assert_eq!(batcher.rogue.outcome(&Request::Null(Empty)), Some(Status::Ok));
@@ -568,7 +568,7 @@ fn large_writes_are_summed_by_the_pool_and_the_server_goes_on() {
             session.metadata("/lost").map(|found| found.size)
         });
         lost.wait_until(|lost| lost.search_count > 0);
-        // The pool has all that it can do.
+        // The pool is fully occupied.
         writing(&mut sealed, "sealed");
         writing(&mut plain, "plain");
         assert_eq!(plain.status(), Some(Status::Ok), "what is not summed needs no pool");
@@ -588,7 +588,7 @@ fn large_writes_are_summed_by_the_pool_and_the_server_goes_on() {
     }
 }
 
-/// A handle that only [`FragileStore::renewed`] understands.
+/// Returns a handle that only [`FragileStore::renewed`] understands.
 fn aliased(handle: &FileHandle) -> FileHandle {
     let mut alias = *handle;
     alias.0[6..8].copy_from_slice(&ALIAS_NODE.to_le_bytes());
@@ -614,7 +614,7 @@ fn requests_with_handles_of_an_older_form_are_about_the_same_objects() {
     let mut bytes = [0; 4];
     assert_eq!(old.read_at(&mut bytes, 0).unwrap(), 4);
     assert_eq!(&bytes, b"text");
-    // What is written under one name of it and not yet on the disk is read under the other.
+    // Unflushed data written through one handle is read through the other.
     file.write_at(b"next", 0).unwrap();
     assert_eq!(old.read_at(&mut bytes, 0).unwrap(), 4);
     assert_eq!(&bytes, b"next");

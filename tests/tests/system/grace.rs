@@ -1,4 +1,4 @@
-//! The time after a restart in which clients take back what they held.
+//! Tests the grace period after a restart, in which clients reclaim their state.
 
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId, Status};
 use dafs_wire::messages::{
@@ -17,7 +17,7 @@ fn client(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Rogue
     rogue
 }
 
-/// Opens a file by name, or takes back what was open by its handle.
+/// Opens a file by name, or reclaims an open by handle.
 fn open(rogue: &mut Rogue, target: OpenTarget<'_>, deny: ShareDeny) -> Result<StateId, Status> {
     let open = Open {
         target,
@@ -50,7 +50,7 @@ fn read(rogue: &mut Rogue, file: FileHandle, state: StateId) -> Option<Status> {
     rogue.outcome(&Request::ReadInline(ReadInline { file, state, offset: 0, length: 4, hint }))
 }
 
-/// Long enough to take something back in, and short enough to be waited for.
+/// Long enough to reclaim something, and short enough to wait for.
 fn with_a_short_lease(config: &mut dafs_server::ServerConfig) {
     config.filer.lease = std::time::Duration::from_secs(3);
 }
@@ -72,7 +72,7 @@ fn an_open_is_taken_back_and_keeps_others_out_meanwhile() {
         let mut bob = client(&fixture, transport, b"bob");
         assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::Grace));
         assert_eq!(read(&mut bob, file, StateId::ANONYMOUS), Some(Status::Grace));
-        // He held nothing.
+        // He had no open to reclaim.
         assert_eq!(again(&mut bob, file, ShareDeny::None), Err(Status::Expired));
         let mut ann = client(&fixture, transport, b"ann");
         assert_eq!(read(&mut ann, file, old), Some(Status::StaleStateId));
@@ -80,7 +80,7 @@ fn an_open_is_taken_back_and_keeps_others_out_meanwhile() {
         assert_ne!(state, old);
         assert_eq!(read(&mut ann, file, state), Some(Status::Ok));
         assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::Grace));
-        // Once she asks for something new she has taken back what she wants.
+        // When she requests something new, she has finished reclaiming.
         std::fs::write(fixture.local("other"), b"text").unwrap();
         by_name(&mut ann, "other", ShareDeny::None).unwrap();
         assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::ShareDenied));
@@ -100,7 +100,7 @@ fn a_restart_amid_the_taking_back_begins_it_anew() {
     let mut ann = client(&fixture, far(), b"ann");
     again(&mut ann, file, ShareDeny::None).unwrap();
     let fixture = fixture.journaled();
-    // Neither has lost the right, and nobody else has got one.
+    // Neither has lost the right, and no other client has got one.
     let mut cid = client(&fixture, far(), b"cid");
     let mut bob = client(&fixture, far(), b"bob");
     again(&mut bob, file, ShareDeny::None).unwrap();
@@ -153,7 +153,7 @@ fn who_was_too_slow_takes_nothing_back_from_the_server_after_next() {
     let (file, other) = (ann.lookup("file"), ann.lookup("other"));
     by_name(&mut ann, "file", ShareDeny::Both).unwrap();
     by_name(&mut ann, "other", ShareDeny::None).unwrap();
-    // She takes one of two back, and then the lease is over.
+    // She reclaims one of two, and then the lease expires.
     let fixture = fixture.journaled_with(with_a_short_lease);
     let mut ann = client(&fixture, far(), b"ann");
     again(&mut ann, other, ShareDeny::None).unwrap();
@@ -161,7 +161,7 @@ fn who_was_too_slow_takes_nothing_back_from_the_server_after_next() {
     crate::fixture::await_that("the lease runs out", || {
         by_name(&mut bob, "file", ShareDeny::Both).is_ok()
     });
-    // She does not know that yet, and what is bob's must not be hers again.
+    // She does not know that yet, and must not get back what is bob's now.
     let fixture = fixture.journaled();
     let mut ann = client(&fixture, far(), b"ann");
     assert_eq!(again(&mut ann, file, ShareDeny::Both), Err(Status::Expired));
@@ -185,7 +185,7 @@ fn who_was_slow_is_expected_again_once_it_has_asked_about_a_lock() {
     let lock_type = LockType::Read;
     let test = LockTest { file, lock_type, owner: b"owner", offset: 0, length: 1 };
     assert_eq!(ann.outcome(&Request::LockT(test)), Some(Status::Ok));
-    // What is opened next is answered when all before it is written down.
+    // A later open is answered after everything before it is in the journal.
     std::fs::write(fixture.local("other"), b"text").unwrap();
     by_name(&mut bob, "other", ShareDeny::None).unwrap();
     let fixture = fixture.journaled();

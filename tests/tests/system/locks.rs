@@ -1,4 +1,4 @@
-//! Byte-range locks, message by message (draft 4.4.1, 6.5.18 to 6.5.20).
+//! Tests byte-range locks message by message (draft 4.4.1, 6.5.18 to 6.5.20).
 
 use dafs_types::{CacheHint, FileHandle, SessionId, Stability, StateId, Status};
 use dafs_wire::messages::{
@@ -111,7 +111,7 @@ fn who_has_a_lock_keeps_others_out() {
         assert_eq!(bob.write(bob.state, 19, b"x"), Status::Locked);
         assert_eq!(ann.write(ann.state, 19, b"x"), Status::Ok);
         assert_eq!(ann.read(StateId::ANONYMOUS, (19, 1)), Status::Locked);
-        // A shared lock lets others read.
+        // A shared lock allows reads by others.
         assert_eq!(ann.lock(LockType::Read, (10, 10)), Status::Ok);
         assert_eq!(bob.lock(LockType::Read, (0, u64::MAX)), Status::Ok);
         assert_eq!(bob.read(bob.state, (0, 100)), Status::Ok);
@@ -167,7 +167,7 @@ fn a_broken_connection_leaves_locks_for_the_time_of_a_lease() {
         let (file, state) = (ann.file, ann.state);
         drop(ann);
         assert_eq!(bob.lock(LockType::Write, (0, 1)), Status::Denied);
-        // She comes back, and goes on under the same open.
+        // She reconnects and continues with the same open.
         let mut rogue = Rogue::connect(&fixture.address(transport));
         let options = WireOptions { response_cache: true, ..WireOptions::default() };
         let session = rogue.log_in_as(b"ann", options).session;
@@ -194,7 +194,7 @@ fn whoever_waits_is_told_when_its_turn_has_come() {
         bob.rogue.root();
         assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
         assert_eq!(bob.lock(LockType::WriteWait, (5, 10)), Status::Denied);
-        // Nobody overtakes who waits.
+        // No request overtakes a waiting one.
         let mut cid = holder(&fixture, transport, b"cid");
         assert_eq!(cid.lock(LockType::Read, (12, 1)), Status::Denied);
         assert_eq!(ann.unlock((0, 10)), Status::Ok);
@@ -233,7 +233,7 @@ fn plain_locks_are_taken_back_after_a_restart() {
     bob_rogue.log_in_as(b"bob", WireOptions::default());
     let mut ann = ann.back(&fixture);
     assert_eq!(ann.lock_with(LockType::Write, LockOptions::RECLAIM, (0, 10)), Status::Ok);
-    // Asking for more says that she has taken back everything.
+    // A request for a new lock shows that she has finished reclaiming.
     assert_eq!(ann.lock(LockType::Write, (20, 10)), Status::Ok);
     let (file, state) = bob_rogue.open("file");
     let mut bob = Holder { rogue: bob_rogue, session: SessionId(0), file, state };
@@ -241,8 +241,8 @@ fn plain_locks_are_taken_back_after_a_restart() {
     assert_eq!(bob.lock_with(LockType::Write, LockOptions::RECLAIM, (50, 1)), Status::Expired);
 }
 
-/// What others have locked is safe before they have taken it back, and who has no locks keeps
-/// nobody waiting.
+/// Locked data of other clients is safe before they have reclaimed their locks. A client without
+/// locks delays no other client.
 #[test]
 fn nobody_moves_data_while_another_may_take_a_lock_back() {
     over_each(|_, transport| {
@@ -251,7 +251,7 @@ fn nobody_moves_data_while_another_may_take_a_lock_back() {
         let bob = holder(&fixture, transport, b"bob");
         let _idle = holder(&fixture, transport, b"idle");
         assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
-        // It may be that a lock is given back before a restart, and nobody knows.
+        // A lock may be released before a restart without a record of that.
         assert_eq!(ann.unlock((0, 10)), Status::Ok);
         assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
         let fixture = fixture.journaled();
@@ -260,14 +260,15 @@ fn nobody_moves_data_while_another_may_take_a_lock_back() {
             assert_eq!(bob.write(bob.state, place, b"x"), Status::Grace);
             assert_eq!(bob.read(bob.state, (place, 1)), Status::Grace);
         }
-        // Over another restart the same holds, and she herself may go on at once.
+        // After another restart the same holds, and she may continue at once.
         let fixture = fixture.journaled();
         let mut bob = bob.back_as(b"bob", &fixture, transport);
         let mut ann = ann.back_as(b"ann", &fixture, transport);
         assert_eq!(ann.lock_with(LockType::Write, LockOptions::RECLAIM, (0, 10)), Status::Ok);
         assert_eq!(ann.write(ann.state, 0, b"mine"), Status::Ok);
         assert_eq!(bob.write(bob.state, 50, b"x"), Status::Grace);
-        // Who asks whether there is a lock has taken back its own; of others nobody knows yet.
+        // A client that tests for a lock has finished reclaiming; the locks of others are not known
+        // yet.
         assert_eq!(ann.test(LockType::Write, 0, 10), Status::Grace);
         assert_eq!(bob.write(bob.state, 50, b"x"), Status::Ok);
         assert_eq!(bob.write(bob.state, 5, b"x"), Status::Locked);
@@ -275,7 +276,7 @@ fn nobody_moves_data_while_another_may_take_a_lock_back() {
 }
 
 impl Holder {
-    /// The same client after the server's restart, with its open taken back.
+    /// Reconnects the client after the server's restart and reclaims its open.
     pub fn back(self, fixture: &Fixture) -> Self {
         self.back_as(b"ann", fixture, far())
     }
@@ -300,7 +301,7 @@ fn persistent_locks_outlive_server_and_client_and_must_be_repaired() {
     let both = LockOptions::PERSIST.with(LockOptions::RECLAIM);
     assert_eq!(ann.lock_with(LockType::Write, both, (0, 10)), Status::Ok);
     assert_eq!(ann.write(ann.state, 0, b"half"), Status::Ok);
-    // She restarts: what she had locked is broken, and stays so over a restart of the server.
+    // She restarts: her locks are broken, and stay so after a restart of the server.
     let mut rogue = Rogue::connect(&fixture.address(far()));
     rogue.log_in_anew(b"ann", WireOptions { response_cache: true, ..WireOptions::default() });
     let mut bob = holder(&fixture, far(), b"bob");

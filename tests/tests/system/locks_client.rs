@@ -1,5 +1,4 @@
-//! Byte-range locks through the client library, over connections that break and servers
-//! that are killed.
+//! Tests byte-range locks through the client library, over broken connections and killed servers.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
 const END: u64 = u64::MAX;
 
 struct Party {
-    // The session ends before its client.
+    // Declared before its client, so that the session ends first.
     file: File,
     session: Session,
     _client: Client,
@@ -32,7 +31,7 @@ fn party(address: &Address) -> Party {
 
 fn is_kept_out(file: &File, offset: u64) -> bool {
     match file.write_at(b"x", offset) {
-        // What is not committed is lost with a server, which is another test's business.
+        // A restart loses uncommitted data, which another test checks.
         Ok(_) => file.commit().is_err(),
         Err(error) => {
             assert_eq!(error.status(), Some(Status::Locked), "{error}");
@@ -94,7 +93,7 @@ fn locks_are_held_over_a_broken_connection() {
     assert!(is_kept_out(&bob.file, 0));
     ann.file.unlock(0, 5).unwrap();
     assert!(is_kept_out(&bob.file, 5) && !is_kept_out(&bob.file, 4));
-    // What was asked for as the connection broke is had once.
+    // A lock that was requested when the connection broke is granted once.
     let asking = ann.file.try_lock_async(LockKind::Exclusive, 20, 10, NONE);
     proxy.cut();
     assert_eq!(dafs_client::block_on(&ann.session.client(), asking).unwrap(), None);
@@ -114,7 +113,7 @@ fn locks_are_taken_back_from_a_server_that_was_killed() {
         for _ in 0..2 {
             server.kill();
             server.revive();
-            // Either comes back when it asks for something; nobody gets anything new before.
+            // Each client reconnects with its next request; no client gets a new lock before that.
             let comes_back = |party: &Party| party.session.ping().unwrap();
             comes_back(&ann);
             comes_back(&bob);

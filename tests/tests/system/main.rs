@@ -1,8 +1,8 @@
-//! The whole system: a real server on a real directory, real clients, every transport.
+//! Tests of the whole system: a real server with a real directory, real clients, every transport.
 //!
-//! Each case runs once for each transport, or over one of them that the fixture chooses; where
-//! `DAFS_VERBS_ADDRESS` names an RDMA device, over that alone. Few name a transport: what they
-//! are about is in it. Those are left out where the suite runs over devices
+//! Each case runs once for each transport, or over one that the fixture chooses. If
+//! `DAFS_VERBS_ADDRESS` names an RDMA device, it runs over that alone. A few cases are about a
+//! specific transport and name it. Those are left out when the suite runs over devices
 //! (`tests/interop/dafs.sh`).
 
 mod attributes;

@@ -1,4 +1,4 @@
-//! Names and attributes, as the client and as local processes see them.
+//! Tests names and attributes, as the client and local processes see them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -56,7 +56,7 @@ fn attributes_are_told_and_set() {
     });
 }
 
-/// What was written goes to the file later, which is no change of its own.
+/// Written data reaches the file later, which must not change the times.
 #[test]
 fn times_that_are_set_are_those_of_the_file_though_data_is_on_its_way() {
     over_each(|fixture, transport| {
@@ -158,7 +158,7 @@ fn bad_names_get_the_right_answer() {
             session.open(path, &OpenOptions::write()).err().and_then(|error| error.status())
         };
         assert_eq!(status(&format!("/{long}")), Some(Status::NameTooLong));
-        // Longer than a message has room for, too: whoever refuses it, it is named.
+        // Also longer than a message: whichever side refuses it, the error names it.
         for path in [format!("/{long}"), format!("/{}", "n".repeat(20_000))] {
             for error in [
                 session.metadata(&path).unwrap_err(),
@@ -175,7 +175,7 @@ fn bad_names_get_the_right_answer() {
         let deep = format!("/{}", "d/".repeat(3000));
         assert!(session.metadata(&deep).is_err());
         session.create_dir("/dir", 0o755).unwrap();
-        // Paths that end in no name lead to directories, if anywhere.
+        // Paths that end in no name refer to directories, if anything.
         for path in ["/dir", "/dir/", "/", "//", "/dir/.", "/dir/.."] {
             assert_eq!(status(path), Some(Status::IsDir), "{path}");
         }
@@ -206,7 +206,7 @@ fn a_memory_store_serves_alike() {
         let (_, session) = fixture.connect(transport);
         let path = format!("/file-{transport:?}");
         let made = session.open(&path, &OpenOptions::write());
-        // Its root belongs to the superuser alone.
+        // Its root belongs to the superuser.
         if rustix::process::getuid().is_root() {
             let file = made.unwrap();
             file.write_at(&pattern(300_000, 2), 0).unwrap();
@@ -220,7 +220,7 @@ fn a_memory_store_serves_alike() {
     }
 }
 
-/// The superuser makes objects for others; others for themselves alone.
+/// The superuser creates objects for others; other users only for themselves.
 #[test]
 fn objects_are_made_for_whom_they_are_to_belong_to() {
     over_each(|fixture, transport| {
@@ -304,7 +304,7 @@ fn two_who_remove_one_tree_at_once_leave_nothing_and_miss_nothing() {
                         &mut tell,
                     );
                     match block_on(&client, removal) {
-                        // The other was done before this one began.
+                        // The other request was executed before this one began.
                         Err(error) if error.status() == Some(Status::NoEnt) => {}
                         done => done.unwrap(),
                     }

@@ -1,7 +1,7 @@
-//! Names that are not UTF-8: any bytes but a slash and NUL.
+//! Tests names that are not UTF-8: any bytes but a slash and NUL.
 //!
-//! Invariant: whatever a client makes has for local processes the name that the client gave it,
-//! byte for byte, and the other way round.
+//! Invariant: every object that a client creates has the same name for local processes, byte for
+//! byte, and every local name is the same for clients.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,7 @@ use dafs_wire::{AttributeBitmap, Procedure, Request, Response};
 use crate::fixture::{Fixture, Transport, any, over_each};
 use crate::rogue::{Rogue, decoded};
 
-/// Every name of one byte, the longest ones, some that look like escapes, and random ones.
+/// All names of one byte, the longest names, names that look like escapes, and random names.
 fn odd_names() -> Vec<OsString> {
     let mut names: Vec<Vec<u8>> =
         (1..=255).filter(|byte| !matches!(byte, b'/' | b'.')).map(|byte| vec![byte]).collect();
@@ -92,7 +92,7 @@ fn names_of_any_bytes_are_renamed_linked_and_led_to() {
             session.hard_link(&new, &old).unwrap();
             assert_eq!(session.metadata(&new).unwrap().link_count, 2);
             session.remove(&new).unwrap();
-            // The text of a link is a path of bytes, too, and is followed as one.
+            // The text of a link is also a path of bytes and is followed as such.
             let text = old.strip_prefix("/").unwrap().as_os_str().as_bytes();
             session.symlink(text, &new).unwrap();
             assert_eq!(std::fs::read_link(local(&new)).unwrap().as_os_str().as_bytes(), text);
@@ -109,7 +109,7 @@ fn names_of_any_bytes_are_renamed_linked_and_led_to() {
 fn a_way_leads_through_directories_whose_names_are_any_bytes() {
     over_each(|fixture, transport| {
         let (_, session) = fixture.connect(transport);
-        // Longer than a request is, in the form that the wire has.
+        // In its encoded form, longer than a request.
         let name = OsString::from_vec(vec![0xfe; 255]);
         let (mut path, mut local) = (OsString::from("/"), fixture.local(""));
         for _ in 0..14 {
@@ -149,7 +149,7 @@ fn a_message_says_which_bytes_a_name_has() {
     assert!(missing.contains("/caf\\xe9"), "{missing}");
 }
 
-/// What a client sees and does that takes strings as they are.
+/// The operations of a client that uses the encoded names directly.
 #[test]
 fn a_client_without_knowledge_of_escapes_reaches_what_has_them() {
     over_each(|fixture, transport: Transport| {
@@ -174,7 +174,7 @@ fn a_client_without_knowledge_of_escapes_reaches_what_has_them() {
         assert_eq!(seen, ["caf\u{efe9}"]);
         let mode = RemoveMode::Unchecked;
         let remove = |name| Request::Remove(Remove { directory: root, name, mode });
-        // No second form is understood: the name's own is the only one.
+        // There is no second encoding: a name has only one form.
         let twice = to_wire(seen[0].as_bytes()).into_owned();
         assert_eq!(rogue.outcome(&remove(&twice)), Some(Status::NoEnt));
         assert_eq!(rogue.outcome(&remove("\u{efe3}\u{ef81}\u{ef82}")), Some(Status::Inval));

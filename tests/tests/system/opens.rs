@@ -1,4 +1,4 @@
-//! Opens: sharing, keys, unlinked files, delete on last close.
+//! Tests opens: sharing, keys, unlinked files, deletion on the last close.
 
 use dafs_client::{
     ClientError, DeleteDisposition, OpenOptions, Outcome, ShareAccess, ShareDeny, ShareKey, Status,
@@ -95,7 +95,7 @@ fn a_file_is_opened_by_its_handle_whatever_its_name_is() {
     });
 }
 
-/// Share reservations hold for opens by handle as for others.
+/// Share reservations also apply to opens by handle.
 #[test]
 fn an_open_by_handle_meets_what_others_deny() {
     over_each(|fixture, transport| {
@@ -172,8 +172,8 @@ fn a_read_only_open_does_not_write() {
     });
 }
 
-/// The answer to a CLOSE goes out before the open has ended; whatever is asked right behind it
-/// finds it ended all the same.
+/// The reply to a CLOSE is sent before the open has ended, but a request immediately after it finds
+/// it closed.
 #[test]
 fn what_is_asked_right_behind_a_close_finds_the_file_closed() {
     over_each(|fixture, transport| {

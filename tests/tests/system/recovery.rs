@@ -1,4 +1,4 @@
-//! Recovery of a session that broke, said message by message (draft 5.2, 6.3).
+//! Tests the recovery of a broken session message by message (draft 5.2, 6.3).
 
 use std::os::unix::fs::MetadataExt;
 
@@ -19,7 +19,7 @@ use dafs_wire::{
 use crate::fixture::{Fixture, Transport, far, over_each};
 use crate::rogue::Rogue;
 
-/// A client that keeps its name over its connections.
+/// Connects a client that keeps its name over its connections.
 fn keeper(fixture: &Fixture, transport: Transport) -> (Rogue, SessionId) {
     named(fixture, transport, b"keeper")
 }
@@ -37,7 +37,7 @@ fn attributes(buffer: &mut [u8; 64]) -> FileAttributeBlock<'_> {
     FileAttributeBlock::encode_set(ByteOrder::NATIVE, &none, buffer).unwrap()
 }
 
-/// Makes a directory on a stream, under a number.
+/// Creates a directory on a stream, with a sequence number.
 fn make(rogue: &mut Rogue, root: FileHandle, name: &str, stream: u16, sequence: u16) {
     let mut buffer = [0; 64];
     let object = NewObject::Directory;
@@ -70,7 +70,7 @@ fn what_was_done_is_found_after_the_connection_broke() {
         let check = |about| Request::CheckResponse(about);
         let made = about(old, 3, 70, Procedure::Create);
         assert_eq!(rogue.outcome(&check(made)), Some(Status::Ok));
-        // Other numbers, other procedures, other streams were not carried out.
+        // Requests with other numbers, procedures or streams were not executed.
         for wrong in [
             about(old, 3, 69, Procedure::Create),
             about(old, 3, 70, Procedure::Remove),
@@ -79,7 +79,7 @@ fn what_was_done_is_found_after_the_connection_broke() {
         ] {
             assert_eq!(rogue.outcome(&check(wrong)), Some(Status::NoXidMatch));
         }
-        // The result is the one that was lost, under the header of the question.
+        // The result is that of the lost reply, with the header of the query.
         let fetched = rogue.ask(&Request::FetchResponse(made)).unwrap();
         assert_eq!(fetched[40..], answer[40..]);
         let (_, response) =
@@ -112,7 +112,7 @@ fn what_was_written_is_found_after_the_connection_broke() {
             Request::WriteDirect(arguments)
         };
         let question = |stream, sequence| about(old, stream, sequence, Procedure::WriteDirect);
-        // What is in the cache already needs a copy and no more; the other way is longer.
+        // Data that is in the cache already only needs a copy; the other path takes longer.
         rogue.request(1, 5, &write(Stability::FileSync));
         assert_eq!(rogue.status(), Some(Status::Ok));
         rogue.request(1, 6, &write(Stability::Unstable));
@@ -163,7 +163,7 @@ fn asking_for_a_session_ends_its_connection() {
         let root = old_rogue.root();
         make(&mut old_rogue, root, "made", 1, 5);
         old_rogue.answer().unwrap();
-        // The client has given the old connection up; the server has not heard of it.
+        // The client has given up the old connection, but the server has not noticed.
         let (mut rogue, _) = keeper(fixture, transport);
         let question = Request::CheckResponse(about(old, 1, 5, Procedure::Create));
         assert_eq!(rogue.outcome(&question), Some(Status::Ok));
@@ -252,12 +252,12 @@ fn results_outlive_the_server() {
         let answer = rogue.answer().unwrap();
         make(&mut rogue, root, "made", 2, 6);
         assert_eq!(rogue.status(), Some(Status::Exist));
-        // Twice: what was found must be found again.
+        // Twice: replies that were found must be found again.
         let fixture = fixture.journaled().journaled();
         let (mut rogue, _) = keeper(&fixture, transport);
         let fetch = Request::FetchResponse(about(old, 1, 5, Procedure::Create));
         assert_eq!(rogue.ask(&fetch).unwrap()[40..], answer[40..]);
-        // What failed at the first look was not done: it can be asked anew.
+        // A request that failed at the first check was not executed: it can be sent again.
         let failed = Request::FetchResponse(about(old, 2, 6, Procedure::Create));
         assert_eq!(rogue.outcome(&failed), Some(Status::NoXidMatch));
         let discard = Request::DiscardResponses(DiscardResponses { session: old });
@@ -268,7 +268,7 @@ fn results_outlive_the_server() {
     }
 }
 
-/// Sets attributes on a stream, under a number.
+/// Sets attributes on a stream, with a sequence number.
 fn set(
     rogue: &mut Rogue,
     file: FileHandle,
@@ -283,8 +283,8 @@ fn set(
     rogue.status()
 }
 
-/// No look at a file tells whether its times were set by a request or before it. So they are set
-/// once more, and nothing of it is written down. A mode that comes with them is: who set it again
+/// The state of a file does not tell whether its times were set by a request or before it. So they
+/// are set again, and no record of it is stored. A change of the mode is recorded: setting it again
 /// could undo what another client has set meanwhile.
 #[test]
 fn a_change_of_times_is_asked_anew_and_one_of_the_mode_is_found() {
@@ -301,7 +301,7 @@ fn a_change_of_times_is_asked_anew_and_one_of_the_mode_is_found() {
         assert_eq!(set(&mut rogue, file, &times, (1, 5)), Some(Status::Ok));
         assert_eq!(set(&mut rogue, file, &mode, (2, 6)), Some(Status::Ok));
         assert_eq!(set(&mut rogue, file, &both, (3, 7)), Some(Status::Ok));
-        // While the server lives it is found like everything.
+        // While the server runs, it is found like every request.
         drop(rogue);
         let (mut rogue, _) = keeper(&fixture, transport);
         let check = |stream, sequence| {

@@ -1,4 +1,4 @@
-//! A client that says whatever a test wants, over a real transport.
+//! A client that sends whatever a test wants, over a real transport.
 
 use dafs_dat::{
     Address, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather,
@@ -20,25 +20,25 @@ use dafs_wire::{
 
 use crate::fixture::HANG;
 
-/// One connection, and what the server has said on it.
+/// One connection, and the messages received on it.
 pub struct Rogue {
     pub interface: Interface,
     pub endpoint: EndpointId,
     inbox: Memory,
     region: Region,
     sequence: u16,
-    /// Credits it wishes for.
+    /// The number of credits to request.
     pub credits: u16,
-    /// Whether its requests carry checksums.
+    /// True if its requests have checksums.
     seals: bool,
-    /// What came while something else was listened to.
+    /// Messages received while waiting for others.
     aside: Vec<(EndpointId, Vec<u8>)>,
     /// Connections that have ended.
     ended: Vec<EndpointId>,
 }
 
 impl Rogue {
-    /// A connection that has said nothing yet.
+    /// Opens a connection without sending anything.
     pub fn connect(address: &Address) -> Self {
         Self::connect_with(address, &EndpointConfig::default())
     }
@@ -68,14 +68,14 @@ impl Rogue {
         rogue
     }
 
-    /// A session in good order.
+    /// Starts a valid session.
     pub fn logged_in(address: &Address) -> Self {
         let mut rogue = Self::connect(address);
         rogue.log_in();
         rogue
     }
 
-    /// A session with checksums.
+    /// Starts a session with checksums.
     pub fn logged_in_sealed(address: &Address) -> Self {
         let mut rogue = Self::connect(address);
         rogue.request(0, 0, &login_with(WireOptions { checksums: true, ..WireOptions::default() }));
@@ -84,7 +84,7 @@ impl Rogue {
         rogue
     }
 
-    /// Another connection of the same client.
+    /// Opens another connection of the same client.
     pub fn open_beside(&mut self, address: &Address, kind: ChannelType) -> EndpointId {
         let config = EndpointConfig::default();
         let data = connect_data_of(kind);
@@ -96,7 +96,7 @@ impl Rogue {
         beside
     }
 
-    /// Waits for a connection to stand; what other connections bring meanwhile is kept.
+    /// Waits until a connection is established. Messages of other connections are kept.
     fn stands(&mut self, beside: EndpointId) {
         loop {
             match self.event() {
@@ -115,7 +115,7 @@ impl Rogue {
         self.interface.flush();
     }
 
-    /// The next message of a connection; `None` if it ended instead.
+    /// Returns the next message of a connection; `None` if it ended instead.
     pub fn message_on(&mut self, endpoint: EndpointId) -> Option<Vec<u8>> {
         loop {
             if let Some(place) = self.aside.iter().position(|(from, _)| *from == endpoint) {
@@ -129,9 +129,9 @@ impl Rogue {
         }
     }
 
-    /// Takes in all that is there, and answers the server's reads; messages are kept.
+    /// Processes everything that has arrived, and serves the server's reads. Messages are kept.
     pub fn turn(&mut self) {
-        // A look at sockets comes only after all else.
+        // Sockets are checked only when nothing else is left.
         while self.interface.poll() > 0 {
             while let Some(event) = self.interface.next_event() {
                 self.take_in(event);
@@ -182,20 +182,20 @@ impl Rogue {
         }
     }
 
-    /// Sends bytes as one message, whatever they are.
+    /// Sends bytes as one message, valid or not.
     pub fn send(&mut self, bytes: &[u8]) {
         let gather = [Gather::Bytes(bytes)];
         let _ = self.interface.post_send(self.endpoint, 99, &gather, SendOptions::default());
         self.interface.flush();
     }
 
-    /// Whether anything has come that nobody has listened to.
+    /// True if a message has arrived that was not returned yet.
     pub fn has_answer(&mut self) -> bool {
         self.turn();
         self.aside.iter().any(|(from, _)| *from == self.endpoint)
     }
 
-    /// Sends a request under any stream and number.
+    /// Sends a request with any stream and sequence number.
     pub fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
         let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
         header.desired_credits = self.credits;
@@ -206,34 +206,35 @@ impl Rogue {
         self.send(&message);
     }
 
-    /// The next answer; `None` if the connection ended instead.
+    /// Returns the next reply; `None` if the connection ended instead.
     pub fn answer(&mut self) -> Option<Vec<u8>> {
         self.message_on(self.endpoint)
     }
 
-    /// The status of the next answer.
+    /// Returns the status of the next reply.
     pub fn status(&mut self) -> Option<Status> {
         self.answer().map(|bytes| status_of(&bytes))
     }
 
-    /// Sends a request in good order on stream 0.
+    /// Sends a valid request on stream 0.
     pub fn begin(&mut self, request: &Request<'_>) {
         self.sequence = self.sequence.wrapping_add(1);
         self.request(0, self.sequence, request);
     }
 
-    /// Asks in good order on stream 0. `None` if the connection ended instead.
+    /// Sends a valid request on stream 0 and returns its reply; `None` if the connection ended
+    /// instead.
     pub fn ask(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
         self.begin(request);
         self.answer()
     }
 
-    /// The same, and the status alone.
+    /// Does the same and returns only the status.
     pub fn outcome(&mut self, request: &Request<'_>) -> Option<Status> {
         self.ask(request).map(|bytes| status_of(&bytes))
     }
 
-    /// The same with a message made by hand, for a stream and a number.
+    /// Does the same with a message made by hand for a stream and a sequence number.
     pub fn outcome_of(&mut self, make: impl FnOnce(u16, u16) -> Vec<u8>) -> Option<Status> {
         self.sequence = self.sequence.wrapping_add(1);
         self.send(&make(0, self.sequence));
@@ -245,7 +246,7 @@ impl Rogue {
         assert_eq!(self.status(), Some(Status::Ok));
     }
 
-    /// Logs in under a name of its own, wishing for more than most.
+    /// Logs in with its own name and requests more resources than most.
     pub fn log_in_as(
         &mut self,
         name: &'static [u8],
@@ -258,7 +259,7 @@ impl Rogue {
         logged_in
     }
 
-    /// The same in another life of the client, which begins with a first request.
+    /// Does the same as another incarnation of the client, which begins with a first request.
     pub fn log_in_anew(
         &mut self,
         name: &'static [u8],
@@ -301,12 +302,12 @@ impl Rogue {
         }
     }
 
-    /// Opens a file of the root to read and write.
+    /// Opens a file in the root for reading and writing.
     pub fn open(&mut self, name: &str) -> (FileHandle, StateId) {
         self.try_open(name).unwrap()
     }
 
-    /// The same, where it may fail.
+    /// Does the same where it may fail.
     pub fn try_open(&mut self, name: &str) -> Result<(FileHandle, StateId), Status> {
         let (directory, names) = (self.root(), [name]);
         let bytes = self.ask(&Request::Open(opening(directory, Path::new(&names)))).unwrap();
@@ -316,7 +317,7 @@ impl Rogue {
         }
     }
 
-    /// Takes back an open after the server's restart.
+    /// Reclaims an open after the server's restart.
     pub fn reclaim(&mut self, file: FileHandle) -> Result<StateId, Status> {
         let delegation = DelegationType::None;
         let target = OpenTarget::Previous { file, delegation };
@@ -334,20 +335,21 @@ impl Rogue {
         self.interface.register(memory, Domain(0), Rights::REMOTE).unwrap()
     }
 
-    /// Part of a region, as messages name it: devices have names of their own for memory.
+    /// Returns part of a region as messages name it, because devices have their own names for
+    /// memory.
     pub fn buffer(&mut self, region: &Region, offset: u64, length: u32) -> DirectBuffer {
         let remote = self.interface.remote(self.endpoint, region, offset, length);
         let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
         DirectBuffer { target, length, context }
     }
 
-    /// Waits for the server to end the connection, whatever it answers before.
+    /// Waits for the server to end the connection, whatever it replies before.
     pub fn ends(&mut self) {
         while self.answer().is_some() {}
     }
 }
 
-/// The connect data of an operation channel.
+/// Returns the connect data of an operation channel.
 pub fn connect_data() -> Vec<u8> {
     connect_data_of(ChannelType::Operation)
 }
@@ -358,7 +360,7 @@ fn connect_data_of(channel: ChannelType) -> Vec<u8> {
         .to_vec()
 }
 
-/// A request as bytes.
+/// Encodes a request.
 pub fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
     encoded_under(&RequestHeader::new(StreamId(stream), SequenceNumber(sequence)), request)
 }
@@ -370,7 +372,7 @@ fn encoded_under(header: &RequestHeader, request: &Request<'_>) -> Vec<u8> {
     buffer
 }
 
-/// The first request of a session.
+/// Returns the first request of a session.
 pub fn login() -> Request<'static> {
     login_with(WireOptions::default())
 }
@@ -379,7 +381,7 @@ fn login_with(options: WireOptions) -> Request<'static> {
     login_as(b"rogue", options)
 }
 
-/// The same under another name.
+/// Returns the first request with another name.
 pub fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
     Request::ClientConnectAuth(ClientConnectAuth {
         options,
@@ -390,8 +392,8 @@ pub fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
     })
 }
 
-/// The same with a user's password. Each user is a client by that name: a client that another
-/// user has just been may still be there.
+/// Returns the first request with a user's password. Each user is a client with that name, because
+/// the client of another user may still exist.
 pub fn login_by_password<'a>(identity: &'a str, password: &'a str) -> Request<'a> {
     let Request::ClientConnectAuth(login) = login_as(b"guest", WireOptions::default()) else {
         unreachable!()
@@ -401,7 +403,7 @@ pub fn login_by_password<'a>(identity: &'a str, password: &'a str) -> Request<'a
     Request::ClientConnectAuth(ClientConnectAuth { authentication, client_string, ..login })
 }
 
-/// An open to read and write that denies nobody anything.
+/// Returns an open for reading and writing that denies nothing to others.
 pub fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
     Open {
         target: OpenTarget::Null { directory, path },
@@ -414,7 +416,7 @@ pub fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
     }
 }
 
-/// The status in an answer's header.
+/// Returns the status in a reply's header.
 pub fn status_of(bytes: &[u8]) -> Status {
     ResponseHeader::decode(ByteOrder::NATIVE, bytes).unwrap().status
 }

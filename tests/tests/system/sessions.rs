@@ -1,4 +1,4 @@
-//! Sessions: logins, many of them, their ends.
+//! Tests sessions: logins, many sessions, and their ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -74,7 +74,7 @@ fn the_end_of_a_session_releases_its_opens() {
         let file = session.open("/file", &deny).unwrap();
         assert!(watcher.open("/file", &OpenOptions::read()).is_err());
         session.disconnect().unwrap();
-        // The server may hear of the end after the next request of somebody else.
+        // The server may notice the end only after the next request of another client.
         await_that("the file is free", || watcher.open("/file", &OpenOptions::read()).is_ok());
         assert!(matches!(file.close(), Err(ClientError::SessionEnded { .. })));
         drop(client);
@@ -135,8 +135,8 @@ fn a_thousand_tcp_sessions_stand_at_once() {
     }
 }
 
-/// Over shared memory the server never has to sleep while a client asks without pause;
-/// its sockets are looked at all the same.
+/// Over shared memory, the server never sleeps while a client sends requests continuously. Its
+/// sockets are checked all the same.
 #[test]
 fn a_busy_neighbour_in_memory_does_not_starve_sockets() {
     let fixture = Fixture::new();
@@ -154,7 +154,7 @@ fn a_busy_neighbour_in_memory_does_not_starve_sockets() {
     });
 }
 
-/// Takes connections and messages, and answers none, until `connections` have ended.
+/// Accepts connections and messages without replying, until `connections` have ended.
 fn serve_in_silence(mut interface: Interface, connections: usize) {
     let inbox = Memory::anonymous(4096, Pages::Small).unwrap();
     let region = interface.register(&inbox, Domain(0), dafs_dat::Rights::LOCAL).unwrap();

@@ -1,4 +1,4 @@
-//! Auto-recovery locks: what was changed under them is taken back (draft 4.4.1.4).
+//! Tests auto-recovery locks: changes under them are undone (draft 4.4.1.4).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::rogue::Rogue;
 
 const A: LockOptions = LockOptions::AUTO_RECOVERY;
 const ALL: (u64, u64) = (0, u64::MAX);
-/// What `served` has in the file.
+/// The initial contents of the file that `served` makes.
 const OLD: [u8; 100] = [7; 100];
 
 impl Holder {
@@ -83,7 +83,7 @@ fn abort_takes_everything_back_and_keeps_the_lock() {
         assert_eq!(content(&fixture), OLD);
         let mut bob = holder(&fixture, transport, b"bob");
         assert_eq!(bob.lock(LockType::Read, (0, 1)), Status::Denied);
-        // Once more, and for good this time.
+        // Once more, and this time it is committed.
         ann.put(0, b"new");
         assert_eq!(ann.unlock(ALL), Status::Ok);
         assert_eq!(&content(&fixture)[..4], b"new\x07");
@@ -138,7 +138,7 @@ fn a_file_that_grew_in_the_range_is_cut_off_and_one_that_others_made_longer_is_n
 #[test]
 fn whoever_fails_leaves_what_was_there() {
     for transport in transports() {
-        // Its lease ends: who keeps no results has none.
+        // Its lease ends: a client without stored replies has none.
         let fixture = served();
         let mut rogue = Rogue::connect(&fixture.address(transport));
         let session = rogue.log_in_as(b"ann", WireOptions::default()).session;
@@ -172,7 +172,7 @@ fn a_lock_outlives_the_server_with_all_that_is_to_be_taken_back() {
     let mut ann = ann.back(&fixture);
     assert_eq!(ann.lock_with(LockType::Write, A.with(LockOptions::RECLAIM), ALL), Status::Ok);
     ann.put(20, &[2; 40]);
-    // Again: the undo data was taken up and goes on.
+    // Again: the undo data was recovered and is continued.
     let fixture = fixture.journaled();
     assert_eq!(&content(&fixture)[..61], [&[1; 20][..], &[2; 40], &[7]].concat());
     let mut ann = ann.back(&fixture);
@@ -238,13 +238,13 @@ fn what_cannot_be_had_is_refused() {
     assert_eq!(ann.abort(ALL), Status::Inval);
     assert_eq!(ann.lock(LockType::Write, ALL), Status::Ok);
     assert_eq!(ann.abort(ALL), Status::Inval);
-    // Others can neither write nor truncate below it, nor in it.
+    // Others can neither write nor truncate below it or in it.
     let mut bob = holder(&fixture, far(), b"bob");
     assert_eq!(bob.cut(0), Status::Locked);
     assert_eq!(bob.write(StateId::ANONYMOUS, 0, b"x"), Status::Locked);
 }
 
-/// Ranges, writes, cuts, aborts and unlocks by random numbers, against bytes in memory.
+/// Compares random locks, writes, truncations, aborts and unlocks with bytes in memory.
 #[test]
 fn random_changes_leave_what_a_model_has() {
     for seed in 0..10 {
@@ -297,8 +297,8 @@ fn random_changes_leave_what_a_model_has() {
     }
 }
 
-/// The same where undo data shares blocks with the file, as far as anybody can see: larger
-/// files, restarts with and without somebody who comes back for the lock.
+/// Does the same where undo data shares blocks with the file, as far as can be observed: larger
+/// files, restarts with and without a client that comes back for the lock.
 #[test]
 fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
     let mut cloned_bytes = 0;
@@ -316,7 +316,7 @@ fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
         let mut kept = random.bytes(100_000);
         std::fs::write(fixture.local("file"), &kept).unwrap();
         let mut ann = holder(&fixture, far(), b"ann");
-        // What only the cache has is cloned as well.
+        // Data that is only in the cache is cloned as well.
         kept[50_000..51_000].fill(0);
         ann.put(50_000, &[0; 1000]);
         ann.lock_undone(ALL);

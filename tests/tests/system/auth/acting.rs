@@ -1,4 +1,4 @@
-//! Trusted clients: one session, several users.
+//! Tests trusted clients: one session that acts for several users.
 
 use dafs_client::{
     ActFor, FenceAccess, FenceObject, FenceUpdate, OpenOptions, Session, SessionOptions,
@@ -11,7 +11,7 @@ use dafs_types::Credentials;
 use super::{is_root, open_to_all, owner, passwords, try_connect};
 use crate::fixture::{Fixture, Transport, far, transports};
 
-/// A server that trusts this very user, and whoever is anonymous.
+/// Starts a server that trusts this user and anonymous clients.
 fn trusting(squash: Squash) -> Fixture {
     let fixture = Fixture::with(|config| {
         let uid = rustix::process::getuid().as_raw();
@@ -49,7 +49,7 @@ fn one_session_makes_files_for_several() {
             let path = format!("/of-{uid}");
             make(&acting, &path).unwrap();
             assert_eq!(owner(&fixture.local(&path[1..])), uid);
-            // Others are kept out as they would be at home.
+            // Others are excluded as on a local file system.
             let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
             acting.set_attributes(&path, &mode).unwrap();
             let other = session.register_credentials(id(uid + 100)).unwrap();
@@ -66,7 +66,7 @@ fn one_session_makes_files_for_several() {
     }
 }
 
-/// To system calls -1 means "as it is": what such a user made would stay root's.
+/// System calls interpret -1 as "unchanged", so objects of such a user would remain root's.
 #[test]
 fn the_number_that_no_user_has_escapes_no_squash() {
     if !is_root("the_number_that_no_user_has_escapes_no_squash") {
@@ -92,7 +92,7 @@ fn the_number_that_no_user_has_escapes_no_squash() {
     assert_eq!(super::owner(&fixture.local("own")), found);
 }
 
-/// Each member of a chain is carried out as whom it names, in parallel with the session's own.
+/// Each request of a chain runs as the user it names, concurrently with the session's own requests.
 #[test]
 fn chains_act_for_others_too() {
     if !is_root("chains_act_for_others_too") {
@@ -111,7 +111,7 @@ fn chains_act_for_others_too() {
         assert_eq!(made(&acting, "of-5001"), (5001, 5001));
         let own = made(&session, "own");
         assert!(own.0 == own.1 && own.0 != 5001, "{own:?}");
-        // A member whose credentials are gone fails, and those behind it.
+        // A request with released credentials fails, and so do those after it in the chain.
         session.release_credentials(registered).unwrap();
         let failure = acting.chain().lookup("own").getattr().run().err().unwrap();
         assert_eq!((failure.member, failure.error.status()), (0, Some(Status::NoCreds)));
@@ -122,7 +122,7 @@ fn chains_act_for_others_too() {
 #[test]
 fn trusted_clients_fence_file_systems_for_themselves_alone() {
     let fixture = Fixture::with(|config| {
-        // Nobody is the superuser here, but for the kernel's word.
+        // No client is the superuser here, except through the kernel.
         let nobody = Credentials::plain(4711, 4711).unwrap();
         config.sessions.authentication.anonymous = Some(nobody);
         config.access.trusted =
@@ -160,7 +160,7 @@ fn users_are_known_by_name() {
     assert_eq!(owner(&fixture.local("of-ann")), 5001);
     let refused = session.register_credentials(ActFor::User("nobody of this name"));
     assert_eq!(refused.err().unwrap().status(), Some(Status::Inval));
-    // Without Kerberos nobody knows principals.
+    // Without Kerberos, principals are unknown.
     let refused = session.register_credentials(ActFor::Principal("ann@REALM"));
     assert_eq!(refused.err().unwrap().status(), Some(Status::NotSupp));
 }
@@ -180,7 +180,7 @@ fn released_credentials_are_of_no_more_use() {
         assert_eq!(error.status(), Some(Status::NoCreds));
         let again = session.release_credentials(registered);
         assert_eq!(again.err().unwrap().status(), Some(Status::NoCreds));
-        // What is open stays open, and is the client's.
+        // An open file stays open and belongs to the client.
         file.write_at(b"on and on", 0).unwrap();
         file.close().unwrap();
         session.metadata(&name).unwrap();
@@ -210,7 +210,7 @@ fn what_was_registered_goes_with_the_client() {
     let first = try_connect(&fixture, Transport::Shm, &options).unwrap();
     let uid = rustix::process::getuid().as_raw();
     let registered = first.register_credentials(id(uid)).unwrap();
-    // Another client of the same user knows nothing of it.
+    // Another client of the same user does not know the registration.
     let other = try_connect(&fixture, Transport::Shm, &SessionOptions::default()).unwrap();
     let error = other.acting_for(registered).metadata("/").err().unwrap();
     assert_eq!(error.status(), Some(Status::NoCreds));

@@ -1,4 +1,4 @@
-//! Passwords that are guessed: nobody else waits for it, nobody is locked out by it.
+//! Tests password guessing: it neither delays other clients nor locks out a user.
 
 use std::net::Ipv4Addr;
 
@@ -13,23 +13,23 @@ use crate::fixture::{Fixture, HANG, Transport};
 use crate::hostile::tcp::Wire;
 use crate::rogue::{Rogue, encoded, login_by_password};
 
-/// A hash that no password has, and that takes seconds to check.
+/// A hash that no password matches, and that takes seconds to check.
 const DEAR: &str = "$argon2id$v=19$m=19456,t=300,p=1$AAAAAAAAAAAAAAAAAAAAAA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// The same, checked at once.
+/// A hash that no password matches, and that is checked at once.
 const CHEAP: &str = "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-/// Users with such a hash: `user0` and so on.
+/// The number of users with such a hash: `user0` and so on.
 const CHEAP_COUNT: usize = 102;
 
-/// A server with users `ann` and `bob`, whose passwords are their names, `slow`, and others whom
-/// nobody is.
+/// Starts a server with the users `ann` and `bob`, whose passwords are their names, `slow`, and
+/// others whose passwords are unknown.
 fn fixture() -> Fixture {
     fixture_with(|_| {})
 }
 
-/// The same with changes to its configuration.
+/// Does the same with changes to the configuration.
 fn fixture_with(change: impl FnOnce(&mut ServerConfig)) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("passwords");
@@ -85,7 +85,7 @@ fn whoever_works_or_comes_from_elsewhere_waits_for_no_guesses() {
             rogue
         })
         .collect();
-    // The server has taken all of that in by the time it answers somebody who came later.
+    // When the server replies to a later client, it has received all of that.
     let (_other, other) = fixture.connect(Transport::Tcp);
     other.ping().unwrap();
     let file = session.open("/file", &OpenOptions::write()).unwrap();
@@ -111,7 +111,7 @@ fn who_has_logged_in_from_a_place_does_not_wait_for_guesses_of_others_there() {
     for number in 0..22 {
         assert_eq!(ask(&format!("user{number}"), "guess"), Status::NotAuthorized);
     }
-    // More than wait from one address. By now each check waits for a second or two.
+    // More guesses than may wait from one address. By now each check is delayed by a second or two.
     let guessers: Vec<_> = (22..CHEAP_COUNT)
         .map(|number| {
             let mut wire = Wire::connect(&address, false);
@@ -136,7 +136,7 @@ fn guesses_are_slowed_and_lock_nobody_else_out() {
     for round in 0..5 {
         assert_eq!(guess("ann", "wrong", near), Status::NotAuthorized, "{round}");
     }
-    // Checks of one place are made one by one: without a delay hers would come first.
+    // Checks from one address run one after the other: without a delay hers would be first.
     let mut slowed = Rogue::connect(&address);
     let Request::ClientConnectAuth(login) = login_by_password("ann", "ann") else { panic!() };
     let login = ClientConnectAuth { client_string: b"slowed", ..login };

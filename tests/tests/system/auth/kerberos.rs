@@ -1,7 +1,7 @@
-//! Kerberos end to end: a centre, a server with a keytab, clients with tickets and without.
+//! Tests Kerberos end to end: a KDC, a server with a keytab, clients with and without tickets.
 //!
-//! Each case runs in a process of its own with a realm of its own; without the centre's
-//! programs they say so and pass, unless `DAFS_REQUIRE_KDC=1`.
+//! Each case runs in a separate process with its own realm. Without the KDC's programs, the tests
+//! pass with a message, unless `DAFS_REQUIRE_KDC=1`.
 
 use std::path::PathBuf;
 
@@ -16,12 +16,12 @@ use super::{is_root, open_to_all, owner, passwords, try_connect};
 use crate::fixture::{Fixture, Transport, await_that, transports};
 use crate::realm::{Realm, scenario, scenario_in};
 
-/// The service, as clients name it.
+/// The service as clients name it.
 pub const SERVICE: &str = "dafs@server.dafs.test";
 pub const ALICE: u32 = 5001;
 const BOB: u32 = 5002;
 
-/// A realm with alice, who has a ticket, bob and carol, and a service.
+/// Fills a realm with alice, who has a ticket, bob, carol and a service.
 pub fn populate(realm: &Realm) -> PathBuf {
     let keytab = realm.path("service.keytab");
     realm.administer(&format!(
@@ -33,8 +33,8 @@ pub fn populate(realm: &Realm) -> PathBuf {
     keytab
 }
 
-/// A server with the keytab. Alice is known by the map, bob by the host's rules; carol is
-/// nobody here.
+/// Starts a server with the keytab. Alice is mapped by the configuration and bob by the host's
+/// rules. Carol is not mapped to a local user.
 pub fn serve(realm: &Realm, keytab: PathBuf, change: impl FnOnce(&mut ServerConfig)) -> Fixture {
     let file = realm.path("passwords");
     passwords(&file, &[("wonder", ALICE), ("bob", BOB), ("admin", 0)]);
@@ -59,7 +59,7 @@ pub fn by_kerberos(source: CredentialSource) -> SessionOptions {
     SessionOptions::default().login(Login::Kerberos(tickets))
 }
 
-/// With a ticket of somebody's, got with a password.
+/// Returns options with a user's ticket, which is obtained with a password.
 fn with_ticket(realm: &Realm, who: &str, password: &str) -> SessionOptions {
     let cache = realm.path(&format!("{who}.cache"));
     realm.ticket(who, password, &cache, &[]);
@@ -71,7 +71,7 @@ fn automatic() -> SessionOptions {
     SessionOptions::default().login(Login::Automatic).host(host)
 }
 
-/// What somebody is told who is not let in by Kerberos.
+/// Returns the status and the text of a refused Kerberos login.
 #[track_caller]
 fn told(outcome: Result<dafs_client::Session, ClientError>) -> (Option<Status>, String) {
     match outcome.err() {
@@ -101,7 +101,7 @@ fn a_ticket_opens_a_session() {
                 session.open(format!("/{name}"), &OpenOptions::write()).unwrap();
                 assert_eq!(owner(&fixture.local(&name)), ALICE);
             }
-            // The same again, with the ticket for the service in the cache.
+            // The same again, with the service ticket in the cache.
             session.renew().unwrap();
             session.ping().unwrap();
         }
@@ -134,10 +134,10 @@ fn the_best_way_is_found() {
         let identity = far.identity().unwrap();
         assert_eq!(identity.method, AuthType::Gss, "{:?}", identity.passed_over);
         assert!(identity.offered.contains(&AuthType::Text));
-        // The kernel vouches for who is near.
+        // The kernel vouches for a local user.
         let near = try_connect(&fixture, Transport::Shm, &automatic()).unwrap();
         assert_eq!(near.identity().unwrap().method, AuthType::None);
-        // Without a ticket it says so, and goes on as nobody.
+        // Without a ticket, the client says so and connects anonymously.
         std::fs::remove_file(realm.path("default.cache")).unwrap();
         let far = try_connect(&fixture, Transport::Tcp, &automatic()).unwrap();
         let identity = far.identity().unwrap();
@@ -177,7 +177,7 @@ fn a_server_without_a_keytab_offers_none() {
         let (status, reason) = told(try_connect(&fixture, Transport::Tcp, &options));
         assert_eq!(status, Some(Status::NotSupp));
         assert!(reason.contains("does not offer"), "{reason}");
-        // One that should have one and has not does not start.
+        // A server with a missing keytab does not start.
         let (none, store) = (
             realm.path("none.keytab"),
             dafs_store::memory::MemoryLimits { bytes_max: 1 << 20, object_count_max: 10 },
@@ -204,7 +204,8 @@ fn who_is_nobody_here_is_told_what_is_missing() {
             let users = &mut config.kerberos.as_mut().unwrap().users;
             users.insert("bob@DAFS.TEST".to_owned(), "admin".to_owned());
         });
-        // Carol is user carol by the host's rules, and there is none. Bob would be user 0.
+        // By the host's rules carol is the local user carol, who does not exist. Bob would be user
+        // 0.
         for (who, password) in [("carol", "unmapped"), ("bob", "builder")] {
             let options = with_ticket(realm, who, password);
             let (status, reason) = told(try_connect(&fixture, Transport::Tcp, &options));
@@ -225,7 +226,7 @@ fn root_by_ticket_must_be_allowed() {
         });
         let bob = with_ticket(realm, "bob", "builder");
         try_connect(&fixture, Transport::Tcp, &bob).unwrap();
-        // Without the host's rules carol is not even looked up.
+        // Without the host's rules, carol is not even looked up.
         let carol = with_ticket(realm, "carol", "unmapped");
         let (status, _) = told(try_connect(&fixture, Transport::Tcp, &carol));
         assert_eq!(status, Some(Status::NotAuthorized));
@@ -280,21 +281,21 @@ fn a_wrong_key_is_told_from_an_unknown_client() {
     });
 }
 
-/// The session of a ticket that lasts seconds: it lapses, and comes back with a fresh one.
+/// The session of a short-lived ticket ends, and is renewed with a fresh ticket.
 #[test]
 fn a_session_outlives_its_ticket_if_it_is_renewed() {
     let name = "auth::kerberos::a_session_outlives_its_ticket_if_it_is_renewed";
-    // It lasts for as long as clocks may differ besides; and a busy machine may need as long
-    // from the making of a token to the look at it.
+    // A ticket is also valid for the allowed clock skew. On a busy machine, the same time may pass
+    // between making a token and checking it.
     scenario_in(name, "clockskew = 8", |realm| {
         let fixture = serve(realm, populate(realm), |_| {});
         let cache = realm.path("default.cache");
-        // On a busy machine it may run out before it is used.
+        // On a busy machine the ticket may expire before it is used.
         let session = (0..10)
             .find_map(|_| {
                 realm.ticket("alice", "wonderland", &cache, &["-l", "3s"]);
                 let options = by_kerberos(CredentialSource::Default);
-                // It would come back by itself, with whatever ticket there is.
+                // With recovery, the session would reconnect with any ticket that exists.
                 let options = options.recovery(Recovery::Off);
                 try_connect(&fixture, Transport::Tcp, &options).ok()
             })
@@ -309,7 +310,7 @@ fn a_session_outlives_its_ticket_if_it_is_renewed() {
         });
         let stale = session.renew().err().unwrap();
         assert!(stale.to_string().contains("expired"), "{stale}");
-        // Nor does another principal take the session over.
+        // Another principal cannot take over the session.
         realm.ticket("bob", "builder", &cache, &[]);
         let other = session.renew().err().unwrap();
         assert_eq!(other.status(), Some(Status::NotAuthorized), "{other}");

@@ -1,4 +1,4 @@
-//! Who is let in, as whom, and to what: rules, trusted clients, Kerberos.
+//! Tests which clients are admitted, as which user, and to what: rules, trusted clients, Kerberos.
 
 mod acting;
 #[path = "../../../../crates/dat/tests/certificates/mod.rs"]
@@ -19,7 +19,7 @@ use dafs_types::Credentials;
 
 use crate::fixture::{Fixture, Transport};
 
-/// A session, or why there is none.
+/// Returns a session, or the reason why there is none.
 fn try_connect(
     fixture: &Fixture,
     transport: Transport,
@@ -29,7 +29,8 @@ fn try_connect(
     client.connect_to(&fixture.address(transport), options)
 }
 
-/// Whether this process may make files for others; a test that needs it is left out else.
+/// True if this process can create files for other users. Otherwise prints that the test is
+/// skipped.
 fn is_root(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -38,7 +39,7 @@ fn is_root(test: &str) -> bool {
     is_root
 }
 
-/// A password file with users by name and number, whose password is their name.
+/// Makes a password file with these users, whose passwords are their names.
 fn passwords(file: &Path, users: &[(&str, u32)]) {
     let mut passwords = PasswordFile::default();
     for (name, uid) in users {
@@ -48,12 +49,12 @@ fn passwords(file: &Path, users: &[(&str, u32)]) {
     passwords.save(file).unwrap();
 }
 
-/// The owner of a file, as local processes see it.
+/// Returns the owner of a local file.
 fn owner(file: &Path) -> u32 {
     std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(file).unwrap())
 }
 
-/// Lets everybody into the served directory.
+/// Lets all users access a path in the served directory.
 fn open_to_all(fixture: &Fixture, path: &str) {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     for directory in [fixture.root().to_path_buf(), fixture.local(""), fixture.local(path)] {

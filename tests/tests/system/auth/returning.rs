@@ -1,5 +1,5 @@
-//! Sessions that come back after a loss with what they were let in by: tickets, and whom they
-//! act for.
+//! Tests sessions that reconnect with their credentials: with tickets, and with the users they act
+//! for.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::reconnect::proxy::Proxy;
 
 type Events = Rc<RefCell<Vec<SessionEvent>>>;
 
-/// What a session goes through from now on.
+/// Records the events of a session from now on.
 fn watched(session: &Session) -> Events {
     let events = Events::default();
     let heard = events.clone();
@@ -34,7 +34,7 @@ fn recovered(events: &Events) -> Option<SessionEvent> {
     events.borrow().iter().rev().find(is_it).cloned()
 }
 
-/// The same server again at the same addresses, with a journal.
+/// Restarts the same server at the same addresses, with a journal.
 fn restarted(fixture: Fixture, change: impl FnOnce(&mut ServerConfig)) -> Fixture {
     let listen = fixture.addresses().to_vec();
     fixture.journaled_with(|config| {
@@ -81,7 +81,7 @@ fn a_session_by_ticket_outlives_its_connection() {
     });
 }
 
-/// Who has no ticket when the connection is lost may get one, within the time there is.
+/// A client without a ticket after the connection is lost can get one within the recovery time.
 #[test]
 fn a_session_waits_for_a_ticket_that_is_missing() {
     let name = "auth::returning::a_session_waits_for_a_ticket_that_is_missing";
@@ -108,7 +108,7 @@ fn a_session_waits_for_a_ticket_that_is_missing() {
         session.ping().unwrap();
         assert!(recovered(&events).is_some());
 
-        // Another's ticket does not do, and in the end it is said why.
+        // The ticket of another user does not suffice, and finally the reason is reported.
         let brief = RecoveryOptions::default().give_up_after(Duration::ZERO);
         let options = options.recovery(Recovery::On(brief));
         let session = client.connect_to(&proxy.address, &options).unwrap();
@@ -151,7 +151,7 @@ fn a_session_by_ticket_outlives_its_server() {
     });
 }
 
-/// Its requests notice a pause, and its chains.
+/// Requests and chains only notice a pause.
 #[test]
 fn a_session_outlives_its_ticket_by_itself() {
     let name = "auth::returning::a_session_outlives_its_ticket_by_itself";
@@ -159,7 +159,7 @@ fn a_session_outlives_its_ticket_by_itself() {
         let fixture = serve(realm, populate(realm), |_| {});
         open_to_all(&fixture, "");
         let cache = realm.path("default.cache");
-        // On a busy machine it may run out before it is used.
+        // On a busy machine the ticket may expire before it is used.
         let (session, file) = (0..10)
             .find_map(|_| {
                 realm.ticket("alice", "wonderland", &cache, &["-l", "3s"]);
@@ -184,7 +184,7 @@ fn a_session_outlives_its_ticket_by_itself() {
     });
 }
 
-/// The back-control channel proves itself by a token of its own, and comes back with the session.
+/// The back-control channel authenticates with a token of its own, and reconnects with the session.
 #[test]
 fn a_session_by_ticket_is_told_of_its_batches() {
     scenario("auth::returning::a_session_by_ticket_is_told_of_its_batches", |realm| {
@@ -214,7 +214,7 @@ fn a_session_by_ticket_is_told_of_its_batches() {
     });
 }
 
-/// Trusts this very user and whoever is anonymous, until it does not any more.
+/// Configures the server to trust this user and anonymous clients, or not to.
 fn trusting(does: bool) -> impl Fn(&mut ServerConfig) {
     move |config| {
         let uid = rustix::process::getuid().as_raw();
@@ -236,12 +236,12 @@ fn who_acts_for_others_does_so_after_a_restart() {
         let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
         let events = watched(&session);
         let whom = |uid| ActFor::Id { uid, gid: uid, groups: &[] };
-        // Another order than that in which they are asked for again, and one that is gone.
+        // The order differs from that in which they are registered again, and one was released.
         let [first, second, gone] =
             [5001, 5002, 5003].map(|uid| session.register_credentials(whom(uid)).unwrap());
         session.release_credentials(gone).unwrap();
         let acting = session.acting_for(second);
-        // Only its owner may open it.
+        // Only its owner can open it.
         let private = OpenOptions::write().mode(0o600);
         let file = acting.open("/private", &private).unwrap();
         file.write_at(b"mine", 0).unwrap();
@@ -253,7 +253,7 @@ fn who_acts_for_others_does_so_after_a_restart() {
         assert_eq!(refused.err().unwrap().status(), Some(Status::NoCreds));
         assert_eq!(owner(&fixture.local("of-first")), 5001);
         assert_eq!(owner(&fixture.local("of-second")), 5002);
-        // It was taken back as whom it was opened.
+        // It was reclaimed as the user who opened it.
         file.write_at(b"more", 4).unwrap();
         match recovered(&events) {
             Some(SessionEvent::Recovered {
@@ -261,12 +261,12 @@ fn who_acts_for_others_does_so_after_a_restart() {
             }) => {}
             other => panic!("{other:?}"),
         }
-        // A chain that is put together before a restart is carried out as its user behind it.
+        // A chain that was built before a restart runs as its user after it.
         let chain = acting.chain().create_dir("of-chain", 0o755);
         fixture = restarted(fixture, trusting(true));
         chain.run().unwrap();
         assert_eq!(owner(&fixture.local("of-chain")), 5002);
-        // A server that trusts the client no more takes it for nobody else, and says so.
+        // A server that no longer trusts the client refuses the request, and reports why.
         let fixture = restarted(fixture, trusting(false));
         let refused = acting.open("/of-second", &OpenOptions::read()).err().unwrap();
         assert_eq!(refused.status(), Some(Status::NoCreds));

@@ -1,4 +1,4 @@
-//! Rules: who comes from where, as whom, and what they see.
+//! Tests rules: from where clients connect, as which users, and what they see.
 
 use dafs_client::{Login, OpenOptions, SessionOptions, Status};
 use dafs_server::{AccessRules, ConnectRule, ExportRules, PartialTerms, Peers, ServerConfig};
@@ -99,7 +99,7 @@ fn exports_are_hidden_from_whom_they_are_not_for() {
     far.open("/pub/notice", &OpenOptions::read()).unwrap();
     let error = far.open("/home/secret", &OpenOptions::read()).err().unwrap();
     assert_eq!(error.status(), Some(Status::NoEnt));
-    // Nor does a handle from elsewhere lead there, open or not.
+    // A handle from another session does not give access either, open or not.
     let secret = near.open("/home/secret", &OpenOptions::read()).unwrap();
     let stolen = far.opened(secret.handle(), secret.state(), "/home/secret");
     assert_eq!(stolen.metadata().err().unwrap().status(), Some(Status::Access));
@@ -157,7 +157,7 @@ fn root_of_elsewhere_is_nobody_unless_that_is_said() {
         return;
     }
     let someone = Credentials::plain(5007, 5007).unwrap();
-    // By default; all; nobody.
+    // The default, all users, and none.
     for (squash, far_owner, near_owner) in
         [(None, 65_534, 0), (Some(Squash::All), 5007, 5007), (Some(Squash::Nobody), 0, 0)]
     {

@@ -1,4 +1,4 @@
-//! TLS in rules: what a certificate proves, and what its lack does.
+//! Tests TLS in rules: what a certificate proves, and what its absence means.
 
 use dafs_client::{ClientError, Login, Session, SessionOptions, Status, TlsClient, TlsClientFiles};
 use dafs_dat::ClientCertificates;
@@ -9,7 +9,7 @@ use super::certificates::{Authority, server_of};
 use super::{passwords, try_connect};
 use crate::fixture::{Fixture, Transport};
 
-/// A connecting side, with a certificate for a name or without one.
+/// Returns options for TLS with a certificate for a name, or without one.
 fn by_tls(authority: &Authority, owner: Option<&str>) -> SessionOptions {
     let identity = owner.map(|owner| authority.issue(owner, &[], |_| {}));
     let files = TlsClientFiles::new(authority.file()).identity(identity);
@@ -26,8 +26,8 @@ fn status(outcome: Result<Session, ClientError>) -> Option<Status> {
     outcome.err().unwrap().status()
 }
 
-/// Whoever has the gateway's certificate may come, and act for others; with a password
-/// everybody may, but not in clear.
+/// A client with the gateway's certificate is admitted and may act for others. With a password
+/// every client is admitted, but not in clear text.
 #[test]
 fn a_certificate_lets_in_and_a_secret_line_can_be_demanded() {
     let authority = Authority::new();
@@ -55,7 +55,7 @@ fn a_certificate_lets_in_and_a_secret_line_can_be_demanded() {
     let connect = |options| try_connect(&fixture, Transport::Tcp, &options);
     let session = connect(by_tls(&authority, Some("gateway"))).unwrap();
     assert!(session.identity().unwrap().trusted);
-    // Another name of the same authority, and none.
+    // Another name of the same authority, and no certificate.
     for owner in [Some("gateway2"), None] {
         assert_eq!(status(connect(by_tls(&authority, owner))), Some(Status::NotAuthorized));
         let options = with_password(by_tls(&authority, owner), "ann");
@@ -64,10 +64,10 @@ fn a_certificate_lets_in_and_a_secret_line_can_be_demanded() {
         let options = with_password(by_tls(&authority, owner), "wrong");
         assert_eq!(status(connect(options)), Some(Status::NotAuthorized));
     }
-    // The right password in clear.
+    // The right password in clear text.
     let in_clear = with_password(SessionOptions::default(), "ann");
     assert_eq!(status(connect(in_clear)), Some(Status::NotAuthorized));
-    // A certificate of somebody else's authority is none.
+    // A certificate of another authority is not accepted.
     let mut stranger = by_tls(&Authority::new(), Some("gateway"));
     assert_eq!(status(connect(stranger.clone())), None, "the server is not proved to it");
     let other = Authority::new();

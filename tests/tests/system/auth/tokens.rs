@@ -1,5 +1,5 @@
-//! Tokens, message by message: captured and sent again, for another session, of another
-//! principal, out of turn, too long.
+//! Tests tokens message by message: replayed, for another session, of another principal, out of
+//! order, too long.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::fixture::{Fixture, Transport, transports};
 use crate::realm::{Realm, scenario};
 use crate::rogue::{Rogue, encoded, status_of};
 
-/// A client's token, and who reads the answer to it.
+/// Makes a client's token, and the object that reads the reply to it.
 fn token(realm: &Realm, cache: &str, binding: Option<Vec<u8>>) -> (Initiator, Vec<u8>) {
     let library = Library::load().unwrap();
     let source = CredentialSource::Cache(realm.path(cache).into());
@@ -52,7 +52,7 @@ fn wishes() -> WireOptions {
     WireOptions { back_control_channel: true, request_bytes_max: 1 << 16, ..WireOptions::default() }
 }
 
-/// A session that has not authenticated.
+/// Connects a session that has not authenticated.
 fn connect(
     fixture: &Fixture,
     transport: Transport,
@@ -76,7 +76,7 @@ fn decoded(procedure: Procedure, answer: &[u8]) -> Response<'_> {
     decode_response(ByteOrder::NATIVE, procedure, answer).unwrap().1
 }
 
-/// Authenticates; the status, and the token that came with it.
+/// Authenticates. Returns the status and the token in the reply.
 fn authenticate(rogue: &mut Rogue, authentication: AuthRequest<'_>) -> (Status, Vec<u8>) {
     let answer = rogue.ask(&Request::ClientAuth(ClientAuth { authentication })).unwrap();
     let token = match decoded(Procedure::ClientAuth, &answer) {
@@ -117,10 +117,10 @@ fn a_token_opens_its_own_session_and_only_once() {
             let (mut honest, made) = connect(&fixture, transport, b"honest");
             let binding = bound_to(made.session, made.client, 0);
             let (_, captured) = token(realm, "default.cache", Some(binding));
-            // Diverted, it is of no use in another session.
+            // In another session the token is not valid.
             let (mut thief, _) = connect(&fixture, transport, b"thief");
             assert_eq!(authenticate(&mut thief, init(&captured)).0, Status::NotAuthorized);
-            // Nor does the thief's attempt leave it good for a second one.
+            // After that attempt it is not valid in its own session either.
             assert_eq!(authenticate(&mut honest, init(&captured)).0, Status::NotAuthorized);
             let binding = bound_to(made.session, made.client, 0);
             let (initiator, fresh) = token(realm, "default.cache", Some(binding));
@@ -128,7 +128,7 @@ fn a_token_opens_its_own_session_and_only_once() {
             assert_eq!(status, Status::Ok);
             assert!(matches!(initiator.step(Some(&reply)), Ok(Step::Done { .. })));
         }
-        // Not bound to anything it opens any session, but not two.
+        // An unbound token is valid for any session, but not twice.
         let (mut first, _) = connect(&fixture, Transport::Tcp, b"first");
         let (initiator, captured) = token(realm, "default.cache", None);
         let (status, reply) = authenticate(&mut first, init(&captured));
@@ -138,7 +138,7 @@ fn a_token_opens_its_own_session_and_only_once() {
         let (status, told) = authenticate(&mut second, init(&captured));
         assert_eq!(status, Status::NotAuthorized);
         assert!(!told.is_empty(), "an honest client can be told why");
-        // Nor by CLIENT_CONNECT_AUTH, which leaves no session behind.
+        // Nor for CLIENT_CONNECT_AUTH, and that leaves no session.
         let mut third = Rogue::connect(&fixture.address(Transport::Tcp));
         let request = Request::ClientConnectAuth(ClientConnectAuth {
             options: wishes(),
@@ -188,11 +188,11 @@ fn what_is_out_of_turn_or_no_token_is_refused() {
         ] {
             let (mut rogue, _) = connect(&fixture, Transport::Tcp, b"rogue");
             assert_eq!(authenticate(&mut rogue, request).0, expected);
-            // Nobody was let in by it.
+            // The token admitted no client.
             let asked = rogue.ask(&Request::GetRootHandle(Empty)).unwrap();
             assert_eq!(status_of(&asked), Status::NotAuthenticated);
         }
-        // Three of them end the connection.
+        // Three failures end the connection.
         let (mut guesser, _) = connect(&fixture, Transport::Tcp, b"guesser");
         for _ in 0..3 {
             assert_eq!(authenticate(&mut guesser, init(b"no token")).0, Status::Inval);
@@ -201,7 +201,7 @@ fn what_is_out_of_turn_or_no_token_is_refused() {
     });
 }
 
-/// Tickets with many groups in them make tokens that no message of 4 KiB holds.
+/// Tickets with many groups make tokens that do not fit a message of 4 KiB.
 #[test]
 fn long_tokens_are_taken_once_that_is_agreed() {
     scenario("auth::tokens::long_tokens_are_taken_once_that_is_agreed", |realm| {
@@ -212,9 +212,9 @@ fn long_tokens_are_taken_once_that_is_agreed() {
         assert!(made.options.request_bytes_max > 48_000);
         let (_, mut long) = token(realm, "default.cache", None);
         long.resize(40_000, 0);
-        // Looked at, and found to be no token: it has an end it does not tell of.
+        // The token is read and found invalid, because its announced length is wrong.
         assert_eq!(authenticate(&mut rogue, init(&long)).0, Status::Inval);
-        // Over shared memory, where rings are small, as much as there is room for.
+        // Over shared memory, whose rings are small, as much as fits.
         let (_, near) = connect(&fixture, Transport::Shm, b"member of many groups");
         assert!(near.options.request_bytes_max < 8192);
     });
@@ -267,7 +267,7 @@ fn a_channel_is_bound_by_its_sessions_principal_alone() {
                 rogue.send_on(back, &encoded(0, 0, &request));
                 status_of(&rogue.message_on(back).unwrap())
             };
-            // Another principal, another type, a token for the other channel.
+            // Another principal, another type, and a token for the other channel.
             let binding = bound_to(made.session, made.client, 1);
             let (_, of_bob) = token(realm, "bob.cache", Some(binding.clone()));
             assert_eq!(bind(&mut rogue, init(&of_bob)), Status::NotAuthorized);

@@ -1,5 +1,5 @@
-//! Fences, locks and share reservations against batches: each transfer passes them by itself, at
-//! the moment it begins.
+//! Tests batches against fences, locks and share reservations: each transfer is checked separately
+//! when it begins.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::messages::{
 use crate::fencing::{named, set_file};
 use crate::fixture::{Fixture, over_each, pattern, transports};
 
-/// A lock of a thousand bytes.
+/// Returns a request for a lock of a thousand bytes.
 fn lock_of(holder: &Batcher, lock_type: LockType, offset: u64) -> Lock {
     let (file, state, options) = (holder.file, holder.state, LockOptions::from_bits(0).unwrap());
     Lock { file, lock_type, options, state, offset, length: 1000 }
@@ -74,7 +74,7 @@ fn a_lock_is_granted_when_what_began_before_it_is_over() {
         std::fs::write(fixture.local("file"), pattern(50_000, 5)).unwrap();
         let mut batcher = Batcher::connect(fixture, transport, b"batcher");
         batcher.memory.write(PLACE, &[0xcc; PLACE]);
-        // Over TCP the server has to wait for bytes that are not sent yet.
+        // Over TCP the server must wait for bytes that are not sent yet.
         batcher.send(1, &[One(1, WRITE, 0, PLACE as u32)], SYNCHRONOUS);
         let mut holder = Batcher::connect(fixture, transport, b"holder");
         let lock = lock_of(&holder, LockType::Read, 0);
@@ -124,7 +124,7 @@ fn a_fence_that_falls_while_a_batch_is_held_bars_it() {
     for transport in transports() {
         let fixture = patient(|_| {});
         let before = std::fs::read(fixture.local("file")).unwrap();
-        // Over the kernel's word or not, whoever made the file may fence it.
+        // With or without the kernel's authentication, the owner of a file may fence it.
         let (_client, owner) = fixture.connect_with(transport, &named("owner"));
         let mut batcher = Batcher::connect(&fixture, transport, b"batcher");
         batcher.listen(&fixture, transport);
@@ -154,7 +154,7 @@ fn a_fence_is_up_when_no_transfer_of_a_batch_can_have_an_effect_any_more() {
         let options = WireOptions { requests_max: 8, ..WireOptions::default() };
         let mut victim = Batcher::connect_with(&fixture, transport, b"victim", options);
         victim.memory.write(0, &vec![0xbb; 40 * PLACE]);
-        // Over TCP the server waits for bytes that are not sent before the fence is up.
+        // Over TCP the server waits for bytes that are not sent before the fence is in force.
         let writes: Vec<_> =
             (0..25).map(|name| One(name, WRITE, name * 4096, PLACE as u32)).collect();
         victim.send(0, &writes, SYNCHRONOUS);
@@ -169,7 +169,7 @@ fn a_fence_is_up_when_no_transfer_of_a_batch_can_have_an_effect_any_more() {
             bytes
         };
         let fenced = look();
-        // Now it would send them; its answer, if there is one, is of before.
+        // Now the client would send them. A reply, if any, is from before the fence.
         let _ = victim.rogue.answer();
         owner.ping().unwrap();
         assert!(look() == fenced, "something came behind the fence");

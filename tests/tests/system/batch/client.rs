@@ -1,4 +1,4 @@
-//! Batches as the client library puts them together.
+//! Tests batches that the client library builds.
 
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ fn what_a_batch_has_written_is_in_the_file_and_stable() {
             let outcomes =
                 if submitted { batch.submit().unwrap().wait() } else { batch.run().unwrap() };
             assert!(outcomes.iter().all(|outcome| *outcome == Ok(1000)), "{outcomes:?}");
-            // No commit: a local process sees it, since it was handed on before it was reported.
+            // Without a commit a local process sees the data, because it was written before it was
+            // reported.
             assert_eq!(std::fs::read(fixture.local("file")).unwrap(), content);
             std::fs::write(fixture.local("file"), b"").unwrap();
             drop(session.open("/file", &OpenOptions::read()).unwrap());
@@ -157,7 +158,7 @@ fn each_request_fails_by_itself() {
 #[test]
 fn a_window_holds_a_batch_and_hurrying_ends_that() {
     for transport in crate::fixture::transports() {
-        // Nothing begins before its time.
+        // No request begins before its time.
         let fixture = Fixture::with(|config| {
             config.sessions.batch.early_start_below = 0;
             config.sessions.batch.window_max = LONG;

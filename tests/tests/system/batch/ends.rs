@@ -1,4 +1,4 @@
-//! Ends amid batches: of a session, of its back-control channel, and of the answer alone.
+//! Tests batches during which a session, its back-control channel or only the reply is lost.
 
 use dafs_types::{SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::messages::{CachedResponse, SessionOptions as WireOptions};
@@ -9,7 +9,7 @@ use super::messages::{
 };
 use crate::fixture::{Fixture, await_that, over_each, pattern, transports};
 
-/// Stops a server and sees that it holds nothing of anybody.
+/// Stops a server and checks that it holds no resources of any client.
 fn stop_empty(fixture: Fixture) {
     let (_, stats) = fixture.stop();
     let held = (stats.batched_requests, stats.parked_requests, stats.loans, stats.chains);
@@ -26,7 +26,7 @@ fn what_is_held_goes_with_its_session() {
         let requests = [One(1, READ, 0, 4000), One(2, WRITE, 50_000, 4000)];
         assert_eq!(batcher.submit(&requests, HELD), Status::Ok);
         drop(batcher);
-        // Whoever comes next finds the server at rest.
+        // A later client finds the server idle.
         let mut other = Batcher::connect(&fixture, transport, b"other");
         assert_eq!(other.run(&[One(1, READ, 50_000, 4000)])[0].length, 4000);
         assert_eq!(other.bytes(1, 4000), before[50_000..54_000]);
@@ -55,7 +55,7 @@ fn what_is_in_flight_ends_with_its_connection() {
         other.memory.write(2 * PLACE, &[7; PLACE]);
         assert_eq!(other.run(&[One(2, WRITE, 0, PLACE as u32)])[0].status, Status::Ok);
     });
-    // The same, and the server ends while it is so.
+    // The same, but the server stops meanwhile.
     for transport in transports() {
         let fixture = patient(|_| {});
         let mut batcher = Batcher::connect(&fixture, transport, b"batcher");
@@ -99,7 +99,7 @@ fn without_its_channel_a_session_goes_on_and_its_submitted_batches_are_forgotten
     }
 }
 
-/// Whether the result of a batch of an earlier session is kept.
+/// Returns the status of a query for the result of a batch of an earlier session.
 fn is_kept(batcher: &mut Batcher, session: SessionId, (stream, sequence): (u16, u16)) -> Status {
     let about = CachedResponse {
         session,
@@ -156,7 +156,7 @@ fn many_sessions_end_amid_their_batches_and_nothing_stays() {
             batcher.send(1, &requests, manner);
             batcher.send(0, &requests[..0], AT_ONCE);
             if round % 4 != 0 {
-                // So far the server has certainly come.
+                // The server has processed at least this much.
                 batcher.rogue.answer();
             }
         }

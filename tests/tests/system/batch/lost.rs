@@ -1,4 +1,4 @@
-//! Batches of the client library over connections that are lost, and servers that are killed.
+//! Tests batches of the client library over lost connections and killed servers.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn connect(address: &Address, checksums: bool) -> (Client, Session, File) {
     (client, session, file)
 }
 
-/// Writes one half of a buffer to one half of the file, and reads the other half, in pieces.
+/// Writes one half of a buffer to one half of the file and reads the other half, in pieces.
 fn begin(session: &Session, file: &File, buffer: &Buffer, submitted: bool) -> Batched {
     let mut batch = session.batch();
     for piece in 0..PIECES {
@@ -55,14 +55,14 @@ fn what_was_submitted_is_submitted_again_when_the_session_has_come_back() {
         let batch = batch.read(&file, 0, slice(0)).read(&file, 1000, slice(1));
         let batched = batch.write(&file, 9000, slice(2)).read(&file, 0, slice(3));
         let batched = batched.submit().unwrap();
-        // With checksums it is accepted once its bytes are there.
+        // With checksums, a batch is accepted after its bytes have arrived.
         await_that("the batch to be accepted", || batched.hurry_up(0).unwrap());
         while batched.left() == 4 {
             client.turn(None);
         }
         assert!(batched.cancel(3));
         proxy.cut();
-        // The channel comes back behind the session.
+        // The channel reconnects after the session.
         await_that("the batch to be submitted again", || batched.hurry_up(1).unwrap());
         assert!(batched.hurry_up(2).unwrap());
         assert!(!batched.hurry_up(0).unwrap(), "its end was told");

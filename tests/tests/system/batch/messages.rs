@@ -1,4 +1,4 @@
-//! Batches message by message: what is refused, and how ends are told.
+//! Tests batches message by message: which are refused, and how completions are reported.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub const WRITE: TransferDirection = TransferDirection::Write;
 /// Longer than any test.
 pub const LONG: u32 = u32::MAX;
 
-/// A request of one piece: name, way, offset, length. Its memory is where its name says.
+/// A request of one piece: name, direction, offset, length. Its memory depends on its name.
 #[derive(Clone, Copy, Debug)]
 pub struct One(pub u64, pub TransferDirection, pub u64, pub u32);
 
-/// How a batch is asked for.
+/// The parameters of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
     pub window_us: u32,
@@ -42,7 +42,7 @@ pub const AT_ONCE: Asked = Asked { window_us: 0, count: 0, synchronous: false };
 pub const HELD: Asked = Asked { window_us: LONG, count: 0, synchronous: false };
 pub const SYNCHRONOUS: Asked = Asked { window_us: 0, count: 0, synchronous: true };
 
-/// A client that submits batches by hand.
+/// A client that submits batches message by message.
 pub struct Batcher {
     pub rogue: Rogue,
     pub session: SessionId,
@@ -54,7 +54,7 @@ pub struct Batcher {
     sequence: u16,
 }
 
-/// Bytes of memory of each request.
+/// The bytes of memory for each request.
 pub const PLACE: usize = 4096;
 const PLACES: usize = 300;
 
@@ -78,7 +78,7 @@ impl Batcher {
         Self { rogue, session, back: None, memory, region, file, state, sequence: 1000 }
     }
 
-    /// Binds a back-control channel and answers what it is tried out with.
+    /// Binds a back-control channel and replies to the request that tests it.
     pub fn listen(&mut self, fixture: &Fixture, transport: Transport) -> &mut Self {
         let kind = ChannelType::BackControl;
         let back = bind(&mut self.rogue, fixture, transport, self.session, kind);
@@ -94,7 +94,7 @@ impl Batcher {
         self.rogue.buffer(&self.region, name * PLACE as u64, length)
     }
 
-    /// Has requests encoded and passes the whole on.
+    /// Encodes requests and passes the batch to a function.
     pub fn with<T>(
         &mut self,
         requests: &[One],
@@ -133,7 +133,7 @@ impl Batcher {
         self.with(requests, asked, |rogue, request| rogue.outcome(request).unwrap())
     }
 
-    /// Sends a batch on a stream and waits for nothing.
+    /// Sends a batch on a stream without waiting.
     pub fn send(&mut self, stream: u16, requests: &[One], asked: Asked) {
         self.sequence += 1;
         let sequence = self.sequence;
@@ -151,7 +151,7 @@ impl Batcher {
         self.rogue.outcome(&Request::HurryUp(hurry)).unwrap()
     }
 
-    /// The next notice, unanswered.
+    /// Returns the next completion notice without replying to it.
     pub fn notice(&mut self) -> (RequestHeader, Vec<Completion>) {
         let message = self.rogue.message_on(self.back.unwrap()).unwrap();
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
@@ -166,14 +166,14 @@ impl Batcher {
         self.rogue.send_on(self.back.unwrap(), &heard);
     }
 
-    /// The next notice, answered: names and statuses.
+    /// Returns the names and statuses of the next completion notice, and replies to it.
     pub fn told(&mut self) -> Vec<(u64, Status)> {
         let (header, done) = self.notice();
         self.answer(&header);
         done.iter().map(|done| (done.request.0, done.status)).collect()
     }
 
-    /// The memory of a request.
+    /// Returns the memory of a request.
     pub fn bytes(&self, name: u64, length: usize) -> Vec<u8> {
         self.memory.to_vec(name as usize * PLACE, length)
     }
@@ -186,7 +186,7 @@ pub fn completions_of(answer: &[u8]) -> Vec<Completion> {
     }
 }
 
-/// A synchronous batch of requests that no [`One`] stands for.
+/// Makes a synchronous batch of requests that [`One`] cannot express.
 pub fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
     Request::BatchSubmit(BatchSubmit {
         requests: Array::from(requests),
@@ -196,7 +196,7 @@ pub fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
     })
 }
 
-/// A server that begins nothing before its time, with a file.
+/// Starts a server that begins no request before its time, with a file.
 pub fn patient(change: impl FnOnce(&mut dafs_sessions::BatchLimits)) -> Fixture {
     let fixture = Fixture::with(|config| {
         config.sessions.batch.early_start_below = 0;
@@ -334,7 +334,7 @@ fn a_client_that_does_not_answer_is_told_no_more_than_it_has_credits_for() {
         let reads: Vec<_> = (0..6).map(|name| One(name, READ, name * 5000, 10)).collect();
         assert_eq!(batcher.submit(&reads, Asked { count: 1, ..AT_ONCE }), Status::Ok);
         let unanswered = [batcher.notice(), batcher.notice()];
-        // What was not told of keeps its name, and is found.
+        // Unreported requests keep their names and are found.
         let told: Vec<_> = unanswered.iter().map(|(_, done)| done[0].request.0).collect();
         for name in 0..6 {
             let expected =
@@ -366,7 +366,7 @@ fn hurrying_releases_one_request_and_tells_of_it_at_once() {
         assert_eq!(batcher.told(), [(3, Status::Ok)]);
         assert_eq!(batcher.hurry(3), Status::BatchRequestNotFound);
         assert_eq!(batcher.hurry(77), Status::BatchRequestNotFound);
-        // The name is free again; those in hand are not.
+        // The name is free again; names of pending requests are not.
         assert_eq!(batcher.submit(&[One(3, READ, 99_000, 1)], HELD), Status::Ok);
         assert_eq!(batcher.submit(&[One(2, READ, 99_000, 1)], HELD), Status::Inval);
         assert_eq!(batcher.hurry(3), Status::Ok);
@@ -389,11 +389,11 @@ fn a_busy_server_has_clients_wait_for_what_they_will_hear_of() {
         assert_eq!(batcher.submit(&reads(0..5), HELD), Status::Resource, "never");
         assert_eq!(batcher.submit(&reads(0..4), Asked { count: 4, ..HELD }), Status::Ok);
         assert_eq!(batcher.submit(&reads(4..5), HELD), Status::WhoaCowboy);
-        // Another session has nothing it could wait for.
+        // Another session has no requests to wait for.
         let mut other = Batcher::connect(&fixture, transport, b"other");
         other.listen(&fixture, transport);
         assert_eq!(other.submit(&reads(0..2), HELD), Status::Delay);
-        // Elsewhere in the file: it would take what is held along.
+        // At another place of the file: otherwise it would run the held requests, too.
         assert_eq!(other.run(&[One(0, READ, 90_000, 10)]).len(), 1);
         assert_eq!(batcher.hurry(1), Status::Ok);
         assert_eq!(batcher.told(), [(1, Status::Ok)]);
@@ -441,7 +441,7 @@ fn memory_that_is_not_the_clients_ends_the_connection_it_was_named_over() {
         let mut batcher = Batcher::connect(fixture, transport, b"batcher");
         batcher.listen(fixture, transport);
         let beyond = One(PLACES as u64, READ, 0, 100);
-        // What an asynchronous batch reads goes over the channel that tells of it.
+        // Data read by an asynchronous batch goes over the channel that reports it.
         assert_eq!(batcher.submit(&[beyond], AT_ONCE), Status::Ok);
         let back = batcher.back.unwrap();
         assert_eq!(batcher.rogue.message_on(back), None);
@@ -451,7 +451,7 @@ fn memory_that_is_not_the_clients_ends_the_connection_it_was_named_over() {
     });
 }
 
-/// A batch as a member of a chain, as bytes.
+/// Encodes a batch as a member of a chain.
 fn member(
     batcher: &mut Batcher,
     stream: u16,
@@ -497,7 +497,7 @@ fn in_a_chain_a_batch_begins_when_the_one_before_is_answered() {
         let twice = [write[0], write[0]];
         let (statuses, _) = run([(&twice, SYNCHRONOUS), (&write, SYNCHRONOUS)]);
         assert_eq!(statuses, [Status::Inval, Status::ChainBroken]);
-        // One that cannot be told of is refused, and breaks the chain.
+        // A batch whose completion cannot be reported is refused and breaks the chain.
         let (statuses, _) = run([(&write, AT_ONCE), (&read, SYNCHRONOUS)]);
         assert_eq!(statuses, [Status::BackChannelUnusable, Status::ChainBroken]);
     });

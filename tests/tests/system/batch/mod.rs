@@ -1,6 +1,6 @@
-//! Batches (draft 4.2.3, 6.5.5, 6.5.16, 6.6.2): through the client (`client`), message by message
-//! (`messages`), over ends of all kinds (`ends`), under fences and locks (`barred`), and by the
-//! hundred against a model (`random`).
+//! Tests batches (draft 4.2.3, 6.5.5, 6.5.16, 6.6.2): through the client (`client`), message by
+//! message (`messages`), with all kinds of failures (`ends`), with fences and locks (`barred`), and
+//! many against a model (`random`).
 
 mod barred;
 mod client;

@@ -1,6 +1,6 @@
-//! Random batches against a model: files as arrays of bytes, to which each batch is applied when
-//! it is accepted, since of two that touch the same bytes the one accepted first goes first.
-//! Within a batch nothing that is written is touched twice. `DAFS_BATCH_SEED` runs one seed alone.
+//! Tests random batches against a model: files as arrays of bytes, to which each batch is applied
+//! when it is accepted, because of two batches with the same bytes the one accepted first runs
+//! first. Within a batch, no written byte is accessed twice. `DAFS_BATCH_SEED` runs only one seed.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ struct Play {
     under_way: Vec<UnderWay>,
 }
 
-/// A batch, and what its reads must find.
+/// A batch, and the expected results of its reads.
 struct UnderWay {
     batched: Batched,
     lengths: Vec<u32>,
@@ -42,7 +42,7 @@ struct UnderWay {
     reads: Vec<Read>,
 }
 
-/// A read of a batch: its place there, its memory and what must be in it.
+/// A read in a batch: its index, its memory and the expected contents.
 struct Read {
     request: usize,
     slices: Vec<(usize, usize)>,
@@ -105,7 +105,7 @@ impl Play {
         assert_eq!((stats.batched_requests, stats.parked_requests, stats.loans), (0, 0, 0));
     }
 
-    /// Cuts a stretch at random places.
+    /// Splits a range at random places.
     fn cut(&mut self, length: usize) -> Vec<usize> {
         let mut cuts = Vec::new();
         let mut left = length;
@@ -117,7 +117,7 @@ impl Play {
         cuts
     }
 
-    /// Puts a batch together, applies it to the model and has it sent.
+    /// Builds a batch, applies it to the model and submits it.
     fn batch(&mut self) {
         let (buffer, session) = (self.client.allocate(MEMORY_BYTES).unwrap(), self.session.clone());
         let window = Duration::from_micros(self.dice.below(3000) as u64);
@@ -126,7 +126,7 @@ impl Play {
             batch = batch.completions(self.dice.below(9) as u32);
         }
         let (mut memory, mut lengths, mut reads) = (0, Vec::new(), Vec::new());
-        // What the batch touches of each file, and whether it writes there.
+        // The ranges that the batch uses in each file, and whether it writes them.
         let mut touched: Vec<Vec<(usize, usize, bool)>> = vec![Vec::new(); FILES];
         for _ in 0..self.dice.below(40) {
             let (index, is_write) = (self.dice.below(FILES), self.dice.percent(50));
@@ -178,7 +178,8 @@ impl Play {
         self.under_way.push(done);
     }
 
-    /// Ranges of a file, so many bytes together, that nothing of the batch stands against.
+    /// Returns ranges of a file with this total length that do not conflict with the rest of the
+    /// batch.
     #[expect(clippy::type_complexity)]
     fn ranges(
         &mut self,

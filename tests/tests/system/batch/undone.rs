@@ -1,4 +1,4 @@
-//! Batches under auto-recovery locks: what they have changed is taken back with the rest.
+//! Tests batches under auto-recovery locks: their changes are undone with the others.
 
 use dafs_client::{ClientConfig, LockKind, LockOptions, OpenOptions, SessionOptions};
 use dafs_types::Status;
@@ -10,7 +10,7 @@ use crate::locks::{Holder, holder, served};
 use crate::rogue::Rogue;
 
 const A: LockOptions = LockOptions::AUTO_RECOVERY;
-/// What `served` has in the file.
+/// The initial contents of the file that `served` makes.
 const OLD: [u8; 100] = [7; 100];
 
 #[test]
@@ -28,7 +28,7 @@ fn abort_takes_back_what_a_batch_has_written() {
             buffer.write(0, &[8; 8192]);
             let slice = |length| buffer.slice(0, length).unwrap();
             for submitted in [false, true] {
-                // Some of it before the lock, some behind the end.
+                // Some of it before the locked range, some after the end.
                 let batch = session.batch().write(&file, 10, slice(15)).write(&file, 90, slice(50));
                 let batch = batch.write(&file, 30, slice(3)).write(&file, 100_000, slice(8192));
                 let outcomes =
@@ -41,7 +41,7 @@ fn abort_takes_back_what_a_batch_has_written() {
                 expected[10..20].fill(8);
                 assert_eq!(content(), expected);
             }
-            // Once more, and for good this time.
+            // Once more, and this time it is committed.
             let batch = session.batch().write(&file, 20, slice(80));
             assert_eq!(batch.run().unwrap(), [Ok(80)]);
             file.unlock(20, u64::MAX).unwrap();
@@ -58,7 +58,7 @@ fn a_batch_that_was_held_back_finds_the_file_as_it_was() {
             config.sessions.batch.window_max = std::time::Duration::from_secs(3600);
         });
         std::fs::write(fixture.local("file"), OLD).unwrap();
-        // Who keeps no results has no lease either.
+        // A client without stored replies has no lease either.
         let mut rogue = Rogue::connect(&fixture.address(transport));
         let session = rogue.log_in_as(b"ann", WireOptions::default()).session;
         let (file, state) = rogue.open("file");
@@ -72,7 +72,7 @@ fn a_batch_that_was_held_back_finds_the_file_as_it_was() {
         assert_eq!(bob.hurry(1), Status::Ok);
         assert_eq!(bob.told(), [(1, Status::Locked)]);
         assert_eq!(bob.submit(&[One(1, WRITE, 40, 60)], HELD), Status::Ok);
-        // Whoever fails leaves what was there, and those who waited go on.
+        // After a failure the old contents are back, and waiting clients continue.
         drop(ann);
         let mut cid = holder(&fixture, transport, b"cid");
         await_that("the lock to end", || cid.lock(LockType::Write, (0, 60)) == Status::Ok);

@@ -1,4 +1,4 @@
-//! Batches whose bytes a client never delivers: they take memory that all share.
+//! Tests batches whose bytes a client never delivers: they occupy shared memory.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::messages::{Batcher, One, SYNCHRONOUS, WRITE};
 use crate::fixture::{Fixture, HANG, Transport, await_that, pattern};
 
 const MIB: u32 = 1 << 20;
-/// Together more than the memory there is.
+/// Together they need more than the available memory.
 const SESSIONS: u64 = 70;
 const BATCH_MIB: u64 = 4;
 
@@ -19,7 +19,7 @@ fn connect(fixture: &Fixture, transport: Transport) -> Batcher {
     Batcher::connect_with(fixture, transport, name, options)
 }
 
-/// Sessions from one address, each with a batch that it does not let the server fetch.
+/// Starts sessions from one address, each with a batch whose data it does not let the server fetch.
 fn withheld(fixture: &Fixture) -> Vec<Batcher> {
     let batches = (0..SESSIONS).map(|_| {
         let mut batcher = connect(fixture, Transport::Tcp);
@@ -30,7 +30,7 @@ fn withheld(fixture: &Fixture) -> Vec<Batcher> {
     batches.collect()
 }
 
-/// Submits small batches until one is answered like this.
+/// Submits small batches until one has this status.
 fn submit_until(batcher: &mut Batcher, wanted: Status) {
     await_that("a batch is answered as it should be", || {
         batcher.submit(&[One(0, WRITE, 0, 100)], SYNCHRONOUS) == wanted

@@ -1,4 +1,4 @@
-//! Connections that end within a chain (draft 4.3.4, 5.2.5).
+//! Tests connections that end within a chain (draft 4.3.4, 5.2.5).
 
 use dafs_types::{FileHandle, SetAttributes, Status, StreamId};
 use dafs_wire::messages::{CachedResponse, Create, Lookup, NewObject};
@@ -25,7 +25,7 @@ fn directory<'a>(
 }
 
 impl Chainer {
-    /// What a broken session's response cache says of the members it sent last.
+    /// Queries the response cache of a broken session for the requests it sent last.
     fn check(&mut self, old: &Chainer, procedures: &[Procedure]) -> Vec<Status> {
         let about = (0..).zip(procedures).map(|(stream, procedure)| CachedResponse {
             session: old.session,
@@ -41,7 +41,7 @@ impl Chainer {
     }
 }
 
-/// A chain of directories, one within the other; the depth of those that were made.
+/// Makes nested directories with a chain. Returns the depth of those that were made.
 fn nested(fixture: &Fixture, count: usize) -> usize {
     let mut path = fixture.local("");
     (0..count)
@@ -58,7 +58,7 @@ fn what_is_in_the_cache_of_a_broken_chain_is_what_was_done() {
     let names: Vec<String> = (0..COUNT).map(|at| format!("n{at}")).collect();
     for transport in transports() {
         for journaled in [false, true] {
-            // What is cut off is a matter of time: any prefix may be done.
+            // Where the chain is interrupted depends on timing: any prefix may be executed.
             for answers in [0, 1, 5, COUNT] {
                 let fixture = if journaled { Fixture::with_journal() } else { Fixture::new() };
                 let mut chainer = Chainer::new(&fixture, transport);
@@ -133,7 +133,7 @@ fn a_chain_that_nobody_continues_leaves_nothing_behind() {
             assert!(answers.iter().all(|bytes| status_of(bytes) == Status::Ok));
             let endpoint = chainer.rogue.endpoint;
             chainer.rogue.interface.disconnect(endpoint);
-            // The server has heard of its end when it answers for the session.
+            // When the server replies for the session, it has noticed its end.
             let mut again = Chainer::new(&fixture, transport);
             assert_eq!(again.check(&chainer, &[Procedure::Create]), [Status::NoXidMatch]);
         }

@@ -1,4 +1,4 @@
-//! Chains put together by the client.
+//! Tests chains that the client builds.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -159,7 +159,7 @@ fn members_work_on_open_files_and_guard_each_other() {
         let left = session.opened(handle, state, "/f");
         assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 7);
         left.close().unwrap();
-        // Locks may stand where writes may not; whether there are any says the server.
+        // A lock may be in a place where a write may not. Whether there is one, the server decides.
         let locked = session
             .chain()
             .of(&file)
@@ -182,7 +182,7 @@ fn chains_longer_than_the_credits_go_on_as_members_are_answered() {
             let fixture = Fixture::new();
             let options = SessionOptions::default().credits(credits);
             let (client, session) = fixture.connect_with(transport, &options);
-            // Other requests wait behind, whatever they are.
+            // Other requests wait after it, whatever they are.
             let file = session.open("/f", &OpenOptions::write()).unwrap();
             let buffer = client.allocate(100).unwrap();
             let long = |name: &str| {
@@ -306,13 +306,13 @@ fn small_files_are_read_and_made_as_a_whole() {
         assert_eq!(whole("/d", 10).unwrap_err().status(), Some(Status::IsDir));
         let refused = session.create_file("/none/f", b"", 0o600).unwrap_err();
         assert_eq!(refused.status(), Some(Status::NoEnt));
-        // Nothing is left open: the name may go, and with it the file.
+        // No open is left: the name can be removed and with it the file.
         let guarded = OpenOptions::write().deny(dafs_client::ShareDeny::Both);
         session.open("/d/f4", &guarded).unwrap().close().unwrap();
     });
 }
 
-/// A file comes with its content, its mode and its times, and stays as it is if it is there.
+/// A file is created with its contents, its mode and its times. An existing file is not changed.
 #[test]
 fn a_new_file_is_made_complete_in_one_round_trip() {
     over_each(|fixture, transport| {
@@ -340,7 +340,7 @@ fn a_new_file_is_made_complete_in_one_round_trip() {
             let found = std::fs::metadata(fixture.local(&path)).unwrap();
             assert_eq!((found.mtime(), found.mtime_nsec()), (1_234_567, 89));
             assert_eq!(found.mode() & 0o777, 0o640);
-            // What is read again comes from what was written.
+            // The data that is read back is the data that was written.
             let file = session.open(format!("/{path}"), &OpenOptions::read()).unwrap();
             let mut again = vec![0; length + 1];
             assert_eq!(file.read_at(&mut again, 0).unwrap(), length);
@@ -350,7 +350,7 @@ fn a_new_file_is_made_complete_in_one_round_trip() {
         assert_eq!(refused.status(), Some(Status::Exist));
         assert!(refused.to_string().contains("/d/f 3"), "{refused}");
         assert_eq!(std::fs::metadata(fixture.local("d/f 3")).unwrap().len(), 5000);
-        // Whose mode lets nobody write is written all the same, and nothing is left open.
+        // A file whose mode allows no writing is written all the same, and no open is left.
         make("guarded", 10, true, 0o444).unwrap().unwrap();
         let all = OpenOptions::read().deny(dafs_client::ShareDeny::Both);
         session.open("/d/guarded", &all).unwrap().close().unwrap();

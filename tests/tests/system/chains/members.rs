@@ -1,4 +1,4 @@
-//! Members and flags, message by message.
+//! Tests the members and flags of chains, message by message.
 
 use dafs_memory::{Memory, Pages};
 use dafs_types::{
@@ -19,7 +19,7 @@ use super::{B, Chainer, F, FB, FILE, NONE, NULL, SAVE, STATE, member, opened, re
 use crate::fixture::{Fixture, over_each, pattern, transports};
 use crate::rogue::{opening, status_of};
 
-/// What stands where a member takes something else.
+/// A placeholder for an argument that a member takes from an earlier one.
 const TAKEN: FileHandle = FileHandle([0xee; 64]);
 const STALE: StateId = StateId(0x1234_5678_9abc);
 const BROKEN: Status = Status::ChainBroken;
@@ -147,12 +147,12 @@ fn what_a_member_leaves_is_what_the_table_says() {
         let file = find(&["a", "f"]);
         let mut buffer = [0; 64];
         let block = nothing(&mut buffer);
-        // GET_ROOT_HANDLE and LOOKUPP find; NULL leaves what was there.
+        // GET_ROOT_HANDLE and LOOKUPP set the current handle; NULL keeps it.
         let last = [(F, Request::GetRootHandle(Empty)), (FB, NULL), take(&["a", "f"])];
         assert_eq!(found(&chainer.succeed(&last)), file);
         let parent = Request::LookupP(OneHandle { file: a });
         assert_eq!(found(&chainer.succeed(&[(F, parent), take(&["a", "f"])])), file);
-        // CREATE leaves the new object, REMOVE its directory.
+        // CREATE leaves the new object as current, REMOVE its directory.
         let made = directory(root, "new", block);
         let below = directory(TAKEN, "below", block);
         chainer.succeed(&[(F, made), (B.with(FILE), below)]);
@@ -169,7 +169,7 @@ fn what_a_member_leaves_is_what_the_table_says() {
         ];
         chainer.succeed(&new);
         assert!(fixture.local("new/again/deeper").is_dir());
-        // LINK and RENAME work in the target directory, and leave it.
+        // LINK and RENAME work in the target directory and leave it as current.
         let link = Request::Link(Link { source: file, directory: TAKEN, name: "linked" });
         let linked = [(F, lookup(root, &["b"])), (FB.with(FILE), link), take(&["linked"])];
         assert_eq!(found(&chainer.succeed(&linked)), file);
@@ -182,11 +182,11 @@ fn what_a_member_leaves_is_what_the_table_says() {
         let moved = [(F, lookup(root, &["c"])), (FB.with(FILE), rename), take(&["moved"])];
         assert_eq!(found(&chainer.succeed(&moved)), file);
         assert!(!fixture.local("b/linked").exists());
-        // Without the flag they leave what they name themselves.
+        // Without the flag, they leave what they name themselves.
         let back =
             Request::Rename(Rename { source: c, target: b, old_name: "moved", new_name: "back" });
         assert_eq!(found(&chainer.succeed(&[(F, back), take(&["back"])])), file);
-        // What only looks leaves what it looked at.
+        // A query leaves the queried object as current.
         let sizes = chainer.succeed(&[(F, size_of(file)), (B.with(FILE), size_of(TAKEN))]);
         let size = |bytes: &[u8]| match results(Procedure::GetAttrInline, bytes) {
             Response::GetAttrInline(result) => result.attributes.file().size,
@@ -204,7 +204,8 @@ fn the_state_id_is_that_of_the_last_member_that_had_one() {
         let root = chainer.root;
         let (file, state) = chainer.open("f");
         let taking = STATE;
-        // From a WRITE that names it, over members without one and one of the special state.
+        // From a WRITE that names it, across members without a state id and one with the special
+        // one.
         let statuses = chainer.run(&[
             (F, write(file, state, b"after", Stability::Unstable)),
             (FB, NULL),
@@ -212,7 +213,7 @@ fn the_state_id_is_that_of_the_last_member_that_had_one() {
             (FB, write(file, StateId::ANONYMOUS, b"AFTER", Stability::Unstable)),
             (FB.with(taking), write(file, STALE, b"After", Stability::Unstable)),
             (FB.with(taking), close(file, STALE)),
-            // It is still the last one, and no good any more.
+            // It is still the last one, and no longer valid.
             (B.with(taking), write(file, STALE, b"late", Stability::Unstable)),
         ]);
         assert_eq!(statuses[..6], [Status::Ok; 6]);
@@ -262,7 +263,7 @@ fn wherever_a_member_fails_those_before_are_done_and_those_behind_are_not() {
     });
 }
 
-/// What is wrong, the members, and what each is answered.
+/// What is wrong, the members, and the expected status of each.
 type Case<'a> = (&'a str, &'a [(ChainFlags, Request<'a>)], &'a [Status]);
 
 #[test]
@@ -324,10 +325,10 @@ fn malformed_chains_are_refused_member_by_member() {
         ];
         for (what, members, wanted) in cases {
             assert_eq!(chainer.run(members), *wanted, "{what}");
-            // Whatever they announced does not come.
+            // The announced members do not arrive.
             chainer.run(&[(NONE, NULL)]);
         }
-        // A flag nobody knows.
+        // An unknown flag.
         chainer.send_bytes(&[member(0, 9000, ChainFlags(0x40), &NULL)]);
         assert_eq!(status_of(&chainer.answers(1)[0]), FORM);
         assert_eq!(chainer.run(&[(NONE, NULL)]), [ok], "the session goes on");
@@ -369,7 +370,7 @@ fn garbage_between_members_breaks_the_chain_and_nothing_else() {
         let block = nothing(&mut buffer);
         let made = |name: &str| member(0, 500, F, &directory(root, name, block));
         let after = |name: &str| member(2, 500, B, &directory(root, name, block));
-        // A number nobody assigned, arguments cut off, another version.
+        // An unassigned number, truncated arguments, another version.
         let mut unassigned = member(1, 500, FB, &NULL);
         unassigned[32..36].copy_from_slice(&107u32.to_ne_bytes());
         let mut cut = member(1, 501, FB, &Request::LookupP(OneHandle { file: root }));
@@ -410,7 +411,7 @@ fn a_damaged_member_breaks_the_chain() {
         assert_eq!([send(1, F, false), send(2, B, false)], [ok, ok]);
         assert_eq!([send(3, F, false), send(4, FB, true)], [ok, Status::Chksum]);
         assert_eq!([send(5, FB, false), send(6, B, false)], [BROKEN, BROKEN]);
-        // It may have been the last: whoever comes next is not to suffer for it.
+        // It may have been the last member. The next request must not be affected.
         assert_eq!([send(7, F, false), send(8, B, true)], [ok, Status::Chksum]);
         assert_eq!([send(9, NONE, false), send(10, F, false)], [ok, ok]);
         assert_eq!(send(11, B, false), ok);
@@ -448,7 +449,7 @@ fn members_wait_for_one_that_is_parked() {
         assert_eq!(memory.to_vec(0, content.len()), content);
         let (file, state) = opened(&answers[0]);
         assert_eq!(chainer.run(&[(NONE, close(file, state))]), [Status::OldStateId]);
-        // Syncs always wait.
+        // A sync always waits.
         let mut buffer = [0; 64];
         let block = nothing(&mut buffer);
         let sizes = chainer.succeed(&[
@@ -490,7 +491,7 @@ fn members_that_change_names_go_through_the_journal_one_behind_the_other() {
             (B.with(both), close(TAKEN, STALE)),
         ]);
         assert_eq!(std::fs::read(fixture.local("d/e/f")).unwrap(), b"12345");
-        // One that fails at the first look, one that is not in the journal's way.
+        // One that fails at the first check, and one that needs no journal.
         let statuses = chainer.run(&[
             (F, lookup(root, &["d"])),
             (FB.with(FILE), directory(TAKEN, "e", block)),

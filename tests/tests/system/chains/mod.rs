@@ -1,5 +1,5 @@
-//! Chains (draft 4.3): message by message (`members`), over a broken connection (`broken`),
-//! through the client (`client`), and by the hundred against a model (`random`).
+//! Tests chains (draft 4.3): message by message (`members`), over a broken connection (`broken`),
+//! through the client (`client`), and many against a model (`random`).
 
 mod broken;
 mod client;
@@ -27,7 +27,7 @@ const SAVE: ChainFlags = ChainFlags::SAVE;
 const NONE: ChainFlags = ChainFlags(0);
 const NULL: Request<'static> = Request::Null(dafs_wire::messages::Empty);
 
-/// A request with chain flags, as bytes.
+/// Encodes a request with chain flags.
 fn member(stream: u16, sequence: u16, flags: ChainFlags, request: &Request<'_>) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 16];
     let header = RequestHeader {
@@ -59,7 +59,7 @@ impl Chainer {
         let session = rogue.log_in_as(b"chainer", options).session;
         let root = FileHandle::NULL;
         let mut chainer = Self { rogue, root, session, sequence: 100 };
-        // The use of all streams lets the server give more of them.
+        // When all streams are used, the server grants more.
         for _ in 0..4 {
             let statuses = chainer.run(&[(NONE, NULL); 8]);
             assert_eq!(statuses, [Status::Ok; 8]);
@@ -72,20 +72,20 @@ impl Chainer {
         chainer
     }
 
-    /// One request that is no member; its answer.
+    /// Sends one request that is not in a chain, and returns its reply.
     fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
         self.send(&[(NONE, *request)]);
         self.answers(1).remove(0)
     }
 
-    /// Opens a file of the root to read and write.
+    /// Opens a file in the root for reading and writing.
     fn open(&mut self, name: &str) -> (FileHandle, StateId) {
         let names = [name];
         let opening = crate::rogue::opening(self.root, dafs_wire::Path::new(&names));
         opened(&self.ask(&Request::Open(opening)))
     }
 
-    /// Sends members, all on streams of their own, in one go.
+    /// Sends members at once, each on its own stream.
     fn send(&mut self, members: &[(ChainFlags, Request<'_>)]) {
         self.sequence += 1;
         let sequence = self.sequence;
@@ -105,7 +105,7 @@ impl Chainer {
         self.rogue.interface.flush();
     }
 
-    /// So many answers, by their streams.
+    /// Receives this many replies and returns them by stream.
     fn answers(&mut self, count: usize) -> Vec<Vec<u8>> {
         let mut answers = BTreeMap::new();
         for _ in 0..count {
@@ -116,13 +116,13 @@ impl Chainer {
         answers.into_values().collect()
     }
 
-    /// Runs members and gives the status of each.
+    /// Runs members and returns the status of each.
     fn run(&mut self, members: &[(ChainFlags, Request<'_>)]) -> Vec<Status> {
         self.send(members);
         self.answers(members.len()).iter().map(|bytes| crate::rogue::status_of(bytes)).collect()
     }
 
-    /// Runs members, all of which must be successful, and gives their answers.
+    /// Runs members, all of which must succeed, and returns their replies.
     fn succeed(&mut self, members: &[(ChainFlags, Request<'_>)]) -> Vec<Vec<u8>> {
         self.send(members);
         let answers = self.answers(members.len());
@@ -144,5 +144,5 @@ fn opened(bytes: &[u8]) -> (FileHandle, StateId) {
     }
 }
 
-/// Streams the tests use at once, at most.
+/// The maximum number of streams that the tests use at once.
 const CREDITS: u16 = 32;

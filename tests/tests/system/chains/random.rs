@@ -1,9 +1,9 @@
-//! Random chains against a model that carries members out one by one.
+//! Tests random chains against a model that executes the members one by one.
 //!
-//! Two directories are alike. A chain is run in one; in the other its members are sent as
-//! single requests, each waited for, with the handle and the state id that draft 4.1.3.1 and
-//! 4.3.2 say. Both must fail at the same member with the same status, bring the same results,
-//! and leave directories that are alike. `DAFS_CHAIN_SEED` runs one seed alone.
+//! Two directories are alike. A chain runs in one of them. In the other one, its members are sent
+//! as single requests, each waited for, with the handle and the state id that draft 4.1.3.1 and
+//! 4.3.2 specify. Both must fail at the same member with the same status, return the same results,
+//! and leave equal directories. `DAFS_CHAIN_SEED` runs only one seed.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ use crate::rogue::opening;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The next one works on the top directory again.
+    /// The next step starts at the top directory again.
     Top,
     Lookup(&'static str),
     Parent,
@@ -81,7 +81,7 @@ impl Step {
         }
     }
 
-    /// Whether it may not stand behind a fetch.
+    /// True if the step must not follow a fetch.
     fn modifies(&self) -> bool {
         match self {
             Self::MakeDirectory(_)
@@ -107,7 +107,7 @@ impl Step {
         }
     }
 
-    /// A chain that may be sent.
+    /// Makes a valid random chain.
     fn random_chain(random: &mut Random) -> Vec<Self> {
         let (mut has_fetched, mut is_below) = (false, false);
         let count = 2 + random.below(12);
@@ -115,7 +115,7 @@ impl Step {
         steps
             .filter(|step| {
                 has_fetched |= matches!(step, Self::Read(..) | Self::Look);
-                // Above the top directory there is only one.
+                // There is only one directory above the top directory.
                 let escapes = matches!(step, Self::Parent) && !is_below;
                 is_below = matches!(step, Self::Lookup(_) | Self::MakeDirectory(_));
                 !(escapes || has_fetched && step.modifies())
@@ -161,10 +161,10 @@ fn size_of(size: u64) -> SetAttributes {
     SetAttributes { size: Some(size), ..SetAttributes::default() }
 }
 
-/// What a step came to, in words that are the same in both directories.
+/// The result of a step as text that is the same in both directories.
 type Said = Result<String, Status>;
 
-/// Carries steps out one by one.
+/// Executes the steps one by one.
 struct Model<'s> {
     client: &'s Client,
     session: &'s Session,
@@ -311,7 +311,7 @@ impl Model<'_> {
     }
 }
 
-/// Sizes of directories are their file system's affair.
+/// The sizes of directories depend on the file system and are left out.
 fn described(kind: ObjectType, size: u64, mode: u32) -> String {
     let size = if kind == ObjectType::Directory { 0 } else { size };
     format!("{kind:?} of {size} bytes, {mode:o}")
@@ -330,7 +330,7 @@ fn said(outcome: &Outcome) -> String {
     }
 }
 
-/// Everything below a directory, in words.
+/// Describes everything below a directory.
 fn tree(session: &Session, path: &str, into: &mut String) {
     let mut entries = session.read_dir(path).unwrap();
     entries.sort_by(|a, b| a.name.cmp(&b.name));

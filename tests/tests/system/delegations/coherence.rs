@@ -1,4 +1,4 @@
-//! What a client keeps under delegations, against a model.
+//! Tests the data that a client caches under delegations against a model.
 
 use dafs_client::{Client, ClientConfig, File, OpenOptions, Session, SessionOptions};
 use dafs_types::{Random, SetAttributes, ShareAccess};
@@ -6,7 +6,7 @@ use dafs_types::{Random, SetAttributes, ShareAccess};
 use super::holder::lively;
 use crate::fixture::{Fixture, Transport, any, pattern, transports};
 
-/// Two sessions of one client, which turns both: each is called back while the other waits.
+/// Makes two sessions of one client, which drives both: each handles recalls while the other waits.
 fn two(fixture: &Fixture, transport: Transport) -> (Client, [Session; 2]) {
     let client = Client::new(ClientConfig::default()).unwrap();
     let options = SessionOptions::default().delegations(true);
@@ -15,7 +15,7 @@ fn two(fixture: &Fixture, transport: Transport) -> (Client, [Session; 2]) {
     (client, sessions)
 }
 
-/// Opens until there is a delegation.
+/// Opens the file until there is a delegation.
 fn open(session: &Session, name: &str, options: &OpenOptions) -> File {
     let mut byte = [0; 1];
     for _ in 0..10_000 {
@@ -101,7 +101,7 @@ fn nobody_reads_what_is_no_more() {
     }
 }
 
-/// A model of the files there are: their contents, which every read must show.
+/// Compares random operations with a model of the files, whose contents every read must return.
 fn follow(fixture: &Fixture, transport: Transport, seed: u64) {
     let mut random = Random::new(seed);
     let mut model: Vec<Vec<u8>> = (0..FILES).map(|file| pattern(LENGTH, file as u64)).collect();

@@ -1,4 +1,4 @@
-//! Files that clients of the server's host read by themselves.
+//! Tests files that clients on the server's host read directly.
 
 use std::fs::{File as SystemFile, Permissions};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,7 +19,7 @@ use super::holder::{Held, Holder, lively};
 use crate::fixture::{Ending, Fixture, Transport, await_that, pattern};
 use crate::rogue::{Rogue, status_of};
 
-/// Times that a file is called back from a reader that reads on.
+/// The number of recalls from a reader that continues to read.
 const RECALLS: u64 = 10_000;
 const PAGE: usize = 4096;
 
@@ -27,7 +27,7 @@ fn options() -> SessionOptions {
     SessionOptions::default().delegations(true)
 }
 
-/// Opens until this process reads the file by itself.
+/// Opens the file until this process reads it directly.
 fn open(session: &Session, name: &str) -> File {
     for _ in 0..10_000 {
         let file = session.open(name, &OpenOptions::read()).unwrap();
@@ -50,7 +50,7 @@ fn read(file: &File, offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A page that says which one it is, everywhere.
+/// Makes a page that contains its version everywhere.
 fn page(version: u64) -> Vec<u8> {
     version.to_le_bytes().repeat(PAGE / 8)
 }
@@ -59,19 +59,19 @@ fn versions(page: &[u8]) -> impl Iterator<Item = u64> + '_ {
     page.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
-/// What a reader and a writer know of each other.
+/// The shared state of a reader and a writer.
 #[derive(Default)]
 struct Race {
     /// The newest version whose write was answered.
     acknowledged: AtomicU64,
-    /// The version that the reader has last read by itself.
+    /// The last version that the reader has read directly.
     shown: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl Race {
-    /// Opens the file and reads it as often as it gets something by itself, and then once more
-    /// when it does not: until it was called back.
+    /// Opens the file and reads it directly as long as possible, and once more when that fails:
+    /// until it was recalled.
     fn read_until_recalled(&self, session: &Session, mapped: bool) {
         let file = session.open("file", &OpenOptions::read()).unwrap();
         let mapping = mapped.then(|| file.map());
@@ -104,7 +104,7 @@ impl Race {
         file.close().unwrap();
     }
 
-    /// Waits until the reader reads what was written last, and writes the next.
+    /// Waits until the reader reads the last version, and writes the next.
     fn write(&self, session: &Session, version: u64) {
         await_that("the reader reads by itself", || {
             self.shown.load(Ordering::SeqCst) + 1 == version || self.is_over.load(Ordering::SeqCst)
@@ -135,7 +135,7 @@ fn no_read_that_begins_behind_a_recall_is_answered_by_the_old_way() {
             session.direct_reads()
         });
         let (_client, session) = fixture.connect_with(Transport::Shm, &SessionOptions::default());
-        // The reader may have closed the file by itself, now and then.
+        // The reader may sometimes have closed the file itself.
         for version in 1..=RECALLS + RECALLS / 50 {
             race.write(&session, version);
             if version % 1000 == 0 {
@@ -155,7 +155,7 @@ fn what_was_written_and_not_flushed_is_read_and_so_are_own_changes() {
     let fixture = Fixture::with(lively(|_| {}));
     let (_client, session) = fixture.connect_with(Transport::Shm, &options());
     let content = pattern(300_000, 3);
-    // Whoever could read by it would have a delegation to write.
+    // A session that could read through it would have a write delegation.
     let write = OpenOptions::write().access(ShareAccess::Write);
     let writer = session.open("file", &write).unwrap();
     writer.write_at(&content, 0).unwrap();
@@ -165,7 +165,7 @@ fn what_was_written_and_not_flushed_is_read_and_so_are_own_changes() {
     assert_eq!(read(&file, 299_990, 100), content[299_990..]);
     assert_eq!(read(&file, 300_000, 100), b"");
     assert_eq!(session.direct_reads(), before + 3);
-    // What this session writes is in the server's cache first: it is asked for.
+    // Writes of this session are in the server's cache first, so the read goes to the server.
     writer.write_at(b"newer", 100).unwrap();
     assert_eq!(read(&file, 100, 5), b"newer");
     for round in 0..100u8 {
@@ -193,7 +193,7 @@ fn a_mapped_file_that_a_local_process_cuts_is_read_as_it_is_then() {
     local.set_len(20_000).unwrap();
     assert_eq!(mapping.read_at(&mut bytes, 50_000).unwrap(), 0);
     assert_eq!(mapping.read_at(&mut bytes, 19_950).unwrap(), 50);
-    // What a local process appends is read, too.
+    // An append by a local process is visible, too.
     local.write_all_at(b"more", 20_000).unwrap();
     assert_eq!(mapping.read_at(&mut bytes, 19_950).unwrap(), 54);
     assert_eq!(&bytes[50..54], b"more");
@@ -225,9 +225,9 @@ fn a_client_that_does_not_want_files_asks_for_none() {
     assert_eq!(session.direct_reads(), 0);
 }
 
-// ---- a client that does as it likes ---------------------------------------------------
+// ---- a client that ignores the rules ------------------------------------------------
 
-/// Asks for the file of a delegation.
+/// Requests the descriptor for a delegation.
 fn ask(rogue: &mut Rogue, held: Held) -> Result<u64, Status> {
     let (delegation, _) = held.delegation.unwrap();
     ask_for(rogue, HandOver { file: held.file, state: held.state, delegation })
@@ -270,11 +270,11 @@ fn who_ignores_a_recall_sees_the_file_he_was_given_and_does_nothing_to_it() {
         String::from_utf8(bytes[..length].to_vec()).unwrap()
     };
     assert_eq!(now(&file), "file");
-    // It is for reading, whatever the server may do.
+    // It is read-only, whatever the server may do.
     assert!(file.write_at(b"x", 0).is_err() && file.set_len(0).is_err());
     let flags = rustix::fs::fcntl_getfl(&file).unwrap();
     assert_eq!(flags & rustix::fs::OFlags::RWMODE, rustix::fs::OFlags::RDONLY);
-    // Others go on when its time is over.
+    // Other clients continue when its time is over.
     let (_client, session) = fixture.connect(Transport::Shm);
     let write = OpenOptions::read().access(ShareAccess::Write);
     let writer = session.open("file", &write).unwrap();
@@ -282,7 +282,7 @@ fn who_ignores_a_recall_sees_the_file_he_was_given_and_does_nothing_to_it() {
     writer.close().unwrap();
     assert_eq!(now(&file), "changed", "as any local process sees it");
     assert_eq!(ask(&mut holder.rogue, held), Err(Status::Expired));
-    // Another file under its name is another file.
+    // Another file with the same name is another file.
     session.rename("other", "file").unwrap();
     assert_eq!(now(&file), "changed");
     assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"other");
@@ -291,7 +291,7 @@ fn who_ignores_a_recall_sees_the_file_he_was_given_and_does_nothing_to_it() {
 #[test]
 fn a_descriptor_opens_nothing_to_a_user_that_the_server_refuses() {
     if !rustix::process::geteuid().is_root() {
-        return; // Without privilege nobody else can be.
+        return; // Only root can act as another user.
     }
     let fixture = Fixture::with_two_exports(|config| {
         lively(|_| {})(config);
@@ -305,7 +305,7 @@ fn a_descriptor_opens_nothing_to_a_user_that_the_server_refuses() {
     };
     open_to("", 0o711);
     open_to("socket", 0o777);
-    // Of whom, how, and whether he gets it: nobody is to write by it in an export for reading.
+    // Owner, mode, and result: in a read-only export no user must be able to write through it.
     let cases = [
         ("home/others", 0, 0o644, Ok(())),
         ("home/own", OTHER, 0o644, Ok(())),
@@ -329,7 +329,7 @@ fn a_descriptor_opens_nothing_to_a_user_that_the_server_refuses() {
             assert_eq!(got.map(drop), gets, "{path}");
             let Ok(name) = got else { continue };
             let file = take(&mut holder.rogue, name).unwrap();
-            // What the kernel gives him by it is what the file's mode gives him.
+            // Through the descriptor, the kernel grants what the file's mode grants.
             let again = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
             let written = SystemFile::options().write(true).open(again);
             assert_eq!(written.is_ok(), owner == OTHER, "{path}: {written:?}");
@@ -338,7 +338,7 @@ fn a_descriptor_opens_nothing_to_a_user_that_the_server_refuses() {
     std::thread::scope(|scope| scope.spawn(other).join().unwrap());
 }
 
-/// A user who is not this one.
+/// A user other than that of this process.
 const OTHER: u32 = 70_007;
 
 fn hold_at(holder: &mut Holder, path: &str) -> Held {
@@ -367,15 +367,15 @@ fn who_has_no_right_to_a_file_itself_gets_none() {
     for name in ["file", "written"] {
         std::fs::write(fixture.local(name), name).unwrap();
     }
-    // Over a network there is nothing to hand it over by.
+    // Over a network no descriptor can be passed.
     let mut far = Holder::new(&fixture, Transport::Tcp, b"far");
     let held = far.hold("file", ShareAccess::Read);
     assert_eq!(ask(&mut far.rogue, held), Err(Status::NotSupp));
-    // Whoever may write holds another kind of delegation.
+    // A session that may write holds another kind of delegation.
     let mut holder = holder(&fixture);
     let written = holder.hold("written", ShareAccess::Both);
     assert_eq!(ask(&mut holder.rogue, written), Err(Status::Inval));
-    // Neither what is no open, nor what is another's.
+    // Neither a state id that is no open, nor one of another client.
     let near = holder.hold("file", ShareAccess::Read);
     let (delegation, _) = near.delegation.unwrap();
     let (file, state) = (near.file, near.state);
@@ -391,7 +391,7 @@ fn who_has_no_right_to_a_file_itself_gets_none() {
     }
     let name = ask(&mut holder.rogue, near).unwrap();
     assert!(take(&mut holder.rogue, name).is_some());
-    // Nor behind the end of either.
+    // Nor after the end of either.
     assert_eq!(holder.give_back(delegation), Status::Ok);
     assert!(ask(&mut holder.rogue, near).is_err());
 }
@@ -483,12 +483,12 @@ fn a_file_with_a_fencing_list_is_read_by_the_server_alone() {
             assert_eq!(file.map().read_at(&mut [0], 0).unwrap(), 1);
         }
         assert_eq!(first.direct_reads(), before, "{object:?}");
-        // Whom the list leaves out, and who does not return the file, loses the connection.
+        // A client that the list excludes and that does not return the file loses its connection.
         if object == FenceObject::File {
             fence("silent", &["first", "second"]);
         }
         silent.rogue.ends();
-        // Behind the fence everything is as before.
+        // After the fence is removed, everything is as before.
         file.close().unwrap();
         fence("file", &[]);
         let file = open(&first, "file");
@@ -543,5 +543,5 @@ fn a_session_has_so_many_files_and_no_more() {
     assert!(take(&mut holder.rogue, name).is_some());
 }
 
-/// Files that one session may have.
+/// The maximum number of files for one session.
 const FILES_MAX: usize = 256;

@@ -20,23 +20,23 @@ use crate::bind::{answer, answer_null, bind};
 use crate::fixture::{Fixture, Transport};
 use crate::rogue::{Rogue, opening, status_of};
 
-/// A session with a back-control channel that works.
+/// A session with a working back-control channel.
 pub struct Holder {
     pub rogue: Rogue,
     pub back: EndpointId,
 }
 
-/// What an OPEN brought.
+/// The result of an OPEN.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub file: FileHandle,
-    /// State id of the open.
+    /// The state id of the open.
     pub state: StateId,
-    /// State id of the delegation, and whether it is one to write.
+    /// The state id of the delegation, and true if it is for writing.
     pub delegation: Option<(StateId, bool)>,
 }
 
-/// What the server asks on a back-control channel.
+/// The server's request on a back-control channel.
 #[derive(Debug)]
 pub enum Asked {
     Recall { state: StateId, truncate: bool },
@@ -54,13 +54,14 @@ impl Holder {
         holder
     }
 
-    /// Answers BC_NULL, and sees to it that the server has heard it.
+    /// Replies to BC_NULL, and ensures that the server has received the reply.
     pub fn prove(&mut self) {
         let message = self.rogue.message_on(self.back).unwrap();
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
         assert_eq!(request.procedure(), Procedure::BcNull);
         self.rogue.send_on(self.back, &answer_null(&header));
-        // The two connections are read in any order: an open that is granted tells.
+        // The server reads the two connections in any order. A granted open shows that it has read
+        // both.
         for _ in 0..2 {
             self.rogue.root();
         }
@@ -70,7 +71,7 @@ impl Holder {
         self.try_open(name, access, ShareDeny::None).unwrap()
     }
 
-    /// Opens until the server has heard of the back-control channel.
+    /// Opens the file until the server has received the reply on the back-control channel.
     pub fn hold(&mut self, name: &str, access: ShareAccess) -> Held {
         for _ in 0..10_000 {
             let held = self.open(name, access);
@@ -106,7 +107,7 @@ impl Holder {
         opened(&bytes)
     }
 
-    /// What the server asks next on the back-control channel, and its header.
+    /// Returns the server's next request on the back-control channel, with its header.
     pub fn asked(&mut self) -> (RequestHeader, Asked) {
         let message = self.rogue.message_on(self.back).unwrap();
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
@@ -120,7 +121,7 @@ impl Holder {
         (header, asked)
     }
 
-    /// The next recall, answered with a status.
+    /// Replies to the next recall with a status.
     pub fn recalled(&mut self, status: Status) -> (StateId, bool) {
         let (header, asked) = self.asked();
         let Asked::Recall { state, truncate } = asked else { panic!("{asked:?}") };
@@ -134,7 +135,7 @@ impl Holder {
         self.rogue.send_on(self.back, &answer(header, status, response));
     }
 
-    /// Answers BC_GETATTR with a size.
+    /// Replies to BC_GETATTR with a size.
     pub fn tell_size(&mut self, header: &RequestHeader, wanted: AttributeBitmap, size: u64) {
         assert!(wanted.contains(bits::OBJECT_SIZE));
         let full = FileAttributes { size: Some(size), ..FileAttributes::default() };
@@ -150,7 +151,7 @@ impl Holder {
     }
 }
 
-/// The results of an OPEN.
+/// Decodes the results of an OPEN.
 pub fn opened(bytes: &[u8]) -> Result<Held, Status> {
     let response = decode_response(ByteOrder::NATIVE, Procedure::Open, bytes).unwrap().1;
     match (status_of(bytes), response) {
@@ -173,7 +174,7 @@ pub fn opened(bytes: &[u8]) -> Result<Held, Status> {
     }
 }
 
-/// A server without a quiet time behind recalls.
+/// Configures a server without a quiet time after recalls.
 pub fn lively(change: impl FnOnce(&mut DelegationPolicy)) -> impl FnOnce(&mut ServerConfig) {
     |config| {
         config.filer.delegations.quiet = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Ends of delegations: time, restarts, returns that come too late.
+//! Tests the ends of delegations: timeouts, restarts, late returns.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn a_silent_holder_loses_its_delegation() {
     assert_eq!(rogue.outcome(&write(held.file, StateId::ANONYMOUS)), Some(Status::Ok));
     assert_eq!(holder.recalled(Status::Ok).0, state);
     assert_eq!(holder.rogue.outcome(&read(held.file, state)), Some(Status::Expired));
-    // Such a holder gets no others until it has given back what was revoked.
+    // Such a holder gets no other delegation until it has returned the revoked one.
     std::fs::write(fixture.local("second"), b"second").unwrap();
     assert_eq!(holder.open("second", ShareAccess::Read).delegation, None);
     assert_eq!(holder.give_back(state), Status::Expired);
@@ -104,13 +104,13 @@ fn a_delegation_covers_opens_reads_and_writes() {
     assert!(claim(StateId(state.0 + 1), ShareAccess::Read).is_err());
     assert_eq!(holder.give_back(state), Status::Ok);
     let held = holder.hold("file", ShareAccess::Both);
-    // It has one already: one for each file and client.
+    // The client has one already: there is one per file and client.
     let (state, is_write) = held.delegation.unwrap();
     assert!(is_write);
     assert_eq!(holder.rogue.outcome(&write(held.file, state)), Some(Status::Ok));
 }
 
-/// A client's next life, with a back-control channel.
+/// Starts the client's next incarnation, with a back-control channel.
 fn next_life(fixture: &Fixture, name: &'static [u8]) -> Holder {
     let mut rogue = Rogue::connect(&fixture.address(any()));
     let options = WireOptions { back_control_channel: true, ..WireOptions::default() };
@@ -136,7 +136,7 @@ fn a_client_that_restarts_finds_nothing_unless_it_is_kept() {
         let claimed = holder.try_target(target(), ShareAccess::Both, ShareDeny::None);
         if recovery.is_zero() {
             assert_eq!(claimed.unwrap_err(), Status::Expired);
-            // Nothing was left open either.
+            // No open was left, either.
             assert!(holder.hold("file", ShareAccess::Both).delegation.is_some());
             continue;
         }

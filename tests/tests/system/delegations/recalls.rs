@@ -1,4 +1,5 @@
-//! What is in the way of what: every row of the table of `dafs_filer::DelegationTable`.
+//! Tests which operations conflict with which delegations: every row of
+//! `dafs_filer::DelegationTable`.
 
 use dafs_types::{
     CacheHint, RemoveMode, SetAttributes, ShareAccess, ShareDeny, Stability, StateId, Status,
@@ -16,7 +17,7 @@ use super::holder::{Asked, Holder, lively, opened};
 use crate::fixture::{Fixture, Transport, any, far, transports};
 use crate::rogue::{Rogue, opening, status_of};
 
-/// What another client does.
+/// An operation of another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     OpenToRead,
@@ -35,7 +36,7 @@ enum Deed {
     Link,
 }
 
-/// What becomes of it.
+/// How the holder reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Free,
@@ -60,7 +61,7 @@ const DEEDS: [(Deed, Way, Way); 14] = [
     (Deed::Link, Way::Recall, Way::Recall),
 ];
 
-/// Sends the request that is the deed; its answer comes when it comes.
+/// Sends the request of the operation without waiting for its reply.
 fn begin(rogue: &mut Rogue, deed: Deed, file: dafs_types::FileHandle) -> Procedure {
     let directory = rogue.root();
     let names = ["file"];
@@ -131,7 +132,7 @@ fn begin(rogue: &mut Rogue, deed: Deed, file: dafs_types::FileHandle) -> Procedu
     procedure
 }
 
-/// Two credits: the deed, and whatever is asked while it waits.
+/// Makes a client with two credits: for the operation, and for requests while it waits.
 fn other(fixture: &Fixture, transport: Transport) -> Rogue {
     let mut rogue = Rogue::connect(&fixture.address(transport));
     rogue.credits = 8;
@@ -142,7 +143,7 @@ fn other(fixture: &Fixture, transport: Transport) -> Rogue {
     rogue
 }
 
-/// A deed of another client while a delegation is held.
+/// Runs an operation of another client while a delegation is held.
 fn meet(fixture: &Fixture, transport: Transport, access: ShareAccess, deed: Deed, way: Way) {
     eprintln!("{transport:?}, {access:?}: {deed:?}");
     std::fs::write(fixture.local("file"), b"old").unwrap();
@@ -158,7 +159,7 @@ fn meet(fixture: &Fixture, transport: Transport, access: ShareAccess, deed: Deed
             let (recalled, truncate) = holder.recalled(Status::Ok);
             assert_eq!(recalled, state);
             assert_eq!(truncate, matches!(deed, Deed::OpenTruncating | Deed::Truncate));
-            // What the holder sees is what was there before.
+            // The holder still sees the old contents.
             let read = Request::ReadInline(ReadInline {
                 file: held.file,
                 state,
@@ -187,7 +188,7 @@ fn meet(fixture: &Fixture, transport: Transport, access: ShareAccess, deed: Deed
     }
     let bytes = rogue.answer().unwrap();
     let expected = match deed {
-        // The holder has it open to read, and to write it may not be.
+        // The holder has it open for reading, and for a write delegation also for writing.
         Deed::OpenToReadDenyingReads => Status::ShareDenied,
         Deed::OpenToReadDenyingWrites if access != ShareAccess::Read => Status::ShareDenied,
         _ => Status::Ok,
@@ -246,7 +247,7 @@ fn locks_call_back() {
         let mut holder = Holder::new(&fixture, any(), b"holder");
         let held = holder.hold("file", access);
         let (state, _) = held.delegation.unwrap();
-        // Without an open nobody locks; the delegation comes back all the same, or not.
+        // Without an open the lock is refused; the delegation is recalled all the same, or not.
         lock(&mut rogue, held.file, StateId(5));
         if is_recalled {
             assert_eq!(holder.recalled(Status::Ok).0, state);
@@ -271,7 +272,7 @@ fn who_cannot_be_called_back_gets_nothing_and_readers_share() {
     let open = Open { access: ShareAccess::Read, ..opening(directory, Path::new(&names)) };
     let bytes = plain.ask(&Request::Open(open)).unwrap();
     assert_eq!(opened(&bytes).unwrap().delegation, None);
-    // A writer calls both back, and waits for both.
+    // A writer recalls both delegations and waits for both.
     begin(&mut plain, Deed::Write, opened(&bytes).unwrap().file);
     for holder in &mut holders {
         let (state, _) = holder.recalled(Status::Ok);

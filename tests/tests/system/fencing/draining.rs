@@ -1,5 +1,5 @@
-//! What runs when somebody is shut out: it ends before the change is answered, and nothing
-//! of it comes after.
+//! Tests requests in flight when a client is fenced off: they end before the change is answered,
+//! and have no effect afterwards.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,25 +21,25 @@ use crate::rogue::{Rogue, status_of};
 
 const WRITES: usize = 32;
 const LENGTH: u32 = 1 << 20;
-/// Attempts at something that mostly comes about.
+/// The number of attempts at something that usually happens.
 const TRIES: usize = 30;
-/// Longer than it takes to read the file.
+/// Longer than reading the file takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A server on which writes and their transfers take their time.
+/// Starts a server on which writes and their transfers take a while.
 fn fixture(defect: Option<Defect>, patience: Duration) -> Fixture {
     Fixture::with(|config| {
         config.sessions.credits.initial = 64;
         config.sessions.credits.session_max = 64;
-        // The file stays in the cache as a whole, of which a file that grows keeps no more than a
-        // sixteenth: whoever reads what is not there waits for the writes into it.
+        // The whole file stays in the cache, which keeps at most a sixteenth of a growing file. A
+        // read of missing data waits for the writes to it.
         config.cache.arena_bytes = 16 * WRITES * LENGTH as usize;
         config.fence_patience = patience;
         config.defect = defect;
     })
 }
 
-/// A member with writes in flight into every part of a file.
+/// A client with writes in flight to every part of a file.
 struct Victim {
     rogue: Rogue,
     memory: Memory,
@@ -71,7 +71,7 @@ impl Victim {
                 state,
                 offset,
                 length: LENGTH,
-                // Every other one is on its way to the disk, too.
+                // Every other write is also on its way to the disk.
                 stability: if index % 2 == 0 { Stability::Unstable } else { Stability::DataSync },
                 hint: CacheHint(0),
                 checksum: Checksum::NONE,
@@ -81,7 +81,7 @@ impl Victim {
         }
     }
 
-    /// Answers, until all are there or the connection has ended.
+    /// Collects replies until all have arrived or the connection has ended.
     fn outcomes(&mut self) -> Vec<(usize, Status)> {
         let mut outcomes = Vec::new();
         while outcomes.len() < WRITES {
@@ -99,7 +99,7 @@ fn content(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Whether something of the victim's is to be seen.
+/// True if any data of the victim is visible.
 fn has_begun(file: &File) -> bool {
     let mut byte = [0];
     (0..WRITES as u64).any(|index| {
@@ -108,7 +108,7 @@ fn has_begun(file: &File) -> bool {
     })
 }
 
-/// The file, by a member that stays.
+/// Opens the file for a client that stays admitted.
 fn prepare(fixture: &Fixture, transport: Transport) -> (Session, File) {
     let (_, session) = fixture.connect_with(transport, &named("survivor"));
     let file = session.open("/file", &OpenOptions::write()).unwrap();
@@ -117,8 +117,8 @@ fn prepare(fixture: &Fixture, transport: Transport) -> (Session, File) {
     (session, file)
 }
 
-/// Shuts a member out that does not turn any more, as if it was stopped. Whether anything
-/// changed after the answer, once it goes on; and what it was told.
+/// Fences off a stopped client. Returns true if anything changed after the reply when the client
+/// continues, and the statuses that it received.
 fn stopped_member(fixture: &Fixture, transport: Transport) -> (bool, Vec<(usize, Status)>) {
     let (session, file) = prepare(fixture, transport);
     let (mut victim, region) = Victim::connect(fixture, transport);
@@ -160,9 +160,9 @@ fn nothing_of_a_stopped_member_lands_after_the_answer() {
 
 #[test]
 fn an_answer_before_all_is_drained_would_be_noticed() {
-    // Whether a write is half done when the list is set is a matter of chance. So is whether the
-    // file must be read anew meanwhile: then whoever reads it waits for the stopped member's
-    // writes, until that is parted from.
+    // Whether a write is half done when the list is set depends on timing. So does whether the file
+    // must be read again meanwhile: then a read waits for the stopped client's writes until that
+    // client is disconnected.
     let is_noticed = (0..TRIES).any(|_| {
         let fixture = fixture(Some(Defect::AnswerFencesEarly), PATIENCE);
         stopped_member(&fixture, far()).0
@@ -250,7 +250,7 @@ fn a_stopped_reader_sees_nothing_that_is_written_after_the_answer() {
     assert!(!seen.contains(&0xcc), "{outcomes:?}");
 }
 
-/// A member whose requests are on their way through the journal.
+/// Tests a client whose requests are being journaled.
 fn journaled_member(transport: Transport) {
     let fixture = Fixture::with_journal();
     let (_, session) = fixture.connect_with(transport, &named("survivor"));
@@ -302,7 +302,7 @@ fn journaled_member(transport: Transport) {
     made.sort();
     assert_eq!(answered, (made, 5 + appended), "what was answered for is what is there");
     assert_eq!((listed(&session), size(&session)), answered);
-    // A server killed now and started again finds nothing to undo.
+    // A server that is killed now and restarted finds nothing to undo.
     drop((file, session));
     let fixture = fixture.journaled();
     let (_, session) = fixture.connect_with(transport, &named("survivor"));

@@ -1,5 +1,5 @@
-//! Fencing: who is let in, who is kept out, who may say so. `draining`: what runs when
-//! somebody is shut out. `stress`: everything at once, by seeds.
+//! Tests fencing: which clients are admitted, which are excluded, and which may change that.
+//! `draining` tests requests in flight. `stress` tests everything concurrently, with random seeds.
 
 mod draining;
 mod stress;
@@ -27,12 +27,12 @@ pub fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
     result.err().and_then(|error| error.status())
 }
 
-/// Options of a session under a fence identity.
+/// Returns session options with a fence identity.
 pub fn named(fence_id: &str) -> SessionOptions {
     SessionOptions::default().fence_id(fence_id.into())
 }
 
-/// Puts a list in place of the one there is.
+/// Replaces the list.
 pub fn set(session: &Session, path: &str, object: FenceObject, ids: &[&str]) {
     session.set_fence(path, object, FenceAccess::Allow, FenceUpdate::Overwrite, ids).unwrap();
 }
@@ -41,7 +41,7 @@ pub fn set_file(session: &Session, path: &str, ids: &[&str]) {
     set(session, path, FenceObject::File, ids);
 }
 
-/// The first request of a client with a fence identity.
+/// Returns the first request of a client with a fence identity.
 pub fn login(fence_id: &'static str, options: SessionOptions_) -> Request<'static> {
     Request::ClientConnectAuth(ClientConnectAuth {
         options,
@@ -52,7 +52,7 @@ pub fn login(fence_id: &'static str, options: SessionOptions_) -> Request<'stati
     })
 }
 
-/// The session options of the wire.
+/// The session options of the wire format.
 pub type SessionOptions_ = dafs_wire::messages::SessionOptions;
 
 fn rogue(fixture: &Fixture, transport: Transport, fence_id: &'static str) -> Rogue {
@@ -62,7 +62,7 @@ fn rogue(fixture: &Fixture, transport: Transport, fence_id: &'static str) -> Rog
     rogue
 }
 
-/// A server whose superuser has a password, for what only a trusted client may do.
+/// Starts a server whose superuser has a password, for operations of trusted clients.
 fn with_superuser() -> (Fixture, SessionOptions) {
     let passwords = tempfile::NamedTempFile::new().unwrap();
     let mut file = PasswordFile::default();
@@ -70,7 +70,7 @@ fn with_superuser() -> (Fixture, SessionOptions) {
     file.save(passwords.path()).unwrap();
     let fixture = Fixture::with(|config| {
         config.password_file = Some(passwords.path().to_owned());
-        // Whoever has no password is somebody else, also where the tests run as root.
+        // A client without a password is another user, even if the tests run as root.
         config.sessions.authentication.anonymous = Some(Credentials::plain(4711, 4711).unwrap());
     });
     let login = Login::Password { user: "root".into(), password: "secret".into() };
@@ -93,15 +93,15 @@ fn a_list_lets_in_whom_it_names_and_nobody_else() {
         assert_eq!(status(files[1].write_at(b"by b", 0)), Some(Status::Access));
         assert_eq!(status(files[1].read_at(&mut [0; 4], 0)), Some(Status::Access));
         assert_eq!(status(b.metadata("/file")), Some(Status::Access));
-        // Nobody without an identity is in a list, the owner neither.
+        // A client without an identity is in no list, not even the owner.
         assert_eq!(status(owner.open("/file", &OpenOptions::read())), Some(Status::Access));
-        // Other files are as they were.
+        // Other files are not affected.
         b.open("/other", &OpenOptions::write()).unwrap();
         let change = |access, update, ids: &[&str]| {
             owner.set_fence("/file", FenceObject::File, access, update, ids)
         };
         change(FenceAccess::Allow, FenceUpdate::Append, &["b", "c"]).unwrap();
-        // The open that it had is the open that it has.
+        // The open from before the fence is still valid.
         files[1].write_at(b"by b", 0).unwrap();
         change(FenceAccess::Deny, FenceUpdate::Remove, &["a"]).unwrap();
         assert_eq!(status(files[0].write_at(b"by a", 0)), Some(Status::Access));
@@ -116,7 +116,7 @@ fn a_list_lets_in_whom_it_names_and_nobody_else() {
     });
 }
 
-/// Every request that names a handle, for one file and the directory it is in.
+/// Returns every request that names a handle, for one file and its directory.
 fn requests<'a>(
     (root, file, state): (FileHandle, FileHandle, StateId),
     buffer: DirectBuffer,
@@ -261,7 +261,7 @@ fn requests<'a>(
     ]
 }
 
-/// Whether a request meets a fence around the file.
+/// Whether a request is affected by a fence around the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Touches {
     File,
@@ -300,14 +300,14 @@ fn whatever_names_or_finds_a_fenced_object_is_refused() {
                     assert_eq!(found, Some(Status::Access), "{object:?} {request:?}");
                 }
             }
-            // What leads to letting it in again it may do, if anybody of its user may.
+            // It may make the requests that are needed to be admitted again, if its user may.
             b.root();
             let ask = Request::GetFencingList(GetFencingList { file });
             let answer = b.outcome(&ask).unwrap();
             assert!(matches!(answer, Status::Ok | Status::NotAuthorized), "{answer:?}");
             drop(b);
             set(&trusted, "/", object, &[]);
-            // What is fenced around one file is lifted from that.
+            // A fence around one file can be removed from that file.
             if object == FenceObject::File {
                 set(&trusted, "/file", object, &[]);
             }
@@ -324,7 +324,7 @@ fn owners_fence_files_and_trusted_clients_all() {
         let (fixture, superuser) = with_superuser();
         std::fs::write(fixture.local("file"), b"content").unwrap();
         let (_, trusted) = fixture.connect_with(transport, &superuser);
-        // Over shared memory this is the tests' own user, by the kernel's word.
+        // Over shared memory this is the tests' own user, as the kernel reports.
         let nobody = match transport {
             Transport::Tcp | Transport::Verbs => named("x"),
             Transport::Shm => {
@@ -345,9 +345,9 @@ fn owners_fence_files_and_trusted_clients_all() {
         set_file(&trusted, "/", &["x", "y"]);
         assert_eq!(trusted.fencing_list("/", FenceObject::FileSystem).unwrap(), ["y"]);
         assert_eq!(trusted.fencing_list("/", FenceObject::File).unwrap(), ["x", "y"]);
-        // Both must let it in.
+        // Both fences must admit it.
         assert_eq!(status(session.metadata("/")), Some(Status::Access));
-        // From outside a fence can be lifted, since its root can be reached.
+        // A fence can be removed from outside, because its root is reachable.
         set(&trusted, "/", FenceObject::FileSystem, &[]);
         session.metadata("/").unwrap();
     }
@@ -364,7 +364,7 @@ fn lists_survive_the_server_with_a_journal_and_end_without_one() {
     set_file(&owner, "/lifted", &[]);
     let (access, update) = (FenceAccess::Deny, FenceUpdate::Remove);
     owner.set_fence("/file", FenceObject::File, access, update, &["b"]).unwrap();
-    // Twice: the second finds them in a checkpoint.
+    // Twice: the second time, the fences are read from a checkpoint.
     let mut fixture = fixture;
     for _ in 0..2 {
         fixture = fixture.journaled();

@@ -1,8 +1,7 @@
-//! Everything at once: members that write and append all along, while random lists shut
-//! some of them out and let them in again. A judge knows of each write when it was begun
-//! and how it was answered.
+//! Tests everything concurrently: clients write and append continuously, while random lists exclude
+//! some of them and admit them again. A judge knows when each write began and how it was answered.
 //!
-//! `DAFS_FENCE_SEED=N` replays one run.
+//! `DAFS_FENCE_SEED=N` repeats one run.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,36 +19,36 @@ use super::named;
 use crate::fixture::{Fixture, Transport, transports};
 
 const MEMBERS: usize = 4;
-/// Places that a member writes to, one write at a time each.
+/// The places that a client writes to, with one write at a time each.
 const SLOTS: usize = 6;
-/// Bytes between places; a write takes a part of it that the seed decides.
+/// The distance between places. A write covers a random part of it.
 const SPACE: usize = 128 << 10;
 const STEPS: usize = 600;
-/// Bytes of an appended record: its number, again and again.
+/// The size of an appended record, which repeats its number.
 const RECORD: usize = 512;
 
 /// What the judge knows of one place.
 #[derive(Clone, Default)]
 struct Place {
-    /// The number written last, and answered for.
+    /// The last number written successfully.
     written: u64,
-    /// What is under way.
+    /// The write in flight.
     writing: Option<Begun>,
-    /// What was there when a change that shuts the member out was answered.
+    /// The contents when a change that excludes the client was answered.
     frozen: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy)]
 struct Begun {
     number: u64,
-    /// The member was let in when it was begun, and ever since.
+    /// True if the client was admitted when the write began, and ever since.
     must_be_done: bool,
-    /// The member was shut out before it was begun, and ever since.
+    /// True if the client was excluded before the write began, and ever since.
     must_be_refused: bool,
 }
 
 impl Begun {
-    /// Judges how it ended.
+    /// Checks the status of the write.
     fn judge(&self, status: Status) {
         match status {
             Status::Ok => assert!(!self.must_be_refused, "{} was let in", self.number),
@@ -58,7 +57,7 @@ impl Begun {
         }
     }
 
-    /// A list is about to change, or has just done so.
+    /// Notes that a list is about to change, or has just changed.
     fn blur(&mut self) {
         (self.must_be_done, self.must_be_refused) = (false, false);
     }
@@ -73,7 +72,7 @@ struct Member {
     length: usize,
     places: Vec<Place>,
     appends: Vec<(Begun, Call)>,
-    /// Records answered for.
+    /// The records that were appended successfully.
     appended: Vec<u64>,
 }
 
@@ -86,7 +85,7 @@ struct Scene {
     file: File,
     log: File,
     next: u64,
-    /// All records when the last list was answered for, and whose were shut out.
+    /// All records when the last list was answered, and which clients were excluded.
     frozen_log: Option<(Vec<u64>, Vec<bool>)>,
 }
 
@@ -180,7 +179,7 @@ impl Scene {
         member.appends.push((begun, call));
     }
 
-    /// Takes in what has been answered.
+    /// Processes received replies.
     fn take(&mut self) {
         self.client.turn(Some(std::time::Duration::ZERO));
         while let Some(completion) = self.client.next(self.group) {
@@ -218,7 +217,7 @@ impl Scene {
         }
     }
 
-    /// Shuts some members out and lets others in, in one of the ways there are.
+    /// Excludes some clients and admits others, in one of several ways.
     fn change_list(&mut self) {
         self.take();
         self.compare();
@@ -243,7 +242,7 @@ impl Scene {
                 self.fencer.set_fence(path, FenceObject::File, access, update, ids).unwrap();
             };
             match way {
-                // Lifted, and put up again.
+                // The fence is removed and created again.
                 0 => {
                     change(FenceAccess::Allow, FenceUpdate::Overwrite, &[]);
                     change(FenceAccess::Allow, FenceUpdate::Overwrite, &all_in);
@@ -261,7 +260,7 @@ impl Scene {
         self.freeze();
     }
 
-    /// What is there now of whom is shut out: there it stays.
+    /// Stores the current data of excluded clients, which must not change.
     fn freeze(&mut self) {
         for index in 0..MEMBERS {
             if self.members[index].is_in {
@@ -274,7 +273,7 @@ impl Scene {
                 for block in found.chunks(4096) {
                     let number = number_in(block);
                     let is_known = number == place.written || Some(number) == writing;
-                    // An earlier write that was refused may have been done in part.
+                    // An earlier write that was refused may have been executed partly.
                     let is_older = number < place.written.max(writing.unwrap_or(0));
                     assert!(is_known || is_older, "{number} was never written to {index}:{slot}");
                 }
@@ -285,7 +284,7 @@ impl Scene {
         self.frozen_log = Some((self.records(), is_out));
     }
 
-    /// Compares what was frozen with what is there.
+    /// Compares the stored data with the current data.
     fn compare(&mut self) {
         for index in 0..MEMBERS {
             for slot in 0..SLOTS {
@@ -298,7 +297,7 @@ impl Scene {
         let now = self.records();
         assert!(now.starts_with(&frozen), "records only come to the end");
         for (member, _) in self.members.iter().zip(is_out).filter(|(_, is_out)| *is_out) {
-            // Those that were answered for are among the frozen ones, and no others came.
+            // All acknowledged records are among the stored ones, and no others were added.
             assert!(member.appended.iter().all(|number| frozen.contains(number)));
             let pending = member.appends.iter().map(|(begun, _)| begun.number);
             let mut later = now[frozen.len()..].iter();
@@ -344,7 +343,7 @@ fn stamp(number: u64, length: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(length / 8)
 }
 
-/// The number that a block or a record consists of.
+/// Returns the number that a block or a record contains.
 fn number_in(block: &[u8]) -> u64 {
     let mut numbers = block.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
     let first = numbers.next().unwrap();
@@ -359,7 +358,7 @@ fn whoever_is_shut_out_changes_nothing_while_all_go_on() {
         let transport = transports()[seed as usize % transports().len()];
         println!("DAFS_FENCE_SEED={seed} cargo test -p dafs-tests --test system fencing::stress");
         let fixture = Fixture::with(|config| {
-            // Room for little: writes wait for it.
+            // The cache is small: writes wait for space.
             config.cache.dirty_bytes_max = 1 << 20;
         });
         let fixture = if seed % 3 == 2 { fixture.journaled() } else { fixture };

@@ -1,4 +1,4 @@
-//! Memory that a client advertises and does not own, or not so much of, or no more.
+//! Tests memory that a client advertises but does not own, not fully or no longer.
 
 use dafs_client::OpenOptions;
 use dafs_dat::{Domain, EndpointConfig, Rights};
@@ -13,7 +13,7 @@ use crate::rogue::Rogue;
 
 const FILE_BYTES: usize = 64 << 10;
 
-/// A session with a file of [`FILE_BYTES`] open.
+/// Starts a session with an open file of [`FILE_BYTES`].
 fn prepared(fixture: &Fixture, transport: Transport) -> (Rogue, FileHandle, StateId) {
     std::fs::write(fixture.local("file"), pattern(FILE_BYTES, 5)).unwrap();
     let mut rogue = Rogue::logged_in(&fixture.address(transport));
@@ -44,7 +44,7 @@ fn a_region_is_found_behind_more_packets_than_one_turn_takes() {
     let fixture = Fixture::new();
     let (mut rogue, file, state) = prepared(&fixture, Transport::Shm);
     let memory = Memory::shared(4096, Pages::Small).unwrap();
-    // The server learns of the last only after it has read of all the others.
+    // The server handles the last one only after it has read all the others.
     let regions: Vec<_> = (0..500).map(|_| rogue.expose(&memory)).collect();
     for region in [&regions[499], &regions[250], &regions[0]] {
         let buffer = rogue.buffer(region, 0, 4096);
@@ -58,7 +58,7 @@ fn a_region_is_found_behind_more_packets_than_one_turn_takes() {
 fn memory_of_another_user_beyond_his_share_is_served_and_not_mapped() {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
-        return; // Without privilege nobody else can be.
+        return; // Only root can act as another user.
     }
     let fixture = Fixture::new();
     let address = fixture.address(Transport::Shm);
@@ -69,7 +69,7 @@ fn memory_of_another_user_beyond_his_share_is_served_and_not_mapped() {
     open(fixture.root(), 0o711);
     open(&fixture.root().join("socket"), 0o777);
     open(&fixture.local("file"), 0o666);
-    // No page of it is there: each that a copy makes is whose thread copies.
+    // No page of it exists. Each page that a copy creates is charged to the copying thread.
     let info = rustix::system::sysinfo();
     let length = (info.totalram * info.mem_unit as u64 / 2) as usize;
     let own = Memory::shared(length, Pages::Small).unwrap();
@@ -89,7 +89,7 @@ fn memory_of_another_user_beyond_his_share_is_served_and_not_mapped() {
     assert!(own.to_vec(length / 2, FILE_BYTES) == pattern(FILE_BYTES, 5));
 }
 
-/// Mappings of this process that are so long.
+/// Returns the number of this process's mappings with this length.
 fn mappings_of(length: usize) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_so_long = |line: &&str| {
@@ -115,7 +115,7 @@ fn what_was_damaged_on_its_way_never_reaches_the_file() {
         let (_, session) = fixture.connect(transport);
         let other = session.open("/file", &OpenOptions::read()).unwrap();
         let mut seen = vec![0; FILE_BYTES];
-        // The last one is as it should be. The file is cached from the first on.
+        // The last one is valid. The file is cached from the first one on.
         for (length, stability, is_damaged) in [
             (4096, Stability::Unstable, true),
             (FILE_BYTES as u32 - 1, Stability::Unstable, true),
@@ -182,10 +182,10 @@ fn large_writes_that_were_damaged_are_refused_however_many_wait_to_be_looked_at(
     });
 }
 
-/// The memory that a rogue really has.
+/// The memory that a rogue client really has.
 const OWN_BYTES: u32 = 16 << 10;
 
-/// Advertises what `forge` makes of good memory's beginning, to be read and to be written.
+/// Advertises memory that `forge` makes from valid memory, for reading and for writing.
 fn advertises(rights: Rights, forge: impl Fn(DirectBuffer) -> DirectBuffer) {
     beside_bystanders(|fixture, transport| {
         let before = pattern(FILE_BYTES, 5);
@@ -216,7 +216,7 @@ fn advertises(rights: Rights, forge: impl Fn(DirectBuffer) -> DirectBuffer) {
     });
 }
 
-/// The same so many bytes further on.
+/// Returns a buffer that begins this many bytes later.
 fn moved(good: DirectBuffer, bytes: u64) -> DirectBuffer {
     DirectBuffer { target: RmrTarget(good.target.0.wrapping_add(bytes)), ..good }
 }
@@ -256,7 +256,7 @@ fn memory_with_the_other_right_ends_the_connection() {
         for is_read in [true, false] {
             let (mut rogue, file, state) = prepared(fixture, transport);
             let memory = Memory::shared(OWN_BYTES as usize, Pages::Small).unwrap();
-            // A READ of the file writes this memory, and the other way round.
+            // A READ of the file writes this memory, and a WRITE reads it.
             let rights = Rights { remote_read: is_read, remote_write: !is_read };
             let region = rogue.interface.register(&memory, Domain(0), rights).unwrap();
             let buffers = [rogue.buffer(&region, 0, 4096)];
@@ -307,7 +307,7 @@ fn buffers_that_do_not_fit_their_request_are_refused() {
             let status = rogue.outcome(&writing(file, state, length, buffers));
             assert!(status.is_some_and(|status| refused.contains(&status)), "{status:?}");
         }
-        // Many empty ones are merely odd.
+        // Many empty buffers are unusual but valid.
         let mut many = vec![rogue.buffer(&region, 0, 0); 40];
         many.push(rogue.buffer(&region, 0, 4096));
         assert_eq!(rogue.outcome(&reading(file, state, 4096, &many)), Some(Status::Ok));

@@ -1,4 +1,4 @@
-//! Descriptors that take as long to close as their owner likes: whoever sends them waits alone.
+//! Tests descriptors whose close takes as long as their owner likes: only their sender must wait.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::shm::{CAPACITY, Control, Rings, borrowed, hello};
 use crate::bystander::beside_bystanders_of;
 use crate::fixture::{HANG, Transport, await_that};
 
-/// A TCP socket whose close waits ten minutes, for a peer that reads nothing.
+/// Makes a TCP socket whose close waits ten minutes for a peer that reads nothing.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -26,8 +26,8 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), peer)
 }
 
-/// Sends a packet with descriptors and closes them here, so that the server's are the last. Where
-/// it was quicker, it is this thread that waits for minutes, and nobody waits for it.
+/// Sends a packet with descriptors and closes them here, so that the server's copies are the last.
+/// If the server was faster, this detached thread waits for minutes, and nothing waits for it.
 fn send_and_forget(control: &Control, packet: &[u8], fds: Vec<OwnedFd>) {
     let (control, packet) = (control.duplicate(), packet.to_vec());
     let (sent, is_sent) = std::sync::mpsc::channel();
@@ -53,7 +53,8 @@ fn descriptors_whose_close_would_wait_for_minutes_stall_nobody() {
                 socket
             };
             for packet in [vec![9], hello(CAPACITY as u32), vec![5, 1, 0, 0, 0], Vec::new()] {
-                // Looked at: before the start, more of them than any packet has, and after the start.
+                // Examined descriptors: before the start, more than fit a packet, and after the
+                // start.
                 let control = Control::connect(address);
                 send_and_forget(&control, &packet, vec![one()]);
                 control.ends();
@@ -63,7 +64,7 @@ fn descriptors_whose_close_would_wait_for_minutes_stall_nobody() {
                 let rings = Rings::logged_in(address);
                 send_and_forget(&rings.control, &packet, vec![one()]);
                 rings.ends();
-                // Never looked at, because the connection ends before.
+                // Descriptors that are never examined, because the connection ends first.
                 let control = Control::connect(address);
                 control.send(&[9], &[]);
                 send_and_forget(&control, &packet, vec![one()]);
@@ -79,15 +80,15 @@ fn descriptors_whose_close_would_wait_for_minutes_stall_nobody() {
     );
 }
 
-/// A file system of one file, whose daemon never answers FLUSH: each close of the file waits until
-/// the daemon ends.
+/// A FUSE file system with one file, whose daemon never replies to FLUSH: each close of the file
+/// waits until the daemon ends.
 struct DeafFile {
     path: PathBuf,
     flushes: Arc<AtomicUsize>,
 }
 
 impl DeafFile {
-    /// None where this test may not mount.
+    /// Returns `None` where this test may not mount.
     fn mount(path: PathBuf) -> Option<Self> {
         std::fs::write(&path, b"").unwrap();
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -109,13 +110,13 @@ impl DeafFile {
 
 impl Drop for DeafFile {
     fn drop(&mut self) {
-        // By force: every wait for an answer ends, and with it the daemon.
+        // A forced unmount ends every wait for a reply, and with it the daemon.
         let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE);
         let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
     }
 }
 
-/// Answers as little as a file needs that is opened, until the file system is gone.
+/// Replies as needed to open a file, until the file system is gone.
 fn serve(device: &OwnedFd, flushes: &AtomicUsize) {
     let mut request = vec![0; 64 << 10];
     while let Ok(length) = rustix::io::read(device, &mut request[..]) {
@@ -123,7 +124,7 @@ fn serve(device: &OwnedFd, flushes: &AtomicUsize) {
         assert!(length >= 40, "a request's header");
         let (opcode, unique) = (word(4), &request[8..16]);
         let mut attributes = [0; 104];
-        // A file with one name; the rest may be zeros.
+        // A file with one name; the other fields may be zero.
         attributes[76..80].copy_from_slice(&(0o100_777_u32).to_ne_bytes());
         attributes[80..84].copy_from_slice(&1u32.to_ne_bytes());
         let mut terms = [0; 64];
@@ -164,7 +165,7 @@ fn files_whose_daemon_never_answers_stall_nobody() {
                 let rings = Rings::logged_in(address);
                 send_and_forget(&rings.control, &[5, 1, 0, 0, 0], vec![file.open()]);
                 rings.ends();
-                // Each of this side's own, and some of the server's.
+                // All closes of this side, and some of the server's.
                 await_that("closes wait", || file.flushes.load(Ordering::Acquire) > 2 * round);
                 let (_, honest) = fixture.connect(Transport::Shm);
                 honest.ping().unwrap();

@@ -1,5 +1,4 @@
-//! Rubbish on the Unix socket beside the rings, and memory files that are not what they
-//! must be.
+//! Tests invalid packets on the Unix socket of shared memory, and invalid memory files.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +17,10 @@ use crate::bystander::beside_bystanders_of;
 use crate::fixture::{Ending, Fixture, HANG, Transport, pattern};
 use crate::rogue::encoded;
 
-/// Long enough for the honest ones.
+/// Long enough for honest clients.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Runs a case against the Unix socket, beside sessions that must go on.
+/// Runs a case against the Unix socket, with honest sessions that must continue.
 fn beside(case: impl FnOnce(&Fixture, &Address)) {
     beside_with(|_| {}, case);
 }
@@ -39,7 +38,7 @@ fn rubbish_before_the_first_word_ends_the_connection() {
             control.send(&rubbish, &[]);
             control.ends();
         }
-        // Each kind of packet, cut short, out of place, or without its descriptors.
+        // Each kind of packet, truncated, out of order, or without its descriptors.
         for kind in 0..=255 {
             for length in [1, 2, 9, 22, 1024, 1025] {
                 let control = Control::connect(address);
@@ -140,7 +139,7 @@ fn regions_that_cannot_be_end_the_connection() {
             rings.control.send(&packet, &fds);
             rings.ends();
         }
-        // One name twice, and more regions than a peer may have.
+        // A duplicate name, and more regions than a peer may have.
         let rings = Rings::logged_in(address);
         rings.control.send(&expose(256, 0x1000, 4096), &[]);
         rings.control.send(&expose(256, 0x9000, 4096), &[]);
@@ -160,7 +159,7 @@ fn descriptors_that_nobody_asked_for_end_the_connection_and_are_closed() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut fds = borrowed(&files);
         fds.push(writer.as_fd());
-        // With each packet, and with more of them than one packet has; before and after the start.
+        // With each packet, and with more than one packet has; before and after the start.
         for count in 1..=8 {
             let rings = Rings::logged_in(address);
             rings.control.send(&[5, 1, 0, 0, 0], &fds[9 - count..]);
@@ -173,7 +172,7 @@ fn descriptors_that_nobody_asked_for_end_the_connection_and_are_closed() {
         rings.control.send(&[5, 1, 0, 0, 0], &fds[..1]);
         rings.ends();
         drop(writer);
-        // The pipe ends once nobody, the server included, has its writing end.
+        // The pipe ends when no process, including the server, has its writing end.
         let mut end = [PollFd::new(&reader, PollFlags::empty())];
         let hang = HANG.try_into().unwrap();
         assert_eq!(rustix::event::poll(&mut end, Some(&hang)).unwrap(), 1, "it stays open");
@@ -212,7 +211,7 @@ fn memory_on_huge_pages_ends_the_connection_and_leaves_nothing_mapped() {
     use rustix::fs::MemfdFlags;
     const HUGE: u64 = 2 << 20;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-    // A kernel without huge pages has no such files.
+    // A kernel without huge pages does not support such files.
     let Ok(file) = rustix::fs::memfd_create("huge rogue", flags) else { return };
     rustix::fs::ftruncate(&file, HUGE).unwrap();
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
@@ -220,7 +219,7 @@ fn memory_on_huge_pages_ends_the_connection_and_leaves_nothing_mapped() {
         for length in [4096, HUGE - 4096, HUGE] {
             let rings = Rings::logged_in(address);
             rings.control.send(&expose(256, 0x20_0000, length), &[file.as_fd()]);
-            // Where no such pages are kept ready, nothing of them can be mapped anyway.
+            // Where no huge pages are reserved, they cannot be mapped anyway.
             let reason = rings.control.ends_because();
             assert!(reason.contains("huge pages"), "{reason:?}");
         }
@@ -240,7 +239,7 @@ fn memory_in_use_cannot_be_cut_and_may_be_emptied() {
         let file = rings.memory.file().unwrap();
         assert!(rustix::fs::ftruncate(file, 0).is_err(), "a sealed file was cut");
         assert!(rustix::fs::ftruncate(file, 4096).is_err(), "a sealed file was cut");
-        // Holes in it read as zeros: no frame, and nobody's harm but the client's.
+        // Holes in it read as zeros: they are no frames, and harm only the client.
         let mode = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(file, mode, 0, RING_BYTES as u64).unwrap();
         rings.wake();
@@ -259,19 +258,19 @@ fn a_wake_up_that_would_block_stalls_nobody() {
             let flags = rustix::fs::fcntl_getfl(wake).unwrap();
             rustix::fs::fcntl_setfl(wake, flags - OFlags::NONBLOCK).unwrap();
         }
-        // Full to the brim: whoever writes to this next without asking first is stuck.
+        // The counter is full: a write to it without a check would block.
         rustix::fs::fcntl_setfl(&rings.wakes[0], OFlags::NONBLOCK).unwrap();
         let _ = rustix::io::write(&rings.wakes[0], &(u64::MAX - 2).to_ne_bytes());
         while rustix::io::write(&rings.wakes[0], &1u64.to_ne_bytes()).is_ok() {}
         rustix::fs::fcntl_setfl(&rings.wakes[0], OFlags::empty()).unwrap();
         let brim = rustix::io::write(&rings.wakes[1], &1u64.to_ne_bytes());
         assert!(brim.is_err(), "what wakes us cannot be written to");
-        // We sleep from the first message on: each answer is to wake us.
+        // This side sleeps from the first message on, so each reply must wake it.
         for round in 1..50u16 {
             rings.set_word(super::shm::BACK + 128, 1);
             let null = dafs_wire::Request::Null(dafs_wire::messages::Empty);
             rings.put_message(&encoded(0, round, &null));
-            // The counter is full: only a packet gets the server to look.
+            // The counter is full, so only a packet makes the server check the ring.
             rings.control.send(&[5, 1, 0, 0, 0], &[]);
             rings.await_answers(usize::from(round) + 1);
             let (_, honest) = fixture.connect(Transport::Shm);
@@ -282,7 +281,7 @@ fn a_wake_up_that_would_block_stalls_nobody() {
 
 #[test]
 fn silent_connections_keep_nobody_out_however_many_they_are() {
-    // Room for 72 connections.
+    // There is room for 72 connections.
     let few = |config: &mut ServerConfig| config.sessions.channels_max = 8;
     beside_with(few, |fixture, address| {
         let _silent: Vec<Control> = (0..200).map(|_| Control::connect(address)).collect();

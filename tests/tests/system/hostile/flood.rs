@@ -1,4 +1,4 @@
-//! Offences by the thousand, and what the server's process holds afterwards.
+//! Repeats offences thousands of times, and checks what the server's process holds afterwards.
 
 use dafs_dat::EndpointConfig;
 use dafs_memory::{Memory, Pages};
@@ -12,8 +12,8 @@ use super::tcp::{DEPTH, Wire, enhanced, request};
 use crate::fixture::{Watch, pattern};
 use crate::rogue::{Rogue, connect_data};
 
-/// Commits an offence again and again beside honest sessions: once to warm up, then many
-/// times, and nothing has grown.
+/// Repeats an offence with honest sessions running: first to warm up, then many times, after which
+/// the server must not have grown.
 fn again_and_again(offend: impl Fn(&Process, u64)) {
     so_often(ROUNDS, offend);
 }
@@ -25,7 +25,7 @@ fn so_often(rounds: u64, offend: impl Fn(&Process, u64)) {
     let repeat = |process: &mut Process, count: u64| {
         for round in 0..count {
             offend(process, round);
-            // However long all of them take: hanging is that not one more comes to its end.
+            // The total time does not matter: the test hangs if no further offence completes.
             watch.goes_on();
             process.goes_on();
         }
@@ -57,14 +57,14 @@ fn rubbish_on_bare_sockets() {
         Control::connect(&process.shm).send(&rubbish, &[]);
         let mut wire = Wire::open(&process.tcp);
         wire.send(&rubbish);
-        // Half a start, and gone.
+        // Part of a start-up frame, then the connection is closed.
         let whole = request(0x10, 2, &enhanced(DEPTH, &connect_data()));
         Wire::open(&process.tcp).send(&whole[..round as usize % whole.len()]);
         Control::connect(&process.shm).send(&hello(CAPACITY as u32), &[]);
     });
 }
 
-/// Every kind of bad frame, and each has its answer. A million of them takes minutes:
+/// Sends every kind of bad frame and expects the right reply. A million takes minutes:
 /// `DAFS_BAD_FRAMES=1000000`, as `make test-interop` does.
 #[test]
 fn bad_frames() {
@@ -83,8 +83,8 @@ fn bad_frames() {
 #[test]
 fn sessions_that_die_with_all_they_have() {
     again_and_again(|process, round| {
-        // Two names: who asks over TCP is nobody the server knows, and a name may still be
-        // in use by the user whose connection has only just gone.
+        // Two names: a TCP client is an unknown user, and a name may still be in use by the user
+        // whose connection has just ended.
         for (address, name) in [(&process.shm, b"near"), (&process.tcp, b"away")] {
             let config = EndpointConfig::default();
             let mut rogue = Rogue::connect_with(address, &config);
@@ -116,5 +116,5 @@ fn rings_and_regions_of_liars() {
 
 const WARM_UP: u64 = 200;
 const ROUNDS: u64 = 1500;
-/// How many bad frames are wanted, where that is not what `make test` wants.
+/// The number of bad frames, if it differs from that of `make test`.
 const BAD_FRAMES: &str = "DAFS_BAD_FRAMES";

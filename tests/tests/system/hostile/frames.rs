@@ -1,4 +1,4 @@
-//! TCP peers that break MPA, DDP or RDMAP: before the stream stands, and in it.
+//! Tests TCP peers that violate MPA, DDP or RDMAP, during start-up and afterwards.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::bystander::beside_bystanders_of;
 use crate::fixture::{Transport, pattern};
 use crate::rogue::{connect_data, encoded};
 
-/// Runs a case against the TCP listener, beside sessions that must go on.
+/// Runs a case against the TCP listener, with honest sessions that must continue.
 fn beside(case: impl FnOnce(&Address)) {
     beside_with(|_| {}, case);
 }
@@ -44,8 +44,8 @@ fn start_up_frames_that_cannot_be_end_the_connection() {
         long[18..20].copy_from_slice(&513u16.to_be_bytes());
         long.resize(20 + 513, 0);
         let frames = [
-            // What only a responder sends, a revision from the future, too much and too
-            // little private data, markers, no connect data.
+            // A reply frame, an unknown revision, too much and too little private data, markers, no
+            // connect data.
             start_up(b"MPA ID Rep Frame", 0x10, 2, &good),
             request(0x10, 3, &good),
             request(0x10, 255, &good),

@@ -1,4 +1,4 @@
-//! Handles and state ids that were made up, have grown old, or belong to somebody else.
+//! Tests handles and state ids that are forged, stale, or belong to another client.
 
 use dafs_types::{CacheHint, FileHandle, ShareAccess, Stability, StateId, Status};
 use dafs_wire::messages::{
@@ -10,7 +10,7 @@ use crate::bystander::beside_bystanders;
 use crate::fixture::Fixture;
 use crate::rogue::{Rogue, opening};
 
-/// Everything that a handle is good for, asked of one.
+/// Returns the statuses of all requests that use a handle.
 fn outcomes(rogue: &mut Rogue, file: FileHandle) -> Vec<Status> {
     let names = ["x"];
     let path = Path::new(&names);
@@ -43,7 +43,7 @@ fn forged_handles_are_bad_handles() {
         let mut rogue = Rogue::logged_in(&fixture.address(transport));
         let good = rogue.lookup("file");
         let mut forged = vec![FileHandle::NULL, FileHandle([0xff; 64]), FileHandle([0x41; 64])];
-        // Every single byte counts.
+        // Changes every single byte.
         forged.extend((0..64).map(|at| {
             let mut handle = good;
             handle.0[at] ^= 1 << (at % 8);
@@ -83,7 +83,7 @@ fn a_handle_whose_file_is_gone_is_stale() {
             let handle = rogue.lookup("file");
             std::fs::remove_file(fixture.local("file")).unwrap();
             if round % 2 == 1 {
-                // Likely under the same inode number.
+                // Probably with the same inode number.
                 std::fs::write(fixture.local("file"), b"new").unwrap();
             }
             for status in outcomes(&mut rogue, handle) {

@@ -1,13 +1,12 @@
-//! Clients that break the rules: each gets its error or loses its connection, and
-//! neighbours' sessions notice nothing.
+//! Tests clients that break the rules: each gets an error or loses its connection, and other
+//! sessions are not affected.
 //!
-//! By what is abused: `requests` (well-formed transport, bad DAFS), `handles`, `buffers`
-//! (memory that a client advertises), `withheld` (transfers that a client does not let end); below
-//! them the transports, spoken by hand: `control` and `rings` (shared memory, by `shm`), `frames`
-//! (TCP, by `tcp`, with `offences`). `flood` repeats offences and watches what the server's process
-//! holds, `storm` has very many come at once; there the server is in a process of its own
-//! (`process`). `shares` takes all that there is to have. `closing` is about descriptors that do
-//! not close.
+//! Modules by what is abused: `requests` (valid transport, invalid DAFS), `handles`, `buffers`
+//! (memory that a client advertises), `withheld` (transfers that a client does not let complete).
+//! Below them are the transports, implemented by hand: `control` and `rings` (shared memory, with
+//! `shm`), `frames` (TCP, with `tcp` and `offences`). `flood` repeats offences and checks what the
+//! server's process holds. `storm` sends very many at once; there the server is a separate process
+//! (`process`). `shares` takes all of a resource. `closing` uses descriptors that block on close.
 
 mod buffers;
 mod closing;

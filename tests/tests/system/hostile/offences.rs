@@ -1,4 +1,4 @@
-//! Frames that are whole and cannot be, each with what the peer must be told of it.
+//! Complete but invalid frames, each with the error that the peer must receive.
 
 use super::tcp::{fpdu, tagged, untagged};
 
@@ -6,14 +6,14 @@ use super::tcp::{fpdu, tagged, untagged};
 pub struct Offence {
     pub what: &'static str,
     segment: Vec<u8>,
-    /// Its checksum is wrong.
+    /// True if its checksum is wrong.
     damaged: bool,
-    /// Layer, type and code of the Terminate.
+    /// The layer, type and code of the expected Terminate.
     pub terminate: (u8, u8, u8),
 }
 
 impl Offence {
-    /// The bytes that travel.
+    /// Returns the bytes to send.
     pub fn frame(&self, crc: bool) -> Vec<u8> {
         let mut frame = fpdu(&self.segment, crc);
         if self.damaged
@@ -24,13 +24,13 @@ impl Offence {
         frame
     }
 
-    /// Whether it is one on streams with or without CRC.
+    /// True if the frame is an offence on a stream with or without CRC.
     pub fn is_one(&self, crc: bool) -> bool {
         crc || !self.damaged
     }
 }
 
-/// All of them, on a stream whose next message is number `next`.
+/// Returns all offences, for a stream whose next message has number `next`.
 pub fn offences(next: u32) -> Vec<Offence> {
     let read = |stag: u32, length: u32| {
         let mut body = [0; 28];

@@ -1,5 +1,5 @@
-//! A server in a process of its own: this very program, started again. So its descriptors,
-//! mappings and resident memory are nobody else's.
+//! A server in a separate process, which is this program started again. So its descriptors,
+//! mappings and resident memory belong to the server alone.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use dafs_server::ServerConfig;
 use crate::bystander::{Bystanders, contents};
 use crate::fixture::{Fixture, HANG, Transport, reactors};
 
-/// The process.
+/// The server's process.
 pub struct Process {
     child: Child,
-    /// Kept, so that it may go on writing.
+    /// Kept open, so that the process can write.
     _output: BufReader<ChildStdout>,
     pub shm: Address,
     pub tcp: Address,
 }
 
-/// What a process holds.
+/// The resources that a process holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {
     pub descriptors: usize,
@@ -34,7 +34,7 @@ impl Process {
         Self::patient(ServerConfig::default().connect_timeout)
     }
 
-    /// The same, where a connection may take so long to stand.
+    /// Does the same with a longer limit for establishing a connection.
     pub fn patient(limit: Duration) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["hostile::process::the_process_of_a_server", "--exact", "--nocapture"])
@@ -54,15 +54,15 @@ impl Process {
         Self { child, _output: output, shm, tcp }
     }
 
-    /// Honest sessions with it, over both transports.
+    /// Starts honest sessions with it, over both transports.
     pub fn bystanders(&self) -> Bystanders {
         Bystanders::start(&[self.shm.clone(), self.tcp.clone()])
     }
 
-    /// Tells its guard against hanging that the test goes on.
+    /// Tells the guard against hanging in the process that the test continues.
     pub fn goes_on(&mut self) {
         let input = self.child.stdin.as_mut().expect("it is closed when this is dropped");
-        // A process that has ended is missed elsewhere.
+        // If the process has ended, another check notices that.
         let _ = input.write_all(b"\n");
     }
 
@@ -78,7 +78,8 @@ impl Process {
         }
     }
 
-    /// What it holds between tests. What came last may not have ended yet: the least counts.
+    /// Returns its resources between tests. Recent work may not have ended yet, so the minimum
+    /// counts.
     pub fn holdings_at_rest(&self, bystanders: &mut Bystanders) -> Holdings {
         bystanders.go_on();
         let mut least = self.holdings();
@@ -94,7 +95,7 @@ impl Process {
     /// Waits until it holds no more than before.
     pub fn comes_back_to(&self, before: &Holdings, bystanders: &mut Bystanders) -> Holdings {
         let begun = Instant::now();
-        // The allocator keeps something for each thread that serves.
+        // The allocator keeps some memory for each serving thread.
         let growth_kib_max = GROWTH_KIB * reactors() as u64;
         loop {
             bystanders.go_on();
@@ -112,13 +113,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its standard input is the server's end.
+        // The end of its standard input stops the server.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// Not a test but what [`Process::start`] starts; without its word it does nothing.
+/// Not a test but the program that [`Process::start`] starts. Without the variable it does nothing.
 #[test]
 fn the_process_of_a_server() {
     let Ok(limit) = std::env::var(SERVES) else { return };
@@ -137,13 +138,14 @@ fn the_process_of_a_server() {
     }
 }
 
-/// Mappings that an allocator may make at any time, and those of a dozen threads that let go of
-/// what peers have sent, which begin when there is work for them. One that stays after each of a
-/// thousand rounds would show.
+/// Mappings that an allocator may make at any time, and those of a dozen threads that release data
+/// from peers and start when there is work for them. A leak of one mapping in each of a thousand
+/// rounds would exceed this.
 const MAPPINGS_SLACK: usize = 64;
-/// A leak of one KiB in a round of a thousand would show; what an allocator keeps is much less.
+/// A leak of one KiB in each of a thousand rounds would exceed this; what an allocator keeps is
+/// much less.
 const GROWTH_KIB: u64 = 1 << 10;
-/// Tells the program that it is to be a server, and for how many milliseconds a connection may
-/// take to stand.
+/// The variable that makes the program a server. Its value is the time in milliseconds for
+/// establishing a connection.
 const SERVES: &str = "DAFS_TEST_SERVES";
 const READY: &str = "ready: ";

@@ -1,4 +1,4 @@
-//! Messages that are no requests, or requests beyond what a session may ask.
+//! Tests invalid requests, and requests beyond the limits of a session.
 
 use dafs_client::OpenOptions;
 use dafs_dat::EndpointConfig;
@@ -94,7 +94,7 @@ fn names_that_lead_astray_are_refused() {
         let (root, directory) = (rogue.root(), rogue.lookup("directory"));
         for name in ["..", ".", "", "../secret", "a/b", "/", "a\0b", "\u{0}"] {
             for directory in [root, directory] {
-                // Our own encoder knows better: it gets a name to be overwritten.
+                // Our encoder would refuse it, so it gets a name that is then overwritten.
                 let blank = "Q".repeat(name.len().max(1));
                 let names = [blank.as_str()];
                 let path = Path::new(&names);
@@ -110,7 +110,7 @@ fn names_that_lead_astray_are_refused() {
                         renamed(&encoded(stream, sequence, &request), &blank, name)
                     });
                     let refused = [Status::Inval, Status::NoEnt, Status::Exist, Status::NotDir];
-                    // OPEN of "." is of the directory itself, which is no file.
+                    // OPEN of "." refers to the directory itself, which is not a file.
                     let is_itself = name == "." && matches!(request, Request::Open(_));
                     let is_refused = match status {
                         Some(Status::IsDir) => is_itself,
@@ -133,8 +133,8 @@ fn names_that_lead_astray_are_refused() {
     });
 }
 
-/// The message with another name, no longer, in the place of the last `blank`: names come
-/// behind handles, which may hold any bytes.
+/// Replaces the last `blank` of a message by another name that is not longer. Names come after
+/// handles, which may contain any bytes.
 fn renamed(message: &[u8], blank: &str, name: &str) -> Vec<u8> {
     let mut message = message.to_vec();
     let counted = [&(blank.len() as u32).to_ne_bytes(), blank.as_bytes()].concat();
@@ -153,12 +153,12 @@ fn making(directory: dafs_types::FileHandle, name: &str) -> Create<'_> {
 fn a_name_of_ten_megabytes_is_refused_before_it_is_read() {
     beside_bystanders(|fixture, transport| {
         let name = "n".repeat(10 << 20);
-        // An honest client's library says so; its session goes on.
+        // The library of an honest client reports that, and its session continues.
         let (_, session) = fixture.connect(transport);
         let error = session.open(format!("/{name}"), &OpenOptions::read()).err().unwrap();
         assert_eq!(error.status(), Some(Status::NameTooLong));
         session.ping().unwrap();
-        // As long as a request may be, and a length of 10 MB in one of a few bytes.
+        // A request of the maximum length, and a length of 10 MB in one of a few bytes.
         let mut rogue = Rogue::logged_in(&fixture.address(transport));
         let directory = rogue.root();
         let blank = "Q".repeat(200);
@@ -177,7 +177,7 @@ fn a_name_of_ten_megabytes_is_refused_before_it_is_read() {
             let refused = [Status::NameTooLong, Status::Inval];
             assert!(status.is_some_and(|status| refused.contains(&status)), "{status:?}");
         }
-        // All of it: longer than any posted receive. A ring has no frame for so much.
+        // The complete message, longer than any posted receive. A ring has no frame that long.
         let length = if transport == Transport::Shm { 900 << 10 } else { 10 << 20 };
         let config = EndpointConfig { message_bytes_max: 12 << 20, ..EndpointConfig::default() };
         let mut rogue = Rogue::connect_with(&fixture.address(transport), &config);
@@ -209,7 +209,7 @@ fn offsets_near_the_end_of_all_numbers_are_refused() {
                 };
                 assert_eq!(rogue.outcome(&Request::WriteInline(write)), Some(Status::FBig));
             }
-            // Hints and commits of what is not there: any answer, but an answer.
+            // Hints and commits of missing objects: any reply, but there must be one.
             for length in [0, 1, 4096, u32::MAX] {
                 let pattern = CachePattern::WillNeed;
                 let wanted = CacheHintRequest { file, offset, length, pattern, hint };
@@ -236,7 +236,7 @@ fn a_client_that_vanishes_half_way_leaves_nothing_behind() {
             }
             rogue.request(0, 900, &Request::GetRootHandle(Empty));
         }
-        // What those had open hinders nobody, once the server has heard of their end.
+        // Their opens affect no client after the server has noticed their end.
         let (_, honest) = fixture.connect(transport);
         let deny = OpenOptions::read().deny(dafs_client::ShareDeny::Both);
         await_that("what the vanished had open is closed", || honest.open("/file", &deny).is_ok());

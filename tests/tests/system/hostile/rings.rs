@@ -1,4 +1,4 @@
-//! A client that scribbles over the rings it shares with the server.
+//! Tests a client that overwrites the rings it shares with the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ const READ_RESPONSE: u64 = 4;
 const DELTA: u64 = 5;
 const WRAP: u64 = 6;
 
-/// Runs a case over shared memory, beside sessions that must go on.
+/// Runs a case over shared memory, with honest sessions that must continue.
 fn beside(case: impl FnOnce(&Address)) {
     beside_bystanders_of(|_| {}, |fixture| case(&fixture.address(Transport::Shm)));
 }
@@ -28,19 +28,19 @@ fn frames_that_cannot_be_end_the_connection() {
     beside(|address| {
         let too_long = CAPACITY as u64;
         let frames: Vec<(u64, u64, u64, Vec<u8>)> = vec![
-            // No such kind.
+            // An unknown kind.
             (0, 10, 0, vec![]),
             (7, 10, 0, vec![]),
             (15, 0, 0, vec![]),
-            // Longer than what is left of the ring, than the ring, than any receive.
+            // Longer than the rest of the ring, than the ring, and than any receive.
             (SEND, too_long, 0, vec![]),
             (SEND, 0xf_ffff, 0, vec![]),
             (SEND, 5000, 0, vec![1; 5000]),
             (SEND, 0, 0, vec![]),
             (SEND, 300, 0, vec![0xa5; 300]),
-            // A message that takes back a region which the server never gave.
+            // A message that invalidates a region which the server never exposed.
             (SEND, 300, 0x100, vec![0xa5; 300]),
-            // The server exposes nothing: neither writes nor reads may reach anything.
+            // The server exposes nothing: neither writes nor reads may reach any memory.
             (WRITE, 7, 0x101, vec![0; 8]),
             (WRITE, 100, 0x101, vec![0; 100]),
             (WRITE, 8, 0x101, vec![0xff; 8]),
@@ -49,7 +49,7 @@ fn frames_that_cannot_be_end_the_connection() {
             (READ_REQUEST, 12, 0x101, vec![0xff; 12]),
             (READ_RESPONSE, 0, 0, vec![]),
             (READ_RESPONSE, 100, 0, vec![0; 100]),
-            // A difference from a message of another length, or beyond it.
+            // A difference from a message of another length, or beyond its end.
             (DELTA, 7, 0, vec![0xff; 56]),
             (DELTA, 0xf_ffff, 0, vec![0xff; 56]),
             (DELTA, 0, 0, vec![0; 56]),
@@ -57,7 +57,7 @@ fn frames_that_cannot_be_end_the_connection() {
         ];
         for (kind, length, word, body) in frames {
             let mut fresh = Rings::connect(address);
-            // At the very beginning a wrap marker makes no sense; later it does.
+            // At the very beginning a wrap marker is invalid; later it is valid.
             fresh.frame(kind, length, word, &body, 64);
             fresh.ends();
             let mut rings = Rings::logged_in(address);
@@ -85,8 +85,8 @@ fn more_reads_than_may_be_open_end_the_connection() {
 fn a_ring_wrapped_for_ever_stalls_nobody() {
     beside(|address| {
         let mut rings = Rings::logged_in(address);
-        // Lap after lap with one short message in it, as fast as the server follows, until
-        // the numbers of the laps begin again and again. Every answer takes one line.
+        // Lap after lap with one short message each, as fast as the server follows, until the lap
+        // numbers repeat. Every reply takes one line.
         for round in 1..2000u16 {
             rings.message(&encoded(0, round, &Request::Null(Empty)));
             rings.await_announced(u64::from(round) + 1);
@@ -104,7 +104,7 @@ fn words_that_lie_harm_their_own_connection_alone() {
     beside(|address| {
         for value in [u64::MAX, u64::MAX - 63, 1 << 63, 1 << 20, 64, 1, 0] {
             let mut rings = Rings::logged_in(address);
-            // Every word of both directions: heads, counts, wake-ups, revisions.
+            // Every word of both directions: heads, counts, wakeups, revisions.
             for at in (0..FRAMES).step_by(8) {
                 rings.set_word(at, value);
             }
@@ -120,10 +120,10 @@ fn words_that_lie_harm_their_own_connection_alone() {
 
 #[test]
 fn a_count_that_lies_keeps_nobody_awake() {
-    // Nobody else over shared memory: what sockets bring must be seen all the same.
+    // There is no other client over shared memory: data on sockets must be noticed all the same.
     let fixture = Fixture::new();
     let rings = Rings::logged_in(&fixture.address(Transport::Shm));
-    // Messages without end are announced to a sleeper, and none is there.
+    // Endless messages are announced to a sleeping server, but there is none.
     rings.set_word(256, u64::MAX / 4);
     rings.wake();
     for transport in transports() {
@@ -135,7 +135,7 @@ fn a_count_that_lies_keeps_nobody_awake() {
 #[test]
 fn a_server_that_is_never_read_from_stops_answering_that_client() {
     beside(|address| {
-        // The head never moves: the ring fills up with answers and stays full.
+        // The head never moves: the ring fills up with replies and stays full.
         let mut rings = Rings::logged_in(address);
         for round in 1..3000u16 {
             let at = rings.position();
@@ -160,7 +160,7 @@ fn scribbling_everywhere_at_random_harms_nobody_else() {
             };
             rings.memory.write(start, &rubbish[start..start + length]);
             rings.wake();
-            // While it is being looked at, too.
+            // Also while the server reads it.
             for round in 0..20u64 {
                 let lap = rings.lap();
                 let bits = (seed * 77 + round).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! Whoever takes all there is to have leaves something to others all the same.
+//! Tests that a client which takes all of a resource leaves some to others.
 
 use std::net::Ipv4Addr;
 
@@ -21,14 +21,14 @@ fn fixture() -> Fixture {
     })
 }
 
-/// A connection that has said what it is for and nothing else, whatever becomes of it.
+/// Opens a connection that sends its connect data and nothing else, whatever happens to it.
 fn idle(fixture: &Fixture, source: Ipv4Addr) -> Wire {
     let mut wire = Wire::open_from(&fixture.address(Transport::Tcp), source);
     wire.send(&request(0x10, 2, &enhanced(DEPTH, &connect_data())));
     wire
 }
 
-/// A session from an address; its connection.
+/// Starts a session from an address and returns its connection.
 fn log_in(fixture: &Fixture, source: Ipv4Addr) -> Wire {
     let mut wire = Wire::open_from(&fixture.address(Transport::Tcp), source).stand(false);
     let login = encoded(0, 0, &login_as(b"guest", SessionOptions::default()));
@@ -36,7 +36,7 @@ fn log_in(fixture: &Fixture, source: Ipv4Addr) -> Wire {
     wire
 }
 
-/// Whether a local process is let in.
+/// Logs in a local process, which must be admitted.
 fn log_in_here(fixture: &Fixture) -> Rogue {
     let address = fixture.address(Transport::Shm);
     let mut rogue = Rogue::connect_with(&address, &EndpointConfig::default());

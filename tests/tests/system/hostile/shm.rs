@@ -1,5 +1,5 @@
-//! Shared memory spoken by hand: the control socket's packets and the rings' words as
-//! `dafs_dat::shm` lays them out, without its manners.
+//! Shared memory implemented by hand: the packets of the control socket and the words of the rings
+//! as `dafs_dat::shm` defines them, without its checks.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,13 +16,13 @@ use rustix::net::{
 use crate::fixture::{HANG, await_that};
 use crate::rogue::{connect_data, encoded, login_as};
 
-/// Bytes of frames in each direction of a good ring.
+/// The bytes of frames in each direction of a valid ring.
 pub const CAPACITY: usize = 64 << 10;
-/// Bytes of a good ring's memory.
+/// The bytes of a valid ring's memory.
 pub const RING_BYTES: usize = FRAMES + 2 * CAPACITY;
-/// Where the frames begin, the initiator's first.
+/// The offset of the frames. Those of the initiator come first.
 pub const FRAMES: usize = 1024;
-/// Words of the direction from the acceptor to the initiator.
+/// The offset of the words for the direction from the acceptor to the initiator.
 pub const BACK: usize = 512;
 
 /// A connected control socket.
@@ -40,12 +40,12 @@ impl Control {
         Self(socket)
     }
 
-    /// The same socket once more.
+    /// Duplicates the socket.
     pub fn duplicate(&self) -> Self {
         Self(self.0.try_clone().unwrap())
     }
 
-    /// Sends a packet; a server that has closed already takes none.
+    /// Sends a packet. A server that has closed the socket already ignores it.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -56,7 +56,7 @@ impl Control {
         let _ = rustix::net::sendmsg(&self.0, &slices, &mut control, SendFlags::NOSIGNAL);
     }
 
-    /// The next packet with its descriptors; `None` at the end.
+    /// Returns the next packet with its descriptors; `None` at the end.
     pub fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let mut buffer = [0; 2048];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
@@ -65,7 +65,7 @@ impl Control {
         let received = rustix::net::recvmsg(&self.0, slices, &mut control, RecvFlags::empty());
         let stays = received.as_ref().is_err_and(|error| *error == rustix::io::Errno::AGAIN);
         assert!(!stays, "the server says nothing and stays");
-        // A connection that is reset has ended, too.
+        // A reset also ends the connection.
         let length = received.map_or(0, |received| received.bytes);
         let fds = control
             .drain()
@@ -83,7 +83,7 @@ impl Control {
         while self.receive().is_some() {}
     }
 
-    /// The same, and why it has, as it says itself.
+    /// Does the same and returns the reason that the server gives.
     pub fn ends_because(&self) -> String {
         let said = std::iter::from_fn(|| self.receive()).map(|(packet, _)| packet);
         let said = said.filter(|packet| packet[0] == TERMINATE).last().unwrap_or_default();
@@ -91,20 +91,20 @@ impl Control {
     }
 }
 
-/// The packet that says why the connection ends.
+/// The packet with the reason for the end of the connection.
 const TERMINATE: u8 = 6;
 
-/// The initiator's first packet.
+/// Encodes the initiator's first packet.
 pub fn hello(capacity: u32) -> Vec<u8> {
     let mut packet = b"\x01DATSHM\x00\x03".to_vec();
     packet.extend_from_slice(&capacity.to_le_bytes());
-    // No word that anybody could read: everything is to go by files and rings.
+    // No access to this process's memory: all data must go through files and rings.
     packet.extend_from_slice(&[0; 16]);
     packet.extend_from_slice(&connect_data());
     packet
 }
 
-/// A packet that announces a region with both rights.
+/// Encodes a packet that announces a region with both rights.
 pub fn expose(stag: u32, address: u64, length: u64) -> Vec<u8> {
     let mut packet = vec![4, 3];
     packet.extend_from_slice(&stag.to_le_bytes());
@@ -113,11 +113,11 @@ pub fn expose(stag: u32, address: u64, length: u64) -> Vec<u8> {
     packet
 }
 
-/// A connection that stands, its rings in the test's own hands.
+/// An established connection whose rings the test controls.
 pub struct Rings {
     pub control: Control,
     pub memory: Memory,
-    /// What is written to wake the server, and what wakes us.
+    /// The descriptors that wake the server and this side.
     pub wakes: [OwnedFd; 2],
     tail: usize,
 }
@@ -133,7 +133,7 @@ impl Rings {
         Self { control, memory, wakes, tail: 0 }
     }
 
-    /// A session that has logged in through its ring.
+    /// Starts a session that has logged in through its ring.
     pub fn logged_in(address: &Address) -> Self {
         let mut rings = Self::connect(address);
         let login = login_as(b"rings", SessionOptions::default());
@@ -142,7 +142,7 @@ impl Rings {
         rings
     }
 
-    /// Puts one frame into the ring; it takes `size` bytes. Nobody is woken.
+    /// Puts a frame of `size` bytes into the ring without waking the server.
     pub fn put_frame(&mut self, kind: u64, length: u64, word: u64, body: &[u8], size: usize) {
         let at = FRAMES + self.position();
         self.memory.write(at + 8, body);
@@ -151,41 +151,41 @@ impl Rings {
         self.tail += size.next_multiple_of(64);
     }
 
-    /// The same, and wakes the server.
+    /// Does the same and wakes the server.
     pub fn frame(&mut self, kind: u64, length: u64, word: u64, body: &[u8], size: usize) {
         self.put_frame(kind, length, word, body, size);
         self.wake();
     }
 
-    /// A message in good order; nobody is woken.
+    /// Puts a valid message into the ring without waking the server.
     pub fn put_message(&mut self, body: &[u8]) {
         self.put_frame(1, body.len() as u64, 0, body, body.len() + 8);
     }
 
-    /// The same, and wakes the server.
+    /// Does the same and wakes the server.
     pub fn message(&mut self, body: &[u8]) {
         self.put_message(body);
         self.wake();
     }
 
-    /// A marker that says: on to the beginning of the ring.
+    /// Puts a marker that continues at the beginning of the ring.
     pub fn put_wrap(&mut self) {
         let left = CAPACITY - self.position();
         self.put_frame(6, 0, 0, &[], left);
     }
 
-    /// A header of any bits where the next is expected.
+    /// Writes a header of any bits at the next position.
     pub fn header(&mut self, bits: u64) {
         self.memory.write(FRAMES + self.position(), &bits.to_le_bytes());
         self.wake();
     }
 
-    /// Where in the ring the next frame begins.
+    /// Returns the position of the next frame in the ring.
     pub fn position(&self) -> usize {
         self.tail % CAPACITY
     }
 
-    /// The number of the present lap, as headers carry it.
+    /// Returns the number of the current lap as it is in headers.
     pub fn lap(&self) -> u64 {
         (self.tail / CAPACITY + 1) as u64 & 0xff
     }
@@ -194,12 +194,12 @@ impl Rings {
         let _ = rustix::io::write(&self.wakes[0], &1u64.to_ne_bytes());
     }
 
-    /// Waits until the server has put so many frames into its ring since the beginning.
+    /// Waits until the server has put this many frames into its ring since the beginning.
     pub fn await_answers(&self, count: usize) {
         await_that("the server answers", || self.answers() >= count);
     }
 
-    /// Frames in the server's ring, which has not come to its end.
+    /// Returns the number of frames in the server's ring before its first wrap.
     fn answers(&self) -> usize {
         let (mut at, mut count) = (0, 0);
         loop {
@@ -207,7 +207,7 @@ impl Rings {
             let bits = u64::from_ne_bytes(header.try_into().unwrap());
             let length = match bits & 0xf {
                 0 => return count,
-                // A difference from the message before takes one line, however long.
+                // A difference from the previous message takes one line, however long it is.
                 5 => 56,
                 _ => (bits >> 12) as usize & 0xf_ffff,
             };
@@ -216,13 +216,13 @@ impl Rings {
         }
     }
 
-    /// Waits until the server has announced so many answers since the beginning, however
-    /// often its ring was read to its end.
+    /// Waits until the server has announced this many replies since the beginning, however often
+    /// its ring has wrapped.
     pub fn await_announced(&self, count: u64) {
         await_that("the server announces an answer", || self.word(BACK + 256) >= count);
     }
 
-    /// Gives the server `bytes` of its ring back, counted from the beginning.
+    /// Releases `bytes` of the server's ring, counted from the beginning.
     pub fn give_back(&self, bytes: u64) {
         self.set_word(BACK, bytes);
     }
@@ -231,7 +231,7 @@ impl Rings {
         u64::from_ne_bytes(self.memory.to_vec(at, 8).try_into().unwrap())
     }
 
-    /// A word of the shared control block.
+    /// Sets a word of the shared control block.
     pub fn set_word(&self, at: usize, value: u64) {
         self.memory.write(at, &value.to_ne_bytes());
     }
@@ -241,7 +241,7 @@ impl Rings {
     }
 }
 
-/// A memory file with these seals.
+/// Makes a memory file with these seals.
 pub fn memory_file(length: u64, seals: rustix::fs::SealFlags) -> OwnedFd {
     use rustix::fs::MemfdFlags;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -251,7 +251,7 @@ pub fn memory_file(length: u64, seals: rustix::fs::SealFlags) -> OwnedFd {
     file
 }
 
-/// Borrows for a packet.
+/// Borrows descriptors for a packet.
 pub fn borrowed(files: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
     files.iter().map(AsFd::as_fd).collect()
 }

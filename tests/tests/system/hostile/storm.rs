@@ -1,5 +1,6 @@
-//! Very many at once: a thousand clients connect in one moment, and a thousand begin to and go no
-//! further. All that may come in is served, and afterwards the server holds what it held before.
+//! Tests very many clients at once: a thousand clients connect simultaneously, and a thousand start
+//! a connection and do not continue. All permitted ones are served, and afterwards the server holds
+//! no more than before.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::bystander::Bystanders;
 use crate::fixture::{HANG, Watch, await_that};
 use crate::rogue::{Rogue, connect_data, encoded, status_of};
 
-/// Clients on connections of their own, all of this thread.
+/// Clients with a connection each, all in this thread.
 struct Crowd {
     interface: Interface,
     inbox: Memory,
@@ -29,7 +30,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// All connect, and none says anything before all stand.
+    /// Connects all clients. None sends anything before all are connected.
     fn connect(address: &Address) -> Self {
         let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
         let inbox = Memory::anonymous(COUNT * SLOT_BYTES as usize, Pages::Small).unwrap();
@@ -52,7 +53,7 @@ impl Crowd {
         crowd
     }
 
-    /// Each sends a request, and each is answered that all is well.
+    /// Sends a request from each client. Each must succeed.
     fn ask(&mut self, encode: impl Fn(usize) -> Vec<u8>) {
         for (slot, endpoint) in self.endpoints.iter().enumerate() {
             let segment = self.region.local(slot as u64 * u64::from(SLOT_BYTES), SLOT_BYTES);
@@ -89,7 +90,7 @@ impl Crowd {
     }
 }
 
-/// The first request of a client of this number.
+/// Encodes the first request of the client with this number.
 fn login(number: usize) -> Vec<u8> {
     let name = format!("storm {number}");
     let login = ClientConnectAuth {
@@ -102,7 +103,7 @@ fn login(number: usize) -> Vec<u8> {
     encoded(0, 0, &Request::ClientConnectAuth(login))
 }
 
-/// A storm over one transport.
+/// Runs a storm over one transport.
 fn storm(process: &Process, address: &Address) {
     let (watch, mut bystanders) = (Watch::start(), process.bystanders());
     let one = || {
@@ -121,7 +122,7 @@ fn storm(process: &Process, address: &Address) {
         await_end(process, &before);
         watch.goes_on();
     };
-    // The first makes what is kept for the next.
+    // The first run creates what is kept for later ones.
     one();
     let before = process.holdings_at_rest(&mut bystanders);
     one();
@@ -144,7 +145,7 @@ fn a_storm_over_shared_memory_is_served_to_the_last() {
     storm(&process, &process.shm);
 }
 
-/// Connections that have begun, over either transport, and what they have said.
+/// Starts connections over both transports, with their data so far.
 fn halves(process: &Process) -> (Vec<Wire>, Vec<Control>) {
     let whole = request(0x10, 2, &enhanced(DEPTH, &connect_data()));
     let half = |number: usize| {
@@ -164,13 +165,13 @@ fn a_thousand_half_finished_requests_cost_next_to_nothing() {
     let round = |bystanders: &mut Bystanders| {
         let before = process.holdings_at_rest(bystanders);
         let halves = halves(&process);
-        // Each is let in, and none has to make room for another.
+        // Each is admitted, and none must make room for another.
         let all = before.descriptors + 2 * COUNT;
         await_that("all are let in", || process.holdings().descriptors >= all);
         let during = process.holdings();
         tell_costs(&before, &during);
         bystanders.go_on();
-        // By two names: the server may not know yet that the first is gone.
+        // Two names: the server may not know yet that the first client is gone.
         for (address, name) in [(&process.tcp, b"the first"), (&process.shm, b"the other")] {
             let mut rogue = Rogue::connect(address);
             rogue.log_in_as(name, SessionOptions::default());
@@ -179,7 +180,7 @@ fn a_thousand_half_finished_requests_cost_next_to_nothing() {
         await_end(&process, &before);
         during.anonymous_kib.saturating_sub(before.anonymous_kib)
     };
-    // What the first take is there for the next.
+    // Resources of the first round are reused in the next.
     let cost_kib = round(&mut bystanders);
     assert!(cost_kib <= 2 * COUNT as u64 * HALF_KIB_MAX, "{cost_kib} KiB for who said nothing");
     let before = process.holdings();
@@ -203,21 +204,21 @@ fn a_thousand_half_finished_requests_end_when_their_time_is_over() {
     process.comes_back_to(&before, &mut bystanders);
 }
 
-/// Waits until all who have come since then are gone.
+/// Waits until all new connections are gone.
 fn await_end(process: &Process, before: &Holdings) {
     let is_over = || process.holdings().descriptors <= before.descriptors;
     await_that("the server lets them go", is_over);
 }
 
-/// What a thousand connections cost the server.
+/// Prints the cost of a thousand connections to the server.
 fn tell_costs(before: &Holdings, during: &Holdings) {
     let descriptors = during.descriptors.saturating_sub(before.descriptors);
     let anonymous_kib = during.anonymous_kib.saturating_sub(before.anonymous_kib);
     eprintln!("with them: {descriptors} descriptors and {anonymous_kib} KiB more");
 }
 
-/// Lets this process, and servers that it starts, have enough descriptors, where its hard limit
-/// permits that. Either end of a connection by shared memory has several.
+/// Raises the descriptor limit of this process and of servers that it starts, if its hard limit
+/// permits that. Each end of a shared memory connection has several descriptors.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = Some(DESCRIPTORS);
@@ -230,11 +231,11 @@ fn raise_descriptor_limit() {
     setrlimit(Resource::Nofile, limit).unwrap();
 }
 
-/// So many come at once.
+/// The number of simultaneous clients.
 const COUNT: usize = 1000;
 const SLOT_BYTES: u32 = 4608;
-/// Most that a connection may take of the server's memory before it has asked for anything.
+/// The maximum memory of the server for a connection before its first request.
 const HALF_KIB_MAX: u64 = 4;
-/// For both ends of all of them, and for the tests beside.
+/// For both ends of all connections, and for concurrent tests.
 const DESCRIPTORS: u64 = 12_000;
 const FOR_EVER: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! TCP spoken by hand: MPA start-up frames and FPDUs, byte by byte.
+//! TCP implemented by hand: MPA start-up frames and FPDUs, byte by byte.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,14 +11,14 @@ use rustix::net;
 use crate::fixture::HANG;
 use crate::rogue::{connect_data, encoded, login_as, status_of};
 
-/// Bytes before the body of an untagged segment.
+/// The number of bytes before the body of an untagged segment.
 const UNTAGGED_HEADER: usize = 18;
 
 /// A plain socket to the server.
 pub struct Wire {
     socket: TcpStream,
     crc: bool,
-    /// Number of the next message.
+    /// The number of the next message.
     sequence: u32,
 }
 
@@ -27,7 +27,7 @@ impl Wire {
         Self::open_from(address, Ipv4Addr::LOCALHOST)
     }
 
-    /// From another address of this host's.
+    /// Connects from another address of this host.
     pub fn open_from(address: &Address, source: Ipv4Addr) -> Self {
         let Address::Tcp(address) = address else { panic!("{address} is no TCP address") };
         let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
@@ -40,17 +40,17 @@ impl Wire {
         Self { socket, crc: false, sequence: 1 }
     }
 
-    /// A stream that stands. The server may have `depth` reads open and we may, too.
+    /// Connects an established stream. Each side may have `depth` reads open.
     pub fn connect(address: &Address, crc: bool) -> Self {
         Self::open(address).stand(crc)
     }
 
-    /// Has a stream stand.
+    /// Establishes a stream.
     pub fn stand(self, crc: bool) -> Self {
         Self { crc, ..self }.try_stand().expect("accepted")
     }
 
-    /// The same; `None` if it is refused.
+    /// Does the same; returns `None` if it is refused.
     pub fn try_stand(self) -> Option<Self> {
         let mut wire = self;
         let crc = wire.crc;
@@ -69,7 +69,7 @@ impl Wire {
         wire
     }
 
-    /// Sends a request, and waits for the status that is answered.
+    /// Sends a request and returns the status in its reply.
     pub fn ask(&mut self, request: &[u8]) -> Status {
         self.message(request);
         let (answer, _) = self.frame().expect("an answer");
@@ -77,7 +77,7 @@ impl Wire {
         status_of(&answer[UNTAGGED_HEADER..])
     }
 
-    /// Sends bytes; a server that has closed already takes none.
+    /// Sends bytes. A server that has closed the stream already ignores them.
     pub fn send(&mut self, bytes: &[u8]) {
         let _ = self.socket.write_all(bytes);
     }
@@ -89,7 +89,7 @@ impl Wire {
         read.ok().map(|()| bytes)
     }
 
-    /// The next frame's DDP segment, and its trailer.
+    /// Returns the next frame's DDP segment and its trailer.
     pub fn frame(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
         let length = usize::from(u16::from_be_bytes(self.receive(2)?.try_into().unwrap()));
         let segment = self.receive(length)?;
@@ -97,25 +97,25 @@ impl Wire {
         Some((segment, self.receive(pad + 4)?))
     }
 
-    /// A message in good order.
+    /// Sends a valid message.
     pub fn message(&mut self, body: &[u8]) {
         let segment = untagged(0x41, 0x43, 0, self.sequence, 0, body);
         self.sequence += 1;
         self.segment(&segment);
     }
 
-    /// A DDP segment in a whole frame.
+    /// Sends a DDP segment in a complete frame.
     pub fn segment(&mut self, segment: &[u8]) {
         let frame = fpdu(segment, self.crc);
         self.send(&frame);
     }
 
-    /// Delivers what the server has asked for, in a segment that is no answer.
+    /// Sends the data that the server has requested, as a segment that is not a read response.
     pub fn deliver(&mut self, asked: &[u8], bytes: &[u8]) {
         self.segment(&delivery(asked, bytes));
     }
 
-    /// The same, with a message behind it that comes at the same moment.
+    /// Does the same, with a message that arrives at the same time.
     pub fn deliver_and_send(&mut self, asked: &[u8], bytes: &[u8], body: &[u8]) {
         let message = untagged(0x41, 0x43, 0, self.sequence, 0, body);
         self.sequence += 1;
@@ -123,7 +123,7 @@ impl Wire {
         self.send(&frames.concat());
     }
 
-    /// Whether the server has said anything that was not listened to yet, or has ended the stream.
+    /// True if the server has sent something that was not read yet, or has ended the stream.
     pub fn has_heard(&self) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let peeked = self.socket.peek(&mut [0]);
@@ -131,8 +131,8 @@ impl Wire {
         !peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    /// Waits for the end of the connection; the Terminate that came before it, if one
-    /// did: layer, type and code.
+    /// Waits for the end of the connection. Returns the preceding Terminate, if there was one:
+    /// layer, type and code.
     pub fn ends(mut self) -> Option<(u8, u8, u8)> {
         let mut terminate = None;
         while let Some((segment, _)) = self.frame() {
@@ -144,27 +144,27 @@ impl Wire {
         terminate
     }
 
-    /// The same, for a stream that never was one.
+    /// Waits for the end of a stream that was never established.
     pub fn closes(mut self) {
         let mut rest = Vec::new();
-        // A reset is an end, too.
+        // A reset is also an end.
         let read = self.socket.read_to_end(&mut rest);
         self.said_something(&read);
     }
 
-    /// The server did not stay silent until the guard against hanging.
+    /// Fails if the server stayed silent until the guard against hanging.
     fn said_something<T>(&self, read: &std::io::Result<T>) {
         let stays = read.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
         assert!(!stays, "the server says nothing and stays: {:?}", self.socket);
     }
 }
 
-/// A start-up request frame.
+/// Encodes a start-up request frame.
 pub fn request(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     start_up(b"MPA ID Req Frame", flags, revision, private_data)
 }
 
-/// Any start-up frame.
+/// Encodes any start-up frame.
 pub fn start_up(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     let mut frame = key.to_vec();
     frame.extend_from_slice(&[flags, revision]);
@@ -173,12 +173,12 @@ pub fn start_up(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) ->
     frame
 }
 
-/// Read depths both ways before private data, client-server.
+/// Puts the read depths of both directions before private data, client-server mode.
 pub fn enhanced(depth: u16, private_data: &[u8]) -> Vec<u8> {
     [&depth.to_be_bytes(), &depth.to_be_bytes(), private_data].concat()
 }
 
-/// An untagged segment.
+/// Encodes an untagged segment.
 pub fn untagged(
     ddp: u8,
     rdmap: u8,
@@ -195,7 +195,7 @@ pub fn untagged(
     segment
 }
 
-/// A tagged segment.
+/// Encodes a tagged segment.
 pub fn tagged(ddp: u8, rdmap: u8, stag: u32, offset: u64, body: &[u8]) -> Vec<u8> {
     let mut segment = vec![ddp, rdmap];
     segment.extend_from_slice(&stag.to_be_bytes());
@@ -204,7 +204,7 @@ pub fn tagged(ddp: u8, rdmap: u8, stag: u32, offset: u64, body: &[u8]) -> Vec<u8
     segment
 }
 
-/// A whole frame around a segment.
+/// Encodes a complete frame around a segment.
 pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
     let mut frame = (segment.len() as u16).to_be_bytes().to_vec();
     frame.extend_from_slice(segment);
@@ -214,10 +214,10 @@ pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
     frame
 }
 
-/// Reads that either side may have open.
+/// The number of reads that each side may have open.
 pub const DEPTH: u16 = 4;
 
-/// What the server has asked for, as a segment that is no answer.
+/// Encodes the data that the server has requested, as a segment that is not a read response.
 fn delivery(asked: &[u8], bytes: &[u8]) -> Vec<u8> {
     assert_eq!(asked[1] & 0xf, 1, "the server asks for something");
     let sink = &asked[UNTAGGED_HEADER..];

@@ -1,5 +1,5 @@
-//! Transfers that a client does not let come to their end: whoever needs what they hold goes on
-//! after a while, and the client is parted.
+//! Tests transfers that a client does not let complete: others that wait for their resources
+//! continue after a while, and the client is disconnected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::fixture::{Ending, Fixture, HANG, Transport, pattern, transports};
 use crate::rogue::{Rogue, encoded, login_as};
 
 const LENGTH: u32 = 64 << 10;
-/// A region that the server may read, if only its owner answered.
+/// A region that the server may read, but whose owner does not reply.
 const STAG: u32 = 256;
 const ADDRESS: u64 = 0x10000;
-/// What a client that takes its time appends at once.
+/// The data that a slow client appends at once.
 const DROP: &[u8] = b"drop";
 
 fn fixture() -> Fixture {
@@ -35,7 +35,7 @@ fn appending(file: FileHandle) -> Vec<u8> {
     appending_on((0, 1), file, LENGTH)
 }
 
-/// An append on a stream, with its number there.
+/// Encodes an append for a stream and its sequence number.
 fn appending_on((stream, number): (u16, u16), file: FileHandle, length: u32) -> Vec<u8> {
     let (stability, checksum) = (Stability::DataSync, Checksum::NONE);
     let (state, buffer, hint) = (StateId::ANONYMOUS, buffer(), CacheHint::default());
@@ -58,8 +58,8 @@ fn writing(file: FileHandle) -> Vec<u8> {
     encoded(0, 1, &Request::WriteDirect(request))
 }
 
-/// Has a client send a request whose bytes the server asks it for in vain, and returns once it
-/// has asked; what is returned ends when the connection has.
+/// Sends a request whose data the server requests in vain, and returns after it was requested.
+/// Calling the result waits for the end of the connection.
 fn withhold(fixture: &Fixture, transport: Transport, request: &[u8]) -> impl FnOnce() + use<> {
     let address = fixture.address(transport);
     let (over_tcp, over_rings) = match transport {
@@ -75,7 +75,7 @@ fn withhold(fixture: &Fixture, transport: Transport, request: &[u8]) -> impl FnO
             let login = login_as(b"rings", SessionOptions::default());
             rings.message(&encoded(0, 0, &login));
             rings.await_answers(1);
-            // Memory that only its owner reaches: no file goes along.
+            // Memory that only its owner can access: no file is passed.
             rings.control.send(&expose(STAG, ADDRESS, u64::from(LENGTH)), &[]);
             rings.message(request);
             rings.await_answers(2);
@@ -90,7 +90,7 @@ fn withhold(fixture: &Fixture, transport: Transport, request: &[u8]) -> impl FnO
     }
 }
 
-/// The transports that are spoken by hand here.
+/// Returns the transports that are implemented by hand here.
 fn spoken() -> impl Iterator<Item = Transport> {
     transports().into_iter().filter(|transport| *transport != Transport::Verbs)
 }
@@ -124,7 +124,7 @@ fn drop_by_drop_a_client_does_not_keep_others_from_appending() {
     }
     let is_parted = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Ends with this, even if that is a panic.
+        // Ends with this scope, even by a panic.
         let ending = Ending(&is_parted);
         scope.spawn(|| {
             let (_client, session) = fixture.connect(Transport::Shm);
@@ -138,7 +138,7 @@ fn drop_by_drop_a_client_does_not_keep_others_from_appending() {
             if segment[1] & 0xf == 1 {
                 drops += 1;
                 assert!(drops < 15, "each drop has bought it the whole patience");
-                // It takes its time.
+                // The client delays its reply.
                 std::thread::park_timeout(Duration::from_millis(400));
                 wire.deliver(&segment, DROP);
             }
@@ -154,8 +154,8 @@ fn appends_of_one_client_take_turns_with_those_of_others() {
     }
 }
 
-/// A server with so many reactors and a file `log`, and two clients: one over shared memory, and one
-/// over TCP by hand. They come to different reactors, if there are two.
+/// Starts a server with this number of reactors and a file `log`, and two clients: one over shared
+/// memory, and one over TCP by hand. They use different reactors, if there are two.
 fn appenders(reactors: usize) -> (Fixture, Rogue, Wire, FileHandle) {
     let fixture = Fixture::with(|config| {
         config.transfer_patience = 10 * HANG;
@@ -199,14 +199,14 @@ fn an_append_that_comes_as_the_last_one_ends_does_not_go_ahead_of_those_that_wai
         assert_eq!(other.outcome(&Request::Null(Empty)), Some(Status::Ok), "it waits");
         let second = appending_on((2, 1), handle, DROP.len() as u32);
         wire.deliver_and_send(&first, DROP, &second);
-        // The second is never delivered.
+        // The data of the second one is never delivered.
         assert_eq!(other.status(), Some(Status::Ok), "with {reactors} reactors");
         drop(wire);
         assert_eq!(std::fs::read(fixture.local("log")).unwrap(), [DROP, b"more"].concat());
     }
 }
 
-/// An append that has its bytes with it.
+/// Returns an append with inline data.
 fn appending_more(file: FileHandle) -> Request<'static> {
     Request::AppendInline(AppendInline {
         file,
@@ -262,7 +262,7 @@ fn a_client_that_nobody_waits_for_may_take_its_time() {
         let parted_too = withhold(&fixture, transport, &appending(other));
         let (_client, session) = fixture.connect(transport);
         let file = session.open("/two", &OpenOptions::write()).unwrap();
-        // As long as it takes for others to be parted.
+        // This takes until the other clients are disconnected.
         file.append(b"more").unwrap();
         parted_too();
         let (_directory, stats) = fixture.stop();

@@ -1,4 +1,4 @@
-//! Inline data, stability and appends (draft 4.2.1, 6.5.3, 6.5.8, 6.5.27, 6.5.37).
+//! Tests inline data, stability and appends (draft 4.2.1, 6.5.3, 6.5.8, 6.5.27, 6.5.37).
 
 use dafs_memory::{Memory, Pages};
 use dafs_types::{CacheHint, Credentials, FileHandle, Random, Stability, StateId, Status, limits};
@@ -103,7 +103,7 @@ fn each_stability_is_kept_and_told() {
         let result = found!(WriteInline, &answer);
         assert_eq!((result.length, result.committed), (4000, Stability::Unstable));
         verifiers.push(result.verifier);
-        // Of a range, and to the end of the file.
+        // A range, and up to the end of the file.
         for (offset, length) in [(0, 4000), (100, 1), (0, 0)] {
             let commit = Request::Commit(Commit { file, offset, length });
             let answer = rogue.ask(&commit).unwrap();
@@ -143,7 +143,7 @@ fn an_append_is_put_at_the_end_and_says_where() {
             let answer = rogue.ask(&direct(whole)).unwrap();
             assert_eq!(found!(AppendDirect, &answer).offset, end);
             end += u64::from(length);
-            // All of it or nothing.
+            // An append is executed completely or not at all.
             let over = direct(rogue.buffer(&region, 0, length + 1));
             assert_eq!(rogue.outcome(&over), Some(Status::WriteTooBig));
             let is = std::fs::read(fixture.local("file")).unwrap();
@@ -167,7 +167,7 @@ fn what_the_server_places_is_summed_for_those_who_asked() {
             let (file, state) = rogue.open("file");
             let memory = Memory::shared(16 << 10, Pages::Small).unwrap();
             let region = rogue.expose(&memory);
-            // Of several buffers, over the bytes there are.
+            // From several buffers, up to the available bytes.
             let buffers = [rogue.buffer(&region, 8192, 5000), rogue.buffer(&region, 0, 7000)];
             let buffers = DirectBuffers::from(&buffers[..]);
             let read = ReadDirect { file, state, offset: 1, length: 12_000, hint: HINT, buffers };
@@ -183,7 +183,7 @@ fn what_the_server_places_is_summed_for_those_who_asked() {
     });
 }
 
-/// Each append lies where its answer says, in one piece, whoever else appends.
+/// Each append is at the offset in its reply, in one piece, whichever other clients append.
 #[test]
 fn appends_at_the_same_time_lie_one_behind_the_other() {
     over_each(|fixture, transport| {
@@ -220,7 +220,7 @@ fn appends_at_the_same_time_lie_one_behind_the_other() {
     });
 }
 
-/// What anybody can send who has only been told a file's handle.
+/// Returns the requests that any client can send that only knows a file's handle.
 fn chores(file: FileHandle) -> [Request<'static>; 3] {
     let (offset, length, pattern) = (0, 4096, dafs_types::CachePattern::DontNeed);
     let lock_type = LockType::Write;
@@ -257,7 +257,7 @@ fn a_handle_alone_has_nobodys_file_synced_fetched_or_asked_about() {
         assert_eq!(rogue.outcome(&chore), Some(Status::Access), "{}", chore.procedure().name());
         assert_eq!(owner.outcome(&chore), Some(Status::Ok), "{}", chore.procedure().name());
     }
-    // Who could open it keeps that right as long as the open.
+    // A client that could open it keeps the right as long as the open.
     set_mode(0o666);
     let (file, state) = rogue.open("file");
     set_mode(0o600);

@@ -1,7 +1,7 @@
-//! What CACHE_HINT and the hint of a READ do to what the server keeps (draft 6.5.6).
+//! Tests the effect of CACHE_HINT and of the hint in a READ on the server's cache (draft 6.5.6).
 //!
-//! Shown by what the cache counts: bytes it has read from files, reads it had to go to a
-//! file for, bytes it holds at the end.
+//! The cache's counters show it: bytes read from files, reads that missed the cache, and bytes
+//! cached at the end.
 
 use dafs_client::{CacheHint, CachePattern, File, OpenOptions};
 use dafs_server::ServerStats;
@@ -16,16 +16,16 @@ use crate::rogue::Rogue;
 const FILE_BYTES: usize = 1 << 20;
 const HALF: u64 = FILE_BYTES as u64 / 2;
 const NONE: CacheHint = CacheHint(0);
-/// Bit 0.
+/// Bit 0 of a hint.
 const PREFETCH: u32 = 1;
 
-/// Read and write likelihood, 1 to 7.
+/// Encodes the likelihood of reads and writes, 1 to 7.
 const fn likely(read: u32, write: u32) -> u32 {
     read << 1 | write << 4
 }
 
-/// What a server has counted by its end, of a client that did this to a file. The server
-/// reads nothing ahead by itself.
+/// Returns the server's counters after a client did this to a file. The server does not read ahead
+/// by default.
 fn counted(act: impl FnOnce(&File)) -> ServerStats {
     counted_by(Fixture::with(|config| config.cache.read_ahead_bytes_max = 0), act)
 }
@@ -46,8 +46,7 @@ fn read(file: &File, offset: u64, length: usize) {
     assert!(bytes == pattern(FILE_BYTES, 3)[offset as usize..][..length], "what is there");
 }
 
-/// Reads every other block. Whatever is being fetched comes in longer runs, so it is there
-/// when that is done.
+/// Reads every other block. A prefetch reads longer runs, so it has finished when this is done.
 fn read_half(file: &File) {
     (0..FILE_BYTES as u64).step_by(8192).for_each(|offset| read(file, offset, 4096));
 }
@@ -74,7 +73,7 @@ fn what_will_be_needed_is_fetched_and_what_is_unlikely_is_not() {
     ] {
         assert_eq!(fetched(pattern, word), FILE_BYTES as u64, "{pattern:?} {word:#x}");
     }
-    // Nobody asks for it, or both likelihoods are below the middle: prefetch is ignored.
+    // Without a request, or with both likelihoods below the middle, a prefetch is ignored.
     for (pattern, word) in [
         (CachePattern::Normal, 0),
         (CachePattern::Normal, likely(7, 7)),
@@ -125,11 +124,11 @@ fn patterns_decide_what_is_read_ahead() {
         });
         stats.cache.fill_bytes
     };
-    // Whoever begins at the start looks like a stream.
+    // A read from the start looks like a stream.
     assert!(from_start(None, 0) > 4096);
     assert!(from_start(Some(CachePattern::Normal), 0) > 4096);
     assert_eq!(from_start(Some(CachePattern::Random), 0), 4096);
-    // Whoever begins elsewhere does not, and may say that it is one.
+    // A read from elsewhere does not, but a hint can say that it is one.
     assert_eq!(from_start(None, HALF), 4096);
     assert_eq!(from_start(Some(CachePattern::Random), HALF), 4096);
     assert!(from_start(Some(CachePattern::Sequential), HALF) > 4096);
@@ -152,7 +151,7 @@ fn the_hint_of_a_read_says_whether_more_will_follow() {
     };
     let ahead = fetched(0);
     assert!(ahead > 4096);
-    // Prefetch means nothing here; a likelihood of reading below the middle does.
+    // A prefetch hint has no effect here; a read likelihood below the middle has.
     assert_eq!(fetched(PREFETCH), ahead);
     assert_eq!(fetched(likely(7, 1)), ahead);
     assert_eq!(fetched(PREFETCH | likely(3, 7)), 4096);

@@ -1,5 +1,5 @@
-//! Procedures, fields and flags that a client of ours has no use for, or that it uses
-//! without looking at them: each as the draft has it, message by message.
+//! Tests procedures, fields and flags that our client does not use or ignores, each as the draft
+//! specifies, message by message.
 
 mod data;
 mod hints;
@@ -12,13 +12,13 @@ use dafs_wire::{ByteOrder, Path, Procedure, Request, Response, ResponseHeader, d
 
 use crate::rogue::{Rogue, status_of};
 
-/// The results of a request that succeeds.
+/// Returns the results of a successful request.
 fn results(procedure: Procedure, answer: &[u8]) -> Response<'_> {
     assert_eq!(status_of(answer), Status::Ok, "{}", procedure.name());
     decode_response(ByteOrder::NATIVE, procedure, answer).unwrap().1
 }
 
-/// The same, for those who know what comes.
+/// Returns the results of a known type.
 macro_rules! found {
     ($procedure:ident, $answer:expr) => {
         match crate::procedures::results(dafs_wire::Procedure::$procedure, $answer) {
@@ -33,7 +33,8 @@ fn header_of(answer: &[u8]) -> ResponseHeader {
     ResponseHeader::decode(ByteOrder::NATIVE, answer).unwrap()
 }
 
-/// What a walk from the root comes to: its status, the handle it reached, components walked.
+/// Walks a path from the root. Returns the status, the handle reached, and the number of components
+/// walked.
 fn walk(rogue: &mut Rogue, names: &[&str]) -> (Status, FileHandle, u32) {
     let (directory, path) = (rogue.root(), Path::new(names));
     let lookup = Request::Lookup(dafs_wire::messages::Lookup { directory, path });

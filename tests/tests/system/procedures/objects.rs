@@ -1,4 +1,4 @@
-//! Objects, their names and attributes (draft 6.1.5, 6.1.6, 6.5).
+//! Tests objects, their names and attributes (draft 6.1.5, 6.1.6, 6.5).
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -39,7 +39,7 @@ fn a_walk_says_how_far_it_got() {
         assert_eq!(walk(&mut rogue, &["none"]), (Status::NoEnt, root, 0));
         let (status, _, count) = walk(&mut rogue, &["a", "b", "file", "x"]);
         assert_eq!((status, count), (Status::NotDir, 3));
-        // A link is found, and not gone through: the client does that.
+        // A link is found but not followed, which the client does.
         let (status, link, count) = walk(&mut rogue, &["a", "link"]);
         assert_eq!((status, count), (Status::Ok, 2));
         let (status, reached, count) = walk(&mut rogue, &["a", "link", "file"]);
@@ -74,7 +74,7 @@ fn each_right_is_told_by_itself() {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(fixture.local(name), mode).unwrap();
             let (_, file, _) = walk(&mut rogue, &[name]);
-            // The superuser has all but the right to run what nobody may.
+            // The superuser has all rights except to execute what no user may execute.
             let everything = if name == "d" {
                 AccessMask::READ | directory_write | AccessMask::LOOKUP
             } else {
@@ -97,9 +97,9 @@ fn each_right_is_told_by_itself() {
     });
 }
 
-/// All that have a layout: numbers 1 to 25.
+/// All attributes with a layout: numbers 1 to 25.
 const EVERY: AttributeBitmap = AttributeBitmap((1 << 25) - 1);
-/// Those that local file systems do not keep.
+/// Attributes that local file systems do not store.
 const MISSING: AttributeBitmap = file::bits::ARCHIVE
     .with(file::bits::HIDDEN)
     .with(file::bits::SYSTEM)
@@ -115,7 +115,7 @@ fn every_attribute_is_told_or_said_to_be_missing() {
         let request = Request::GetAttrInline(GetAttributes { file, wanted: EVERY });
         let answer = rogue.ask(&request).unwrap();
         let block = found!(GetAttrInline, &answer).attributes;
-        // What is asked for has its place; what is not there has it in vain.
+        // Each requested attribute has its place; a missing one has an unused place.
         assert_eq!(block.included(), EVERY);
         assert_eq!(block.valid().and(MISSING), AttributeBitmap::NONE);
         assert!(block.valid().contains(file::bits::MANDATORY));
@@ -135,7 +135,7 @@ fn every_attribute_is_told_or_said_to_be_missing() {
         assert!(told.change.is_some() && told.time_delta.is_some());
         assert!(told.owner.is_some() && told.owner_group.is_some());
         assert_eq!(told.named_attributes, Some(false));
-        // Nothing but what is asked for comes.
+        // Only requested attributes are returned.
         for number in 1..=25 {
             let wanted = AttributeBitmap::of(number);
             let request = Request::GetAttrInline(GetAttributes { file, wanted });
@@ -173,12 +173,12 @@ fn every_attribute_of_a_file_system_is_told() {
         let supported = AttributeBitmap(told.supported_file_attributes.unwrap());
         assert_eq!(supported, EVERY.without(MISSING));
         assert_eq!(told.supported_fs_attributes, Some(wanted.0));
-        // No other server takes over, so there is nothing to tell of one.
+        // There is no failover server to report.
         assert!(!block.valid().contains(AttributeBitmap::of(30)));
     });
 }
 
-/// The change attribute in an answer.
+/// Returns the change attribute in a reply.
 fn change_of(answer: &[u8]) -> u64 {
     found!(GetAttrInline, answer).attributes.file().change.unwrap()
 }
@@ -200,7 +200,7 @@ fn attributes_go_through_memory_as_well() {
             let room = rogue.buffer(&region, 64, 8192);
             let (_, file, _) = walk(&mut rogue, &["file"]);
             let inline = Request::GetAttrInline(GetAttributes { file, wanted: EVERY });
-            // Shortly after a change its number still moves.
+            // Shortly after a change, the attribute still advances.
             let mut seen = 0;
             await_that("the change attribute stands", || {
                 let answer = rogue.ask(&inline).unwrap();
@@ -280,7 +280,7 @@ fn what_can_be_set_is_set_and_told_and_no_more() {
         assert_eq!((local.atime(), local.atime_nsec()), (1_000_000_000, 250));
         assert!(local.mtime() > then.seconds, "the server's time");
         assert_eq!(local.uid(), uid);
-        // A block that sets what cannot be set: the number of links.
+        // A block that sets an attribute which cannot be set: the link count.
         let told = dafs_types::FileAttributes {
             link_count: Some(3),
             ..dafs_types::FileAttributes::default()
@@ -314,7 +314,7 @@ fn every_type_of_object_is_made_and_told() {
             let create = Request::Create(Create { directory, name, object, attributes });
             let answer = rogue.ask(&create).unwrap();
             if status_of(&answer) == Status::Perm && name.len() >= 5 && object != NewObject::Fifo {
-                // Containers keep even the superuser from making devices.
+                // Containers may forbid even the superuser to create devices.
                 let is_device =
                     matches!(object, NewObject::CharacterDevice(_) | NewObject::BlockDevice(_));
                 assert!(is_device, "{name}");
@@ -356,7 +356,7 @@ fn changes_of_names_tell_what_they_did_to_directories() {
         let mut rogue = Rogue::logged_in(&fixture.address(transport));
         let (source, target) = (walk(&mut rogue, &["from"]).1, walk(&mut rogue, &["to"]).1);
         let (_, file, _) = walk(&mut rogue, &["from", "a"]);
-        // What happens in one step of the file system's clock is not told apart.
+        // Changes within one step of the file system's clock are not distinguished.
         let step = || {
             let probe = fixture.root().join("probe");
             let stamp = || {
@@ -399,10 +399,10 @@ fn listing(directory: FileHandle, cookie: u64, verifier: CookieVerifier) -> Read
     ReadDirectory { directory, cookie, verifier, names_bytes, result_bytes_max, wanted }
 }
 
-/// What no name has in it.
+/// A byte that no name contains.
 const UNTOUCHED: u8 = 0xee;
 
-/// Names and cookies of a page, in order.
+/// Returns the names and cookies of a page in order.
 fn entries(entries: &DirectoryEntries<'_>) -> Vec<(String, u64)> {
     let of = |entry: dafs_wire::DirectoryEntry<'_>| {
         assert!(entry.attributes.file().file_id.is_some());
@@ -430,7 +430,7 @@ fn a_directory_is_listed_page_by_page_either_way() {
                 let page = listing(directory, cookie, verifier);
                 let listed = if is_direct {
                     memory.write(0, &[UNTOUCHED; 1024]);
-                    // In two pieces, one behind the other.
+                    // Into two adjacent pieces.
                     let buffers = [rogue.buffer(&region, 0, 304), rogue.buffer(&region, 304, 720)];
                     let request = ReadDirectoryDirect {
                         directory,
@@ -466,7 +466,7 @@ fn a_directory_is_listed_page_by_page_either_way() {
                     cookie = place;
                 }
             }
-            // Neither "." nor "..", and nothing missing.
+            // Without "." and "..", and without omissions.
             assert_eq!(seen, names);
             assert!(pages > 2);
         }
@@ -494,7 +494,7 @@ fn cookies_that_were_never_given_are_refused() {
         assert_eq!(list(root, 2, verifier), Status::BadCookie);
         assert_eq!(list(root, cookie, CookieVerifier([9; 8])), Status::BadCookie);
         assert_eq!(list(other, cookie, verifier), Status::BadCookie);
-        // No room for a single entry.
+        // There is not enough space for a single entry.
         let page = ReadDirectory { result_bytes_max: 24, ..listing(root, 0, verifier) };
         let status = rogue.outcome(&Request::ReadDirInline(page)).unwrap();
         assert!([Status::TooSmall, Status::ReaddirNoSpc].contains(&status), "{status:?}");

@@ -1,4 +1,4 @@
-//! OPEN's modes, OPEN_DOWNGRADE, and how REMOVE treats what is open (draft 6.5.24 to 6.5.31).
+//! Tests the modes of OPEN, OPEN_DOWNGRADE, and REMOVE of open files (draft 6.5.24 to 6.5.31).
 
 use dafs_types::{
     FileHandle, RemoveMode, SetAttributes, ShareAccess, ShareDeny, ShareKey, StateId, Status,
@@ -43,7 +43,8 @@ fn each_mode_of_creation_treats_what_is_there_in_its_way() {
         assert_eq!(open("a", OpenCreation::NoCreate).unwrap().0, made);
         assert_eq!(open("a", OpenCreation::Guarded(block)), Err(Status::Exist));
         assert!(open("b", OpenCreation::Guarded(block)).is_ok());
-        // Made by this very verifier it is made again: the first answer may have been lost.
+        // With the same verifier the creation is repeated, because the first reply may have been
+        // lost.
         let mine = OpenCreation::Exclusive(Verifier(*b"verifier"));
         let (exclusive, _) = open("c", mine).unwrap();
         assert_eq!(open("c", mine).unwrap().0, exclusive);
@@ -76,7 +77,7 @@ fn an_open_says_what_it_did_and_how_the_file_is_to_be_used() {
         let answer = rogue.ask(&Request::Open(make)).unwrap();
         let change = found!(Open, &answer).directory;
         assert_ne!(change.before, change.after);
-        // What is missed says how far the way led.
+        // The error says how many components were resolved.
         let miss = Request::Open(opening(root, Path::new(&["d", "none", "f"])));
         let answer = rogue.ask(&miss).unwrap();
         assert_eq!(status_of(&answer), Status::NoEnt);
@@ -167,7 +168,7 @@ fn a_name_that_is_open_is_removed_unless_that_is_asked() {
         assert_eq!(remove(RemoveMode::Unchecked), Err(Status::NoEnt));
         let close = Request::Close(Close { file, state });
         assert_eq!(rogue.outcome(&close), Some(Status::Ok));
-        // Nobody has it open.
+        // No client has it open.
         std::fs::write(fixture.local("file"), b"x").unwrap();
         let remove = Remove { directory, name: "file", mode: RemoveMode::CheckOpen };
         assert_eq!(rogue.outcome(&Request::Remove(remove)), Some(Status::Ok));

@@ -1,4 +1,4 @@
-//! What a session agrees on, what every header says, and who a client is (draft 3.1, 6.1.3,
+//! Tests the negotiation of sessions, the request header, and client identities (draft 3.1, 6.1.3,
 //! 6.2.1 to 6.2.8).
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn each_of_the_nine_values_is_agreed_on() {
         assert_eq!((default.checksums, default.response_cache), (false, false));
         assert_eq!((default.back_control_channel, default.rdma_read_channel), (false, false));
         assert_eq!(default.credentials_max, 0, "who is not trusted registers none");
-        // Zero asks for what the server thinks best.
+        // Zero requests the server's preferred value.
         assert!(default.request_bytes_max >= 2048 && default.response_bytes_max >= 512);
         assert!(default.requests_max >= 1 && default.inline_write_header_bytes >= 136);
         let all = WireOptions {
@@ -50,7 +50,7 @@ fn each_of_the_nine_values_is_agreed_on() {
         };
         let given = WireOptions { credentials_max: 0, rdma_read_channel: reactors() == 1, ..all };
         assert_eq!(agreed(all), given);
-        // What is too little or too much is cut to what there can be.
+        // Values out of range are limited to the valid range.
         let request_bytes = |wanted| WireOptions { request_bytes_max: wanted, ..none };
         let response_bytes = |wanted| WireOptions { response_bytes_max: wanted, ..none };
         assert_eq!(agreed(request_bytes(8)).request_bytes_max, 2048);
@@ -62,7 +62,7 @@ fn each_of_the_nine_values_is_agreed_on() {
     });
 }
 
-/// A server may decline what a client asks for, checksums excepted.
+/// A server may decline what a client requests, except checksums.
 #[test]
 fn a_server_declines_what_it_does_not_serve() {
     let fixture = Fixture::with(|config| {
@@ -103,7 +103,7 @@ fn an_answer_bears_what_its_request_bore() {
             assert_eq!((answer.stream, answer.sequence), (header.stream, header.sequence));
             assert_eq!((answer.analyzer, answer.status), (analyzer, Status::Ok));
             assert_eq!((answer.length, answer.version), (40, header.version));
-            // Nothing moves here, and no failover location changes.
+            // There is no migration here, and no failover location changes.
             assert_eq!(answer.conditions, SpecialConditions(0));
             assert!(answer.target_credits >= 1);
         }
@@ -124,7 +124,7 @@ fn another_version_and_a_second_connect_are_refused() {
         rogue.log_in();
         assert_eq!(rogue.outcome(&login()), Some(Status::IllegalState));
         rogue.root();
-        // Numbers nobody assigned, and those of the other direction.
+        // Unassigned procedure numbers, and those of the other direction.
         for procedure in [99u32, 107, 120, 121, 163, u32::MAX] {
             let status = rogue.outcome_of(|stream, sequence| {
                 let mut message = encoded(stream, sequence, &Request::Null(Empty));
@@ -134,7 +134,7 @@ fn another_version_and_a_second_connect_are_refused() {
             assert_eq!(status, Some(Status::NotSupp), "{procedure}");
         }
         assert_eq!(rogue.outcome(&Request::BcNull(Empty)), Some(Status::NotSupp));
-        // Credentials it has registered none of.
+        // Credentials that the session has not registered.
         let status = rogue.outcome_of(|stream, sequence| {
             let header = RequestHeader {
                 credentials: CredHandle(1),
@@ -182,7 +182,7 @@ fn a_client_connects_asks_what_will_do_and_authenticates() {
     });
 }
 
-/// Any message keeps what a client holds, one that asks for nothing included.
+/// Any message renews the lease, even an empty one.
 #[test]
 fn whoever_says_something_now_and_then_keeps_what_it_holds() {
     let fixture = served().journaled_with(|config| {
@@ -261,7 +261,7 @@ fn a_client_is_known_by_its_name_and_its_life() {
     assert_eq!(one.client, two.client);
     assert_ne!(one.session, two.session);
     assert!(!one.trusted);
-    // Both sessions stand beside each other, and the opens are the client's.
+    // Both sessions exist concurrently, and the opens belong to the client.
     let root = first.root();
     let deny = ShareDeny::Both;
     let access = ShareAccess::Both;
@@ -271,8 +271,8 @@ fn a_client_is_known_by_its_name_and_its_life() {
     assert_ne!(other.log_in_as(b"other", WireOptions::default()).client, one.client);
     assert_eq!(other.outcome(&Request::Open(open)), Some(Status::ShareDenied));
     second.root();
-    // It has restarted: what the life before had is over, and its sessions are, once the new
-    // one asks for anything. A connect alone may be a late one, of a life that is over.
+    // It has restarted. The state of the previous incarnation and its sessions end when the new one
+    // sends a request. A connect alone may be a late one of an earlier incarnation.
     let (mut third, three) = life(&fixture, 2);
     assert_ne!(three.client, one.client);
     assert_eq!(other.outcome(&Request::Open(open)), Some(Status::ShareDenied));

@@ -1,4 +1,4 @@
-//! How a chain that was cut off goes on, word for word.
+//! Tests how an interrupted chain continues, request by request.
 
 use std::ffi::OsStr;
 
@@ -55,7 +55,7 @@ fn what_was_not_carried_out_goes_on_where_the_chain_was() {
             "2: FETCH CREATE of 1",
             "2: FETCH CREATE of 1",
             "2: DISCARD 1",
-            // What the first has made is known by its answer.
+            // The results of the first one are known from its reply.
             "2: CREATE b in 9 >",
             "2: CREATE c + file",
         ]
@@ -99,7 +99,7 @@ fn a_file_that_was_closed_already_is_opened_once_more_for_what_is_missing() {
             (_, Request::FetchResponse(_)) => closed(),
             (_, Request::DiscardResponses(_)) => discarded(),
             (_, Request::Open(open)) => {
-                // The file is there, and what was written must not be cut off.
+                // The file exists, and the written data must not be truncated.
                 assert_eq!(open.creation, dafs_wire::messages::OpenCreation::NoCreate);
                 opened(7, 12)
             }
@@ -124,7 +124,7 @@ fn a_file_that_was_closed_already_is_opened_once_more_for_what_is_missing() {
             "2: DISCARD 1",
             "2: OPEN file Both >",
             "2: READ_INLINE + file state >",
-            // The state id is the chain's, whatever stands there.
+            // The state id comes from the chain, whatever the request contains.
             "2: CLOSE 11 + file state",
         ]
     );
@@ -156,7 +156,7 @@ fn what_a_chain_has_open_is_taken_back_and_written_anew() {
             "2: LOCKT",
             "2: DISCARD 1",
             "2: WRITE_INLINE >",
-            // By what was said when the file was taken back.
+            // With the state id from the reclaimed open.
             "2: CLOSE 22 +",
         ]
     );
@@ -169,7 +169,7 @@ fn what_a_chain_has_open_is_taken_back_and_written_anew() {
 #[test]
 fn what_a_chain_was_found_to_have_open_is_taken_back_from_the_servers_next_life() {
     let script = Script::start(
-        // The server lives when the client comes back, and dies while it is asked.
+        // The server is up when the client reconnects, and is killed while it is queried.
         |connection| if connection < 3 { 1 } else { 2 },
         |connection, request| match (connection, request) {
             (1, _) => Act::Break,

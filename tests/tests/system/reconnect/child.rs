@@ -1,5 +1,4 @@
-//! A server in a process of its own, to be killed, stopped and started again at the same
-//! addresses.
+//! A server in a separate process that can be killed, stopped and restarted at the same addresses.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::fixture::{Transport, Watch, me, places, reactors};
 
-/// A server, and where everything of it lies.
+/// A server with its directory.
 pub struct ServerProcess {
     directory: tempfile::TempDir,
     port: u16,
@@ -25,12 +24,12 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// One that keeps results in its journal, so that they outlive it.
+    /// Starts a server that stores replies in its journal, so that they survive a restart.
     pub fn start() -> Self {
         Self::start_with(true)
     }
 
-    /// With `keeps_results` false they go with it.
+    /// With `keeps_results` false, they are lost in a restart.
     pub fn start_with(keeps_results: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
@@ -43,23 +42,23 @@ impl ServerProcess {
         places(self.directory.path(), self.port)[transport as usize].clone()
     }
 
-    /// The served directory, as local processes see it.
+    /// Returns the local path of a served file.
     pub fn local(&self, path: &str) -> PathBuf {
         self.directory.path().join("export").join(path)
     }
 
-    /// Kills it in the midst of whatever it does.
+    /// Kills the server, whatever it is doing.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again, on what its former life has left.
+    /// Restarts the server with the state that the previous incarnation left.
     pub fn revive(&mut self) {
         self.child = spawn(self.directory.path(), self.port, self.keeps_results);
     }
 
-    /// Keeps it from running for a while. None of its threads runs when this returns.
+    /// Stops the process for a while. None of its threads runs when this returns.
     pub fn freeze(&self) {
         let process = Pid::from_child(&self.child);
         kill_process(process, Signal::STOP).unwrap();
@@ -67,7 +66,7 @@ impl ServerProcess {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// Lets it run on.
+    /// Continues the stopped process.
     pub fn thaw(&self) {
         kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
@@ -75,14 +74,14 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may be dead already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A port that stays free while the server is away: the system gives none below the
-/// ephemeral ones to anybody, nor a client that looks for the server to itself.
+/// Returns a port that stays free while the server is down: the system assigns no port below the
+/// ephemeral ones, and a client that looks for the server cannot connect to itself.
 fn free_port() -> u16 {
     let mut random = dafs_types::Random::new(u64::from(std::process::id()));
     let skip = PORTS_TAKEN.fetch_add(1, Ordering::Relaxed);
@@ -95,8 +94,8 @@ fn free_port() -> u16 {
 
 static PORTS_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// This test program once more, with the server below as its only test. It ends with this
-/// process, which holds its standard input.
+/// Starts this test program with the server below as its only test. It ends with this process,
+/// which holds its standard input.
 fn spawn(directory: &Path, port: u16, keeps_results: bool) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "reconnect::child::a_server_for_another_process"])
@@ -109,7 +108,7 @@ fn spawn(directory: &Path, port: u16, keeps_results: bool) -> Child {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().ends_with(READY)), "the server did not start");
-    // What it says afterwards must not stop it.
+    // Its later output must not block it.
     std::thread::spawn(move || lines.count());
     child
 }
@@ -119,7 +118,7 @@ const PORT: &str = "DAFS_TEST_SERVER_PORT";
 const KEEPS_RESULTS: &str = "DAFS_TEST_SERVER_KEEPS_RESULTS";
 const READY: &str = "the server is ready";
 
-/// No test: the server that others start in a process of its own.
+/// Not a test, but the server that others start as a separate process.
 #[test]
 fn a_server_for_another_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
@@ -130,7 +129,7 @@ fn a_server_for_another_process() {
     config.reactors = reactors();
     config.cache.arena_bytes = 32 << 20;
     config.cache.dirty_bytes_max = 8 << 20;
-    // For clients that ask for several.
+    // For clients that request several channels.
     config.sessions.client_channels = 4;
     config.sessions.authentication.anonymous = Some(me());
     config.access.squash = Some(Squash::Nobody);

@@ -1,8 +1,8 @@
-//! A mixed load whose every outcome is known beforehand: each lane does one thing after
-//! another with names of its own, many lanes at a time.
+//! A mixed load whose results are all known in advance: each lane does one operation after the
+//! other with its own names, and many lanes run concurrently.
 //!
-//! Whatever is done twice shows: a name made twice is there already, a name removed twice
-//! is not there any more, a record appended twice is found twice.
+//! A request that is executed twice is detected: a name created twice exists already, a name
+//! removed twice does not exist any more, a record appended twice is found twice.
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
@@ -17,7 +17,7 @@ use dafs_types::{CacheHint, FileHandle, Random};
 use dafs_wire::messages::{AppendDirect, AppendInline, InlineData, Placement, Rename};
 use dafs_wire::{Checksum, Request, Response};
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub lanes: usize,
@@ -26,8 +26,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Does it all, and more until it is enough, and then looks at what the directory has.
-    /// With `may_skip` a record that was taken back may have left zeros between others.
+    /// Runs the load, and continues until enough has happened, and then checks the directory. With
+    /// `may_skip`, a record that was undone may have left zeros between others.
     pub fn run(
         self,
         session: &Session,
@@ -101,13 +101,13 @@ struct Lane<'l> {
     number: usize,
     session: &'l Session,
     directory: FileHandle,
-    /// What must be there.
+    /// The names that must exist.
     names: BTreeMap<String, Kind>,
     records: &'l File,
-    /// Where each record was put.
+    /// The offset of each record.
     appended: Vec<(u64, Record)>,
     slots: File,
-    /// What the lane's part of the slots must hold.
+    /// The expected contents of the lane's part of the slots.
     slot: Vec<u8>,
     buffer: Buffer,
     random: Random,
@@ -137,7 +137,7 @@ impl Lane<'_> {
         format!("n{}", self.random.below(6))
     }
 
-    /// Compares an outcome with what it must be.
+    /// Compares the result of a request with the expected one.
     fn expect<T>(&self, what: &str, outcome: Result<T, ClientError>, wanted: Status) -> Option<T> {
         let status = match &outcome {
             Ok(_) => Status::Ok,
@@ -162,7 +162,7 @@ impl Lane<'_> {
         let opening = self.session.open_in_async(self.directory, &name, &name, &options);
         let opened = self.expect(&format!("making file {name}"), opening.await, wanted);
         if let Some(file) = opened {
-            // It goes by its state id, which a server that has restarted gives anew.
+            // It uses the state id, which changes when a server has restarted.
             let closing = if self.random.percent(50) {
                 let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
                 let set = self.session.set_attributes_async(file.handle(), &size, &name).await;
@@ -205,7 +205,7 @@ impl Lane<'_> {
         }
     }
 
-    /// A request of any kind.
+    /// Sends a request of any kind.
     async fn ask<T>(
         &self,
         request: &Request<'_>,
@@ -225,7 +225,7 @@ impl Lane<'_> {
         record
     }
 
-    /// Several things that must be done once, and some that only look, as one chain.
+    /// Sends several requests that must be executed once, and some queries, as one chain.
     async fn chain(&mut self, step: usize) {
         let (directory, file) = (self.name(), self.name());
         let record = self.record(step);
@@ -299,8 +299,8 @@ impl Lane<'_> {
         self.appended.extend(offset.map(|offset| (offset, record)));
     }
 
-    /// Writes, and commits; what a restart has lost is written again, as any application
-    /// must that writes from memory of its own.
+    /// Writes and commits. Data that a restart has lost is written again, as every application must
+    /// do that writes from its own memory.
     async fn write(&mut self) {
         let length = 1 + self.random.below(SLOT_BYTES);
         self.slot = self.random.bytes(length);
@@ -330,7 +330,7 @@ impl Lane<'_> {
         assert!(read.length as usize == length && bytes == self.slot, "read other bytes; {self:?}");
     }
 
-    /// Opens, reads and closes as one chain.
+    /// Opens, reads and closes with one chain.
     async fn look(&mut self) {
         self.buffer.write(0, &vec![0xee; SLOT_BYTES]);
         let at = (self.number * SLOT_BYTES) as u64;
@@ -346,7 +346,7 @@ impl Lane<'_> {
         assert!(read == length && bytes == self.slot, "a chain has read other bytes; {self:?}");
     }
 
-    /// What local processes see must be what it must be.
+    /// Checks the names that local processes see.
     fn check_names(&self, export: &FilePath) {
         let mut found = BTreeMap::new();
         for entry in std::fs::read_dir(export.join(self.number.to_string())).unwrap() {
@@ -369,7 +369,7 @@ impl std::fmt::Debug for Lane<'_> {
     }
 }
 
-/// Ends when all of them have.
+/// A future that completes when all of its parts have.
 struct All<'f>(Vec<Option<Pin<Box<dyn Future<Output = ()> + 'f>>>>);
 
 impl Future for All<'_> {

@@ -1,4 +1,4 @@
-//! What a server that is killed leaves of one thing at a time.
+//! Tests the effects of a killed server on single operations.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
@@ -139,7 +139,7 @@ fn streams_go_on_over_a_servers_life() {
     });
 }
 
-/// A request on its way to a server that is killed before it looks at it.
+/// Tests a request to a server that is killed before it processes it.
 fn killed_before_it_was_asked(keeps_results: bool, transport: Transport) {
     let mut server = ServerProcess::start_with(keeps_results);
     let (client, session) = connect(&server, transport);
@@ -152,7 +152,7 @@ fn killed_before_it_was_asked(keeps_results: bool, transport: Transport) {
     let reading = file.read_async(0, slice);
     client.turn(Some(Duration::ZERO));
     restart(&mut server);
-    // What only looks is asked again in any case.
+    // A query is sent again in any case.
     assert_eq!(block_on(&client, reading).unwrap().length, 5);
     let made = block_on(&client, making);
     if keeps_results {
@@ -205,7 +205,7 @@ fn a_stream_hands_out_what_has_come_before_it_tells_of_a_loss() {
         let options = SessionOptions::default().recovery(Recovery::Off);
         let session = client.connect_to(&server.address(transport), &options).unwrap();
         let file = session.open("/file", &OpenOptions::read()).unwrap();
-        // Then the server has it, and answers in the order of what is asked.
+        // Then the server has received it, and replies in the order of requests.
         let mut back = vec![0; data.len()];
         file.read_at(&mut back, 0).unwrap();
         back.clear();

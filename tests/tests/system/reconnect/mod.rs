@@ -1,6 +1,5 @@
-//! Sessions that come back by themselves: broken connections, killed and frozen servers,
-//! parted networks, one thing at a time, under load, and word for word before a scripted
-//! server.
+//! Tests sessions that reconnect: broken connections, killed and stopped servers, partitioned
+//! networks; single operations, under load, and request by request with a scripted server.
 
 mod chains;
 pub mod child;

@@ -1,5 +1,4 @@
-//! A TCP proxy between client and server that cuts what goes through it, or lets it pass
-//! no more.
+//! A TCP proxy between client and server that breaks connections or silently drops their data.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,12 +20,12 @@ pub struct Proxy {
 struct Link {
     halves: [TcpStream; 2],
     is_parted: Arc<AtomicBool>,
-    /// Only what the server says is lost.
+    /// True if only the server's data is dropped.
     is_mute: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    /// In front of a server.
+    /// Makes a proxy for a server.
     pub fn before(server: &Address) -> Self {
         let &Address::Tcp(server) = server else { panic!("{server} is not reached over TCP") };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -43,7 +42,7 @@ impl Proxy {
                 if turns_away.load(Ordering::Acquire) {
                     continue;
                 }
-                // Nobody there: the client sees its connection end.
+                // The server is down: the client sees its connection end.
                 let (Ok(near), Ok(far)) = (near, TcpStream::connect(server)) else { continue };
                 made.lock().unwrap().push(Link::new(near, far));
             }
@@ -51,7 +50,7 @@ impl Proxy {
         Self { address: Address::Tcp(local), links, is_over, is_closed, local }
     }
 
-    /// Breaks every connection, wherever it is.
+    /// Breaks every connection.
     pub fn cut(&self) {
         for link in self.links.lock().unwrap().drain(..) {
             link.cut();
@@ -73,23 +72,23 @@ impl Proxy {
         }
     }
 
-    /// From now on nothing gets through one connection, as by [`Proxy::part`].
+    /// Drops all data of one connection from now on, as [`Proxy::part`] does.
     pub fn part_one(&self, number: usize) {
         self.links.lock().unwrap()[number].is_parted.store(true, Ordering::Release);
     }
 
-    /// From now on nothing that the server says gets through one connection.
+    /// Drops the server's data of one connection from now on.
     pub fn part_answers_of(&self, number: usize) {
         self.links.lock().unwrap()[number].is_mute.store(true, Ordering::Release);
     }
 
-    /// From now on no new connection is let through, or each is again.
+    /// Refuses new connections from now on, or accepts them again.
     pub fn close(&self, is_closed: bool) {
         self.is_closed.store(is_closed, Ordering::Release);
     }
 
-    /// From now on nothing gets through the connections there are, and neither side hears
-    /// of it. New ones are made as before.
+    /// Drops all data of the existing connections from now on, without either side noticing. New
+    /// ones are made as before.
     pub fn part(&self) {
         for link in self.links.lock().unwrap().iter() {
             link.is_parted.store(true, Ordering::Release);
@@ -101,7 +100,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         self.cut();
-        // Wakes the listener, which ends then.
+        // Wakes the listener, which then ends.
         let _ = TcpStream::connect(self.local);
     }
 }
@@ -132,7 +131,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, cuts: [&AtomicBool; 2]) {
     let is_parted = || cuts.iter().any(|cut| cut.load(Ordering::Acquire));
     let mut bytes = [0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        // Parted, it is read and lost: neither side sees its window close.
+        // Dropped data is still read, so that neither side sees its window close.
         if !is_parted() && to.write_all(&bytes[..count]).is_err() {
             break;
         }

@@ -1,5 +1,5 @@
-//! A server that says what a test wants and writes down what it was asked, so that the
-//! order in which a client comes back can be compared word for word.
+//! A server that replies as a test wants and records the requests, so that the order in which a
+//! client recovers can be compared exactly.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -19,24 +19,24 @@ use dafs_wire::{
 
 use crate::fixture::{any, places};
 
-/// What the server does about a request.
+/// What the server does with a request.
 pub enum Act {
-    /// Answers.
+    /// Replies.
     Say(Status, Response<'static>),
     /// Breaks the connection instead.
     Break,
-    /// Says nothing.
+    /// Sends nothing.
     Wait,
 }
 
 impl Act {
-    /// A failure.
+    /// Returns a failure reply.
     pub fn refuse(status: Status) -> Self {
         Self::Say(status, Response::Failed)
     }
 }
 
-/// A server on a thread of its own, which ends with its client.
+/// A server in a separate thread that ends with its client.
 pub struct Script {
     pub address: Address,
     log: Receiver<String>,
@@ -47,9 +47,9 @@ pub struct Script {
 }
 
 impl Script {
-    /// `act` gets the number of the connection, counted from 1, and the request. The client
-    /// of each connection has the id that `client_of` says; sessions are numbered as
-    /// connections are.
+    /// Starts the server. `act` gets the number of the connection, counted from 1, and the request.
+    /// The client id of each connection is the result of `client_of`; session ids are the
+    /// connection numbers.
     pub fn start(
         client_of: impl Fn(u64) -> u64 + Send + 'static,
         act: impl FnMut(u64, &Request<'_>) -> Act + Send + 'static,
@@ -71,7 +71,7 @@ impl Script {
         Self { address, log, thread: Some(thread), stop, stopped, _directory: directory }
     }
 
-    /// What was asked since the last call.
+    /// Returns the requests since the last call.
     pub fn asked(&self) -> Vec<String> {
         self.log.try_iter().collect()
     }
@@ -90,7 +90,7 @@ impl Drop for Script {
 
 struct Player<C, A> {
     interface: Interface,
-    /// By number, less one.
+    /// The peers by connection number minus one.
     connections: Vec<Peer>,
     told: Sender<String>,
     client_of: C,
@@ -100,9 +100,9 @@ struct Player<C, A> {
 struct Peer {
     endpoint: EndpointId,
     inbox: Memory,
-    /// Answers that may not have left.
+    /// The number of replies that may not have been sent yet.
     leaving: usize,
-    /// It is broken as soon as they have.
+    /// True if the connection is to be broken when they have been sent.
     breaks: bool,
 }
 
@@ -136,7 +136,7 @@ impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
         let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
         for slot in 0..SLOTS {
             let segment = region.local(slot * SLOT_BYTES as u64, SLOT_BYTES as u32);
-            // More requests than there are slots are not made here.
+            // There are never more requests than slots here.
             let _ = self.interface.post_receive(endpoint, slot, &[segment]);
         }
         self.connections.push(Peer { endpoint, inbox, leaving: 0, breaks: false });
@@ -242,8 +242,8 @@ fn describe(request: &Request<'_>) -> String {
     }
 }
 
-/// How a request hangs together with others: what it takes from those before it, and whether
-/// another follows.
+/// Describes how a request is chained: what it takes from earlier ones, and whether another
+/// follows.
 fn mark(flags: ChainFlags) -> String {
     let marks = [
         (ChainFlags::BACK, "+"),
@@ -256,7 +256,7 @@ fn mark(flags: ChainFlags) -> String {
     set.map(|(_, mark)| format!(" {mark}")).collect()
 }
 
-/// A handle with a number in it.
+/// Makes a handle that contains a number.
 pub fn handle(number: u8) -> FileHandle {
     let mut bytes = FileHandle::NULL.0;
     bytes[63] = number;
@@ -267,7 +267,7 @@ fn number_of(handle: &FileHandle) -> u8 {
     handle.0[63]
 }
 
-/// OPEN's results.
+/// Makes a reply to OPEN.
 pub fn opened(file: u8, state: u64) -> Act {
     let result = OpenResult {
         file: handle(file),

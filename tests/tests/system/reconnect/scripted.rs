@@ -1,4 +1,4 @@
-//! How a client comes back, word for word, before a server that says what a test wants.
+//! Tests exactly how a client recovers, with a server that replies as a test wants.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use dafs_wire::{AttributeBitmap, Procedure, Request, Response};
 
 use super::script::{Act, Script, handle, opened};
 
-/// Once the connection is lost for the second time, its client id is another.
+/// Returns another client id after the first connection, as a restarted server would.
 pub fn restarted(connection: u64) -> u64 {
     if connection == 1 { 1 } else { 2 }
 }
@@ -44,7 +44,7 @@ fn connect_with(script: &Script, options: &SessionOptions) -> (Client, Session, 
     (client, session, events)
 }
 
-/// The events without the words in them.
+/// Returns the events without their texts.
 pub fn names(events: &Events) -> Vec<String> {
     let name = |event: &SessionEvent| match event {
         SessionEvent::Lost { .. } => "lost".to_owned(),
@@ -112,7 +112,7 @@ fn a_request_that_was_carried_out_is_fetched_and_not_made_again() {
         names(&events),
         ["lost", "attempt 1", "recovered: reissued 0 fetched 1 reclaimed 0 lost 0 unknown 0"]
     );
-    // It leaves in order, for the server keeps what it knows of lost sessions.
+    // It disconnects cleanly, because the server keeps its knowledge of lost sessions.
     drop(session);
     let asked = ["1: CREATE new", "2: FETCH CREATE of 1", "2: DISCARD 1", "2: DISCONNECT"];
     assert_eq!(script.asked(), asked);
@@ -181,7 +181,7 @@ fn opens_are_taken_back_from_a_server_that_has_restarted() {
     let former = file.state();
     session.ping().unwrap();
     file.set_len(5).unwrap();
-    // Whoever knows it by its old name is understood.
+    // Its old state id is still translated.
     let raw = dafs_wire::messages::Close { file: handle(7), state: former };
     let call = session.start(&Request::Close(raw)).unwrap();
     dafs_client::block_on(&session.client(), call).unwrap();
@@ -201,7 +201,7 @@ fn opens_are_taken_back_from_a_server_that_has_restarted() {
             "2: NULL",
             "2: SETATTR 22",
             "2: CLOSE 22",
-            // The file knows nothing of that one.
+            // The file does not know that state id.
             "2: CLOSE 22",
             "2: DISCONNECT",
         ]
@@ -216,7 +216,7 @@ fn opens_are_taken_back_from_a_server_that_has_restarted() {
 fn an_open_that_a_former_life_of_the_server_made_is_taken_back_before_it_is_told() {
     let script = Script::start(restarted, |connection, request| match (connection, request) {
         (1, _) => Act::Break,
-        // The state of a server that is no more.
+        // A state id of the previous incarnation.
         (_, Request::FetchResponse(_)) => opened(7, 0),
         (_, Request::Open(open)) if matches!(open.target, OpenTarget::Previous { .. }) => {
             opened(7, 33)
@@ -377,19 +377,19 @@ fn a_request_that_is_put_off_is_asked_again_until_it_is_not() {
     session.create_dir("/new", 0o755).unwrap();
     assert_eq!(script.asked(), ["1: CREATE new"; 4]);
     assert!(events.borrow().is_empty());
-    // Who does not recover has the server's word.
+    // Without recovery, the application gets the server's status.
     let script = Script::start(|_| 1, |_, _| Act::refuse(Status::Grace));
     let off = SessionOptions::default().recovery(Recovery::Off);
     let (_client, session, _) = connect_with(&script, &off);
     assert_eq!(session.create_dir("/new", 0o755).unwrap_err().status(), Some(Status::Grace));
-    // So has who has waited for long enough.
+    // After enough waiting, too.
     let (_client, session, _) = connect_with(&script, &options(Duration::from_millis(20)));
     assert_eq!(session.create_dir("/new", 0o755).unwrap_err().status(), Some(Status::Grace));
 }
 
 #[test]
 fn a_question_that_is_put_off_is_told_from_a_request_that_was() {
-    // The server put the request off, and says so when it is asked what became of it.
+    // The server delayed the request, and says so when it is queried for it.
     let mut fetches = 0;
     let script = Script::start(
         |_| 1,
@@ -413,10 +413,10 @@ fn a_question_that_is_put_off_is_told_from_a_request_that_was() {
         [
             "1: CREATE new",
             "2: FETCH CREATE of 1",
-            // The question was put off, not the request: once more from the beginning.
+            // The query was delayed, not the request: start again.
             "2: CHECK of 1",
             "3: FETCH CREATE of 1",
-            // The request was: it can be made again.
+            // The request was delayed, so it can be sent again.
             "3: CHECK of 1",
             "3: DISCARD 2",
             "3: DISCARD 1",

@@ -1,5 +1,5 @@
-//! The mixed load while connections break, networks part, servers freeze and are killed,
-//! at moments drawn from a seed.
+//! Runs the mixed load while connections break, networks are partitioned, and servers are stopped
+//! and killed at random times.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,11 +20,11 @@ enum Trouble {
     Cut,
     /// One of its connections breaks.
     CutOne,
-    /// Nothing gets through its connection any more.
+    /// All data of its connection is dropped.
     Part,
-    /// Its server is killed and comes back.
+    /// Its server is killed and restarted.
     Kill,
-    /// Its server does not run for longer than it has patience.
+    /// Its server is stopped for longer than the client waits.
     Freeze,
 }
 
@@ -65,13 +65,13 @@ fn several_channels_go_through_the_end_of_their_server() {
     storm_with(4, "kills over several channels", any(), &[Trouble::Kill]);
 }
 
-/// Rounds of a storm; `DAFS_RECONNECT_ROUNDS` for more of them, each with a new seed, and
-/// `DAFS_RECONNECT_SEED` for the first seed.
+/// Runs the rounds of a storm. `DAFS_RECONNECT_ROUNDS` sets their number, each with a new seed, and
+/// `DAFS_RECONNECT_SEED` the first seed.
 fn storm(name: &str, transport: Transport, troubles: &[Trouble]) {
     storm_with(1, name, transport, troubles);
 }
 
-/// The same for sessions of several channels.
+/// Does the same for sessions with several channels.
 fn storm_with(channels: u16, name: &str, transport: Transport, troubles: &[Trouble]) {
     let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let rounds = given("DAFS_RECONNECT_ROUNDS").unwrap_or(1);
@@ -110,7 +110,7 @@ fn storm_over(channels: u16, transport: Transport, troubles: &[Trouble], load: L
         let ending = Ending(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
-                // Not to wait for anything: trouble comes when it likes.
+                // A random time, not a wait for an event.
                 std::thread::park_timeout(Duration::from_millis(
                     random.next_u64() % TROUBLE_EVERY_MS,
                 ));
@@ -129,7 +129,7 @@ fn storm_over(channels: u16, transport: Transport, troubles: &[Trouble], load: L
         load.run(&session, &export, may_skip, &is_enough);
         drop(ending);
     });
-    // It may be lost just now, and comes back to leave in order.
+    // It may be lost just now; then it reconnects and disconnects cleanly.
     session.disconnect().unwrap();
     check(&events.lock().unwrap());
 }
@@ -166,7 +166,7 @@ fn options() -> SessionOptions {
         .answer_timeout(Some(Duration::from_millis(150)))
 }
 
-/// Events follow one another as they must, and something has happened.
+/// Checks that events are in a valid order, and that there were some.
 fn check(events: &[SessionEvent]) {
     let mut is_lost = false;
     let (mut recovered, mut again, mut found) = (0, 0, 0);
@@ -192,10 +192,10 @@ fn check(events: &[SessionEvent]) {
     assert!(recovered >= RECOVERIES && !is_lost, "{events:?}");
 }
 
-/// Steps of a lane at least, and troubles that it must go through.
+/// The minimum number of steps per lane, and of failures.
 const STEPS: usize = 20;
 const TROUBLES: usize = 12;
-/// How often it must come back; some troubles are over before anybody has noticed.
+/// The minimum number of recoveries. Some failures end before they are noticed.
 const RECOVERIES: usize = 3;
 const TROUBLE_EVERY_MS: u64 = 120;
 const FREEZE_MS: u64 = 300;
