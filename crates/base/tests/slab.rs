@@ -1,4 +1,4 @@
-//! The table against a model that never uses a key twice.
+//! Compares the table with a model that never reuses a key.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u32),
-    /// Of the keys ever returned, so that many are stale.
+    /// Removes one of the keys ever returned, so that many are stale.
     Remove(usize),
     Change(usize, u32),
 }

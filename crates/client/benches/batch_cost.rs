@@ -1,11 +1,14 @@
-//! What a batch of 64 random reads of 4 KiB costs its client, against 64 single reads: processor
-//! time of the client's thread, over TCP and over shared memory on this machine, a server on a
-//! directory in a thread of its own. Blocks of each take turns, so that all see the same machine,
-//! and of each the median block counts; single reads one after the other are the measure. What the
-//! rest of the process, which is the server, used meanwhile stands beside it. Whoever waits for
-//! a batch sleeps once: what a bare sleep of that length costs its thread on this machine comes
-//! last. `--test` runs a few rounds only; `--shm` and `--tcp` run one transport, `--only-single`,
-//! `--only-gathered`, `--only-batch` and `--only-submitted` one way, for a profiler.
+//! Measures the client's cost of a batch of 64 random reads of 4 KiB against 64 single reads: the
+//! processor time of the client's thread, over TCP and over shared memory on this machine. The
+//! server runs in a thread of its own and serves a directory.
+//!
+//! The ways of reading take turns in blocks, so that all see the same machine, and the median block
+//! of each counts; single reads one after the other are the reference. The time used by the rest of
+//! the process, which is the server, is printed next to each. A thread that waits for a batch
+//! sleeps once, so the cost of a bare sleep of that length comes last.
+//!
+//! `--test` runs only a few rounds. For a profiler, `--shm` and `--tcp` select one transport, and
+//! `--only-single`, `--only-gathered`, `--only-batch` and `--only-submitted` one way of reading.
 
 mod common;
 
@@ -24,7 +27,7 @@ use common::{Outcome, Served};
 const READS: usize = 64;
 const BYTES: usize = 4096;
 const FILE_BYTES: usize = 32 << 20;
-/// About as long as a batch takes over shared memory.
+/// Roughly the duration of a batch over shared memory.
 const SLEEP: Duration = Duration::from_micros(80);
 const BLOCKS: usize = 400;
 const ROUNDS_PER_BLOCK: u32 = 10;
@@ -44,14 +47,14 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Microseconds of this thread's time for one sleep, until another thread wakes it: what a block
-/// of them took.
+/// Returns, for each block of sleeps, the microseconds of this thread's time for one sleep until
+/// another thread wakes it.
 fn sleeps(blocks: usize) -> Outcome<Vec<f64>> {
     let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
     let wanted = AtomicU32::new(0);
     let rounds = blocks as u32 * ROUNDS_PER_BLOCK;
     std::thread::scope(|scope| {
-        // It is awake all the time, as a server is that has work.
+        // This thread never sleeps, like a busy server.
         let ringer = scope.spawn(|| -> rustix::io::Result<()> {
             for round in 1..=rounds {
                 while wanted.load(Ordering::Acquire) != round {
@@ -117,13 +120,13 @@ struct Bench {
 }
 
 impl Bench {
-    /// Microseconds of one round of each way: the client's, and the server's.
+    /// Measures, in microseconds, one round of each way: the client's time and the server's.
     fn measure(&self, blocks: usize) -> Outcome<[(f64, f64); 4]> {
         let only =
             std::env::args().find_map(|word| word.strip_prefix("--only-").map(str::to_owned));
         let mut times = [const { (Vec::new(), Vec::new()) }; 4];
         let mut dice = Random::new(2);
-        // All of it is in the server's cache before anything is measured.
+        // Load everything into the server's cache before measuring.
         for at in (0..FILE_BYTES).step_by(READS * BYTES) {
             self.file.read_into(at as u64, self.buffer.slice(0, READS * BYTES)?)?;
         }
@@ -179,7 +182,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The buffer has what is in these places.
+    /// Checks that the buffer has the data of these positions.
     fn check(&self, places: &[u64; READS]) {
         let mut bytes = vec![0; BYTES];
         for (index, place) in places.iter().enumerate() {

@@ -1,17 +1,18 @@
-//! Servers against each other, such as one of an older build and one of a newer: the same client
-//! has blocks of reads and writes, and of chains that open, read and close, served by each in
-//! turn, a few milliseconds at a time, so that a machine that is slower for a while is so for
-//! all of them. For each way the block that half of the blocks are faster than, and how it stands
-//! to the first server's. `--only` names ways, such as "write x32", `--blocks` how many blocks
-//! there are of each, `--bytes` how much is moved at once (4096).
+//! Compares servers, for example builds of two versions. The same client has blocks of reads,
+//! writes and chains (open, read, close) served by each server in turn, for a few milliseconds at a
+//! time, so that a slow phase of the machine affects all of them. Prints the median block of each
+//! way, and its ratio to the first server's.
+//!
+//! `--only` selects ways, such as "write x32"; `--blocks` sets the number of blocks of each;
+//! `--bytes` sets the size of one transfer (4096).
 //!
 //! ```text
 //! cargo run --release -p dafs-client --example between -- \
 //!     [--blocks N] [--only WAY] [--bytes N] URL URL
 //! ```
 //!
-//! Each URL is a server's directory, such as `dafs+shm:///run/dafs/2050.sock!/`; a file of 32 MiB
-//! is made there.
+//! Each URL is a directory of a server, such as `dafs+shm:///run/dafs/2050.sock!/`; a file of 32
+//! MiB is created there.
 
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 const BYTES: usize = 4096;
 const FILE_BYTES: usize = 32 << 20;
 const DEPTH: usize = 32;
-/// Bytes that are moved in one block, and the fewest rounds of one.
+/// The number of bytes moved in one block, and the smallest number of rounds in one.
 const BLOCK_BYTES: usize = 4 << 20;
 const ROUNDS_MIN: usize = 64;
 const BLOCKS: usize = 300;
@@ -73,7 +74,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Takes an option and its value out of the arguments.
+/// Removes an option and its value from the arguments and returns the value.
 fn option(words: &mut Vec<String>, name: &str) -> Outcome<Option<String>> {
     let Some(at) = words.iter().position(|word| word == name) else { return Ok(None) };
     let value = words.get(at + 1).cloned().ok_or_else(|| format!("{name} wants a value"))?;

@@ -1,9 +1,10 @@
-//! What an open, a read of 4 KiB and a close cost in one chain, against a plain read of the
-//! same 4 KiB from a file that is open, and against the three one after the other: wall time,
-//! over TCP on this machine (`--shm`: over shared memory), a server on a directory. Blocks of
-//! each take turns, so that all see the same machine. The file that is read plainly is another
-//! one, so that the open and the close are the first and the last of their file. `--test` runs a
-//! few rounds only; `--only-plain`, `--only-chained` and `--long` are for a profiler.
+//! Measures the wall time of an open, a read of 4 KiB and a close in one chain, against a plain
+//! read of the same 4 KiB from an open file, and against the three requests one after the other,
+//! over TCP on this machine (`--shm`: over shared memory). The server serves a directory.
+//!
+//! The ways take turns in blocks, so that all see the same machine. The plain read uses another
+//! file, so that the open and the close are the first and the last of their file. `--test` runs
+//! only a few rounds; `--only-plain`, `--only-chained` and `--long` are for a profiler.
 
 mod common;
 
@@ -49,8 +50,8 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Nanoseconds of one round of each: of the block that a tenth of the blocks are faster than, since
-/// others may be at work on the machine, too.
+/// Returns, in nanoseconds, one round of each way in the block at the first decile, since other
+/// processes may use the machine too.
 fn measure(session: &Session, buffer: &Buffer, blocks: usize) -> Outcome<[f64; 3]> {
     let file = session.open("/plain", &OpenOptions::read())?;
     let only = std::env::args().find_map(|word| word.strip_prefix("--only-").map(str::to_owned));

@@ -1,16 +1,15 @@
-//! What a cached read at a random place costs on the server's host, in four ways: by local `pread`;
-//! under a read delegation by descriptor and out of a mapping; and by asking the server over shared
-//! memory. The ways take turns, some milliseconds each, so that a machine that is slower for a while
-//! is so for all. For each the block that half of the blocks are faster than, and how it stands to
-//! local `pread`.
+//! Measures a cached read at a random position on the server's host, in four ways: by local
+//! `pread`; under a read delegation, by descriptor and from a mapping; and from the server over
+//! shared memory. The ways take turns of some milliseconds, so that a slow phase of the machine
+//! affects all of them. Prints the median block of each way, and its ratio to local `pread`.
 //!
 //! ```text
 //! cargo run --release -p dafs-client --example direct_reads -- \
 //!     [--blocks N] [--bytes N] [--file-bytes N] [--directory DIR]
 //! ```
 //!
-//! The server is a thread of this process, on a directory of its own beneath `--directory` (the
-//! system's place for temporary files).
+//! The server is a thread of this process, and serves its own directory beneath `--directory` (by
+//! default that for temporary files).
 
 mod common;
 
@@ -28,7 +27,7 @@ const WAYS: [&str; 4] = ["local pread", "descriptor", "mapping", "asking"];
 const BYTES: usize = 4096;
 const FILE_BYTES: usize = 64 << 20;
 const BLOCKS: usize = 200;
-/// Reads in one block.
+/// The number of reads in one block.
 const ROUNDS: usize = 2000;
 
 fn main() -> Outcome<()> {
@@ -83,7 +82,7 @@ fn measure(
                 };
                 sum += read as u64 + u64::from(bytes[0]);
             }
-            // The first block fills caches.
+            // The first block only warms the caches.
             if block > 0 {
                 times[way].push(begun.elapsed().as_nanos() as f64 / ROUNDS as f64);
             }
@@ -101,7 +100,7 @@ fn measure(
     Ok(())
 }
 
-/// Opens the file until this process has it itself.
+/// Opens the file repeatedly until this process has a descriptor of it.
 fn opened(session: &Session) -> Outcome<File> {
     for _ in 0..1000 {
         let file = session.open("file", &OpenOptions::read())?;
@@ -117,7 +116,7 @@ fn number(words: &mut Vec<String>, name: &str) -> Outcome<Option<usize>> {
     Ok(option(words, name)?.map(|word| word.parse()).transpose()?)
 }
 
-/// Takes an option and its value out of the arguments.
+/// Removes an option and its value from the arguments and returns the value.
 fn option(words: &mut Vec<String>, name: &str) -> Outcome<Option<String>> {
     let Some(at) = words.iter().position(|word| word == name) else { return Ok(None) };
     let value = words.get(at + 1).cloned().ok_or_else(|| format!("{name} wants a value"))?;

@@ -1,7 +1,7 @@
-//! What exactly-once costs: files made, written and closed, 32 at a time, on a server whose
-//! journal keeps the results on stable storage, against one that keeps them in memory. Over TCP on
-//! this machine; both serve directories of one disk (that of the directory named, or of the
-//! system's temporary files), and take turns. `--test` makes a few files only.
+//! Measures the cost of exactly-once semantics: files are created, written and closed, 32 at a
+//! time, on a server whose journal keeps results on stable storage, against one that keeps them in
+//! memory. Over TCP on this machine. Both servers serve directories on one disk (that of the given
+//! directory, or of the temporary files) and take turns. `--test` creates only a few files.
 
 mod common;
 mod together;
@@ -20,10 +20,10 @@ use together::together;
 const FILES: usize = 1000;
 const ROUNDS: usize = 9;
 const BYTES: usize = 4096;
-/// Files on their way at once.
+/// The number of files in flight at once.
 const AT_ONCE: usize = 32;
 
-/// A session with a server of its own, in the order in which they end.
+/// A session and its server, in the order in which they must be dropped.
 struct Connected {
     session: Session,
     client: Client,

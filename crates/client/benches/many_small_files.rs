@@ -1,6 +1,6 @@
-//! A tree's worth of small files, many at once: made and read in chains, against the same
-//! requests without them. Over TCP on this machine, a server on a directory; rounds of each take
-//! turns. `--test` runs over a few files only.
+//! Creates and reads the small files of a tree, many at once, with chains and with the same
+//! requests without chains. Over TCP on this machine; the server serves a directory, and rounds of
+//! each take turns. `--test` uses only a few files.
 
 mod common;
 mod together;
@@ -15,7 +15,7 @@ use together::together;
 const FILES: usize = 5000;
 const ROUNDS: usize = 5;
 const BYTES: usize = 2000;
-/// Files on their way at once.
+/// The number of files in flight at once.
 const AT_ONCE: usize = 64;
 
 fn main() -> Outcome<()> {
@@ -35,7 +35,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Milliseconds of the fastest round of each.
+/// Returns the fastest round of each in milliseconds.
 fn measure(client: &Client, session: &Session, files: usize, rounds: usize) -> Outcome<[f64; 4]> {
     let buffer = client.allocate(AT_ONCE * BYTES)?;
     let mut best = [f64::INFINITY; 4];
@@ -91,7 +91,7 @@ fn measure(client: &Client, session: &Session, files: usize, rounds: usize) -> O
     Ok(best)
 }
 
-/// Does something for each file, for [`AT_ONCE`] at a time.
+/// Runs an action for each file, [`AT_ONCE`] at a time.
 fn in_parallel(
     client: &Client,
     files: usize,

@@ -1,9 +1,9 @@
-//! Reads blocks of 1 MiB over shared memory when it is told to, and says how long that took: the
-//! Rust client's side of `crates/python/bench/figures.py`.
+//! Reads blocks of 1 MiB over shared memory on command and prints the time: the Rust client's part
+//! of `crates/python/bench/figures.py`.
 //!
-//! `read_blocks SOCKET PATH` takes lines `HOW COUNT` from its standard input and answers each with
-//! seconds. HOW is `slice` (a plain slice), `lent` (memory of the program's own, registered), or
-//! `buffer` (memory of the client's).
+//! `read_blocks SOCKET PATH` reads lines `HOW COUNT` from its standard input and answers each with
+//! seconds. HOW is `slice` (a plain slice), `lent` (the program's own memory, registered), or
+//! `buffer` (the client's memory).
 
 use std::io::BufRead;
 use std::path::PathBuf;

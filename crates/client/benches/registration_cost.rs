@@ -1,8 +1,8 @@
-//! What registrations of the application's own memory cost over an RDMA device: reads into a few
-//! buffers that are used again and again, with each buffer registered for each read, with a cache
-//! of registrations, by a copy out of the client's own memory, and into buffers that are
-//! registered for good. For each size the time of a read that a tenth of the blocks stay below and
-//! that half do, and how the ways stand to registering each time.
+//! Measures the cost of registering the application's own memory with an RDMA device. It reads into
+//! a few buffers that are used again and again, in four ways: registering each buffer for each
+//! read, with a cache of registrations, by a copy from the client's memory, and into buffers that
+//! stay registered. For each size it prints the first decile and the median of a read's time, and
+//! the ratio to registering each time.
 //!
 //! ```text
 //! DAFS_VERBS_ADDRESS=10.90.0.1 cargo run --release -p dafs-client --example registration_cost -- \
@@ -10,10 +10,10 @@
 //! cargo run --release -p dafs-client --example registration_cost -- --server dafs+verbs://HOST
 //! ```
 //!
-//! The server is the example's own, on that address of a device, and keeps all in its cache; or
-//! another one, where a file `registered` is made. Readers are threads with a session of their own,
-//! by default one, that read at once: as many as keep the processor busy show what it does, and
-//! not what it waits for.
+//! The server runs in this process, at that address of a device, and keeps all data in its cache.
+//! With `--server`, another server is used, and a file `registered` is created there. Readers are
+//! threads with their own sessions that read at the same time; the default is one. With enough
+//! readers to keep the processor busy, the figures show its work instead of its waiting.
 
 mod common;
 
@@ -27,34 +27,34 @@ use dafs_client::{
     SessionOptions, TrustedPeers,
 };
 
-/// Few, so that what is measured stays in the processor's caches and the emulator's.
+/// Few, so that the data stays in the caches of the processor and the emulator.
 const BUFFERS: usize = 4;
 const BLOCKS: usize = 40;
-/// Reads in one block of a reader: each buffer a few times.
+/// The number of reads in one block of a reader: each buffer a few times.
 const ROUNDS: usize = 16 * BUFFERS;
 const SIZES: [usize; 4] = [32 << 10, 128 << 10, 512 << 10, 2 << 20];
 const WAYS: [&str; 4] = ["registered each time", "cached", "copied", "registered for good"];
 
-/// One way to read.
+/// One way of reading.
 struct Way {
     readers: Vec<Reader>,
     times: Vec<f64>,
 }
 
-/// A thread that reads a block when it is told to and looks into its buffers when it is told again,
-/// tells when it has done either, and ends when nobody can tell it any more.
+/// A thread that reads a block on the first command, checks its buffers on the second, reports
+/// after each, and ends when the channel is closed.
 struct Reader {
     tell: Sender<()>,
     done: Receiver<()>,
     thread: JoinHandle<String>,
 }
 
-/// What a reader has.
+/// The state of a reader.
 struct Reading {
     client: Client,
     file: File,
     buffers: Vec<Vec<u8>>,
-    /// Registered for good; read into, if there are any.
+    /// Buffers that stay registered; if there are any, they are read into.
     registered: Vec<Buffer>,
 }
 
@@ -89,7 +89,7 @@ fn main() -> Outcome<()> {
             for turn in 0..ways.len() {
                 let way = &mut ways[(block + turn) % WAYS.len()];
                 let time = way.read_block()?;
-                // The first finds nothing registered.
+                // In the first block nothing is registered yet.
                 if block > 0 {
                     way.times.push(time);
                 }
@@ -101,8 +101,8 @@ fn main() -> Outcome<()> {
 }
 
 fn ways_of_memory() -> [OwnMemory; WAYS.len()] {
-    // SAFETY: the only server is this project's, which uses what it is told of for the request
-    // that tells it.
+    // SAFETY: the only server is this project's, which uses registered memory only for the request
+    // that names it.
     let trusted = unsafe { TrustedPeers::new() };
     let cached = OwnMemory::Cached(CacheLimits::default(), trusted);
     [OwnMemory::Registered, cached, OwnMemory::Copied, OwnMemory::Copied]
@@ -133,7 +133,7 @@ fn report(bytes: usize, mut ways: Vec<Way>) -> Outcome<()> {
 }
 
 impl Way {
-    /// Microseconds for a read, of all readers together.
+    /// Returns the microseconds per read of one block, over all readers together.
     fn read_block(&self) -> Outcome<f64> {
         let start = Instant::now();
         self.step()?;
@@ -203,7 +203,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Whether all of it was read; nothing of it is there for the next block.
+    /// Checks that everything was read, and clears the buffers for the next block.
     fn verify(&mut self) {
         for (index, buffer) in self.buffers.iter_mut().enumerate() {
             if let Some(registered) = self.registered.get(index) {
@@ -216,7 +216,7 @@ impl Reading {
     }
 }
 
-/// The number behind an option.
+/// Returns the number after an option.
 fn option(words: &[String], name: &str) -> Outcome<Option<usize>> {
     let Some(at) = words.iter().position(|word| word == name) else { return Ok(None) };
     let word = words.get(at + 1).ok_or_else(|| format!("{name} wants a number"))?;

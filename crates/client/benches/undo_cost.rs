@@ -1,8 +1,8 @@
-//! What rewriting a large file under an auto-recovery lock costs: with undo data that shares
-//! blocks with the file, with undo data that is copied, and under a lock that takes nothing back.
-//! Over shared memory; all three servers serve directories of one disk, that of the directory
-//! named, which must have reflinks for the first to differ from the second, and take turns.
-//! `--test` writes a small file once.
+//! Measures rewriting a large file under an auto-recovery lock: with undo data that shares blocks
+//! with the file, with copied undo data, and under a lock without undo data. Over shared memory.
+//! All three servers serve directories on one disk, that of the given directory, and take turns;
+//! the disk needs reflinks for the first to differ from the second. `--test` writes a small file
+//! once.
 
 mod common;
 mod together;
@@ -23,18 +23,18 @@ use together::together;
 const FILE_BYTES: usize = 256 << 20;
 const ROUNDS: usize = 5;
 const PIECE_BYTES: usize = 1 << 20;
-/// Writes on their way at once.
+/// The number of writes in flight at once.
 const AT_ONCE: usize = 4;
 const WAYS: [&str; 3] = ["cloned", "copied", "none"];
 
-/// A session with a server of its own, in the order in which they end.
+/// A session and its server, in the order in which they must be dropped.
 struct Connected {
     session: Session,
     client: Client,
     _served: Served,
 }
 
-/// Seconds of one turn.
+/// The seconds that one turn took.
 #[derive(Clone, Copy)]
 struct Took {
     first: f64,
@@ -102,7 +102,7 @@ fn serve(place: &Path, way: &str) -> Outcome<Connected> {
     Ok(Connected { session, client, _served: served })
 }
 
-/// Makes a file, and writes it anew under a lock, for good; then once more, to take it back.
+/// Creates a file, rewrites it under a lock and commits; then rewrites it again and rolls back.
 fn rewrite(connected: &Connected, name: &str, bytes: usize, takes_back: bool) -> Outcome<Took> {
     let Connected { session, client, .. } = connected;
     let buffer = client.allocate(AT_ONCE * PIECE_BYTES)?;
@@ -117,7 +117,7 @@ fn rewrite(connected: &Connected, name: &str, bytes: usize, takes_back: bool) ->
     write_all(client, &file, &buffer, bytes)?;
     let all = start.elapsed().as_secs_f64();
     if !takes_back {
-        // The others' unlock does it.
+        // For the others the unlock does this.
         file.commit()?;
     }
     file.unlock(0, u64::MAX)?;

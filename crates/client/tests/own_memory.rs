@@ -1,7 +1,7 @@
-//! Memory of the application's own: registered for good by its owner, and lent to RDMA devices
-//! by plain reads and writes.
+//! The application's own memory: registered permanently by its owner, or lent to RDMA devices by
+//! plain reads and writes.
 //!
-//! What needs a device runs where `DAFS_VERBS_ADDRESS` names one by its IP address.
+//! Tests that need a device run if `DAFS_VERBS_ADDRESS` is the IP address of one.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -18,11 +18,11 @@ use dafs_client::{
 use tempfile::TempDir;
 
 const LENGTH: usize = 300_000;
-/// Reads of one thread, however slow they are.
+/// The smallest number of reads of one thread, however slow they are.
 const ROUNDS_MIN: usize = 40;
 
 fn cached(limits: CacheLimits) -> OwnMemory {
-    // SAFETY: the tests' servers use what they are told of for the requests that tell them.
+    // SAFETY: the tests' servers use registered memory only for the requests that name it.
     OwnMemory::Cached(limits, unsafe { TrustedPeers::new() })
 }
 
@@ -32,7 +32,7 @@ fn serve(transport: &str) -> (TempDir, Served) {
     (place, served)
 }
 
-/// A server on a device, or `None` with a word.
+/// Starts a server on a device; prints a note and returns `None` without one.
 fn serve_by_device() -> Option<(TempDir, Served)> {
     if std::env::var_os("DAFS_VERBS_ADDRESS").is_none() {
         eprintln!("\n*** SKIPPED: DAFS_VERBS_ADDRESS names no RDMA device by its IP address\n");
@@ -52,7 +52,7 @@ fn content_of(seed: usize) -> Vec<u8> {
     (0..LENGTH).map(|index| (index / 7 + seed * 31) as u8).collect()
 }
 
-/// Writes and reads with the same memory, a few times. What became of registrations.
+/// Writes and reads with the same memory, a few times. Returns the counters of registrations.
 fn use_memory(served: &Served, own_memory: OwnMemory) -> CacheCounters {
     let (client, file) = open(served, own_memory, "/used");
     let mut bytes = vec![0; LENGTH];
@@ -60,7 +60,7 @@ fn use_memory(served: &Served, own_memory: OwnMemory) -> CacheCounters {
         bytes.copy_from_slice(&content_of(round));
         file.write_at(&bytes, 1000).unwrap();
         bytes.fill(0);
-        // Not to its end, which lies behind the file's.
+        // Not up to the end of the slice, which is beyond the end of the file.
         assert_eq!(file.read_at(&mut bytes, 1500).unwrap(), LENGTH - 500);
         assert_eq!(bytes[..LENGTH - 500], content_of(round)[500..]);
         assert!(bytes[LENGTH - 500..].iter().all(|byte| *byte == 0));
@@ -89,7 +89,7 @@ fn memory_of_an_owner_is_read_into_and_written_from() {
         let owner = Arc::new(());
         let mut bytes = vec![0; LENGTH];
         let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
-        // SAFETY: the bytes outlive the owner, and nobody looks at them before it has gone.
+        // SAFETY: the bytes outlive the owner, and nothing reads them before it is gone.
         let memory = unsafe { Memory::of_owner(base, LENGTH, Box::new(Arc::clone(&owner))) };
         let buffer = client.register_memory(memory).unwrap();
         let read = file.read_into(100, buffer.slice(0, LENGTH - 100).unwrap()).unwrap();
@@ -111,11 +111,11 @@ fn slices_are_registered_for_each_call_or_stay_so() {
     let each = use_memory(&served, OwnMemory::Registered);
     assert_eq!((each.hits, each.misses, each.passing, each.entries), (0, 8, 8, 0));
     let kept = use_memory(&served, cached(CacheLimits::default()));
-    // Once to be read, and once to be written; again where other tests have changed memory.
+    // Registered once for reading and once for writing; again if other tests changed memory.
     assert_eq!(kept.hits + kept.misses, 8);
     assert!(kept.misses - kept.passing == 2 && kept.entries == 2, "{kept:?}");
     let follows = CacheLimits::default().on_demand(true);
-    // Whether the device follows memory or not.
+    // Applies both if the device follows changes of memory and if it does not.
     let followed = use_memory(&served, cached(follows));
     assert_eq!(followed.hits + followed.misses, 8);
     assert_eq!(use_memory(&served, OwnMemory::Copied), CacheCounters::default());
@@ -133,8 +133,8 @@ fn a_call_that_fails_leaves_nothing_registered() {
     assert_eq!(client.own_memory_counters().entries, before);
 }
 
-/// Buffers come and go at addresses that others have had, in several threads: each read gives the
-/// file's bytes.
+/// Several threads allocate and free buffers whose addresses are reused: each read still returns
+/// the file's bytes.
 #[test]
 fn no_read_goes_to_memory_that_has_gone() {
     let Some((_place, served)) = serve_by_device() else { return };
@@ -153,7 +153,8 @@ fn no_read_goes_to_memory_that_has_gone() {
                 while round < ROUNDS_MIN || Instant::now() < until {
                     round += 1;
                     let offset = round * 997 % 100_000;
-                    // A buffer is used several times, and freed when three others have come.
+                    // Each buffer is used several times, and freed after three others were
+                    // allocated.
                     if round % 3 == 0 || kept.is_empty() {
                         kept.insert(0, vec![0; LENGTH - 100_000 + round % 7 * 4096]);
                         kept.truncate(3);

@@ -1,5 +1,5 @@
-//! Runs what the fuzz target runs over its committed seeds and many mutations of them. Set
-//! `DAFS_WRITE_CORPUS=1` to write the seeds anew.
+//! Runs the fuzz target's body over its committed seeds and many mutations of them. Set
+//! `DAFS_WRITE_CORPUS=1` to write the seeds again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use dafs_types::Random;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-/// Mutations tried.
+/// The number of mutations tried.
 const MUTATIONS: usize = 20_000;
 
 fn folder() -> PathBuf {
@@ -49,7 +49,7 @@ fn operations_and_outcomes_do_not_panic() {
     }
 }
 
-/// Writes one seed of every row if asked to.
+/// Writes one seed for every row if asked to.
 #[test]
 fn seeds_can_be_written() {
     if std::env::var_os("DAFS_WRITE_CORPUS").is_none() {
@@ -72,7 +72,7 @@ fn seeds_can_be_written() {
             Ok(done) => format!("done-{}", done.number()),
             Err(refusal) => format!("refused-{}", refusal.fault.number()),
         };
-        // Refusals differ in what is known besides; four of them show that.
+        // Refusals differ in their data; four of them show all kinds.
         if outcome.as_ref().err().is_none_or(|refusal| refusal.fault.number() <= 4) {
             fs::write(folder().join(name), bytes).expect("a seed");
         }

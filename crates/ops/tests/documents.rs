@@ -1,5 +1,5 @@
-//! `docs/spec/operations.md` says what the code does: it is made from the tables and compared
-//! here. Set `DAFS_WRITE_DOCUMENTS=1` to write it anew.
+//! Checks that `docs/spec/operations.md` matches the code, by generating it from the tables. Set
+//! `DAFS_WRITE_DOCUMENTS=1` to write it again.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,6 +1,6 @@
-//! Operations and outcomes as bytes: round trips, the corpus and the document about them.
+//! Tests of operations and outcomes as bytes: round trips, the corpus and the document.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! They are in one binary, because linking many takes longer than running them.
 
 mod corpus;
 mod documents;

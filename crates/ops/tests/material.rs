@@ -1,4 +1,4 @@
-//! Values of every kind, to make operations and outcomes of.
+//! Values of every kind, from which operations and outcomes are built.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 type Settings = dafs_types::SetAttributes;
 
-/// Values from which one of everything can be made.
+/// Values from which one of everything can be built.
 #[derive(Clone, Debug)]
 pub struct Material {
     pub handles: [FileHandle; 2],
@@ -65,7 +65,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Any material.
+    /// Generates arbitrary material.
     pub fn material()(
         handles: [[u8; 32]; 4],
         names in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 3..6),
@@ -90,12 +90,12 @@ prop_compose! {
 }
 
 impl Material {
-    /// Its names, as a path.
+    /// Returns its names as a path.
     pub fn slices(&self) -> Vec<&[u8]> {
         self.names.iter().map(Vec::as_slice).collect()
     }
 
-    /// One operation of every row, and of every arm of what rows have in them.
+    /// Returns one operation of every row, and of every variant inside rows.
     pub fn operations<'m>(&'m self, slices: &'m [&'m [u8]]) -> Vec<Operation<'m>> {
         let ([file, directory], path) = (self.handles, Names::new(slices));
         let (name, other) = (slices[0], slices[1]);
@@ -218,7 +218,7 @@ impl Material {
         all
     }
 
-    /// One outcome of every row, and of every arm of what rows have in them.
+    /// Returns one outcome of every row, and of every variant inside rows.
     pub fn outcomes(&self) -> Vec<Outcome<'_>> {
         let done = self.done().into_iter().map(Ok);
         done.chain(self.refusals().into_iter().map(Err)).collect()

@@ -1,4 +1,4 @@
-//! What is encoded decodes to the same, and nothing else does.
+//! Encoded values decode to the same values, and nothing else decodes.
 
 use crate::material::{Material, material};
 use dafs_ops::{Done, Fault, Operation, decode_outcome, encode_outcome};
@@ -51,8 +51,7 @@ proptest! {
     }
 }
 
-/// Every field is read to its end: no operation is the beginning of another, and none has
-/// bytes that mean nothing.
+/// All bytes must be read: no operation is a prefix of another, and none has meaningless bytes.
 #[test]
 fn nothing_shorter_or_longer_is_taken_for_it() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -76,7 +75,7 @@ fn nothing_shorter_or_longer_is_taken_for_it() {
     }
 }
 
-/// So that the tests above miss no row.
+/// Ensures that the tests above miss no row.
 #[test]
 fn the_material_has_every_row() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -94,7 +93,7 @@ fn the_material_has_every_row() {
     assert_eq!(refused.count(), Fault::ALL.len() + 2);
 }
 
-/// A count says nothing about how much memory there must be.
+/// A count alone must not decide how much memory is allocated.
 #[test]
 fn a_count_without_its_elements_is_refused() {
     let of_page = [0, 8, 0xff, 0xff, 0xff, 0xff];

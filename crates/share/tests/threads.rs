@@ -13,7 +13,7 @@ use dafs_server::{LedgerError, Server, ServerConfig, ServerStats, Stopper};
 use dafs_share::{Entered, Forked, Held, SharedClient};
 use dafs_store::local::{LocalConfig, LocalStore};
 
-/// A server of the test's own, in a thread.
+/// A server in a thread of this process.
 struct Served {
     location: Location,
     place: tempfile::TempDir,
@@ -63,12 +63,12 @@ impl Drop for Served {
 }
 
 /// # Safety
-/// As [`SharedClient::enter`].
+/// As for [`SharedClient::enter`].
 unsafe fn inside<T: Send>(
     client: &SharedClient,
     call: impl FnOnce(&Entered<'_>) -> T,
 ) -> Result<T, Forked> {
-    // SAFETY: the caller's promise; and the output is `Send`.
+    // SAFETY: the caller makes the promises of `enter`, and the output is `Send`.
     let entered = unsafe { client.enter() }?;
     Ok(call(&entered))
 }
@@ -78,7 +78,7 @@ fn connect(client: &SharedClient, location: &Location) -> Held<Session> {
         let session = entered.connect(location, &SessionOptions::default());
         session.map(|session| entered.hold(session))
     };
-    // SAFETY: the session is held.
+    // SAFETY: the session is wrapped in `Held`.
     unsafe { inside(client, connect) }.unwrap().unwrap()
 }
 
@@ -87,11 +87,11 @@ fn open(session: &Held<Session>, path: &str) -> Held<File> {
         let file = session.get(entered).open(path, &OpenOptions::write());
         file.map(|file| entered.hold(file))
     };
-    // SAFETY: the file is held.
+    // SAFETY: the file is wrapped in `Held`.
     unsafe { inside(session.client(), open) }.unwrap().unwrap()
 }
 
-/// Writes a block of a file and reads it back, waiting beside others.
+/// Writes a block of a file and reads it back, waiting like the other threads.
 fn there_and_back(file: &Held<File>, block: u64, fill: u8) {
     let client = file.client();
     let done = async |entered: &Entered<'_>| {
@@ -107,7 +107,7 @@ fn there_and_back(file: &Held<File>, block: u64, fill: u8) {
         assert_eq!(bytes, [fill; BLOCK as usize]);
         Ok::<(), ClientError>(())
     };
-    // SAFETY: nothing leaves the future.
+    // SAFETY: nothing of the client leaves the future.
     unsafe { client.run(done) }.unwrap().unwrap();
 }
 
@@ -133,7 +133,7 @@ fn many_threads(transport: &str) {
             });
         }
     });
-    // SAFETY: nothing leaves.
+    // SAFETY: nothing of the client leaves the future.
     let committed =
         unsafe { client.run(async |entered: &Entered<'_>| file.get(entered).commit_async().await) };
     committed.unwrap().unwrap();
@@ -153,7 +153,7 @@ fn threads_share_a_client_over_tcp() {
     many_threads("tcp");
 }
 
-/// One thread waits for a lock; others work meanwhile, and the one that has it gives it up.
+/// One thread waits for a lock while others work, and the holder releases it.
 #[test]
 fn who_waits_keeps_nobody_out() {
     let served = Served::start("shm");
@@ -162,7 +162,7 @@ fn who_waits_keeps_nobody_out() {
     let (holder, waiter) = (open(&session, "/locked"), open(&session, "/locked"));
     let other = open(&session, "/other");
     let take = |file: &Held<File>| {
-        // SAFETY: nothing leaves.
+        // SAFETY: nothing of the client leaves the future.
         let taken = unsafe {
             client.run(async |entered: &Entered<'_>| {
                 let file = file.get(entered);
@@ -183,7 +183,7 @@ fn who_waits_keeps_nobody_out() {
         for round in 0..ROUNDS {
             there_and_back(&other, round, 7);
         }
-        // SAFETY: nothing leaves.
+        // SAFETY: nothing of the client leaves the future.
         let unlocked = unsafe {
             client.run(async |entered: &Entered<'_>| holder.get(entered).unlock_async(0, 1).await)
         };
@@ -198,7 +198,7 @@ fn a_condition_is_looked_at_when_something_comes_and_ends_with_its_time() {
     let client = SharedClient::new(ClientConfig::default()).unwrap();
     let session = connect(&client, &served.location);
     let file = open(&session, "/file");
-    // SAFETY: only numbers leave; the buffer goes with the transfer.
+    // SAFETY: only numbers leave; the buffer is dropped with the transfer.
     let group = unsafe {
         inside(&client, |entered| {
             let group = entered.group();
@@ -215,7 +215,7 @@ fn a_condition_is_looked_at_when_something_comes_and_ends_with_its_time() {
     let completion = unsafe { client.wait_until(None, |entered| entered.next(group)) };
     assert_eq!(completion.unwrap().unwrap().context, 5);
     let never = Some(Duration::from_millis(1));
-    // SAFETY: nothing leaves.
+    // SAFETY: nothing of the client leaves the closure.
     let nothing = unsafe { client.wait_until(never, |entered| entered.next(group)) };
     assert!(nothing.unwrap().is_none());
 }
@@ -226,10 +226,10 @@ fn a_child_is_told_and_drops_nothing() {
     let client = SharedClient::new(ClientConfig::default()).unwrap();
     let session = connect(&client, &served.location);
     let file = open(&session, "/file");
-    // SAFETY: the child calls what this test is about, and leaves.
+    // SAFETY: the child only makes the calls under test and then exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: nothing is left anywhere.
+        // SAFETY: nothing of the client leaves this line.
         let is_told = unsafe { client.enter() }.is_err() && client.hand_over().is_err();
         let is_told = is_told && client.is_forked();
         drop(file);
@@ -237,11 +237,11 @@ fn a_child_is_told_and_drops_nothing() {
         drop(client);
         let anew = Client::new(ClientConfig::default());
         let connected = anew.and_then(|c| c.connect(&served.location, &SessionOptions::default()));
-        // SAFETY: ends the child without what the parent's tests have registered.
+        // SAFETY: ends the child without running exit handlers of the parent's tests.
         unsafe { libc::_exit(if is_told && connected.is_ok() { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: `status` lives for the call.
+    // SAFETY: `status` is valid during the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child");
     there_and_back(&file, 0, 3);
@@ -256,7 +256,7 @@ fn a_client_is_handed_over_by_whoever_has_connected_it() {
     client.hand_over().unwrap();
     let file = open(&session, "/x");
     there_and_back(&file, 0, 7);
-    // Another comes all the same.
+    // Another thread still gets access.
     std::thread::scope(|scope| {
         scope.spawn(|| there_and_back(&file, 1, 8));
         there_and_back(&file, 2, 9);

@@ -1,8 +1,8 @@
-//! Prints what encoding and decoding the four hot procedures costs, in nanoseconds per
-//! message, header included, in the machine's own byte order and the other one.
+//! Prints the cost of encoding and decoding the four hot procedures, in nanoseconds per message
+//! including the header, in the machine's own byte order and the other one.
 //!
-//! Invariant: every figure comes with a checksum of the work done, so that none can be
-//! the cost of work the compiler left out.
+//! Invariant: every figure comes with a checksum of the work done, so that the compiler cannot omit
+//! the work.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use dafs_wire::{
     encode_response,
 };
 
-/// Messages per measurement; `--quick` takes few.
+/// The number of messages per measurement; `--quick` uses fewer.
 const ROUNDS: u64 = 20_000_000;
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
     checksum(rounds);
 }
 
-/// Runs `step` so many times and prints the time of one.
+/// Runs `step` for the given number of rounds and prints the time of one.
 fn measure(what: &str, rounds: u64, mut step: impl FnMut(u64) -> u64) {
     let (start, mut work) = (Instant::now(), 0u64);
     for round in 0..rounds {

@@ -1,5 +1,5 @@
-//! Runs what the fuzz targets run over their committed seeds and many mutations of
-//! them. Set `DAFS_WRITE_CORPUS=1` to write the seeds anew.
+//! Runs the bodies of the fuzz targets over their committed seeds and many mutations of them. Set
+//! `DAFS_WRITE_CORPUS=1` to write the seeds again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use dafs_wire::*;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-/// Mutations tried per target.
+/// The number of mutations tried per target.
 const MUTATIONS: usize = 20_000;
 
 fn folder(target: &str) -> PathBuf {
@@ -76,7 +76,7 @@ fn connect_data_does_not_panic() {
     run("wire_connect_data", fuzzing::connect_data);
 }
 
-/// Writes one seed of every procedure and arm if asked to.
+/// Writes one seed for every procedure and union arm if asked to.
 #[test]
 fn seeds_can_be_written() {
     if std::env::var_os("DAFS_WRITE_CORPUS").is_none() {

@@ -1,5 +1,5 @@
-//! `docs/spec/messages.md` says what the code does: it is made from the procedure table
-//! and compared here. Set `DAFS_WRITE_DOCUMENTS=1` to write it anew.
+//! Checks that `docs/spec/messages.md` matches the code, by generating it from the procedure table.
+//! Set `DAFS_WRITE_DOCUMENTS=1` to write it again.
 
 use std::fmt::Write as _;
 use std::fs;

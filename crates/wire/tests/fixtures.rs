@@ -1,5 +1,5 @@
-//! Messages laid out by hand from the draft, byte for byte, so that encoder and decoder
-//! cannot agree on the same mistake.
+//! Messages laid out by hand from the draft, byte for byte, so that encoder and decoder cannot
+//! agree on the same mistake.
 
 use dafs_types::{
     CacheHint, CookieVerifier, FileAttributes, FileHandle, ReaddirCookie, RmrContext, RmrTarget,
@@ -9,7 +9,7 @@ use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{Lookup, ReadDirect, ReadDirectResult, ReadDirectoryResult};
 use dafs_wire::*;
 
-/// Bytes put one behind the other, in a byte order.
+/// Bytes appended one after the other, in a byte order.
 struct Layout(ByteOrder, Vec<u8>);
 
 impl Layout {
@@ -169,7 +169,7 @@ fn directory_entries() {
         owner: Some("us".to_owned()),
         ..FileAttributes::default()
     };
-    // Number 16 is wanted but unknown: it takes its space and is not valid.
+    // Number 16 is requested but unknown: it takes its space and is not valid.
     let wanted = bits::NAMED_ATTR
         .with(bits::OBJECT_SIZE)
         .with(bits::TIME_DELTA)

@@ -1,6 +1,6 @@
-//! The messages: round trips, fixtures, corpora and the documents about them.
+//! Tests of messages: round trips, fixtures, corpora and the document.
 //!
-//! One binary for all of them: linking many takes longer than running them.
+//! They are in one binary, because linking many takes longer than running them.
 
 mod corpus;
 mod documents;

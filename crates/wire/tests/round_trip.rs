@@ -1,5 +1,5 @@
-//! Every request and response survives encoding, in both byte orders; what is cut or
-//! damaged is refused or read as something else, but never panics.
+//! Every request and reply survives encoding, in both byte orders. Truncated or damaged messages
+//! are refused or decode to something else, but never panic.
 
 use crate::material::{Scratch, material, prepare};
 use dafs_types::{SequenceNumber, Status, StreamId};
@@ -39,7 +39,7 @@ proptest! {
                 prop_assert_eq!(read, expected);
                 let bound = HEADER_BYTES + procedure.request_fixed_bytes();
                 prop_assert!(length >= bound);
-                // One byte less than needed is refused, and nothing beyond is touched.
+                // A buffer one byte too short is refused, and nothing after it is touched.
                 let short = encode_request(order, &header, &request, &mut buffer[..length - 1]);
                 prop_assert_eq!(short, Err(EncodeError::Space));
                 prop_assert!(buffer[length..].iter().all(|byte| *byte == 0xa5));
@@ -81,8 +81,8 @@ proptest! {
                     let mut shorter = buffer[..cut].to_vec();
                     relabel(order, &mut shorter, 36);
                     let refused = decode_request(order, &shorter);
-                    // How far a write is padded is agreed beforehand: only who knows that
-                    // sees that it is now padded less.
+                    // The padding of a write is agreed in advance: only a receiver that knows it
+                    // can tell that the message is now padded less.
                     if let (true, Ok((_, other))) = (is_padded(&request), &refused) {
                         prop_assert!(is_padded(other) && *other != request);
                         continue;
@@ -138,7 +138,7 @@ fn is_padded(request: &Request<'_>) -> bool {
     }
 }
 
-/// Sets the length field at `at` to the real length.
+/// Sets the length field at `at` to the actual length.
 fn relabel(order: ByteOrder, message: &mut [u8], at: usize) {
     let length = message.len() as u32;
     if let Some(field) = message.get_mut(at..at + 4) {
@@ -197,7 +197,7 @@ fn another_version_is_refused_with_its_header() {
     assert_eq!(refused.header.map(|header| header.stream), Some(StreamId(5)));
 }
 
-/// Perhaps with results: a token tells an honest client why (`docs/spec/gaps.md`).
+/// A refusal may have results: a token tells an honest client why (`docs/spec/gaps.md`).
 #[test]
 fn a_refused_token_may_be_answered_by_another() {
     use dafs_wire::messages::{AuthResult, ClientAuthResult};
@@ -214,13 +214,13 @@ fn a_refused_token_may_be_answered_by_another() {
             let (_, read) = decode_response(order, procedure, &buffer[..length]).unwrap();
             assert_eq!(read, *sent);
         }
-        // Of any other failure nothing is read behind the header.
+        // After any other failure nothing is decoded after the header.
         let header = ResponseHeader { status: Status::Inval, ..header };
         assert!(encode_response(order, &header, &response, &mut buffer).is_err());
     }
 }
 
-/// As long as a ticket may be, in a message that was negotiated to be as long.
+/// A token of the maximum length, in a request that was negotiated to be that long.
 #[test]
 fn a_long_token_fits_the_longest_request() {
     use dafs_wire::limits::TOKEN_BYTES_MAX;
@@ -291,7 +291,7 @@ fn lists_beyond_their_bounds_are_refused_on_both_sides() {
         let longest = longest.unwrap();
         assert!(longest.bytes().len() <= dafs_wire::limits::ACL_BYTES_MAX + 24);
         assert_eq!(longest.set().unwrap().acl.as_ref(), Some(&most));
-        // One entry more than the limit, in the place where the count stands.
+        // One entry more than the limit, at the position of the count.
         let mut bytes = longest.bytes().to_vec();
         let (list, count) = (24, limits::ACL_ENTRIES_MAX as u32 + 1);
         bytes[list..list + 4].copy_from_slice(&match order {

@@ -1,4 +1,4 @@
-//! A server of an example's own, in a thread of its own, that serves a directory.
+//! A server that serves a directory from a thread of this process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use dafs_types::Credentials;
 
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A running server, which ends with the value.
+/// A running server, which stops when this is dropped.
 pub struct Served {
     pub address: Address,
     stopper: Stopper,
@@ -19,7 +19,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Serves the directory `export` beneath `place`, which is made if it is not there.
+    /// Serves the directory `export` beneath `place`, which is created if necessary.
     pub fn start(place: &Path, config: &ServerConfig) -> Outcome<Self> {
         let exported = place.join("export");
         std::fs::create_dir_all(&exported)?;
@@ -35,14 +35,14 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
-            // What was measured is known; how the server ended changes nothing of it.
+            // The measurement is complete; how the server ended does not matter.
             let _ = thread.join();
         }
     }
 }
 
-/// The configuration of a server beneath `place` that listens over `tcp`, `shm` or `verbs` and takes
-/// everybody for this process's own user.
+/// Returns the configuration of a server beneath `place` that listens over `tcp`, `shm` or `verbs`
+/// and maps every client to this process's own user.
 pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
     let address = match transport {
         "tcp" => Address::Tcp("127.0.0.1:0".parse()?),

@@ -1,4 +1,4 @@
-//! Several things at once, on the thread that owns the client.
+//! Runs several futures at once, on the thread that owns the client.
 
 use std::future::Future;
 use std::task::Poll;
@@ -7,7 +7,7 @@ use dafs_client::{Client, block_on};
 
 use crate::common::Outcome;
 
-/// Runs all of them beside one another, to the end of the last or the first error.
+/// Runs all workers concurrently, until the last ends or one fails.
 pub fn together<W>(client: &Client, workers: impl IntoIterator<Item = W>) -> Outcome<()>
 where
     W: Future<Output = Outcome<()>>,

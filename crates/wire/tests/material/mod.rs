@@ -1,5 +1,7 @@
-//! Arbitrary contents for every message. Invariant: `requests` and `responses` have at
-//! least one of every procedure and one of every arm of every union.
+//! Arbitrary contents for every message.
+//!
+//! Invariant: `requests` and `responses` contain at least one of every procedure and one of every
+//! arm of every union.
 
 use std::collections::BTreeSet;
 
@@ -209,7 +211,7 @@ pub fn material() -> impl Strategy<Value = Material> {
     })
 }
 
-/// What is borrowed but has to be made of the material first.
+/// Borrowed values that must first be built from the material.
 pub struct Prepared<'m> {
     m: &'m Material,
     path: Vec<&'m str>,
@@ -223,7 +225,7 @@ pub struct Prepared<'m> {
     entries: DirectoryEntries<'m>,
 }
 
-/// Buffers for what is encoded beforehand.
+/// Buffers for values that are encoded in advance.
 pub struct Scratch {
     file: Vec<u8>,
     set: Vec<u8>,
@@ -320,7 +322,7 @@ impl Prepared<'_> {
         [AuthResult::None, AuthResult::Text, AuthResult::Default, gss]
     }
 
-    /// One request of every procedure and every arm.
+    /// Returns one request of every procedure and every arm.
     pub fn requests(&self) -> Vec<Request<'_>> {
         let mut all = self.session_requests();
         all.extend(self.object_requests());
@@ -595,7 +597,7 @@ impl Prepared<'_> {
         all
     }
 
-    /// One response of every procedure and every arm, each with its status.
+    /// Returns one reply of every procedure and every arm, each with its status.
     pub fn responses(&self) -> Vec<(Status, Procedure, Response<'_>)> {
         let mut all = self.session_responses();
         all.extend(self.file_responses());
