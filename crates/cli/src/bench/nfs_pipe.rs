@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dafs_bench::{Answer, Completion, Entrance, Nfs, Request, Ticket, flag};
+use dafs_bench::{Completion, Entrance, Nfs, Reply, Request, Ticket, flag};
 
 use super::host::{cost, ended_well};
 use crate::gzip::{format_compression_time, print_error_line};
@@ -104,7 +104,7 @@ fn write(nfs: &mut Nfs, path: &str, input: &mut dyn Read) -> Result<()> {
 
 fn moved(completion: Completion) -> Result<(Ticket, usize, Vec<u8>)> {
     match completion.result? {
-        Answer::Moved { count, buffer } => Ok((completion.ticket, count, buffer)),
+        Reply::Moved { count, buffer } => Ok((completion.ticket, count, buffer)),
         other => bail!("unexpected reply of the NFS library: {other:?}"),
     }
 }
