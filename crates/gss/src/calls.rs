@@ -7,7 +7,6 @@
 //!   releases reverse in place the bytes that they unwrap.
 //! - The text of an error is fetched on the thread of the failed call, before any other call on
 //!   that thread: the library keeps the text per thread.
-//! else is called there: the library keeps it by thread.
 #![allow(unsafe_code)]
 
 mod context;
