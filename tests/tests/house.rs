@@ -55,6 +55,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-posix", &["dafs-client"]),
     ("dafs-extmem", &["dafs-memory", "dafs-client"]),
     ("dafs-python", &["dafs-client", "dafs-share"]),
+    ("dafs-object-store", &["dafs-client"]),
     (
         "dafs-fuse",
         &["dafs-base", "dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"],

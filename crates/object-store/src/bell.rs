@@ -1,0 +1,106 @@
+//! The wakeup of a driver thread: by tasks, by callers, and by what callers drop.
+//!
+//! Invariant: whoever rings while the thread sleeps, or is about to, gets it out of its sleep.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Wake;
+use std::time::Duration;
+
+use dafs_client::Client;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+/// What a caller has dropped. The driver thread gives it back.
+pub(crate) enum Garbage {
+    /// An open file, by its number.
+    File(u64),
+    /// A registered buffer, by its number.
+    Buffer(u64),
+    /// An upload that was neither completed nor aborted, by its number.
+    Upload(u64),
+}
+
+/// The wakeup of one driver thread.
+pub(crate) struct Bell {
+    is_rung: AtomicBool,
+    is_asleep: AtomicBool,
+    descriptor: OwnedFd,
+    garbage: Mutex<VecDeque<Garbage>>,
+}
+
+impl Bell {
+    pub fn new() -> std::io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self {
+            is_rung: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
+            descriptor: rustix::event::eventfd(0, flags)?,
+            garbage: Mutex::default(),
+        })
+    }
+
+    pub fn ring(&self) {
+        self.is_rung.store(true, Ordering::SeqCst);
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
+            // It fails only if it is readable already.
+            let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Forgets the rings so far. The thread looks at everything after this.
+    pub fn clear(&self) {
+        self.is_rung.store(false, Ordering::SeqCst);
+    }
+
+    pub fn is_rung(&self) -> bool {
+        self.is_rung.load(Ordering::SeqCst)
+    }
+
+    /// Notes something that a caller does not need any more. It never waits, so `drop` may call it.
+    /// The list holds no more than callers have held.
+    pub fn discard(&self, garbage: Garbage) {
+        let is_urgent = !matches!(garbage, Garbage::Buffer(_));
+        self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push_back(garbage);
+        if is_urgent {
+            self.ring();
+        }
+    }
+
+    pub fn take_garbage(&self) -> VecDeque<Garbage> {
+        std::mem::take(&mut *self.garbage.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sleeps until the client has something to do, or somebody rings, or the time is over.
+    pub fn sleep(&self, client: &Client, limit: Option<Duration>) {
+        self.is_asleep.store(true, Ordering::SeqCst);
+        if !self.is_rung() && client.arm() {
+            let limit = limit.map(|limit| Timespec {
+                tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: limit.subsec_nanos().into(),
+            });
+            client.with_fd(|descriptor| {
+                let mut descriptors = [
+                    PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
+                    PollFd::from_borrowed_fd(self.descriptor.as_fd(), PollFlags::IN),
+                ];
+                // A signal ends it early; the thread looks at everything again.
+                let _ = rustix::event::poll(&mut descriptors, limit.as_ref());
+            });
+        }
+        self.is_asleep.store(false, Ordering::SeqCst);
+        // It fails only if nobody has rung.
+        let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}

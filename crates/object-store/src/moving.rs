@@ -1,0 +1,225 @@
+//! Deleting, copying and renaming objects.
+//!
+//! Invariant: the holder of an object's lock alone takes its name away.
+
+use std::rc::Rc;
+
+use dafs_client::{ClientError, FileHandle, OpenOptions, Status};
+use object_store::PutPayload;
+
+use crate::error::{Fault, about};
+use crate::names::Place;
+use crate::publishing::{Held, Mode, Source, keeps_name};
+use crate::reading::read_all;
+use crate::worker::{Patience, Site, Worker};
+use crate::writing::{Made, PIECE_BYTES, is_gone, write_all};
+
+impl Worker {
+    /// Deletes an object.
+    pub async fn delete(self: Rc<Self>, place: Place) -> Result<(), Fault> {
+        let site = self.site().await?;
+        let existing = |error| Fault::of_existing(about(error, &place.shown));
+        let directory = self.directory(&site, &place.parents, &place.shown).await;
+        let directory = directory.map_err(existing)?;
+        let mut patience = Patience::new();
+        loop {
+            let held = self.hold(&site, directory, &place, None).await.map_err(Fault::existing)?;
+            let held = held.ok_or_else(|| missing(&place))?;
+            let removed = site.session.remove_in_async(directory, &place.name, &place.shown).await;
+            drop(held);
+            match removed.map_err(existing) {
+                Err(fault) if keeps_name(&fault) => patience.again(&self).await?,
+                removed => break removed?,
+            }
+        }
+        if self.settings.removes_directories {
+            self.remove_directories(&site, &place).await;
+        }
+        Ok(())
+    }
+
+    /// Removes the directories of an object as far as they are empty.
+    pub async fn remove_directories(&self, site: &Site, place: &Place) {
+        for depth in (0..place.parents.len()).rev() {
+            let name = &place.parents[depth];
+            let removed = async {
+                let above = self.directory(site, &place.parents[..depth], name).await?;
+                site.session.remove_in_async(above, name, name).await
+            };
+            if removed.await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Copies an object: the copy is another name of the same file, which no operation of this
+    /// store changes.
+    pub async fn copy(self: Rc<Self>, from: Place, to: Place, mode: Mode) -> Result<(), Fault> {
+        let mut patience = Patience::new();
+        loop {
+            let site = self.site().await?;
+            let metadata = self.look_up(&site, &from).await?;
+            let directory = self.made_directory(&site, &to.parents, &to.shown).await?;
+            let source = Source { handle: metadata.handle, file: None, temporary: None };
+            let linked = self.publish_in(&site, directory, &to, source, &mode).await;
+            match linked {
+                // The source or the directory has gone meanwhile.
+                Err(fault) if is_gone(&fault) => {}
+                Err(fault) if cannot_link(&fault) => {
+                    return self.copy_bytes(&site, metadata.handle, directory, &to, &mode).await;
+                }
+                linked => return linked,
+            }
+            patience.again(&self).await?;
+        }
+    }
+
+    /// Copies an object that cannot have another name.
+    async fn copy_bytes(
+        &self,
+        site: &Site,
+        source: FileHandle,
+        directory: FileHandle,
+        to: &Place,
+        mode: &Mode,
+    ) -> Result<(), Fault> {
+        let session = &site.session;
+        let file = session.open_handle_async(source, &to.shown, &OpenOptions::read()).await?;
+        let size = session.metadata_async(source, &to.shown).await?.size;
+        let Made { file: copy, directory: _, temporary, .. } =
+            self.make(site, to, &PutPayload::new()).await?;
+        let mut at = 0;
+        while at < size {
+            let length = usize::try_from(size - at).map_or(PIECE_BYTES, |n| n.min(PIECE_BYTES));
+            let buffer = session.client().allocate(length)?;
+            read_all(&file, at, &buffer, 0, length).await?;
+            let bytes = buffer.memory().to_vec(0, length);
+            write_all(&copy, at, &PutPayload::from(bytes)).await?;
+            at += length as u64;
+        }
+        let metadata = session.metadata_async(copy.handle(), &to.shown).await?;
+        let made = Made { file: copy, metadata, directory, temporary };
+        self.publish(site, to, &made, mode).await
+    }
+
+    /// Renames an object. Where it may replace another, or the new name is free, this is one step.
+    pub async fn rename(self: Rc<Self>, from: Place, to: Place, is_new: bool) -> Result<(), Fault> {
+        let mut patience = Patience::new();
+        loop {
+            let site = self.site().await?;
+            let renamed = self.rename_once(&site, &from, &to, is_new).await;
+            let is_crossed =
+                matches!(&renamed, Err(fault) if fault.status() == Some(Status::Deadlock));
+            match renamed {
+                Err(fault) if is_gone(&fault) || keeps_name(&fault) || is_crossed => {
+                    patience.again(&self).await?;
+                }
+                renamed => return renamed,
+            }
+        }
+    }
+
+    async fn rename_once(
+        &self,
+        site: &Site,
+        from: &Place,
+        to: &Place,
+        is_new: bool,
+    ) -> Result<(), Fault> {
+        let session = &site.session;
+        let existing = |error| Fault::of_existing(about(error, &from.shown));
+        let source = self.directory(site, &from.parents, &from.shown).await.map_err(existing)?;
+        let moved = self.look_in(session, source, &from.name).await.map_err(existing)?;
+        let moved = moved.ok_or_else(|| missing(from))?.handle;
+        let target = self.made_directory(site, &to.parents, &to.shown).await?;
+        let from_here = (source, from, moved);
+        if is_new {
+            let held = self.hold_expected(site, from_here).await?;
+            let new = Source { handle: held.metadata.handle, file: None, temporary: None };
+            self.publish_in(site, target, to, new, &Mode::Create).await?;
+            return session
+                .remove_in_async(source, &from.name, &from.shown)
+                .await
+                .map_err(existing);
+        }
+        if (source, &from.name) == (target, &to.name) {
+            return Ok(());
+        }
+        let replaced = self.look_in(session, target, &to.name).await?.map(|found| found.handle);
+        // The locks of two files are taken in the order of their handles, by all clients.
+        let (held, _replaced) = match replaced {
+            None => (self.hold_expected(site, from_here).await?, None),
+            Some(replaced) if replaced == moved => {
+                // Two names of one file, which RENAME would leave alone.
+                let _held = self.hold_expected(site, from_here).await?;
+                return session
+                    .remove_in_async(source, &from.name, &from.shown)
+                    .await
+                    .map_err(existing);
+            }
+            Some(replaced) if replaced.0 < moved.0 => {
+                let other = self.hold_expected(site, (target, to, replaced)).await?;
+                (self.hold_expected(site, from_here).await?, Some(other))
+            }
+            Some(replaced) => {
+                let held = self.hold_expected(site, from_here).await?;
+                (held, Some(self.hold_expected(site, (target, to, replaced)).await?))
+            }
+        };
+        let (old, new) = ((source, &from.name), (target, &to.name));
+        let renamed = session.rename_in_async(old, new, &to.shown).await;
+        self.settle_rename(site, &held, renamed, &to.shown).await
+    }
+
+    /// Keeps others from an object that is to be this file still.
+    ///
+    /// # Errors
+    /// NOENT or DEADLOCK if it is another one by now: then the caller begins anew.
+    async fn hold_expected(
+        &self,
+        site: &Site,
+        (directory, place, file): (FileHandle, &Place, FileHandle),
+    ) -> Result<Held, Fault> {
+        match self
+            .hold_if(site, directory, place, None, Some(file))
+            .await
+            .map_err(Fault::existing)?
+        {
+            Some(held) if held.metadata.handle == file => Ok(held),
+            _ => {
+                let (what, status) = (place.shown.clone(), Status::NoEnt);
+                Err(ClientError::Status { what, status }.into())
+            }
+        }
+    }
+
+    async fn settle_rename(
+        &self,
+        site: &Site,
+        held: &Held,
+        renamed: Result<(), ClientError>,
+        shown: &str,
+    ) -> Result<(), Fault> {
+        renamed?;
+        if self.settings.durability == crate::builder::Durability::Disk {
+            let chain = site.session.chain().at(held.metadata.handle).commit();
+            let committed = chain.run_async().await;
+            committed.map_err(|failure| Fault::Visible(about(failure.error, shown)))?;
+        }
+        Ok(())
+    }
+}
+
+fn missing(place: &Place) -> Fault {
+    let (what, status) = (place.shown.clone(), Status::NoEnt);
+    Fault::Missing(ClientError::Status { what, status })
+}
+
+/// True if a file cannot have one more name there, but can be copied.
+fn cannot_link(fault: &Fault) -> bool {
+    matches!(fault, Fault::Client(_))
+        && matches!(
+            fault.status(),
+            Some(Status::Perm | Status::MLink | Status::XDev | Status::NotSupp)
+        )
+}

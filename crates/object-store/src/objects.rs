@@ -1,0 +1,205 @@
+//! Finding objects, and what is told of them.
+//!
+//! Invariant: no symbolic link is followed below the root of the store. The server does not follow
+//! them, and neither do the chains here.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use dafs_client::{
+    ClientError, FileHandle, Memory, Metadata, ObjectType, Outcome, Session, Status,
+};
+use object_store::ObjectMeta;
+use object_store::path::Path;
+
+use crate::bell::{Bell, Garbage};
+use crate::error::{Fault, about};
+use crate::names::{CHAIN_NAMES_MAX, Place, walk};
+use crate::worker::{Site, Worker, is_missing};
+
+/// A file that is open on a driver thread. It is closed when this is dropped.
+pub(crate) struct RemoteFile {
+    pub number: u64,
+    bell: Arc<Bell>,
+}
+
+impl RemoteFile {
+    pub fn new(number: u64, bell: Arc<Bell>) -> Self {
+        Self { number, bell }
+    }
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        self.bell.discard(Garbage::File(self.number));
+    }
+}
+
+/// Bytes in a registered buffer of a driver thread. The caller copies them, on its own thread; the
+/// buffer is free again when this is dropped.
+pub(crate) struct Landed {
+    memory: Memory,
+    lengths: Vec<usize>,
+    number: u64,
+    bell: Arc<Bell>,
+}
+
+impl Landed {
+    pub fn new(worker: &Worker, buffer: dafs_client::Buffer, lengths: Vec<usize>) -> Self {
+        let (number, memory) = worker.lend(buffer);
+        Self { memory, lengths, number, bell: worker.bell.clone() }
+    }
+
+    /// Copies the pieces, which lie one behind the other.
+    pub fn pieces(&self) -> Vec<Bytes> {
+        let mut at = 0;
+        let copy = |&length: &usize| {
+            let piece = Bytes::from(self.memory.to_vec(at, length));
+            at += length;
+            piece
+        };
+        self.lengths.iter().map(copy).collect()
+    }
+}
+
+impl Drop for Landed {
+    fn drop(&mut self) {
+        self.bell.discard(Garbage::Buffer(self.number));
+    }
+}
+
+impl Worker {
+    /// Walks so much of a path that the rest fits a chain. Returns where that is, and the rest.
+    pub async fn near<'n>(
+        &self,
+        site: &Site,
+        names: &'n [String],
+    ) -> Result<(FileHandle, &'n [String]), ClientError> {
+        let (mut here, mut rest) = (site.root, names);
+        while rest.len() > CHAIN_NAMES_MAX {
+            let (now, later) = rest.split_at(CHAIN_NAMES_MAX);
+            let (chain, _) = walk(&site.session, here, now);
+            let outcomes = chain.run_async().await.map_err(ClientError::from)?;
+            here = outcomes.last().and_then(Outcome::handle).unwrap_or(here);
+            rest = later;
+        }
+        Ok((here, rest))
+    }
+
+    /// The directory that a path leads to, which may be anything as yet.
+    pub async fn directory(
+        &self,
+        site: &Site,
+        names: &[String],
+        shown: &str,
+    ) -> Result<FileHandle, ClientError> {
+        let walked = async {
+            let (here, rest) = self.near(site, names).await?;
+            if rest.is_empty() {
+                return Ok(here);
+            }
+            let (chain, _) = walk(&site.session, here, rest);
+            let outcomes = chain.run_async().await.map_err(ClientError::from)?;
+            Ok(outcomes.last().and_then(Outcome::handle).unwrap_or(here))
+        };
+        walked.await.map_err(|error| about(error, shown))
+    }
+
+    /// The directory that a path leads to. Makes the directories that are missing.
+    pub async fn made_directory(
+        &self,
+        site: &Site,
+        names: &[String],
+        shown: &str,
+    ) -> Result<FileHandle, ClientError> {
+        match self.directory(site, names, shown).await {
+            Err(error) if is_missing(&error) => {}
+            found => return found,
+        }
+        let mode = self.settings.directory_mode;
+        let mut here = site.root;
+        for name in names {
+            here = match site.session.create_dir_in_async(here, name, shown, mode).await {
+                Err(error) if error.status() == Some(Status::Exist) => {
+                    site.session.lookup_in_async(here, name, shown).await?
+                }
+                made => made?,
+            };
+        }
+        Ok(here)
+    }
+
+    /// Attributes of an object, and its handle.
+    pub async fn look_up(&self, site: &Site, place: &Place) -> Result<Metadata, Fault> {
+        let found = async {
+            let (here, rest) = self.near(site, &place.parents).await?;
+            let (chain, _) = walk(&site.session, here, rest);
+            let chain = chain.lookup(&place.name).getattr();
+            let outcomes = chain.run_async().await.map_err(ClientError::from)?;
+            regular(outcomes.into_iter().next_back(), &place.shown)
+        };
+        found.await.map_err(|error| Fault::of_existing(about(error, &place.shown)))
+    }
+
+    /// What a name in a directory leads to now; `None` if to nothing.
+    pub async fn look_in(
+        &self,
+        session: &Session,
+        directory: FileHandle,
+        name: &str,
+    ) -> Result<Option<Metadata>, ClientError> {
+        let chain = session.chain().at(directory).lookup(name).getattr();
+        match chain.run_async().await {
+            Ok(outcomes) => regular(outcomes.into_iter().next_back(), name).map(Some),
+            Err(failure) if is_missing(&failure.error) => Ok(None),
+            Err(failure) => Err(failure.error),
+        }
+    }
+}
+
+/// Attributes that a chain has brought, of a regular file.
+pub(crate) fn regular(outcome: Option<Outcome>, shown: &str) -> Result<Metadata, ClientError> {
+    match outcome {
+        Some(Outcome::Metadata(metadata)) if metadata.kind == ObjectType::Regular => Ok(*metadata),
+        _ => Err(ClientError::Status { what: shown.to_owned(), status: Status::BadType }),
+    }
+}
+
+/// Tells versions of an object apart. It has the object's handle, which no two files have, and the
+/// time of its last change: an object of this store is a new file each time it is put, and other
+/// programs that change a file in its place change its time.
+///
+/// It does not have the change attribute, which for a moment after a change is another number each
+/// time it is asked for.
+pub(crate) fn tag(metadata: &Metadata) -> String {
+    let identity = metadata
+        .handle
+        .0
+        .iter()
+        .fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME));
+    let time = metadata.time_modify;
+    format!("{identity:016x}-{:x}.{:08x}-{:x}", time.seconds, time.nanoseconds, metadata.size)
+}
+
+pub(crate) fn object_meta(location: Path, metadata: &Metadata) -> ObjectMeta {
+    let time = metadata.time_modify;
+    ObjectMeta {
+        location,
+        last_modified: DateTime::<Utc>::from_timestamp(time.seconds, time.nanoseconds)
+            .unwrap_or_default(),
+        size: metadata.size,
+        e_tag: Some(tag(metadata)),
+        version: None,
+    }
+}
+
+/// Bytes of a range that fit into memory.
+pub(crate) fn length_of(range: &Range<u64>) -> usize {
+    usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
+}
+
+/// FNV-1a, which is the same in all processes.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;

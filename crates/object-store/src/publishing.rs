@@ -1,0 +1,327 @@
+//! Names of objects: given, replaced, taken away.
+//!
+//! Invariants, among all users of this store, through whatever sessions and root directories:
+//! - A name that is free is taken by LINK, which fails if somebody was faster. Only a rename, which
+//!   must be one step, takes it by RENAME.
+//! - A name that leads to a file is replaced or removed by the holder of that file's lock alone: an
+//!   exclusive lock of one byte far behind any data, which readers never meet.
+//!
+//! So the holder knows the version that it replaces. The lock ends with the open that it belongs
+//! to, and with the client. Programs that use the files in other ways do not take the lock.
+
+use std::time::{Duration, Instant};
+
+use dafs_client::{
+    ClientError, File, FileHandle, LockKind, LockOptions, LockType, Metadata, OpenOptions, Outcome,
+    ShareAccess, Status,
+};
+
+use crate::builder::Durability;
+use crate::error::{Fault, StoreError, about};
+use crate::names::{Place, temporary};
+use crate::objects::{regular, tag};
+use crate::worker::{Patience, Site, Worker, is_missing};
+use crate::writing::Made;
+
+/// What an object may replace.
+#[derive(Clone, Debug)]
+pub(crate) enum Mode {
+    /// Whatever is there.
+    Overwrite,
+    /// Nothing.
+    Create,
+    /// The version with this e_tag.
+    Update(String),
+}
+
+/// A file that is to get a name.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'f> {
+    pub handle: FileHandle,
+    /// The file, if it is open.
+    pub file: Option<&'f File>,
+    /// Its present name in the same directory, which it loses.
+    pub temporary: Option<&'f str>,
+}
+
+/// An object that nobody else replaces or removes while this lasts.
+pub(crate) struct Held {
+    file: File,
+    pub metadata: Metadata,
+}
+
+impl Made {
+    pub fn source(&self) -> Source<'_> {
+        Source {
+            handle: self.file.handle(),
+            file: Some(&self.file),
+            temporary: self.temporary.as_deref(),
+        }
+    }
+}
+
+impl Worker {
+    /// Gives a file that was made the name that it was made for.
+    pub async fn publish(
+        &self,
+        site: &Site,
+        place: &Place,
+        made: &Made,
+        mode: &Mode,
+    ) -> Result<(), Fault> {
+        let published = self.publish_in(site, made.directory, place, made.source(), mode).await;
+        if let (Err(_), Some(name)) = (&published, &made.temporary) {
+            // What is left of it is for `DafsStore::remove_leftovers`.
+            let _ = site.session.remove_in_async(made.directory, name, name).await;
+        }
+        published
+    }
+
+    pub async fn publish_in(
+        &self,
+        site: &Site,
+        directory: FileHandle,
+        place: &Place,
+        source: Source<'_>,
+        mode: &Mode,
+    ) -> Result<(), Fault> {
+        match mode {
+            Mode::Create => self.link(site, directory, place, source).await,
+            Mode::Update(wanted) => {
+                match self.replace(site, directory, place, source, Some(wanted)).await? {
+                    true => Ok(()),
+                    false => Err(Fault::Precondition(StoreError::NothingToUpdate)),
+                }
+            }
+            Mode::Overwrite => {
+                let mut patience = Patience::new();
+                loop {
+                    match self.link(site, directory, place, source).await {
+                        Err(Fault::Exists(_)) => {}
+                        linked => return linked,
+                    }
+                    if self.replace(site, directory, place, source, None).await? {
+                        return Ok(());
+                    }
+                    patience.again(self).await?;
+                }
+            }
+        }
+    }
+
+    /// Gives a file a name that is free.
+    async fn link(
+        &self,
+        site: &Site,
+        directory: FileHandle,
+        place: &Place,
+        source: Source<'_>,
+    ) -> Result<(), Fault> {
+        let mut chain = site.session.chain().at(directory).link(source.handle, &place.name);
+        if self.settings.durability == Durability::Disk {
+            chain = match source.file {
+                Some(file) => chain.of(file).commit(),
+                None => chain.at(source.handle).commit(),
+            };
+        }
+        if let Some(name) = source.temporary {
+            // Who has it open keeps its names from being removed.
+            if let Some(file) = source.file {
+                chain = chain.of(file).close();
+            }
+            chain = chain.at(directory).remove(name);
+        }
+        match chain.run_async().await {
+            Ok(_) => Ok(()),
+            // The object is there, and the rest is for `DafsStore::remove_leftovers`.
+            Err(failure) if failure.name == "REMOVE" => Ok(()),
+            Err(failure) => {
+                let is_linked = failure.member > 0;
+                let error = about(failure.error, &place.shown);
+                Err(match error.status() {
+                    _ if is_linked => Fault::Visible(error),
+                    Some(Status::Exist) => Fault::Exists(error),
+                    _ => Fault::Client(error),
+                })
+            }
+        }
+    }
+
+    /// Puts a file in the place of an object, if that is the `wanted` version. False if there is no
+    /// object.
+    async fn replace(
+        &self,
+        site: &Site,
+        directory: FileHandle,
+        place: &Place,
+        source: Source<'_>,
+        wanted: Option<&str>,
+    ) -> Result<bool, Fault> {
+        let mut patience = Patience::new();
+        loop {
+            let held = self.hold(site, directory, place, wanted).await?;
+            let Some(held) = held else { return Ok(false) };
+            if held.file.handle() == source.handle {
+                // It has this name already: RENAME would do nothing.
+                return Ok(true);
+            }
+            match self.rename_over(site, directory, place, source).await {
+                // Somebody has cleaned up: the temporary name is gone.
+                Err(Fault::Client(error)) if is_missing(&error) && source.temporary.is_none() => {}
+                Err(fault) if keeps_name(&fault) => {}
+                Err(fault) => return Err(fault),
+                Ok(()) => return Ok(true),
+            }
+            drop(held);
+            patience.again(self).await?;
+        }
+    }
+
+    /// Replaces a name that this client holds.
+    async fn rename_over(
+        &self,
+        site: &Site,
+        directory: FileHandle,
+        place: &Place,
+        source: Source<'_>,
+    ) -> Result<(), Fault> {
+        let own = temporary();
+        let mut chain = site.session.chain().at(directory);
+        if source.temporary.is_none() {
+            chain = chain.link(source.handle, &own).at(directory);
+        }
+        let name = source.temporary.unwrap_or(&own);
+        chain = chain.rename(directory, name, &place.name);
+        if self.settings.durability == Durability::Disk {
+            chain = match source.file {
+                Some(file) => chain.of(file).commit(),
+                None => chain.at(source.handle).commit(),
+            };
+        }
+        let Err(failure) = chain.run_async().await else { return Ok(()) };
+        if source.temporary.is_none() && failure.member == 1 {
+            // What is left of it is for `DafsStore::remove_leftovers`.
+            let _ = site.session.remove_in_async(directory, &own, &own).await;
+        }
+        let is_renamed = failure.name == "COMMIT";
+        let error = about(failure.error, &place.shown);
+        Err(if is_renamed { Fault::Visible(error) } else { Fault::Client(error) })
+    }
+
+    /// Keeps others from replacing and removing an object, which must be the `wanted` version.
+    /// `None` if there is none.
+    pub async fn hold(
+        &self,
+        site: &Site,
+        directory: FileHandle,
+        place: &Place,
+        wanted: Option<&str>,
+    ) -> Result<Option<Held>, Fault> {
+        self.hold_if(site, directory, place, wanted, None).await
+    }
+
+    /// The same for an object that is to be the `expected` file: the lock of another one is not
+    /// waited for.
+    ///
+    /// # Errors
+    /// DEADLOCK if that would be necessary.
+    pub async fn hold_if(
+        &self,
+        site: &Site,
+        directory: FileHandle,
+        place: &Place,
+        wanted: Option<&str>,
+        expected: Option<FileHandle>,
+    ) -> Result<Option<Held>, Fault> {
+        let session = &site.session;
+        let named = |error| Fault::Client(about(error, &place.shown));
+        let mut patience = Patience::new();
+        loop {
+            let chain =
+                session.chain().at(directory).open_in(&place.name, &place.shown, &for_locking());
+            let chain = chain.lock(LockType::Write, LOCK_OFFSET, 1);
+            let run = chain.at(directory).lookup(&place.name).getattr().run_async().await;
+            let (done, failure) = match run {
+                Ok(done) => (done, None),
+                Err(failure) => (failure.done, Some(failure.error)),
+            };
+            let Some(Outcome::Opened { file, state }) = done.first() else {
+                return match failure {
+                    Some(error) if is_missing(&error) => Ok(None),
+                    Some(error) => Err(named(error)),
+                    None => Err(Fault::Refused(StoreError::NotAnObject)),
+                };
+            };
+            // Dropping it closes it and ends the lock.
+            let file = session.opened(*file, *state, &place.shown);
+            let metadata = match failure {
+                None => Some(regular(done.into_iter().next_back(), &place.shown).map_err(named)?),
+                Some(error) if is_missing(&error) => None,
+                Some(error) if error.status() == Some(Status::Denied) => {
+                    if expected.is_some_and(|expected| expected != file.handle()) {
+                        let (what, status) = (place.shown.clone(), Status::Deadlock);
+                        return Err(ClientError::Status { what, status }.into());
+                    }
+                    self.wait_for_lock(&file).await?;
+                    self.look_in(session, directory, &place.name).await.map_err(named)?
+                }
+                Some(error) => return Err(named(error)),
+            };
+            if let Some(metadata) = metadata {
+                check_version(&metadata, wanted)?;
+                if metadata.handle == file.handle() {
+                    return Ok(Some(Held { file, metadata }));
+                }
+            }
+            // Others have replaced or removed it meanwhile.
+            drop(file);
+            patience.again(self).await?;
+        }
+    }
+
+    async fn wait_for_lock(&self, file: &File) -> Result<(), Fault> {
+        let until = Instant::now() + LOCK_WAIT_MAX;
+        let mut pause = LOCK_PAUSE_MIN;
+        loop {
+            let options = LockOptions::default();
+            let lock = file.queue_lock_async(LockKind::Exclusive, LOCK_OFFSET, 1, options);
+            if lock.await?.is_none() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(ClientError::TimedOut.into());
+            }
+            self.timers.sleep(pause).await;
+            pause = (pause * 2).min(dafs_client::LOCK_POLL_MAX);
+        }
+    }
+}
+
+/// How an object is opened to lock it: an exclusive lock needs the right to write.
+fn for_locking() -> OpenOptions {
+    OpenOptions::read().access(ShareAccess::Both)
+}
+
+fn check_version(metadata: &Metadata, wanted: Option<&str>) -> Result<(), Fault> {
+    let found = tag(metadata);
+    match wanted {
+        Some(wanted) if wanted != found => {
+            let wanted = wanted.to_owned();
+            Err(Fault::Precondition(StoreError::Changed { wanted, found }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// True if somebody has the object open who keeps its name: an upload that was completed just now
+/// does for a moment.
+pub(crate) fn keeps_name(fault: &Fault) -> bool {
+    matches!(fault, Fault::Client(_)) && fault.status() == Some(Status::DenyDispConflict)
+}
+
+/// The byte that is locked: behind the end of any file that there can be.
+const LOCK_OFFSET: u64 = 1 << 62;
+/// Longest wait for another client. One that has died keeps its locks for a lease.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(120);
+/// Shortest pause between two questions for a lock.
+const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);

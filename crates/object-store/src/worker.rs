@@ -1,0 +1,251 @@
+//! What a driver thread owns: the client, its session, open files and buffers of replies.
+//!
+//! Invariant: a session that has ended is not used again; the next operation connects anew.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use dafs_client::{Buffer, Client, ClientConfig, ClientError, File, FileHandle, Memory, Session};
+
+use crate::bell::Bell;
+use crate::builder::Settings;
+use crate::error::{Fault, StoreError};
+use crate::upload::OpenUpload;
+
+pub(crate) struct Worker {
+    pub settings: Arc<Settings>,
+    pub bell: Arc<Bell>,
+    client: Result<Client, ClientError>,
+    site: RefCell<Option<Site>>,
+    files: RefCell<HashMap<u64, Rc<File>>>,
+    buffers: RefCell<HashMap<u64, Buffer>>,
+    pub uploads: RefCell<HashMap<u64, Rc<OpenUpload>>>,
+    /// The file system makes no files without names.
+    pub needs_names: Cell<bool>,
+    number: Cell<u64>,
+    pub timers: Timers,
+}
+
+/// A session, and the directory that the store begins at.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub session: Session,
+    pub root: FileHandle,
+}
+
+impl Worker {
+    pub fn new(settings: Arc<Settings>, bell: Arc<Bell>) -> Result<Self, ClientError> {
+        let client = Client::new(ClientConfig::default())?;
+        Ok(Self::with(settings, bell, Ok(client)))
+    }
+
+    /// One whose every operation fails.
+    pub fn broken(settings: Arc<Settings>, bell: Arc<Bell>, error: ClientError) -> Self {
+        Self::with(settings, bell, Err(error))
+    }
+
+    fn with(settings: Arc<Settings>, bell: Arc<Bell>, client: Result<Client, ClientError>) -> Self {
+        Self {
+            settings,
+            bell,
+            client,
+            site: RefCell::default(),
+            files: RefCell::default(),
+            buffers: RefCell::default(),
+            uploads: RefCell::default(),
+            needs_names: Cell::new(false),
+            number: Cell::new(0),
+            timers: Timers::default(),
+        }
+    }
+
+    pub fn client(&self) -> Option<&Client> {
+        self.client.as_ref().ok()
+    }
+
+    /// The session. Connects if there is none.
+    pub async fn site(&self) -> Result<Site, ClientError> {
+        if let Some(site) = &*self.site.borrow() {
+            return Ok(site.clone());
+        }
+        let client = self.client.as_ref().map_err(Clone::clone)?;
+        let Settings { location, session, creates_root, .. } = &*self.settings;
+        let session = client.connect(location, session)?;
+        let root = match session.resolve_async(&location.path, true).await {
+            Err(error) if *creates_root && is_missing(&error) => {
+                self.make_root(&session, &location.path).await?
+            }
+            resolved => resolved?,
+        };
+        let site = Site { session, root };
+        // Another task may have been faster.
+        Ok(self.site.borrow_mut().get_or_insert(site).clone())
+    }
+
+    /// Connects if there is no session.
+    pub async fn connect(self: Rc<Self>) -> Result<(), Fault> {
+        self.site().await?;
+        Ok(())
+    }
+
+    async fn make_root(&self, session: &Session, path: &OsStr) -> Result<FileHandle, ClientError> {
+        let mut at = std::path::PathBuf::from("/");
+        let mut here = session.resolve_async(&at, true).await?;
+        for name in std::path::Path::new(path).components().skip(1) {
+            at.push(name);
+            let name = name.as_os_str();
+            let mode = self.settings.directory_mode;
+            here = match session.create_dir_in_async(here, name, &at, mode).await {
+                Err(error) if error.status() == Some(dafs_client::Status::Exist) => {
+                    session.resolve_async(&at, true).await?
+                }
+                made => made?,
+            };
+        }
+        Ok(here)
+    }
+
+    /// Forgets the session if it has ended.
+    pub fn note_failure(&self, fault: &Fault) {
+        if matches!(fault.client_error(), Some(ClientError::SessionEnded { .. })) {
+            let ended = self.site.borrow_mut().take();
+            drop(ended);
+        }
+    }
+
+    /// Gives everything up. The session leaves when its last handle is dropped.
+    pub fn leave(&self) {
+        self.uploads.borrow_mut().clear();
+        self.files.borrow_mut().clear();
+        self.buffers.borrow_mut().clear();
+        let site = self.site.borrow_mut().take();
+        if let Some(site) = site {
+            // Nobody waits for it, and the server notices a lost client.
+            let _ = site.session.disconnect();
+        }
+    }
+
+    pub fn next_number(&self) -> u64 {
+        self.number.set(self.number.get() + 1);
+        self.number.get()
+    }
+
+    pub fn keep_file(&self, file: Rc<File>) -> u64 {
+        let number = self.next_number();
+        self.files.borrow_mut().insert(number, file);
+        number
+    }
+
+    pub fn file(&self, number: u64) -> Option<Rc<File>> {
+        self.files.borrow().get(&number).cloned()
+    }
+
+    pub fn close_file(&self, number: u64) {
+        let file = self.files.borrow_mut().remove(&number);
+        drop(file);
+    }
+
+    /// Keeps a buffer until the caller has copied its bytes. Returns its number and its memory.
+    pub fn lend(&self, buffer: Buffer) -> (u64, Memory) {
+        let (number, memory) = (self.next_number(), buffer.memory().clone());
+        self.buffers.borrow_mut().insert(number, buffer);
+        (number, memory)
+    }
+
+    pub fn free_buffer(&self, number: u64) {
+        let buffer = self.buffers.borrow_mut().remove(&number);
+        drop(buffer);
+    }
+}
+
+/// True if a path leads to nothing.
+pub(crate) fn is_missing(error: &ClientError) -> bool {
+    error.status() == Some(dafs_client::Status::NoEnt)
+}
+
+/// How long an operation is begun anew because others get in its way. One of them gets on each
+/// time, so this ends.
+pub(crate) struct Patience {
+    until: Instant,
+    pause: Duration,
+    attempts: u32,
+}
+
+impl Patience {
+    pub fn new() -> Self {
+        Self { until: Instant::now() + PATIENCE, pause: Duration::ZERO, attempts: 1 }
+    }
+
+    /// Waits before another attempt; not before the first ones.
+    ///
+    /// # Errors
+    /// If it has taken too long.
+    pub async fn again(&mut self, worker: &Worker) -> Result<(), Fault> {
+        if Instant::now() >= self.until {
+            return Err(Fault::Refused(StoreError::Contended { attempts: self.attempts }));
+        }
+        self.attempts += 1;
+        if self.attempts > QUICK_ATTEMPTS {
+            worker.timers.sleep(self.pause).await;
+            self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        }
+        Ok(())
+    }
+}
+
+/// Longest time that an operation is begun anew.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Attempts without a pause before them.
+const QUICK_ATTEMPTS: u32 = 3;
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// Timers of the tasks of a driver thread.
+#[derive(Default)]
+pub(crate) struct Timers(RefCell<Vec<(Instant, Waker)>>);
+
+impl Timers {
+    pub fn sleep(&self, pause: Duration) -> impl Future<Output = ()> + '_ {
+        Sleep { timers: self, until: Instant::now() + pause }
+    }
+
+    pub fn fire(&self) {
+        let now = Instant::now();
+        self.0.borrow_mut().retain(|(until, waker)| {
+            let is_due = *until <= now;
+            if is_due {
+                waker.wake_by_ref();
+            }
+            !is_due
+        });
+    }
+
+    pub fn until_next(&self) -> Option<Duration> {
+        let next = self.0.borrow().iter().map(|(until, _)| *until).min();
+        next.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+}
+
+struct Sleep<'t> {
+    timers: &'t Timers,
+    until: Instant,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.until <= Instant::now() {
+            return Poll::Ready(());
+        }
+        self.timers.0.borrow_mut().push((self.until, context.waker().clone()));
+        Poll::Pending
+    }
+}

@@ -1,0 +1,336 @@
+//! Making files that are to become objects: written and settled before they have a name.
+//!
+//! Invariant: what an object's name leads to is whole, and its time does not change any more.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use dafs_client::{
+    Buffer, Chain, ClientError, File, FileHandle, Metadata, OpenOptions, Outcome, SetAttributes,
+    SetTime, ShareAccess, Status, Transferred, Verifier,
+};
+use object_store::PutPayload;
+
+use crate::builder::Durability;
+use crate::error::{Fault, StoreError, about};
+use crate::names::{Place, temporary, walk};
+use crate::objects::{regular, tag};
+use crate::publishing::Mode;
+use crate::worker::{Patience, Site, Worker, is_missing};
+
+/// A file that is whole, and open. It is closed when it is dropped.
+pub(crate) struct Made {
+    pub file: Rc<File>,
+    pub metadata: Metadata,
+    /// The directory that its object is to be in.
+    pub directory: FileHandle,
+    /// Its name there until then; most have none.
+    pub temporary: Option<String>,
+}
+
+impl Worker {
+    /// Puts an object. Returns its e_tag.
+    pub async fn put(
+        self: Rc<Self>,
+        place: Place,
+        payload: PutPayload,
+        mode: Mode,
+    ) -> Result<String, Fault> {
+        let mut patience = Patience::new();
+        loop {
+            let site = self.site().await?;
+            let put = async {
+                let made = self.make(&site, &place, &payload).await?;
+                self.publish(&site, &place, &made, &mode).await?;
+                Ok::<_, Fault>(tag(&made.metadata))
+            };
+            match put.await {
+                // A file without a name goes with its server, and a directory may be removed.
+                Err(fault) if is_gone(&fault) => patience.again(&self).await?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Makes a file of a payload, near the place where it is to have a name.
+    pub async fn make(
+        &self,
+        site: &Site,
+        place: &Place,
+        payload: &PutPayload,
+    ) -> Result<Made, Fault> {
+        let (here, rest) = match self.near(site, &place.parents).await {
+            Err(error) if is_missing(&error) => {
+                (self.made_directory(site, &place.parents, &place.shown).await?, &[][..])
+            }
+            near => near?,
+        };
+        match self.make_in(site, here, rest, place, payload).await {
+            Err(Fault::Client(error)) if is_missing(&error) && !rest.is_empty() => {
+                let here = self.made_directory(site, &place.parents, &place.shown).await?;
+                self.make_in(site, here, &[], place, payload).await
+            }
+            made => made,
+        }
+    }
+
+    async fn make_in(
+        &self,
+        site: &Site,
+        here: FileHandle,
+        rest: &[String],
+        place: &Place,
+        payload: &PutPayload,
+    ) -> Result<Made, Fault> {
+        let (chain, walked) = walk(&site.session, here, rest);
+        let length = payload.content_length();
+        let is_small = length <= SMALL_BYTES_MAX;
+        let temporary = self.needs_names.get().then(temporary);
+        let mut chain = self.create(chain, temporary.as_deref());
+        if is_small {
+            if length > 0 {
+                let buffer = site.session.client().allocate(length)?;
+                Cursor::new(payload).fill(&buffer, length);
+                chain = chain.write_from(0, buffer.slice(0, length)?);
+            }
+            chain = match self.flushes(temporary.is_some()) {
+                Flush::Commit => chain.commit(),
+                Flush::Time => chain.setattr(&present_time()),
+            };
+            chain = chain.getattr();
+        }
+        let (done, failure) = match chain.run_async().await {
+            Ok(done) => (done, None),
+            Err(failure) => (failure.done, Some((failure.member, failure.error))),
+        };
+        let directory = match walked {
+            0 => Some(here),
+            count => done.get(count - 1).and_then(Outcome::handle),
+        };
+        let opened = match done.get(walked) {
+            Some(Outcome::Opened { file, state }) => {
+                Some(Rc::new(site.session.opened(*file, *state, &place.shown)))
+            }
+            _ => None,
+        };
+        if let Some((member, error)) = failure {
+            if member == walked && lacks_unlinked(&error) && temporary.is_none() {
+                self.needs_names.set(true);
+                return Box::pin(self.make_in(site, here, rest, place, payload)).await;
+            }
+            return Err(about(error, &place.shown).into());
+        }
+        let (Some(file), Some(directory)) = (opened, directory) else {
+            return Err(Fault::Refused(StoreError::NotAnObject));
+        };
+        if is_small && is_whole(&done[walked..], length) {
+            let metadata = regular(done.into_iter().next_back(), &place.shown)?;
+            return Ok(Made { file, metadata, directory, temporary });
+        }
+        write_all(&file, 0, payload).await?;
+        if matches!(self.flushes(temporary.is_some()), Flush::Time) {
+            file.set_attributes_async(&present_time()).await?;
+        }
+        let metadata = site.session.metadata_async(file.handle(), &place.shown).await?;
+        Ok(Made { file, metadata, directory, temporary })
+    }
+
+    /// Makes a file without content. It has no name where the file system can do that: then nothing
+    /// is left of it if this process dies.
+    fn create<'s>(&self, chain: Chain<'s>, temporary: Option<&str>) -> Chain<'s> {
+        let options = self.new_file();
+        match temporary {
+            None => chain.create_unlinked(&options),
+            Some(name) => chain.open_in(name, name, &options),
+        }
+    }
+
+    /// The options that files are made with.
+    pub fn new_file(&self) -> OpenOptions {
+        let options = OpenOptions::read().access(ShareAccess::Both).create_new(true);
+        options.mode(self.settings.file_mode)
+    }
+
+    fn flushes(&self, has_name: bool) -> Flush {
+        match self.settings.durability {
+            Durability::Server if !has_name => Flush::Time,
+            Durability::Server | Durability::Disk => Flush::Commit,
+        }
+    }
+}
+
+/// How what was written is brought to the file, so that its time stays as it is.
+enum Flush {
+    /// To stable storage.
+    Commit,
+    /// To the file system: the server does that before it sets a time.
+    Time,
+}
+
+fn present_time() -> SetAttributes {
+    SetAttributes { time_modify: Some(SetTime::Server), ..SetAttributes::default() }
+}
+
+/// True if a file system cannot make files without names.
+fn lacks_unlinked(error: &ClientError) -> bool {
+    matches!(error.status(), Some(Status::NotSupp | Status::Inval | Status::IsDir))
+}
+
+/// True if a file or a directory is gone that a put was working with: it begins anew.
+pub(crate) fn is_gone(fault: &Fault) -> bool {
+    match fault {
+        Fault::Client(ClientError::DataLost { .. }) => true,
+        Fault::Client(error) => {
+            matches!(error.status(), Some(Status::Stale | Status::NoEnt))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a chain that makes a small file has written all of it, and lost nothing.
+fn is_whole(done: &[Outcome], length: usize) -> bool {
+    let moved: Vec<Transferred> = done.iter().filter_map(Outcome::transferred).collect();
+    match (length, &moved[..]) {
+        (0, _) => true,
+        (_, [written]) => written.length as usize == length,
+        (_, [written, committed]) => {
+            written.length as usize == length && written.verifier == committed.verifier
+        }
+        _ => false,
+    }
+}
+
+/// Writes a payload to a file and brings it to stable storage. Writes it again if the server has
+/// restarted in between and has lost it.
+pub(crate) async fn write_all(file: &File, offset: u64, payload: &PutPayload) -> Result<(), Fault> {
+    for _ in 0..ATTEMPTS_MAX {
+        let written = write_once(file, offset, payload).await?;
+        let committed = file.commit_async().await?;
+        if written.is_safe(committed.verifier) {
+            return Ok(());
+        }
+    }
+    Err(Fault::Client(ClientError::DataLost { what: file.path().to_owned() }))
+}
+
+/// Writes a payload to a file, unstable.
+async fn write_once(file: &File, offset: u64, payload: &PutPayload) -> Result<Written, Fault> {
+    let length = payload.content_length();
+    let client = file.session().client();
+    let (mut cursor, mut next, mut written) = (Cursor::new(payload), 0, Written::default());
+    let mut under_way: VecDeque<Piece<'_>> = VecDeque::with_capacity(PIECES_MAX);
+    loop {
+        while next < length && under_way.len() < PIECES_MAX {
+            let count = PIECE_BYTES.min(length - next);
+            let buffer = client.allocate(count)?;
+            cursor.fill(&buffer, count);
+            let slice = buffer.slice(0, count)?;
+            let at = offset + next as u64;
+            under_way.push_back(Piece {
+                at,
+                count,
+                buffer,
+                moving: Box::pin(file.write_async(at, slice)),
+            });
+            next += count;
+        }
+        let Some(piece) = under_way.pop_front() else { return Ok(written) };
+        piece.finish(file, &mut written).await?;
+    }
+}
+
+/// A piece of a payload that is being written.
+struct Piece<'f> {
+    at: u64,
+    count: usize,
+    buffer: Buffer,
+    moving: Pin<Box<dyn Future<Output = Result<Transferred, ClientError>> + 'f>>,
+}
+
+impl Piece<'_> {
+    async fn finish(self, file: &File, written: &mut Written) -> Result<(), Fault> {
+        let mut moved = self.moving.await?;
+        let mut done = 0;
+        loop {
+            written.note(moved.verifier);
+            done += moved.length as usize;
+            if done >= self.count {
+                return Ok(());
+            }
+            if moved.length == 0 {
+                let what = file.path().to_owned();
+                return Err(ClientError::Status { what, status: Status::Io }.into());
+            }
+            let slice = self.buffer.slice(done, self.count - done)?;
+            moved = file.write_async(self.at + done as u64, slice).await?;
+        }
+    }
+}
+
+/// What the verifiers of a payload's writes say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Written {
+    /// Nothing was written.
+    #[default]
+    Nothing,
+    /// All of it is with the server, if a commit has this verifier, too.
+    Under(Verifier),
+    /// The server has restarted in between.
+    Torn,
+}
+
+impl Written {
+    fn note(&mut self, verifier: Verifier) {
+        *self = match *self {
+            Self::Nothing => Self::Under(verifier),
+            Self::Under(before) if before == verifier => Self::Under(verifier),
+            Self::Under(_) | Self::Torn => Self::Torn,
+        };
+    }
+
+    fn is_safe(self, committed: Verifier) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Under(verifier) => verifier == committed,
+            Self::Torn => false,
+        }
+    }
+}
+
+/// Copies a payload piece by piece.
+struct Cursor<'p> {
+    segments: std::slice::Iter<'p, Bytes>,
+    rest: &'p [u8],
+}
+
+impl<'p> Cursor<'p> {
+    fn new(payload: &'p PutPayload) -> Self {
+        Self { segments: payload.as_ref().iter(), rest: &[] }
+    }
+
+    /// Copies the next `length` bytes, which the payload must have.
+    fn fill(&mut self, buffer: &Buffer, length: usize) {
+        let mut at = 0;
+        while at < length {
+            if self.rest.is_empty() {
+                let Some(segment) = self.segments.next() else { return };
+                self.rest = segment;
+                continue;
+            }
+            let (now, later) = self.rest.split_at(self.rest.len().min(length - at));
+            buffer.write(at, now);
+            (self.rest, at) = (later, at + now.len());
+        }
+    }
+}
+
+/// How often a payload is written that a server loses by restarting.
+const ATTEMPTS_MAX: u32 = 8;
+/// The longest payload that is written by the chain that makes its file.
+const SMALL_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a piece of a longer one.
+pub(crate) const PIECE_BYTES: usize = 2 << 20;
+/// Pieces of one payload that are written at once.
+const PIECES_MAX: usize = 4;

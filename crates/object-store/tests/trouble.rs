@@ -1,0 +1,95 @@
+//! Servers that are killed, and servers that are not there.
+
+use dafs_client::{ClientError, Recovery, SessionOptions};
+use dafs_object_store::DafsStoreBuilder;
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode};
+
+use crate::server::{Served, TRANSPORTS, Transport};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_were_put_are_there_whoever_kills_the_server() {
+    let mut served = Served::start();
+    for transport in TRANSPORTS {
+        let store = served.store(transport, "/");
+        let own = store.clone();
+        let (told, mut tell) = tokio::sync::mpsc::channel(1);
+        let writer = tokio::spawn(async move {
+            let mut put = Vec::new();
+            for number in 0..60 {
+                // Short ones, and some of several pieces.
+                let length = if number % 6 == 0 { 5_000_000 } else { 1000 + number };
+                let path = Path::from(format!("{transport:?}/{}/{number}", number % 5));
+                let mode = if number % 2 == 0 { PutMode::Create } else { PutMode::Overwrite };
+                let bytes = vec![number as u8; length];
+                let done = own.put_opts(&path, bytes.into(), mode.into()).await.unwrap();
+                put.push((path, length, done.e_tag));
+                let _ = told.try_send(());
+            }
+            put
+        });
+        for _ in 0..3 {
+            for _ in 0..4 {
+                let _ = tell.recv().await;
+            }
+            served.kill();
+            served.revive();
+        }
+        for (path, length, e_tag) in writer.await.unwrap() {
+            let got = store.get(&path).await.unwrap();
+            assert_eq!(got.meta.e_tag, e_tag, "{path}");
+            let bytes = got.bytes().await.unwrap();
+            assert_eq!(bytes.len(), length, "{path}");
+            assert!(bytes.windows(2).all(|pair| pair[0] == pair[1]), "{path}");
+        }
+        assert!(served.temporary_files().is_empty(), "{:?}", served.temporary_files());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_whose_session_has_ended_connects_anew() {
+    for transport in TRANSPORTS {
+        let mut served = Served::start();
+        let options = SessionOptions::default().recovery(Recovery::Off);
+        let builder = served.builder(transport, "/").with_session_options(options);
+        let store = builder.with_connections(2).build().unwrap();
+        store.connect().await.unwrap();
+        let path = Path::from("x");
+        store.put(&path, vec![1; 9_000_000].into()).await.unwrap();
+        let mut stream = store.get(&path).await.unwrap().into_stream();
+        served.kill();
+        let error = store.head(&path).await.unwrap_err();
+        let ended = std::error::Error::source(&error).and_then(|e| e.downcast_ref());
+        assert!(matches!(ended, Some(ClientError::SessionEnded { .. })), "{error:?}");
+        let error = store.head(&path).await.unwrap_err();
+        assert!(error.to_string().contains("onnect") || error.to_string().contains("ended"));
+        served.revive();
+        // Each connection finds out by itself.
+        let mut heads = Vec::new();
+        for _ in 0..4 {
+            heads.push(store.head(&path).await);
+        }
+        assert!(heads[2..].iter().all(Result::is_ok), "{heads:?}");
+        // What was open is lost, and says so.
+        let pieces: Vec<_> = stream.by_ref().collect().await;
+        assert!(pieces.iter().any(Result::is_err));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_there_is_told() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let url = format!("dafs+shm://{}!/", nowhere.path().join("none").display());
+    let store = DafsStoreBuilder::from_url(&url).unwrap().build().unwrap();
+    let error = store.connect().await.unwrap_err();
+    let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref());
+    assert!(matches!(source, Some(ClientError::Connect { .. })), "{error:?}");
+    assert!(error.to_string().contains("none"), "{error}");
+    assert!(format!("{store}").contains("none"));
+    let served = Served::start();
+    let url = served.url(Transport::Tcp, "/not/there");
+    let store = DafsStoreBuilder::from_url(&url).unwrap().build().unwrap();
+    assert!(store.connect().await.is_err());
+    assert!(matches!(store.head(&Path::from("x")).await, Err(Error::Generic { .. })));
+}
