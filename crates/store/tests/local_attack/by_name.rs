@@ -191,7 +191,7 @@ fn nobody_but_its_owner_removes_what_comes_to_a_name_in_a_sticky_directory() {
     });
     assert_eq!(removed.unwrap_err(), StoreError::NotPermitted);
     assert_eq!(ownership(&shared, "name").1.0, BOB);
-    // The thread acts as root again, and Ann can remove her own objects.
+    // The thread acts as root again, and a user can remove an own object.
     assert!(rustix::process::geteuid().is_root());
     assert!(std::fs::metadata("/proc/1/environ").is_ok());
     store.remove(&user(BOB), &directory, b"name").unwrap();
