@@ -16,7 +16,7 @@ mod delegated;
 pub mod delegations;
 pub mod ends;
 mod fences;
-pub mod handing;
+pub mod hand_over;
 pub mod holdings;
 pub mod io;
 pub mod ledger;
@@ -202,7 +202,7 @@ impl Files<'_> {
     }
 
     /// Notes that an object has a name, which may be its first.
-    pub fn named_again(&mut self, handle: &FileHandle) {
+    pub fn note_name(&mut self, handle: &FileHandle) {
         if let Some(key) = self.opened.key(handle) {
             self.filer.file_linked(key);
         }
@@ -210,7 +210,7 @@ impl Files<'_> {
     }
 
     /// Notes that an object has lost its last name.
-    pub fn forget_object(&mut self, handle: &FileHandle) {
+    pub fn note_unnamed(&mut self, handle: &FileHandle) {
         match self.opened.key(handle) {
             Some(key) => drop(self.filer.file_unlinked(key)),
             None => self.filer.fenced_file_removed(handle),

@@ -79,7 +79,7 @@ impl Files<'_> {
             | LockReply::Broken(conflict)
             | LockReply::Waiting { conflict, .. } => {
                 let refused =
-                    Outcome::refused(fault.unwrap_or(Fault::Denied), in_the_way(conflict));
+                    Outcome::refused(fault.unwrap_or(Fault::Denied), conflict_part(conflict));
                 // The changes of the request are journaled before the reply.
                 Ok(Now::Done(Outcome { after, ..refused }))
             }
@@ -106,10 +106,10 @@ impl Files<'_> {
         match tested {
             LockTestReply::Free => Ok(()),
             LockTestReply::Denied(conflict) => {
-                Err(NotDone::partly(Fault::Denied, in_the_way(conflict)))
+                Err(NotDone::partly(Fault::Denied, conflict_part(conflict)))
             }
             LockTestReply::Broken(conflict) => {
-                Err(NotDone::partly(Fault::LockBroken, in_the_way(conflict)))
+                Err(NotDone::partly(Fault::LockBroken, conflict_part(conflict)))
             }
         }
     }
@@ -212,7 +212,7 @@ impl Files<'_> {
 }
 
 /// The part of a refusal that describes a conflicting lock.
-fn in_the_way(conflict: LockConflict) -> Partial<'static> {
+fn conflict_part(conflict: LockConflict) -> Partial<'static> {
     let conflict = Conflict {
         client: conflict.client,
         owner: Cow::Owned(conflict.owner.into()),

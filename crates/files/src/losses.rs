@@ -62,7 +62,7 @@ impl Files<'_> {
 
     /// The number of losses that count as reported for an open that a client makes now: not more
     /// than its other opens have been told of.
-    pub fn heard_at_open(&self, by: Party, file: CachedFile) -> u32 {
+    pub fn losses_known_at_open(&self, by: Party, file: CachedFile) -> u32 {
         match self.listener(by, file) {
             Listener::Who(heard) if heard != self.cache.losses(file) => heard,
             _ => self.cache.losses_before_open(file),

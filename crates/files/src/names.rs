@@ -17,7 +17,7 @@ use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
 /// A directory and a name in it.
-pub type Named<'n> = (&'n FileHandle, &'n [u8]);
+pub type DirectoryName<'n> = (&'n FileHandle, &'n [u8]);
 
 /// The effects of removing a name.
 pub struct Removed {
@@ -32,7 +32,7 @@ impl Files<'_> {
     pub fn create_node(
         &mut self,
         by: &Caller,
-        (directory, name): Named<'_>,
+        (directory, name): DirectoryName<'_>,
         node: NewNode<'_>,
         settings: &SetAttributes,
     ) -> Result<Created, Fault> {
@@ -47,7 +47,7 @@ impl Files<'_> {
     pub fn apply_creation_attributes(
         &self,
         by: &Caller,
-        (directory, name): Named<'_>,
+        (directory, name): DirectoryName<'_>,
         created: &Created,
         extras: &ExtraChanges,
     ) -> Result<bool, Fault> {
@@ -70,11 +70,11 @@ impl Files<'_> {
         &mut self,
         by: &Caller,
         source: &FileHandle,
-        (directory, name): Named<'_>,
+        (directory, name): DirectoryName<'_>,
     ) -> Result<ChangeInfo, NotDone> {
         self.check_delegations(by, source, FileOperation::Link)?;
         let changed = by.store().link(by, source, directory, name)?;
-        self.named_again(source);
+        self.note_name(source);
         Ok(changed)
     }
 
@@ -82,7 +82,7 @@ impl Files<'_> {
     pub fn remove(
         &mut self,
         by: &Caller,
-        (directory, name): Named<'_>,
+        (directory, name): DirectoryName<'_>,
         mode: RemoveMode,
     ) -> Result<Removed, NotDone> {
         self.filer.check_grace(by.party.client, self.now)?;
@@ -96,7 +96,7 @@ impl Files<'_> {
             return Err(Fault::Broken.into());
         };
         if removed.was_last {
-            self.forget_object(&removed.handle);
+            self.note_unnamed(&removed.handle);
         }
         let held = removed.was_last.then_some(removed.held);
         Ok(Removed { directory: removed.change, held })
@@ -106,8 +106,8 @@ impl Files<'_> {
     pub fn rename(
         &mut self,
         by: &Caller,
-        (source, old): Named<'_>,
-        (target, new): Named<'_>,
+        (source, old): DirectoryName<'_>,
+        (target, new): DirectoryName<'_>,
     ) -> Result<Renamed, NotDone> {
         self.filer.check_grace(by.party.client, self.now)?;
         match by.store().lookup(by, target, new) {
@@ -122,7 +122,7 @@ impl Files<'_> {
         }
         let renamed = by.store().rename(by, source, old, target, new)?;
         if let Some(replaced) = &renamed.replaced {
-            self.forget_object(replaced);
+            self.note_unnamed(replaced);
         }
         Ok(renamed)
     }

@@ -109,7 +109,7 @@ impl Files<'_> {
             // The open was merged with an older one: one CLOSE ends both, so the cache counts one.
             self.cache.close(cached);
         } else {
-            let heard = self.heard_at_open(by.party, cached);
+            let heard = self.losses_known_at_open(by.party, cached);
             let record = OpenRecord { handle, key: found.file.key(), file: cached, heard };
             self.opened.enter(opened.state_id, record, &found.file);
         }
@@ -278,7 +278,7 @@ impl Files<'_> {
         self.check_fence(by, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
         if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
             // Its handle may be that of a removed attribute that is still open.
-            self.named_again(&created.object.handle);
+            self.note_name(&created.object.handle);
         }
         let is_changed = self
             .apply_creation_attributes(by, (&directory, name), &created, &extras)
@@ -321,7 +321,7 @@ impl Files<'_> {
     }
 
     /// The key of an open's file, if a CLOSE has nothing to do but to end the open.
-    pub fn closes_alone(
+    pub fn is_plain_close(
         &mut self,
         by: Party,
         ask: &Close,

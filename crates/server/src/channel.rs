@@ -50,7 +50,7 @@ pub(crate) struct Channel {
     /// The login that waits for the check of its password or token.
     pub pending_login: Option<crate::session::PendingLogin>,
     /// The exchange of tokens that made, or is making, its session.
-    pub exchange: crate::session::Exchange,
+    pub exchange: crate::session::TokenExchange,
     /// When the client disconnected. It closes the connection when it has the reply.
     pub closing: Option<Moment>,
     /// The state of a channel that is bound to the session of another channel.

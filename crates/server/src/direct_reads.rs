@@ -31,7 +31,7 @@ use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::{FencedObject, Filer, OperationId, Party, Principal, RunningRequest};
 use dafs_files::Files;
 use dafs_files::caller::Asker;
-use dafs_files::handing::{Allowed, FileAsked};
+use dafs_files::hand_over::{HandOverRequest, HandOverTarget};
 use dafs_sessions::Sessions;
 use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{ClientId, Credentials, FileHandle, Moment, StateId, Status};
@@ -45,13 +45,13 @@ use crate::reply_to::ReplyTo;
 #[derive(Debug)]
 pub(crate) struct DirectReads {
     is_on: bool,
-    given: BTreeMap<StateId, Given>,
+    given: BTreeMap<StateId, HandedOverFile>,
     last_name: u64,
 }
 
 /// A file that was handed over under a delegation.
 #[derive(Debug)]
-struct Given {
+struct HandedOverFile {
     name: u64,
     client: ClientId,
     endpoint: EndpointId,
@@ -94,7 +94,11 @@ impl DirectReads {
         });
     }
 
-    fn end_where(&mut self, filer: &mut Filer, is_over: impl Fn(&Filer, StateId, &Given) -> bool) {
+    fn end_where(
+        &mut self,
+        filer: &mut Filer,
+        is_over: impl Fn(&Filer, StateId, &HandedOverFile) -> bool,
+    ) {
         let over = self.given.iter().filter(|(state, given)| is_over(filer, **state, given));
         let over: Vec<StateId> = over.map(|(state, _)| *state).collect();
         over.into_iter().for_each(|state| self.end(filer, state));
@@ -165,9 +169,9 @@ impl DirectReads {
         &self,
         files: &mut Files<'_>,
         reader: &Reader,
-        request: &FileAsked,
+        request: &HandOverRequest,
     ) -> Result<Option<(CommitTicket, CachedFile)>, Status> {
-        let Allowed { file, .. } = self.may_hand_over(files, reader, request)?;
+        let HandOverTarget { file, .. } = self.check_hand_over(files, reader, request)?;
         let ticket = files.write_for_reader(file);
         Ok(ticket.map(|ticket| (ticket, file)))
     }
@@ -181,9 +185,9 @@ impl DirectReads {
         files: &mut Files<'_>,
         interface: &mut ServingInterface,
         reader: &Reader,
-        request: &FileAsked,
+        request: &HandOverRequest,
     ) -> Result<u64, Status> {
-        let Allowed { file, client } = self.may_hand_over(files, reader, request)?;
+        let HandOverTarget { file, client } = self.check_hand_over(files, reader, request)?;
         let file = files.written_file(file, &request.file)?;
         let descriptor = file.reader().map_err(|_| Status::Resource)?.ok_or(Status::Access)?;
         self.last_name += 1;
@@ -192,23 +196,23 @@ impl DirectReads {
             return Err(Status::Resource);
         }
         self.end(files.filer, request.delegation);
-        let handed = Given { name, client, endpoint, user, handle: request.file };
+        let handed = HandedOverFile { name, client, endpoint, user, handle: request.file };
         self.given.insert(request.delegation, handed);
         Ok(name)
     }
 
-    fn may_hand_over(
+    fn check_hand_over(
         &self,
         files: &mut Files<'_>,
         reader: &Reader,
-        request: &FileAsked,
-    ) -> Result<Allowed, Status> {
+        request: &HandOverRequest,
+    ) -> Result<HandOverTarget, Status> {
         let &Reader { endpoint, party, user, .. } = reader;
         if !self.is_on {
             return Err(Status::NotSupp);
         }
         let who = (&*reader.who, &reader.credentials, user);
-        let allowed = files.may_hand_over(party.client, who, request)?;
+        let allowed = files.check_hand_over(party.client, who, request)?;
         match self.has_room(request.delegation, endpoint, user) {
             true => Ok(allowed),
             false => Err(Status::Resource),

@@ -17,11 +17,11 @@ pub struct ReplyTo {
     pub analyzer: u64,
     /// The counters and times of this request.
     pub reading: Reading,
-    /// Where the result is stored for a client that may not receive it. If `is_kept_later`, the
-    /// request was not begun there; its whole result is stored after the reply
+    /// Where the result is stored for a client that may not receive it. If `is_kept_after_reply`,
+    /// the request was not begun there; its whole result is stored after the reply
     /// ([`crate::afterwards`]).
     kept: KeptSession,
-    is_kept_later: bool,
+    is_kept_after_reply: bool,
     /// True if the intent of the request is in the journal, or will be.
     pub logged: bool,
     /// True if the request acts with credentials that the filer keeps for its stream.
@@ -41,7 +41,7 @@ impl ReplyTo {
             analyzer: 0,
             reading: Reading::default(),
             kept: KeptSession::NONE,
-            is_kept_later: false,
+            is_kept_after_reply: false,
             logged: false,
             is_acting: false,
             chain: ChainId::NONE,
@@ -51,23 +51,23 @@ impl ReplyTo {
     /// Where the request was begun, so that its end must be reported there.
     #[inline]
     pub fn kept(&self) -> KeptSession {
-        if self.is_kept_later { KeptSession::NONE } else { self.kept }
+        if self.is_kept_after_reply { KeptSession::NONE } else { self.kept }
     }
 
     /// Where the result is stored after the reply. The request is not begun there.
     #[inline]
     pub fn kept_later(&self) -> KeptSession {
-        if self.is_kept_later { self.kept } else { KeptSession::NONE }
+        if self.is_kept_after_reply { self.kept } else { KeptSession::NONE }
     }
 
     #[inline]
     pub fn keep_in(&mut self, session: KeptSession) {
-        (self.kept, self.is_kept_later) = (session, false);
+        (self.kept, self.is_kept_after_reply) = (session, false);
     }
 
     #[inline]
-    pub fn keep_later_in(&mut self, session: KeptSession) {
-        (self.kept, self.is_kept_later) = (session, session.is_some());
+    pub fn keep_in_after_reply(&mut self, session: KeptSession) {
+        (self.kept, self.is_kept_after_reply) = (session, session.is_some());
     }
 }
 

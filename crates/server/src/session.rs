@@ -27,7 +27,7 @@ pub(crate) struct PendingLogin {
 
 /// An exchange of tokens with a client.
 #[derive(Debug, Default)]
-pub(crate) struct Exchange {
+pub(crate) struct TokenExchange {
     /// The acceptor that waits for the next token, and the session that it is bound to.
     awaited: Option<(Box<Acceptor>, Option<SessionId>)>,
     /// The established context. It ends with its channel (draft 3.1.1.1.1).

@@ -7,7 +7,7 @@
 //! - The number of tasks is limited by the credits of all sessions, because each task holds one.
 
 use dafs_dat::EndpointId;
-use dafs_files::handing::FileAsked;
+use dafs_files::hand_over::HandOverRequest;
 use dafs_files::left::{CommitTask, GrantTask, RemainingWork, SizeTask, TimesTask};
 use dafs_files::reading::Reading;
 use dafs_files::under_way::{Reach, UnderWay};
@@ -113,7 +113,7 @@ pub(crate) enum FlushOf {
     /// Transfers of batches wait for it.
     Batches,
     /// A client waits to be given the file itself.
-    HandOver(FileAsked),
+    HandOver(HandOverRequest),
 }
 
 /// A fetch of client data that is part of the request's arguments (SETATTR_DIRECT).

@@ -208,7 +208,7 @@ impl Reactor<'_> {
             .afterwards
             .release_removed(&*self.shared.whole_store, self.shared.life.now())
         {
-            self.files().forget_object(&handle);
+            self.files().note_unnamed(&handle);
         }
         self.shared.afterwards.close_small(&mut self.shared.pool, &self.shared.whole_store);
         for endpoint in self

@@ -45,9 +45,9 @@ enum Stage {
     /// A job reads undo data.
     Reading,
     /// Pieces are written back.
-    Putting(Putting),
+    WriteBack(WriteBack),
     /// The end of the file is restored.
-    Fitting { size: u64, clear_from: u64 },
+    RestoringEnd { size: u64, clear_from: u64 },
     /// Everything is being synced.
     Syncing(CommitTicket),
     /// A step failed. The rollback starts again at this time.
@@ -56,7 +56,7 @@ enum Stage {
     Over,
 }
 
-struct Putting {
+struct WriteBack {
     pieces: VecDeque<(u64, Vec<u8>)>,
     /// The number of bytes of the first piece that are written back.
     done: usize,
@@ -65,7 +65,7 @@ struct Putting {
 }
 
 /// The result of a step of a rollback.
-enum Turn {
+enum StepResult {
     On,
     Wait,
     WaitForRoom,

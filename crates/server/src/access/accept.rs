@@ -18,7 +18,7 @@ use crate::access::entrance::Entrance;
 use crate::channel::{Channel, Channels, RECEIVES_SPARE};
 use crate::meter::Traffic;
 use crate::reply_to::ChainId;
-use crate::session::Exchange;
+use crate::session::TokenExchange;
 
 /// The private data of a refusal. With iWARP devices only this tells a refusal from a missing
 /// listener.
@@ -55,7 +55,7 @@ impl Entrance {
         };
         let facts = PeerFacts::of(peer);
         let holder = facts.holder();
-        if let Err(refusal) = self.may_come(&facts) {
+        if let Err(refusal) = self.may_connect(&facts) {
             if self.may_log(holder, now) {
                 tracing::warn!(from = %facts, %refusal, "connection refused");
             }
@@ -143,7 +143,7 @@ impl Entrance {
             peer,
             recent: Recent::default(),
             pending_login: None,
-            exchange: Exchange::default(),
+            exchange: TokenExchange::default(),
             closing: None,
             back: None,
             reads_over: endpoint,

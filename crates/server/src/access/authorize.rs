@@ -173,7 +173,7 @@ impl Default for AccessRules {
 
 impl AccessRules {
     /// Checks whether any client on this connection could be admitted, before it authenticates.
-    pub(crate) fn may_come(&self, peer: &PeerFacts) -> Result<(), Refused> {
+    pub(crate) fn may_connect(&self, peer: &PeerFacts) -> Result<(), Refused> {
         for (place, rule) in self.connect.iter().enumerate() {
             if !rule.peers.is_place_of(peer) || !rule.peers.may_be(peer) {
                 continue;
@@ -455,7 +455,7 @@ mod tests {
     fn without_rules_everybody_comes_and_root_of_elsewhere_is_nobody() {
         let rules = AccessRules::default();
         let far = remote("192.0.2.1");
-        assert_eq!(rules.may_come(&far), Ok(()));
+        assert_eq!(rules.may_connect(&far), Ok(()));
         let who = Principal::Anonymous;
         let verdict = rules.judge(&far, &who, AuthType::None, &names()).unwrap();
         assert!(!verdict.trusted && verdict.terms.iter().all(|terms| terms.is_visible));
@@ -474,13 +474,13 @@ mod tests {
             rule(true, named_so(&["kerberos:*@EXAMPLE"])),
         ];
         let rules = AccessRules { connect, ..AccessRules::default() };
-        assert_eq!(rules.may_come(&remote("10.1.2.3")), Ok(()));
-        let refusal = rules.may_come(&remote("10.1.2.4")).unwrap_err();
+        assert_eq!(rules.may_connect(&remote("10.1.2.3")), Ok(()));
+        let refusal = rules.may_connect(&remote("10.1.2.4")).unwrap_err();
         let text = refusal.to_string();
         assert_eq!(text, "connect rule 2 (deny from 10.0.0.0/8) refuses the client");
         // The peer must authenticate before the rules can decide.
         let far = remote("192.0.2.1");
-        assert_eq!(rules.may_come(&far), Ok(()));
+        assert_eq!(rules.may_connect(&far), Ok(()));
         let judge = |who: &Principal, how| rules.judge(&far, who, how, &names()).map(|_| ());
         assert_eq!(judge(&kerberos("ada@EXAMPLE"), AuthType::Gss), Ok(()));
         let refusal = judge(&Principal::Anonymous, AuthType::None);
@@ -495,12 +495,12 @@ mod tests {
         let connect = vec![rule(true, here(&["uid:7"])), rule(false, here(&[]))];
         let rules = AccessRules { connect, ..AccessRules::default() };
         let of = |uid| PeerFacts { uid: Some(uid), ..local() };
-        assert_eq!(rules.may_come(&of(7)), Ok(()));
-        assert!(matches!(rules.may_come(&of(8)), Err(Refused::Rule { number: 2, .. })));
+        assert_eq!(rules.may_connect(&of(7)), Ok(()));
+        assert!(matches!(rules.may_connect(&of(8)), Err(Refused::Rule { number: 2, .. })));
         // A peer that can still prove another identity is admitted for now.
         let connect = vec![rule(true, here(&["uid:7", "user:ann"]))];
         let rules = AccessRules { connect, ..AccessRules::default() };
-        assert_eq!(rules.may_come(&of(8)), Ok(()));
+        assert_eq!(rules.may_connect(&of(8)), Ok(()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use dafs_store::{ExportTerms, Store};
 use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
 use crate::access::authorize::{PeerFacts, Refused, Verdict};
-use crate::access::failures::Line;
+use crate::access::failures::LogKind;
 use crate::access::gss::Kerberos;
 use crate::access::live::Live;
 use crate::access::logins::Logins;
@@ -71,12 +71,12 @@ impl Entrance {
 
     /// Returns true if the log may take another line about this holder's refused connections.
     pub fn may_log(&mut self, holder: Holder, now: Moment) -> bool {
-        self.logins.may_log(Line::Connection, holder, now)
+        self.logins.may_log(LogKind::Connection, holder, now)
     }
 
     /// Checks whether a peer may connect.
-    pub fn may_come(&self, peer: &PeerFacts) -> Result<(), Refused> {
-        self.live.rules().may_come(peer)
+    pub fn may_connect(&self, peer: &PeerFacts) -> Result<(), Refused> {
+        self.live.rules().may_connect(peer)
     }
 
     /// Decides by the rules about a client that has authenticated.

@@ -32,7 +32,7 @@ impl Failed {
 
 /// A kind of log line. Many lines of one kind do not suppress those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Line {
+pub(crate) enum LogKind {
     /// Refused logins.
     Login,
     /// Connections that are refused or make room for others.
@@ -41,7 +41,7 @@ pub(crate) enum Line {
 
 /// The number of log lines about a holder within a minute.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct LogCount {
     since: Moment,
     count: u32,
     left_out: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Failures {
     holders: BTreeMap<Holder, Failed>,
     /// When a user last logged in from a holder.
     proven: BTreeMap<(Holder, Box<str>), Moment>,
-    told: BTreeMap<(Line, Holder), Told>,
+    told: BTreeMap<(LogKind, Holder), LogCount>,
 }
 
 impl Failures {
@@ -98,10 +98,10 @@ impl Failures {
     }
 
     /// Returns true if the log may take another line of this kind about a holder.
-    pub fn may_log(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
+    pub fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         make_room(&mut self.told, |told| told.since);
         let key = (line, holder);
-        let told = self.told.entry(key).or_insert(Told { since: now, count: 0, left_out: 0 });
+        let told = self.told.entry(key).or_insert(LogCount { since: now, count: 0, left_out: 0 });
         if told.count >= LINES_MAX {
             told.left_out += 1;
             return false;
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn the_log_hears_of_each_holder_now_and_then() {
         let mut failures = Failures::default();
-        let told = (0..100).filter(|_| failures.may_log(Line::Login, host(1), at(0))).count();
+        let told = (0..100).filter(|_| failures.may_log(LogKind::Login, host(1), at(0))).count();
         assert_eq!(told, LINES_MAX as usize);
-        assert!(failures.may_log(Line::Login, host(2), at(0)));
-        assert!(failures.may_log(Line::Connection, host(1), at(60)));
+        assert!(failures.may_log(LogKind::Login, host(2), at(0)));
+        assert!(failures.may_log(LogKind::Connection, host(1), at(60)));
         assert_eq!(failures.tick(at(59)), []);
         assert_eq!(failures.tick(at(60)), [(host(1), 100 - LINES_MAX)]);
-        assert!(failures.may_log(Line::Login, host(1), at(60)));
+        assert!(failures.may_log(LogKind::Login, host(1), at(60)));
     }
 }

@@ -24,7 +24,7 @@ use dafs_dat::EndpointId;
 use dafs_filer::Holder;
 use dafs_types::{Moment, Status};
 
-use crate::access::failures::{Failures, Line};
+use crate::access::failures::{Failures, LogKind};
 use crate::channel::Channels;
 use crate::pool::jobs::{Job, LOGIN_THREADS, Pool};
 
@@ -161,7 +161,7 @@ impl Logins {
     }
 
     /// Returns true if the log may take another line of this kind about a holder.
-    pub fn may_log(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
+    pub fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         self.failures.may_log(line, holder, now)
     }
 
@@ -181,7 +181,7 @@ impl Logins {
             QueueResult::Refused => endpoint,
         };
         let holder = channels.holder_of(refused);
-        if self.failures.may_log(Line::Login, holder, now) {
+        if self.failures.may_log(LogKind::Login, holder, now) {
             tracing::warn!(from = %holder, "too many logins are waiting; one is refused");
         }
         Some(refused)
@@ -220,7 +220,7 @@ impl Logins {
             Some(Status::ServerFault) => false,
             Some(_) => {
                 self.failures.note(holder, user.as_deref(), now);
-                self.failures.may_log(Line::Login, holder, now)
+                self.failures.may_log(LogKind::Login, holder, now)
             }
         };
         if let (true, Some(user)) = (is_told, user.as_deref()) {

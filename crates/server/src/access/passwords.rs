@@ -57,7 +57,7 @@ pub enum PasswordError {
         "password file {path}, line {line}: {what}; expected name:uid:gid:group,group:hash \
          (`dafs passwd` writes it)"
     )]
-    Line {
+    LogKind {
         /// The password file.
         path: PathBuf,
         /// The number of the line, counted from 1.
@@ -114,7 +114,7 @@ impl PasswordFile {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
-            users.push(parse(line).map_err(|what| PasswordError::Line {
+            users.push(parse(line).map_err(|what| PasswordError::LogKind {
                 path: path.into(),
                 line: index + 1,
                 what,

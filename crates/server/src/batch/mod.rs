@@ -71,9 +71,9 @@ struct BatchSession {
     /// Pieces that wait because the session is at its limits.
     waiting: VecDeque<(Piece, IoKind)>,
     /// True while the writes of a batch are being fetched for verification. Later batches wait in
-    /// `behind`.
+    /// `waiting_batches`.
     is_fetching: bool,
-    behind: VecDeque<(ReplyTo, Batch)>,
+    waiting_batches: VecDeque<(ReplyTo, Batch)>,
     /// True if its connection is gone.
     is_ending: bool,
 }
@@ -163,7 +163,7 @@ impl Batches {
     }
 
     /// Queues a session again if it has waiting pieces left.
-    fn stall_again(&mut self, session: SessionId) {
+    fn requeue_stalled(&mut self, session: SessionId) {
         let waits = |entry: &BatchSession| !entry.waiting.is_empty();
         if self.sessions.get(&session).is_some_and(waits) {
             self.stalled.push_back(session);

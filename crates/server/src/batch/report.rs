@@ -47,7 +47,7 @@ impl Batches {
             bytes: 0,
             waiting: VecDeque::new(),
             is_fetching: false,
-            behind: VecDeque::new(),
+            waiting_batches: VecDeque::new(),
             is_ending: false,
         };
         self.sessions.insert(session, entry);
@@ -138,7 +138,7 @@ impl Batches {
         entry.is_ending = true;
         entry.back = None;
         let waiting = std::mem::take(&mut entry.waiting);
-        let behind = std::mem::take(&mut entry.behind);
+        let waiting_batches = std::mem::take(&mut entry.waiting_batches);
         self.scheduler.open_session(session, None);
         self.scheduler.drop_asynchronous(session);
         let scope = AbortScope { session: Some(session), ..AbortScope::EVERYTHING };
@@ -148,7 +148,7 @@ impl Batches {
         }
         self.has_ending = true;
         self.wake();
-        behind.into_iter().map(|(to, _)| to).collect()
+        waiting_batches.into_iter().map(|(to, _)| to).collect()
     }
 
     /// Removes ended sessions that have no strands left.

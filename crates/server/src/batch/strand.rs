@@ -46,7 +46,7 @@ pub struct Strand {
     pub transfers_left: u32,
     pub transfer_failed: bool,
     /// The memory of a read that the transport may still read from.
-    shown: Shown,
+    lent: LentMemory,
     /// The state of undo when the strand started.
     pub undo_seen: UndoSeen,
     /// The room being written to.
@@ -61,7 +61,7 @@ pub struct Strand {
 
 /// The memory that the transport reads from for a strand.
 #[derive(Debug, Default)]
-struct Shown {
+struct LentMemory {
     /// The number of bytes posted.
     posted: u32,
     pins: Vec<Pin>,
@@ -77,7 +77,7 @@ impl Strand {
 
     /// The number of bytes of the transfers that it waits for.
     pub fn bytes_moving(&self) -> u32 {
-        self.token.as_ref().map_or(self.shown.posted, |token| token.length())
+        self.token.as_ref().map_or(self.lent.posted, |token| token.length())
     }
 
     /// The range of its file that it may still access.

@@ -61,7 +61,7 @@ impl Reactor<'_> {
     /// Passes a batch to the scheduler.
     pub(super) fn submit_batch(&mut self, answer: ReplyTo, batch: &Batch) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
-        let judged = batch.requests.iter().map(|wanted| {
+        let apply_rules = batch.requests.iter().map(|wanted| {
             let key = match wanted.refused {
                 Some(status) => Err(status),
                 None => self.batch_key(answer, wanted.state, &wanted.file, wanted.kind),
@@ -79,7 +79,7 @@ impl Reactor<'_> {
                 refused: key.err(),
             }
         });
-        let requests: Vec<BatchRequest<'_>> = judged.collect();
+        let requests: Vec<BatchRequest<'_>> = apply_rules.collect();
         for request in requests.iter().filter(|it| it.refused == Some(Status::Delay)) {
             self.search_later(&request.handle);
         }
@@ -120,17 +120,17 @@ impl Reactor<'_> {
     ) -> Result<(), Status> {
         let entry = self.shared.batches.sessions.get_mut(&session).ok_or(Status::BadSession)?;
         if entry.is_fetching {
-            entry.behind.push_back((answer, batch));
+            entry.waiting_batches.push_back((answer, batch));
             return Ok(());
         }
         self.submit_sealed(session, answer, batch)
     }
 
     /// Submits the batches that waited for one that is now accepted or refused.
-    fn submit_behind(&mut self, session: SessionId) {
+    fn submit_waiting(&mut self, session: SessionId) {
         while let Some(entry) = self.shared.batches.sessions.get_mut(&session)
             && !entry.is_fetching
-            && let Some((answer, batch)) = entry.behind.pop_front()
+            && let Some((answer, batch)) = entry.waiting_batches.pop_front()
         {
             if let Err(status) = self.submit_sealed(session, answer, batch) {
                 self.fail(answer, status);
@@ -209,7 +209,7 @@ impl Reactor<'_> {
             }
         };
         let session = self.shared.batches.end_fetch(sealed);
-        self.submit_behind(session);
+        self.submit_waiting(session);
         step
     }
 
@@ -326,7 +326,7 @@ impl Reactor<'_> {
             while let Some((piece, kind)) = self.shared.batches.next_stalled(session) {
                 self.begin_strand(session, piece, kind);
             }
-            self.shared.batches.stall_again(session);
+            self.shared.batches.requeue_stalled(session);
         }
     }
 

@@ -116,7 +116,7 @@ impl Reactor<'_> {
         }
         let Some(task) = self.shared.tasks.take(id) else { return };
         let held = task.work.file();
-        self.go_on(id, task, error);
+        self.continue_task(id, task, error);
         if let Some(file) = held {
             self.shared.cache.close(file);
         }
@@ -132,7 +132,7 @@ impl Reactor<'_> {
         self.shared.tasks.park(id, task, wait);
     }
 
-    fn go_on(&mut self, id: TaskId, mut task: Task, error: Option<StoreError>) {
+    fn continue_task(&mut self, id: TaskId, mut task: Task, error: Option<StoreError>) {
         let failed = error.and_then(|error| self.fail_work(task.reply_to, &mut task.work, error));
         match failed {
             Some(step) => {

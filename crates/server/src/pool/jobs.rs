@@ -194,8 +194,8 @@ pub struct Pool {
 /// The threads that run the jobs.
 enum Workers {
     Threads {
-        jobs: Arc<Queue<Given>>,
-        logins: Arc<Queue<Given>>,
+        jobs: Arc<Queue<HandedOverFile>>,
+        logins: Arc<Queue<HandedOverFile>>,
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
         owner: ReactorCpu,
@@ -206,11 +206,11 @@ enum Workers {
 }
 
 /// A job, and the number of the reactor that submitted it and is woken when it is done.
-type Given = (Job, usize);
+type HandedOverFile = (Job, usize);
 
 /// A job of a pool without threads.
 enum Waiting {
-    New(Given),
+    New(HandedOverFile),
     /// Done, but not yet taken.
     Over(Done),
 }
@@ -219,12 +219,12 @@ impl Pool {
     /// Starts a pool with `count` threads.
     pub fn new(count: usize, wakers: &[Waker]) -> std::io::Result<Self> {
         let count = count.max(1);
-        let jobs = Arc::new(Queue::<Given>::new(count));
-        let logins = Arc::new(Queue::<Given>::new(LOGIN_THREADS));
+        let jobs = Arc::new(Queue::<HandedOverFile>::new(count));
+        let logins = Arc::new(Queue::<HandedOverFile>::new(LOGIN_THREADS));
         let (outbox, done) = channel();
         let wakers: Arc<[Waker]> = wakers.into();
         let owner = ReactorCpu::unknown();
-        let start = |queue: &Arc<Queue<Given>>, name: &str, number: usize| {
+        let start = |queue: &Arc<Queue<HandedOverFile>>, name: &str, number: usize| {
             let (jobs, outbox, wakers) = (queue.clone(), outbox.clone(), wakers.clone());
             let owner = owner.clone();
             std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {

@@ -98,7 +98,7 @@ impl Reactor<'_> {
             return self.execute_unusual(answer, &admitted, order, &header, message);
         }
         if is_write {
-            answer.keep_later_in(admitted.kept);
+            answer.keep_in_after_reply(admitted.kept);
         }
         self.execute(answer, KeptSession::NONE, order, &header, message);
     }
@@ -215,7 +215,7 @@ impl Reactor<'_> {
 
     /// The same for a request that has waited for the attributes from a delegation's holder.
     #[cold]
-    pub(crate) fn dispatch_told(
+    pub(crate) fn dispatch_with_reply(
         &mut self,
         answer: ReplyTo,
         header: &RequestHeader,

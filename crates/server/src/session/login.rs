@@ -304,9 +304,9 @@ impl Reactor<'_> {
         let Some(channel) = self.shared.channels.get(answer.endpoint) else { return };
         let (id, now) = (channel.id, self.shared.life.now());
         let how = proof.as_ref().map_or(AuthType::None, |proof| proof.how);
-        let judged =
-            proof.and_then(|proof| proof.judged(&mut self.shared.entrance, &channel.peer, now));
-        let (verified, view) = match judged {
+        let apply_rules = proof
+            .and_then(|proof| proof.apply_rules(&mut self.shared.entrance, &channel.peer, now));
+        let (verified, view) = match apply_rules {
             Ok((verified, view)) => (Ok(verified), Some(view)),
             Err(status) => (Err(status), None),
         };

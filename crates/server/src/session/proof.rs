@@ -28,7 +28,7 @@ impl Proof {
     }
 
     /// Applies the rules: returns the verified identity and the view of the store.
-    pub fn judged(
+    pub fn apply_rules(
         self,
         entrance: &mut Entrance,
         peer: &PeerFacts,

@@ -11,7 +11,7 @@ use dafs_sessions::{ChannelId, ChannelKind, Sessions};
 use dafs_types::{AuthType, Status};
 use dafs_wire::messages::{GssProcedure, GssService, ServerProof};
 
-use super::{Exchange, PendingLogin, Proof, Purpose};
+use super::{PendingLogin, Proof, Purpose, TokenExchange};
 use crate::access::gss::{self, Binding, Kerberos, TokenJob, TokenOutcome};
 use crate::channel::Channel;
 use crate::pool::jobs::Job;
@@ -77,7 +77,7 @@ pub(super) fn end_token(
                 how: AuthType::Gss,
                 lifetime: (lifetime <= gss::LIFETIME_MAX).then_some(lifetime),
             });
-            channel.exchange = Exchange { awaited: None, _context: Some(context) };
+            channel.exchange = TokenExchange { awaited: None, _context: Some(context) };
             TokenEnd::Over { proof, major: gss::COMPLETE, minor: 0, token }
         }
         TokenOutcome::Done { who: Err(_), .. } => failed(Status::NotAuthorized, gss::UNAUTHORIZED),

@@ -85,7 +85,7 @@ impl Reactor<'_> {
                     Ok((header, handles::decode(&*store, order, &header, message)?))
                 });
                 let (header, request) = decoded.map_err(|error| error.status())?;
-                self.dispatch_told(to, &header, &request, told)
+                self.dispatch_with_reply(to, &header, &request, told)
             }
         }
     }
@@ -167,7 +167,7 @@ impl Reactor<'_> {
                 let kept = asked.set_aside();
                 self.shared.waiting.held.hold_until_told(waiter, to, kept, self.shared.life.now());
                 if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
-                    self.on_told(waiter, None);
+                    self.on_holder_reply(waiter, None);
                 }
             }
         }
@@ -208,7 +208,7 @@ impl Reactor<'_> {
                     self.on_recalled(client, state_id, RecallOutcome::Undelivered);
                 }
             }
-            DelegationAction::Resume { waiter } => self.go_on_with(waiter, None),
+            DelegationAction::Resume { waiter } => self.continue_with(waiter, None),
             DelegationAction::Revoked { client, handle } => {
                 tracing::warn!(
                     ?client,
@@ -228,7 +228,7 @@ impl Reactor<'_> {
         })
     }
 
-    fn go_on_with(&mut self, waiter: WaiterId, told: Option<Told>) {
+    fn continue_with(&mut self, waiter: WaiterId, told: Option<Told>) {
         if let Some((to, kept)) = self.shared.waiting.held.take(waiter) {
             self.settle();
             self.resume_request(to, kept, told);
@@ -242,18 +242,18 @@ impl Reactor<'_> {
     }
 
     /// Handles a holder's reply to BC_GETATTR, or its absence (`None`).
-    pub(crate) fn on_told(&mut self, waiter: WaiterId, told: Option<&FileAttributes>) {
+    pub(crate) fn on_holder_reply(&mut self, waiter: WaiterId, told: Option<&FileAttributes>) {
         let told = match told {
             Some(told) => Told::Facts { size: told.size, change: told.change },
             None => Told::Nothing,
         };
-        self.go_on_with(waiter, Some(told));
+        self.continue_with(waiter, Some(told));
     }
 
     /// Ends requests to holders that are overdue, and files of delegations that have lapsed.
     pub(crate) fn tick_delegations(&mut self) {
         for waiter in self.shared.waiting.held.overdue(self.shared.life.now()) {
-            self.on_told(waiter, None);
+            self.on_holder_reply(waiter, None);
         }
         self.shared.holdings.delegations().forget_ended(&self.shared.filer);
         self.shared.loans.files().end_lapsed(&mut self.shared.filer);

@@ -179,7 +179,7 @@ impl Cache {
     }
 
     /// Counts segments of a file that are new to the disk and wholly dirty.
-    pub(super) fn ripen(&mut self, file: CachedFile, count: usize) {
+    pub(super) fn note_grown(&mut self, file: CachedFile, count: usize) {
         let entry = self.files.get_mut(file);
         entry.ripe_count += count;
         if entry.ripe_count < RIPE_COUNT {

@@ -299,7 +299,7 @@ impl Cache {
             self.dirty_files.push_back(file);
         }
         if ripened > 0 {
-            self.ripen(file, ripened);
+            self.note_grown(file, ripened);
         }
         if !self.has_pressure && self.dirty_blocks > self.dirty_blocks_max / 4 * 3 {
             (self.has_pressure, self.wants_flush) = (true, true);

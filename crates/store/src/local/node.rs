@@ -178,7 +178,7 @@ impl LocalStore {
         looked_at.retain(|node| matches!(self.live_look(node), Err(StoreError::Stale)));
         let handles = looked_at.iter().map(|node| node.handle).collect();
         let mut nodes = lock(&self.nodes);
-        looked_at.into_iter().for_each(|node| nodes.bury(node));
+        looked_at.into_iter().for_each(|node| nodes.retire(node));
         handles
     }
 

@@ -34,7 +34,7 @@ impl LocalStore {
         let was_last = left.link_count == 0 || is_directory;
         let handle = node.handle;
         if was_last {
-            lock(&self.nodes).bury(node);
+            lock(&self.nodes).retire(node);
             self.searches.absent().note_removed(handle);
         }
         let change = self.after_change(&entry.parent, &entry.before, Some(entry.begun))?;

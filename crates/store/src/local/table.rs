@@ -37,7 +37,7 @@ impl NodeTable {
 
     /// Removes the node of a removed object. Its descriptor stays open until the dead nodes are
     /// taken, because closing it makes the system free the object's storage.
-    pub fn bury(&mut self, node: Arc<Node>) {
+    pub fn retire(&mut self, node: Arc<Node>) {
         self.remove(&node.handle);
         if self.dead.len() >= DEAD_COUNT_MAX {
             self.dead.clear();

@@ -158,13 +158,13 @@ impl Files<'_> {
         let written = self.push_commit(ticket)?;
         let is_written = written.is_ok();
         if let Err(error) = written {
-            self.lose(id, error);
+            self.note_lost_write(id, error);
         }
         Some(is_written)
     }
 
     /// Notes the loss of an earlier write, which the next change of the file must report.
-    fn lose(&mut self, id: UndoId, error: StoreError) {
+    fn note_lost_write(&mut self, id: UndoId, error: StoreError) {
         if let Some(kept) = self.kept(id) {
             kept.lost = Some(error);
         }

@@ -10,7 +10,7 @@ use dafs_types::{Credentials, ShareAccess, Stability};
 
 use super::super::batch::{Batch, Changed, Source};
 use super::super::{Blob, Extent, UndoTask, offsets};
-use super::{PUT_BYTES_MAX, Putting, RETRY_PERIOD, Rollback, Stage, Turn};
+use super::{PUT_BYTES_MAX, RETRY_PERIOD, Rollback, Stage, StepResult, WriteBack};
 use crate::writing::copy_in;
 use crate::{FileJob, Files, Notice};
 
@@ -46,20 +46,20 @@ impl Files<'_> {
                 Stage::Writing(_) => self.write_range(rollback),
                 Stage::Next => self.read_next_extent(rollback),
                 Stage::Reading | Stage::Over => return false,
-                Stage::Putting(_) => self.put_back(rollback),
-                Stage::Fitting { .. } => self.fit(rollback),
+                Stage::WriteBack(_) => self.put_back(rollback),
+                Stage::RestoringEnd { .. } => self.restore_end(rollback),
                 Stage::Syncing(_) => self.sync_rollback(rollback),
                 Stage::Again(at) if *at <= self.now => {
                     rollback.stage = Stage::Quiet;
-                    Turn::On
+                    StepResult::On
                 }
-                Stage::Again(_) => Turn::Wait,
+                Stage::Again(_) => StepResult::Wait,
             };
             match turn {
-                Turn::On => {}
-                Turn::Wait => return false,
-                Turn::WaitForRoom => return true,
-                Turn::Failed(error) => {
+                StepResult::On => {}
+                StepResult::Wait => return false,
+                StepResult::WaitForRoom => return true,
+                StepResult::Failed(error) => {
                     let (id, again) = (rollback.id, RETRY_PERIOD);
                     tracing::error!(
                         ?id, %error,
@@ -75,8 +75,8 @@ impl Files<'_> {
     }
 
     /// Waits until earlier changes have ended, then holds the file.
-    fn begin_rollback(&mut self, rollback: &mut Rollback) -> Turn {
-        let Some(ledger) = &*self.ledger else { return Turn::Wait };
+    fn begin_rollback(&mut self, rollback: &mut Rollback) -> StepResult {
+        let Some(ledger) = &*self.ledger else { return StepResult::Wait };
         let Some(undone) = ledger.undo.files.get(&rollback.key) else {
             return self.finish_rollback(rollback);
         };
@@ -84,7 +84,7 @@ impl Files<'_> {
         let extents = ledger.undo.extents_in(undone, rollback.range);
         let is_cloning = |extent: &Extent| ledger.undo.clones.is_cloning(extent.id);
         if extents.iter().any(is_cloning) {
-            return Turn::Wait;
+            return StepResult::Wait;
         }
         let is_busy = |extent: &Extent| match ledger.undo.data.get(&extent.id).map(|k| &k.blob) {
             Some(Blob::Open(log)) => log.durable() < log.last_saved(),
@@ -97,7 +97,7 @@ impl Files<'_> {
             for extent in busy {
                 self.push_undo_data(extent.id);
             }
-            return Turn::Wait;
+            return StepResult::Wait;
         }
         // The cache may contain a file that no client has open and that it cannot write to.
         let is_open = self.opened.file(&handle).is_some();
@@ -111,12 +111,12 @@ impl Files<'_> {
                 Err(StoreError::Stale | StoreError::NotFound) => {
                     return self.finish_rollback(rollback);
                 }
-                Err(error) => return Turn::Failed(error.to_string()),
+                Err(error) => return StepResult::Failed(error.to_string()),
             },
         };
         if self.under_way.has_conflicting(file, rollback.range, LockMode::Read) {
             self.cache.close(file);
-            return Turn::Wait;
+            return StepResult::Wait;
         }
         rollback.file = Some(file);
         let is_known = extents.iter().all(|extent| self.knows_changes(extent));
@@ -129,7 +129,7 @@ impl Files<'_> {
             let ticket = self.cache.commit_begin(file, range.start, length, stability, listener);
             rollback.stage = Stage::Writing(ticket);
         }
-        Turn::On
+        StepResult::On
     }
 
     /// Returns true if the changed ranges of an extent are known.
@@ -138,15 +138,15 @@ impl Files<'_> {
     }
 
     /// Writes the changes in the cache to the file.
-    fn write_range(&mut self, rollback: &mut Rollback) -> Turn {
-        let Stage::Writing(ticket) = &mut rollback.stage else { return Turn::Wait };
+    fn write_range(&mut self, rollback: &mut Rollback) -> StepResult {
+        let Stage::Writing(ticket) = &mut rollback.stage else { return StepResult::Wait };
         match self.push_commit(ticket) {
-            None => Turn::Wait,
+            None => StepResult::Wait,
             Some(Ok(())) => {
                 rollback.stage = Stage::Next;
-                Turn::On
+                StepResult::On
             }
-            Some(Err(error)) => Turn::Failed(error.to_string()),
+            Some(Err(error)) => StepResult::Failed(error.to_string()),
         }
     }
 
@@ -161,19 +161,19 @@ impl Files<'_> {
         self.cache.open(file, version)
     }
 
-    fn read_next_extent(&mut self, rollback: &mut Rollback) -> Turn {
-        let Some(file) = rollback.file else { return Turn::Wait };
+    fn read_next_extent(&mut self, rollback: &mut Rollback) -> StepResult {
+        let Some(file) = rollback.file else { return StepResult::Wait };
         let Some(Extent { id, .. }) = rollback.left.last().copied() else {
             let (stability, listener) = (Stability::FileSync, Listener::Nobody);
             let ticket = self.cache.commit_begin(file, 0, 0, stability, listener);
             rollback.stage = Stage::Syncing(ticket);
-            return Turn::On;
+            return StepResult::On;
         };
         match self.source_of(rollback, id) {
             Some(source) => self.read_undo(rollback, Box::new(source)),
             None => {
                 rollback.left.pop();
-                Turn::On
+                StepResult::On
             }
         }
     }
@@ -189,11 +189,11 @@ impl Files<'_> {
         Some(Source::new(undo.shelf.clone(), id, offsets(rollback.range), changed))
     }
 
-    fn read_undo(&mut self, rollback: &mut Rollback, source: Box<Source>) -> Turn {
+    fn read_undo(&mut self, rollback: &mut Rollback, source: Box<Source>) -> StepResult {
         let rollback_id = rollback.id;
         rollback.stage = Stage::Reading;
         self.submit(FileJob::Undo(UndoTask::Read { rollback: rollback_id, source }));
-        Turn::Wait
+        StepResult::Wait
     }
 
     /// Handles a batch that was read, or its failure.
@@ -207,8 +207,8 @@ impl Files<'_> {
         let Some(rollback) = under_way.find(|rollback| rollback.id == id) else { return };
         match result {
             Ok(Some(Batch { pieces, more, size })) => {
-                let putting = Putting { pieces: pieces.into(), done: 0, more, size };
-                rollback.stage = Stage::Putting(putting);
+                let putting = WriteBack { pieces: pieces.into(), done: 0, more, size };
+                rollback.stage = Stage::WriteBack(putting);
             }
             Ok(None) => {
                 rollback.left.pop();
@@ -226,14 +226,16 @@ impl Files<'_> {
     }
 
     /// Writes pieces back as far as there is room.
-    fn put_back(&mut self, rollback: &mut Rollback) -> Turn {
+    fn put_back(&mut self, rollback: &mut Rollback) -> StepResult {
         let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
-            return Turn::Wait;
+            return StepResult::Wait;
         };
-        let (Stage::Putting(putting), Some(extent)) = (stage, left.last().copied()) else {
-            return Turn::Wait;
+        let (Stage::WriteBack(putting), Some(extent)) = (stage, left.last().copied()) else {
+            return StepResult::Wait;
         };
-        let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
+        let Some(part) = extent.range.intersection(*range).map(offsets) else {
+            return StepResult::Wait;
+        };
         while let Some((offset, bytes)) = putting.pieces.front() {
             // Other parts of the undo data's pieces belong to other locks.
             let from = part.start.saturating_sub(*offset).min(bytes.len() as u64) as usize;
@@ -253,14 +255,14 @@ impl Files<'_> {
         match more {
             Some(more) => self.read_undo(rollback, more),
             None => {
-                rollback.stage = Stage::Fitting { size, clear_from: size };
-                Turn::On
+                rollback.stage = Stage::RestoringEnd { size, clear_from: size };
+                StepResult::On
             }
         }
     }
 
     /// Writes bytes as far as there is room now. Returns their number.
-    fn put_bytes(&mut self, file: CachedFile, at: u64, bytes: &[u8]) -> Result<usize, Turn> {
+    fn put_bytes(&mut self, file: CachedFile, at: u64, bytes: &[u8]) -> Result<usize, StepResult> {
         let length = u32::try_from(bytes.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
         match self.cache.prepare_write_anyhow(file, at, length, &mut spans, &mut jobs) {
@@ -273,28 +275,32 @@ impl Files<'_> {
             }
             Prepared::Fill => {
                 jobs.into_iter().for_each(|job| self.submit(FileJob::Fill(job)));
-                Err(Turn::Wait)
+                Err(StepResult::Wait)
             }
-            Prepared::Wait => Err(Turn::Wait),
-            Prepared::Pressure => Err(Turn::WaitForRoom),
-            Prepared::Lost(error) | Prepared::Failed(error) => Err(Turn::Failed(error.to_string())),
+            Prepared::Wait => Err(StepResult::Wait),
+            Prepared::Pressure => Err(StepResult::WaitForRoom),
+            Prepared::Lost(error) | Prepared::Failed(error) => {
+                Err(StepResult::Failed(error.to_string()))
+            }
         }
     }
 
     /// Restores the end of the file, as far as it is within the range.
-    fn fit(&mut self, rollback: &mut Rollback) -> Turn {
+    fn restore_end(&mut self, rollback: &mut Rollback) -> StepResult {
         let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
-            return Turn::Wait;
+            return StepResult::Wait;
         };
-        let (Stage::Fitting { size, clear_from }, Some(extent)) = (stage, left.last()) else {
-            return Turn::Wait;
+        let (Stage::RestoringEnd { size, clear_from }, Some(extent)) = (stage, left.last()) else {
+            return StepResult::Wait;
         };
-        let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
+        let Some(part) = extent.range.intersection(*range).map(offsets) else {
+            return StepResult::Wait;
+        };
         let (before, now) = (*size, self.cache.size(*file));
         let is_longer = now > before && now > part.start;
         if is_longer && now <= part.end {
             match self.cache.set_size(*file, before.max(part.start)) {
-                SizeStep::Wait => return Turn::Wait,
+                SizeStep::Wait => return StepResult::Wait,
                 SizeStep::Job(job) => {
                     // This touches only metadata.
                     let failed = job.failed(StoreError::Fault);
@@ -302,7 +308,7 @@ impl Files<'_> {
                     let progress = self.cache.on_sized(done);
                     self.notices.push_back(Notice::Moved(Progress { error: None, ..progress }));
                     if let Some(error) = progress.error {
-                        return Turn::Failed(error.to_string());
+                        return StepResult::Failed(error.to_string());
                     }
                 }
             }
@@ -313,7 +319,7 @@ impl Files<'_> {
                 return match self.put_bytes(*file, at, &vec![0; length]) {
                     Ok(put) => {
                         *clear_from = at + put as u64;
-                        Turn::On
+                        StepResult::On
                     }
                     Err(turn) => turn,
                 };
@@ -321,15 +327,15 @@ impl Files<'_> {
         }
         rollback.left.pop();
         rollback.stage = Stage::Next;
-        Turn::On
+        StepResult::On
     }
 
-    fn sync_rollback(&mut self, rollback: &mut Rollback) -> Turn {
-        let Stage::Syncing(ticket) = &mut rollback.stage else { return Turn::Wait };
+    fn sync_rollback(&mut self, rollback: &mut Rollback) -> StepResult {
+        let Stage::Syncing(ticket) = &mut rollback.stage else { return StepResult::Wait };
         match self.push_commit(ticket) {
-            None => Turn::Wait,
+            None => StepResult::Wait,
             Some(Ok(())) => self.finish_rollback(rollback),
-            Some(Err(error)) => Turn::Failed(error.to_string()),
+            Some(Err(error)) => StepResult::Failed(error.to_string()),
         }
     }
 
@@ -340,13 +346,13 @@ impl Files<'_> {
     }
 
     /// Ends a rollback: the file has its old content on stable storage.
-    fn finish_rollback(&mut self, rollback: &mut Rollback) -> Turn {
+    fn finish_rollback(&mut self, rollback: &mut Rollback) -> StepResult {
         self.release_rolled_back(rollback);
         rollback.stage = Stage::Over;
         tracing::info!(id = ?rollback.id, "changes under a lock were rolled back");
         self.filer.rollback_done(rollback.id, self.now);
         let after = self.act_on_locks();
         self.notices.push_back(Notice::RolledBack { id: rollback.id, after });
-        Turn::Wait
+        StepResult::Wait
     }
 }

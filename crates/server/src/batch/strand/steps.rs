@@ -11,7 +11,7 @@ use dafs_store::cache::{Pieces, Progress, Span, Spans, WriteToken};
 use dafs_types::{SessionId, Status};
 use dafs_wire::Procedure;
 
-use super::{Shown, Strand, answer_to};
+use super::{LentMemory, Strand, answer_to};
 use crate::data::Step;
 use crate::meter::Moved;
 use crate::meter::reading::Reading;
@@ -94,7 +94,7 @@ impl Reactor<'_> {
             done: 0,
             is_whole: false,
             transfers_left: 0,
-            shown: Shown::default(),
+            lent: LentMemory::default(),
             transfer_failed: false,
             token: None,
             data: view.data.map(|bytes| (bytes, piece.at as usize)),
@@ -115,7 +115,7 @@ impl Reactor<'_> {
     /// Ends a strand.
     fn end_strand(&mut self, strand: &mut Strand, outcome: PieceOutcome) -> Step {
         self.leave_disk(strand);
-        debug_assert!(strand.shown.pins.is_empty() && strand.token.is_none());
+        debug_assert!(strand.lent.pins.is_empty() && strand.token.is_none());
         self.give_back(strand.file, strand.borrowed);
         if let Some(entry) = self.shared.batches.sessions.get_mut(&strand.session) {
             entry.strands -= 1;
@@ -169,7 +169,7 @@ impl Reactor<'_> {
 
     fn step_strand_read(&mut self, id: TaskId, answer: ReplyTo, strand: &mut Strand) -> Step {
         if strand.transfers_left == 0 {
-            self.let_go(strand);
+            self.release_lent(strand);
         }
         strand.transfer_failed |= self.is_ending(strand.session);
         if !strand.is_whole && !strand.transfer_failed && self.is_barred(answer, strand.file) {
@@ -186,7 +186,7 @@ impl Reactor<'_> {
             self.submit_fills(ahead);
             match found {
                 Some(Look::Hit(Found { length, is_end })) => {
-                    self.show(id, answer, strand, &mut pieces, length);
+                    self.send_read(id, answer, strand, &mut pieces, length);
                     strand.is_whole = strand.done == strand.length || is_end;
                 }
                 Some(Look::Needs(need)) => {
@@ -200,7 +200,7 @@ impl Reactor<'_> {
         if strand.transfers_left > 0 {
             return Step::Wait(Wait::Transfers);
         }
-        self.let_go(strand);
+        self.release_lent(strand);
         let outcome = if strand.transfer_failed {
             PieceOutcome::Failed(Status::Io)
         } else {
@@ -210,7 +210,7 @@ impl Reactor<'_> {
     }
 
     /// Transfers the `length` bytes that were found to the client.
-    fn show(
+    fn send_read(
         &mut self,
         id: TaskId,
         answer: ReplyTo,
@@ -220,7 +220,7 @@ impl Reactor<'_> {
     ) {
         let Some(buffer) = strand.piece.as_ref().map(|piece| piece.buffer) else { return };
         if length > 0 && self.has_checksums(answer.endpoint) {
-            return self.show_sealed(id, strand, pieces, length);
+            return self.send_read_sealed(id, strand, pieces, length);
         }
         let spans: Spans =
             pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
@@ -235,7 +235,7 @@ impl Reactor<'_> {
             is_posted = self.post_for(id, strand, &local, remote);
         }
         if is_posted {
-            strand.shown.pins.extend(pieces.drain(..).map(|piece| piece.pin));
+            strand.lent.pins.extend(pieces.drain(..).map(|piece| piece.pin));
         } else {
             self.unpin_all(pieces);
         }
@@ -243,7 +243,13 @@ impl Reactor<'_> {
 
     /// The same with a checksum. The bytes are copied first, because in the cache a write could
     /// change them between the checksum and the transfer.
-    fn show_sealed(&mut self, id: TaskId, strand: &mut Strand, pieces: &mut Pieces, length: u32) {
+    fn send_read_sealed(
+        &mut self,
+        id: TaskId,
+        strand: &mut Strand,
+        pieces: &mut Pieces,
+        length: u32,
+    ) {
         let mut bytes = Vec::with_capacity(length as usize);
         for piece in pieces.iter() {
             let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
@@ -266,7 +272,7 @@ impl Reactor<'_> {
         if is_there || !self.post_for(id, strand, &local, remote) {
             self.own.interface.deregister(staging.region.key);
         } else {
-            strand.shown.staged.push(staging);
+            strand.lent.staged.push(staging);
         }
     }
 
@@ -287,17 +293,17 @@ impl Reactor<'_> {
             return false;
         }
         strand.transfers_left += 1;
-        strand.shown.posted += remote.length;
+        strand.lent.posted += remote.length;
         true
     }
 
     /// Releases the memory of a read, after all its transfers are done.
-    fn let_go(&mut self, strand: &mut Strand) {
-        strand.shown.posted = 0;
-        for pin in strand.shown.pins.drain(..) {
+    fn release_lent(&mut self, strand: &mut Strand) {
+        strand.lent.posted = 0;
+        for pin in strand.lent.pins.drain(..) {
             self.shared.cache.unpin(pin);
         }
-        for staging in strand.shown.staged.drain(..) {
+        for staging in strand.lent.staged.drain(..) {
             self.own.interface.deregister(staging.region.key);
         }
     }
@@ -333,7 +339,7 @@ impl Reactor<'_> {
             let mut spans = Spans::new();
             let wait = match self.files().room(by, part, &mut spans) {
                 Room::Ready(token) => {
-                    self.bring(id, answer, strand, token, &spans);
+                    self.fetch_into_room(id, answer, strand, token, &spans);
                     (strand.transfers_left > 0).then_some(Wait::Transfers)
                 }
                 Room::Needs(need) => self.meet(need),
@@ -353,7 +359,7 @@ impl Reactor<'_> {
     }
 
     /// Fetches the client's bytes into the room.
-    fn bring(
+    fn fetch_into_room(
         &mut self,
         id: TaskId,
         answer: ReplyTo,

@@ -9,7 +9,7 @@ mod listings;
 mod metadata;
 
 use dafs_files::delegations::Told;
-use dafs_files::handing::FileAsked;
+use dafs_files::hand_over::HandOverRequest;
 use dafs_files::locks::Aborted;
 use dafs_files::outcome::{NotDone, Now, Outcome};
 use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
@@ -129,7 +129,7 @@ impl Reactor<'_> {
             }
             Request::HandOver(r) => {
                 let (file, state, delegation) = (r.file, r.state, r.delegation);
-                self.hand_over(to, &FileAsked { file, state, delegation })
+                self.hand_over(to, &HandOverRequest { file, state, delegation })
             }
             // Sessions.
             Request::ClientConnect(r) => Ok(self.client_connect(to, header, r)?),
@@ -240,7 +240,7 @@ impl Reactor<'_> {
     fn serve_close(&mut self, to: ReplyTo, ask: &Close) -> Result<(), NotDone> {
         let by = self.party_of(to)?;
         self.follow_up();
-        let now = match self.files().closes_alone(by, ask)? {
+        let now = match self.files().is_plain_close(by, ask)? {
             // The rest of the close happens after the reply.
             Some(key) => {
                 self.shared.afterwards.close(Closing { client: by.client, state: ask.state, key });
@@ -283,7 +283,7 @@ impl Reactor<'_> {
     }
 
     /// HAND_OVER.
-    fn hand_over(&mut self, to: ReplyTo, request: &FileAsked) -> Result<(), NotDone> {
+    fn hand_over(&mut self, to: ReplyTo, request: &HandOverRequest) -> Result<(), NotDone> {
         let reader = Reader::of(&self.shared.channels, &self.shared.sessions, to)?;
         let (mut files, (given, interface)) = self.files_and_givers();
         if let Some((ticket, file)) = given.begin_hand_over(&mut files, &reader, request)? {
@@ -299,7 +299,7 @@ impl Reactor<'_> {
     pub(crate) fn finish_hand_over(
         &mut self,
         to: ReplyTo,
-        request: &FileAsked,
+        request: &HandOverRequest,
         file: CachedFile,
         written: Result<(), StoreError>,
     ) -> Step {

@@ -222,7 +222,7 @@ impl Reactor<'_> {
                     Ok((_, Response::BcGetAttr(told))) if is_ok => Some(told.attributes.file()),
                     _ => None,
                 };
-                self.on_told(waiter, told.as_ref());
+                self.on_holder_reply(waiter, told.as_ref());
             }
             BackRequest::BatchCompletion { .. } => {}
         }
@@ -266,7 +266,7 @@ impl Reactor<'_> {
                 BackRequest::Recall { client, state, .. } => {
                     self.on_recalled(client, state, RecallOutcome::Undelivered);
                 }
-                BackRequest::GetAttributes { waiter, .. } => self.on_told(waiter, None),
+                BackRequest::GetAttributes { waiter, .. } => self.on_holder_reply(waiter, None),
             }
         }
     }

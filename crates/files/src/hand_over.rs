@@ -16,7 +16,7 @@ use crate::caller::Asker;
 
 /// A client's request for a whole file under an open and a delegation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FileAsked {
+pub struct HandOverRequest {
     /// The handle of the file.
     pub file: FileHandle,
     /// The state id of the open.
@@ -26,7 +26,7 @@ pub struct FileAsked {
 }
 
 /// A file that may be handed over to a client.
-pub struct Allowed {
+pub struct HandOverTarget {
     /// The cache's id of the file.
     pub file: CachedFile,
     /// The client that may have it.
@@ -38,12 +38,12 @@ impl Files<'_> {
     ///
     /// # Errors
     /// ACCES if not this file; RESOURCE if not now; errors of state ids.
-    pub fn may_hand_over(
+    pub fn check_hand_over(
         &mut self,
         by: ClientKey,
         (who, credentials, user): (&Asker, &Credentials, u32),
-        request: &FileAsked,
-    ) -> Result<Allowed, Status> {
+        request: &HandOverRequest,
+    ) -> Result<HandOverTarget, Status> {
         let record = self.opened.record(request.state).filter(|open| open.handle == request.file);
         let record = record.ok_or(Status::BadStateId)?;
         let (key, file) = (FileKey(record.key.0), record.file);
@@ -70,7 +70,7 @@ impl Files<'_> {
         {
             return Err(Status::Access);
         }
-        Ok(Allowed { file, client })
+        Ok(HandOverTarget { file, client })
     }
 
     /// Starts to write dirty data of a file before its reader gets it; `None` if there is none. The
