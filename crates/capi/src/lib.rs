@@ -15,7 +15,6 @@
 //!
 //! All functions are `unsafe` in Rust, with the same requirements: pointers are NULL where that is
 //! allowed, or valid for their types, and texts end with a NUL.
-//! allowed, or point to what their types say, and texts end with a NUL.
 // The comment of each function is its documentation for C programmers.
 #![allow(clippy::missing_safety_doc)]
 // The type names follow C conventions.

@@ -109,7 +109,7 @@ pub struct Arguments {
     /// `all` or `none`.
     #[arg(long, value_name = "WHOM")]
     pub squash: Option<String>,
-    /// The user and group for squashed clients. Default: nobody.
+    /// The user and group for squashed clients. Default: `nobody`.
     #[arg(long, value_name = "UID:GID")]
     pub squash_to: Option<String>,
     /// Rules that decide which clients may connect.

@@ -45,7 +45,6 @@ impl TrustedPeers {
     /// A peer can still reach memory named in a call after the call has returned. No peer may read
     /// or write such memory once its reply is out, and no caller may report a call as ended in
     /// order before that.
-    /// order before that.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())

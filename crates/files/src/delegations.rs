@@ -89,7 +89,6 @@ impl Delegations {
     ///
     /// # Errors
     /// The request must wait for a recall or a reply, or may not even do that (DELAY).
-    /// It waits, or may not even do that (DELAY).
     #[cold]
     pub fn touch(
         &mut self,

@@ -222,7 +222,6 @@ impl Memory {
     /// # Panics
     /// Panics if `offset..offset + length` is not within the memory. Callers validate ranges where
     /// they enter the process.
-    /// enter the process.
     #[must_use]
     #[inline]
     pub fn pointer(&self, offset: usize, length: usize) -> *mut u8 {

@@ -85,7 +85,6 @@ impl Memory {
     ///
     /// # Panics
     /// Panics if the range is not within the memory.
-    /// If the range is not inside.
     pub fn receive(
         &self,
         offset: usize,

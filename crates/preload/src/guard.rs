@@ -41,7 +41,6 @@ struct Shared {
 // `with` is `Send`, the references that the others lend end with their calls, and nothing of the
 // state is stored in a thread-local variable: the only one in this crate is a flag
 // (`tests/tests/house.rs` checks that). Nothing in the state depends on the thread that made it.
-// it.
 unsafe impl Sync for Shared {}
 
 static SHARED: Shared = Shared { word: AtomicU32::new(0), state: UnsafeCell::new(None) };

@@ -170,7 +170,6 @@ impl State {
     /// Maps the local file itself. The mapping then shows what local processes see. This is not
     /// done if the process can write through the descriptor or shares the file's memory with
     /// others, because then programs expect to see writes at once.
-    /// programs expect to see at once what is written.
     fn map_itself(&mut self, of: &Description, request: MmapRequest) -> Option<Mapped> {
         let handle = of.identity.handle;
         let is_read = of.identity.access == libc::O_RDONLY;

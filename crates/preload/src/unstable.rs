@@ -8,7 +8,6 @@
 //! Other clients that know of the data may overwrite it, so that it must not be written again
 //! later. Therefore held data is dropped at a fork and when a lock is released. A loss after that
 //! is reported.
-//! back, it is let go, and a loss behind that is told as one.
 
 use std::collections::HashMap;
 use std::rc::Rc;

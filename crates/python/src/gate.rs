@@ -5,7 +5,6 @@
 //!
 //! A connection over shared memory supports a thousand regions at most, but a program may have ten
 //! thousand calls in flight.
-//! thousand calls under way would have as many.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

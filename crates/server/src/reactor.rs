@@ -7,7 +7,6 @@
 //! - Nothing in a turn blocks, except name-space calls of the store, which a local file system
 //!   serves from its caches. The wait for events is not part of a turn.
 //! - What a client is told stays true for every reactor that takes a turn later.
-//! is told is true for whoever has the next turn.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -98,7 +98,7 @@ impl PartialEq for FileHandle {
 impl Eq for FileHandle {}
 
 /// Hashes a single word, the XOR of all words, since a request looks up handles several times.
-/// Whoever makes handles ensures that they differ enough (ours end in a MAC that no client can
+/// The store makes handles that differ enough (ours end in a MAC that no client can
 /// predict).
 impl Hash for FileHandle {
     #[inline]

@@ -5,7 +5,6 @@
 //! Invariant: all contestants copy the same tree, in interleaved rounds. Counting takes time, so it
 //! has a run of its own. That run also copies a tree of the same directories without files; the
 //! difference is the cost of the files.
-//! copied as well, so that the difference is what files cost.
 
 mod counts;
 mod tree;

@@ -8,7 +8,6 @@
 //! transfer. An error ends concurrent blocks of the same file only after their transfers. The
 //! exception is an error that ends a whole operand: it drops other files with requests in flight.
 //! That operand's mover is never used again.
-//! drops other files with their requests under way. Nobody uses that operand's mover again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

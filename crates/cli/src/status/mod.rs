@@ -6,7 +6,6 @@
 //! ([`follow`]) gets one line per request. Only the server's own user and root can connect.
 //!
 //! Invariant: the state that is shown is consistent, and was taken after the client asked for it.
-//! Invariant: what is shown was true at one moment after it was asked for.
 
 pub mod follow;
 pub mod locks;

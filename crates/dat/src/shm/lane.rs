@@ -102,7 +102,6 @@ impl Lane {
     pub fn header(&self, position: u64) -> &AtomicU64 {
         // SAFETY: the word is in a line of the ring, see `line`, and aligned. Both processes access
         // the first word of a line only atomically.
-        // word atomically.
         unsafe { AtomicU64::from_ptr(self.line(position).cast()) }
     }
 

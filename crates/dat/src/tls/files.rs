@@ -1,7 +1,7 @@
 //! Reads certificates and keys from files.
 //!
-//! Invariant: a private key is used only if nobody but its owner, root and a group chosen by root
-//! can read it. The open file itself is checked, not its name.
+//! Invariant: a private key is used only if only its owner, root and a group chosen by root can
+//! read it. The open file itself is checked, not its name.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};

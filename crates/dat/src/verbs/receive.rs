@@ -276,7 +276,7 @@ impl Connection {
         if self.inbound.held > 0 || queues.arm().is_err() {
             return false;
         }
-        // A completion that arrived before the request wakes nobody.
+        // A completion that arrived before the request wakes no thread.
         match queues.poll(&mut self.inbound.completions[..]) {
             Ok(count) => self.inbound.held = count,
             Err(_) => return false,

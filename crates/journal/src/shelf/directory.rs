@@ -34,7 +34,6 @@ impl DirectoryShelf {
     /// # Errors
     /// [`ShelfError::InUse`] if this or another process has it open; otherwise the system's error.
     /// A symbolic link in place of the directory is an error.
-    /// what the system says. A symbolic link in its place is an error.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let failed = |action, errno: rustix::io::Errno| {

@@ -169,7 +169,6 @@ impl UndoLog {
     ///
     /// # Errors
     /// The errors of [`UndoLog::open`], and [`UndoError::Config`].
-    /// As [`UndoLog::open`], and [`UndoError::Config`].
     pub fn resume(shelf: &dyn Shelf, id: UndoId, config: UndoConfig) -> Result<Self, UndoError> {
         config.check()?;
         let mut found = SavedUndo::open(shelf, id)?;

@@ -6,7 +6,6 @@
 //! A read of an asynchronous batch goes over the back-control channel, before the notice. Only on
 //! one connection do written bytes arrive before the message that follows them. A read of a
 //! synchronous batch goes over the operation channel, before the reply.
-//! synchronous one it goes over the operation channel, before the answer.
 
 mod steps;
 

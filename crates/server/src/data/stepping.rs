@@ -277,7 +277,6 @@ impl Reactor<'_> {
     ///
     /// # Errors
     /// The undo data cannot be saved.
-    /// What it overwrites cannot be saved.
     pub(crate) fn pass_undo(
         &mut self,
         task: TaskId,

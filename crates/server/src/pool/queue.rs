@@ -4,7 +4,6 @@
 //! - A pushed job wakes exactly one thread if any is idle: the one that became idle last, because
 //!   its stack is in the processor's cache.
 //! - No thread sleeps while a job waits for which no thread was woken.
-//! that nobody was woken for.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

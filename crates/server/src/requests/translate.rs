@@ -45,7 +45,6 @@ pub(crate) fn is_operation(request: &Request<'_>) -> bool {
 /// # Errors
 /// INVAL for an invalid name, or for a lock that is claimed in two ways; NAMETOOLONG for a path;
 /// the errors of attributes that cannot be set.
-/// cannot be set; INVAL for a lock that is claimed in two ways.
 pub(crate) fn operation<'r, 'm: 'r>(
     request: &Request<'m>,
     scratch: &'r mut Scratch<'m>,

@@ -102,7 +102,7 @@ impl Buddy {
         self.has_grown && self.warm_chunks < WARM_AHEAD && self.warming == 0
     }
 
-    /// Takes a chunk without pages to be cleared, if one should be. It comes back with
+    /// Takes a chunk without pages that should be cleared, if there is one. It comes back with
     /// [`Buddy::add_warm`]. Returns its first block.
     pub fn take_to_warm(&mut self) -> Option<u32> {
         if !self.wants_warm() {

@@ -142,7 +142,7 @@ impl Cache {
     }
 
     /// Returns the next flush that is due: by age, because much is dirty, or because a file has
-    /// grown by so much that a flush should run while the rest is written. Call it until it returns
+    /// grown enough that a flush should run while the rest is written. Call it until it returns
     /// `None`.
     pub fn poll_flush(&mut self) -> Option<FlushJob> {
         if self.dirty_blocks <= self.dirty_blocks_max / 2 && !self.is_stopping {
