@@ -370,8 +370,10 @@ pub fn merge(flags: Arguments) -> Result<Arguments> {
     let Some(path) = &flags.config else { return Ok(flags) };
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the configuration {}", path.display()))?;
-    let file: Arguments = toml::from_str(&text).with_context(|| {
-        format!("configuration {}; the keys are the flags of dafs serve", path.display())
+    let file: Arguments = toml::from_str(&text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
+        anyhow::anyhow!("configuration {}, line {line}: {}", path.display(), error.message())
     })?;
     Ok(Arguments {
         directories: if flags.directories.is_empty() {

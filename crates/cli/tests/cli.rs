@@ -326,7 +326,9 @@ fn mistakes_are_explained() {
     let [one, other] = ["a/data", "b/data"].map(|below| place.path().join(below));
     let both = [&one, &other].map(|path| path.to_str().unwrap());
     both.iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
-    assert!(fails(&["serve", both[0], both[1]]).contains("used twice; choose one by NAME="));
+    assert!(
+        fails(&["serve", both[0], both[1]]).contains("used twice; choose another one with NAME=")
+    );
     for (asked, expected) in [
         ("0", "a server has 1 to 8 reactors, not 0"),
         ("9", "a server has 1 to 8 reactors, not 9"),
@@ -390,7 +392,7 @@ fn mistakes_in_rules_name_the_file_the_key_and_what_to_write() {
     std::fs::write(&config, "[[export]]\nname = \"hoem\"\n").unwrap();
     let home = format!("home={directory}");
     let said = fails(&["serve", &home, "--state", state, "--config", path, "--no-tcp"]);
-    assert!(said.contains("\"hoem\"") && said.contains("there are: home"), "{said}");
+    assert!(said.contains("\"hoem\"") && said.contains("the exports are: home"), "{said}");
     let said = fails(&["serve", "--memory", "1M", "--anonymous", "0:0"]);
     assert!(said.contains("--squash none"), "{said}");
     let said = fails(&["serve", "--memory", "1M", "--keytab", "/no/such/keytab"]);
