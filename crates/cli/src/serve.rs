@@ -373,7 +373,9 @@ pub fn merge(flags: Arguments) -> Result<Arguments> {
     let file: Arguments = toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = 1 + before.matches('\n').count();
-        anyhow::anyhow!("configuration {}, line {line}: {}", path.display(), error.message())
+        let shown = text.lines().nth(line - 1).unwrap_or_default();
+        let message = error.message();
+        anyhow::anyhow!("configuration {}, line {line}, {shown}: {message}", path.display())
     })?;
     Ok(Arguments {
         directories: if flags.directories.is_empty() {
