@@ -121,7 +121,7 @@ fn what_is_the_root_of_an_export_is_not_emptied() {
         for options in ["-r", "-rf"] {
             let output = place.run_on(&["rm", options], &[path]);
             assert_eq!(output.status.code(), Some(1), "{path}: {}", said(&output));
-            assert!(said(&output).contains("name what is in it"), "{path}: {}", said(&output));
+            assert!(said(&output).contains("name its entries"), "{path}: {}", said(&output));
             assert!(place.in_export("kept").exists() && other.join("kept").exists(), "{path}");
         }
     }

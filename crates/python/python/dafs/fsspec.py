@@ -439,7 +439,7 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if recursive and "/" in tops:
             # Check before anything is removed, like rm without --no-preserve-root.
             raise OSError(
-                errno.EBUSY, "the root of a server cannot be removed; name what is in it", "/"
+                errno.EBUSY, "the root of a server cannot be removed; name its entries instead", "/"
             )
         for top in tops:
             if recursive:
