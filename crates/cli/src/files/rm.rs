@@ -64,7 +64,9 @@ impl Removal<'_> {
         let url = shown_path(url);
         let mut names = path.as_bytes().split(|byte| *byte == b'/');
         if names.all(|name| matches!(name, b"" | b"." | b"..")) {
-            bail!("{url} is the root of the server, which cannot be removed; name its entries instead");
+            bail!(
+                "{url} is the root of the server, which cannot be removed; name its entries instead"
+            );
         }
         let Ok(name) = last_name(path) else {
             bail!("refusing to remove '.' or '..' directory: skipping {url}");
