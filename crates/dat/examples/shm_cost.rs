@@ -1,6 +1,6 @@
-//! What one request over shared memory costs: a 192-byte send answered by an RDMA
-//! write of the block from a 256 MiB arena and a 56-byte send, against `pread` and
-//! `memcpy` of the same blocks in the same run.
+//! Measures the cost of one request over shared memory: a 192-byte send, answered by an RDMA write
+//! of the block from a 256 MiB arena and a 56-byte send. Compares it with `pread` and `memcpy` of
+//! the same blocks in the same run.
 //!
 //! `cargo run --release -p dafs-dat --example shm_cost [block bytes]`
 
@@ -120,7 +120,7 @@ fn serve(mut interface: Interface, block: usize) {
                     answer[..8].copy_from_slice(&word(3).to_le_bytes());
                     let options = SendOptions { signal: silent, invalidate: None };
                     let answer = [Gather::Bytes(&answer)];
-                    // The client may be gone by now; its Broken event follows.
+                    // If the client is gone, its Broken event follows.
                     let _ = interface.post_send(done.endpoint, 0, &answer, options);
                 }
                 Event::Broken { endpoint, .. } => interface.release(endpoint),

@@ -1,5 +1,5 @@
-//! What the provider's own code costs: client and server turn by turn in one thread, so
-//! that nothing waits for another core. Blocks of 64 bytes make the copy vanish.
+//! Measures the cost of the provider's own code: client and server alternate in one thread, so
+//! nothing waits for another core. With blocks of 64 bytes, the copy costs almost nothing.
 //!
 //! `cargo run --release -p dafs-dat --example shm_overhead [operations in a turn]`
 

@@ -1,7 +1,7 @@
-//! What one request over TCP costs: a 192-byte send answered by an RDMA write of a
-//! block and a 56-byte send, against bare sockets that move the same bytes in the
-//! same run, and the same by TLS. Client and server are two threads; each figure is a
-//! median of rounds taken in turn with its limit.
+//! Measures the cost of one request over TCP: a 192-byte send, answered by an RDMA write of a block
+//! and a 56-byte send. Compares it with bare sockets that move the same bytes in the same run, and
+//! with TLS. Client and server are two threads. Each figure is a median of rounds that alternate
+//! with those of its limit.
 //!
 //! `cargo run --release -p dafs-dat --example tcp_cost [milliseconds a measurement]`
 //!
@@ -29,7 +29,7 @@ const ANSWER: usize = 56;
 const RECEIVED: (Operation, CompletionStatus) = (Operation::Receive, CompletionStatus::Success);
 const ROUNDS: usize = 7;
 
-/// One way of asking.
+/// One way of sending requests.
 #[derive(Clone, Copy)]
 struct Shape {
     block: usize,
@@ -40,7 +40,7 @@ struct Shape {
     tls: bool,
 }
 
-/// Both sides of TLS.
+/// The TLS configurations of both sides.
 static TLS: LazyLock<(TlsServer, TlsTarget)> = LazyLock::new(|| {
     let authority = Authority::new();
     (authority.server(false), authority.target())
@@ -124,7 +124,7 @@ fn measured(count: u64, start: Instant, cpu: Duration) -> Cost {
     Cost { wall, cpu: (thread_cpu() - cpu).as_nanos() as f64 / count as f64 }
 }
 
-/// Where the next block lies: the same walk for every way.
+/// Returns the offset of the next block. The sequence is the same for every way.
 fn offset(state: &mut u64, block: usize) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     ((*state >> 33) as usize % (ARENA / block)) * block
@@ -167,7 +167,7 @@ fn raw_echo(address: SocketAddr, span: Duration) -> Cost {
         socket.read_exact(&mut answer).expect("an answer");
         *count += 1;
     };
-    // The server makes its memory at the first request.
+    // The server allocates its memory at the first request.
     ask(&mut 0);
     let (mut count, start, cpu) = (0, Instant::now(), thread_cpu());
     while start.elapsed() < span {
@@ -259,7 +259,7 @@ impl Server {
         let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
         for slot in 0..DEPTH_MAX as u64 {
             let segment = self.slots.local(slot * 256, 256);
-            // The client may be gone by now; its Broken event follows.
+            // If the client is gone, its Broken event follows.
             let _ = self.interface.post_receive(endpoint, slot, &[segment]);
         }
     }
@@ -278,7 +278,7 @@ impl Server {
         let mut answer = [0; ANSWER];
         answer[..8].copy_from_slice(&word(3).to_le_bytes());
         let options = SendOptions { signal: silent, invalidate: None };
-        // The client may be gone by now; its Broken event follows.
+        // If the client is gone, its Broken event follows.
         let _ = interface.post_rdma_write(endpoint, 0, &[source], remote, silent);
         let _ = interface.post_receive(endpoint, done.context, &[segment]);
         let _ = interface.post_send(endpoint, 0, &[Gather::Bytes(&answer)], options);
@@ -300,7 +300,7 @@ fn client(address: SocketAddr, shape: Shape, span: Duration) -> Cost {
     for slot in 0..shape.depth as u64 {
         client.ask(slot);
     }
-    // Let the connection's window open first.
+    // Let the connection's TCP window open first.
     let warm = Instant::now();
     while warm.elapsed() < span / 10 {
         client.turn();
@@ -357,7 +357,7 @@ impl Client {
         }
     }
 
-    /// Waits for answers and asks anew; says how many came.
+    /// Waits for replies and sends new requests. Returns the number of replies.
     fn turn(&mut self) -> u64 {
         self.interface.wait(self.shape.threshold, None);
         let mut count = 0;

@@ -1,6 +1,5 @@
-//! What Linux siw and this implementation have said to each other, as `tests/interop` captured
-//! it (`tests/interop/vector`): every byte is understood, on both sides, and means what it
-//! meant then.
+//! Traffic between Linux siw and this implementation, as captured by `tests/interop`
+//! (`tests/interop/vector`). Both sides must understand every byte as they did then.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +9,10 @@ use dafs_iwarp::{
     Responder, Role,
 };
 
-/// How many of each kind one side has sent.
+/// The number of messages of each kind that one side has sent.
 type Counts = BTreeMap<&'static str, usize>;
 
-/// A side's bytes that are not taken in yet, and who takes them.
+/// The receiver of one side's bytes, and the bytes that are not processed yet.
 struct Half {
     receiver: Receiver,
     kept: Vec<u8>,
@@ -26,7 +25,7 @@ impl Half {
         Self { receiver: Receiver::new(&established), kept: Vec::new(), counts: Counts::new() }
     }
 
-    /// Takes in what has come; reads asked for here are open at the other side.
+    /// Processes arrived bytes. Reads requested here are open at the other side.
     fn take(&mut self, bytes: &[u8], other: &mut Self) {
         self.kept.extend_from_slice(bytes);
         while let Some(frame) = self.receiver.on_fpdu(&self.kept).expect("no violation") {
@@ -62,7 +61,7 @@ fn bytes(hexadecimal: &str) -> Vec<u8> {
     digits.map(|pair| u8::from_str_radix(pair, 16).expect("a digit")).collect()
 }
 
-/// What the initiator and the responder have sent, and the code of a Terminate.
+/// Returns what the initiator and the responder have sent, and the code of a Terminate.
 fn decoded(name: &str) -> (Counts, Counts, Option<String>) {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures").join(name);
     let text = std::fs::read_to_string(place).expect("a capture");
@@ -101,7 +100,7 @@ fn rping_to_us_in_its_forms() {
     for name in ["rping-accept", "rping-accept-crc-siw", "rping-accept-v1"] {
         assert_eq!(decoded(name), (counts(&asks), counts(&serves), None), "{name}");
     }
-    // The Write that says ready comes on top.
+    // The Write that shows readiness comes in addition.
     let (ready, served, _) = decoded("rping-accept-p2p");
     assert_eq!((ready["write"], ready["send"]), (1, 2));
     assert_eq!(served, counts(&serves));
@@ -116,7 +115,7 @@ fn ready_by_a_read() {
 
 #[test]
 fn offences_and_what_is_said_of_them() {
-    // The last three by siw, which has its own order of the first word.
+    // siw sent the last three, with its own layout of the first word.
     let cases = [
         ("accept-read-bounds", "0/1/0x01"),
         ("accept-send-stag", "0/1/0x09"),

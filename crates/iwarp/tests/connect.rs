@@ -1,5 +1,4 @@
-//! Start-up: the frames byte by byte, what is agreed on, and what was seen of
-//! Linux siw on the wire.
+//! Start-up: the frames byte by byte, the agreed terms, and frames captured from Linux siw.
 
 use dafs_iwarp::{
     ConnectConfig, DEPTH_NOT_NEGOTIATED, Established, Event, FRAME_BYTES_MAX, Initiator,
@@ -20,7 +19,7 @@ fn config() -> ConnectConfig {
     ConnectConfig::default()
 }
 
-/// The default with some fields set.
+/// Returns the default with some changes.
 fn with(change: impl FnOnce(&mut ConnectConfig)) -> ConnectConfig {
     let mut config = config();
     change(&mut config);
@@ -31,7 +30,7 @@ fn plain() -> ConnectConfig {
     with(|c| c.enhanced = false)
 }
 
-/// Both machines against each other.
+/// Runs both machines against each other.
 fn meet(
     initiator_config: ConnectConfig,
     responder_config: ConnectConfig,
@@ -142,7 +141,7 @@ fn too_deep_a_responder_is_told_so() {
     let reply = frame(REPLY_KEY, 0x50, 2, &[0, 16, 0, 5]);
     assert_eq!(initiator.on_bytes(&reply), Err(Violation::InsufficientReadDepth));
     let (bytes, length) = initiator.terminate_fpdu().unwrap();
-    // With CRC, as the reply asked for it.
+    // The frame has a CRC, as the reply required.
     let peer = Established::client_server(Role::Responder, true, 0, 0);
     let mut receiver = Receiver::new(&peer);
     let fpdu = receiver.on_fpdu(&bytes[..length]).unwrap().unwrap();
@@ -199,7 +198,7 @@ fn read_indication_needs_no_depth_of_the_user() {
     indicate(here, there);
 }
 
-/// The initiator indicates; the responder may speak thereafter.
+/// Checks that the responder may send after the initiator's ready-to-receive indication.
 fn indicate(here: Established, there: Established) {
     let mut transmitter = Transmitter::new(&here, 1440);
     let mut receiver = Receiver::new(&here);
@@ -244,7 +243,7 @@ fn write_indication_byte_by_byte() {
     let length = Transmitter::new(&here, 1440)
         .ready_to_receive(&mut Receiver::new(&here), &mut bytes)
         .unwrap();
-    // As Linux siw sends it: STag 1, offset 0.
+    // Linux siw sends the same bytes: STag 1, offset 0.
     let expected = [0, 14, 0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(bytes[..length], expected);
 }
@@ -291,7 +290,7 @@ fn revisions() {
     }
     let request = frame(REQUEST_KEY, 0, 3, b"");
     assert_eq!(Responder::new().on_bytes(&request), Err(Violation::FrameRevision));
-    // Before revision 2 the S bit is reserved and means nothing.
+    // Before revision 2, the S bit is reserved and has no meaning.
     let mut responder = Responder::new();
     let request = responder.on_bytes(&frame(REQUEST_KEY, 0x10, 1, b"data")).unwrap();
     let request = request.outcome.unwrap();
@@ -317,7 +316,7 @@ fn plain_request_wants_a_plain_reply() {
     let reply = frame(REPLY_KEY, 0x10, 2, &[0, 1, 0, 1]);
     let mut initiator = Initiator::new(plain(), b"").unwrap();
     assert_eq!(initiator.on_bytes(&reply), Err(Violation::FrameRevision));
-    // The other way round the depths merely stay as they are.
+    // In the other direction, the depths stay as they are.
     let mut initiator = Initiator::new(config(), b"").unwrap();
     let outcome = initiator.on_bytes(&frame(REPLY_KEY, 0, 1, b"")).unwrap().outcome.unwrap();
     let expected = Established::client_server(Role::Initiator, false, 16, 16);
@@ -333,7 +332,7 @@ fn malformed_frames() {
     assert_eq!(refused(&frame(REQUEST_KEY, 0, 1, &[0; 513])), Violation::FramePrivateData);
     assert_eq!(refused(&frame(REQUEST_KEY, 0x10, 2, &[0; 3])), Violation::FramePrivateData);
     let mut initiator = Initiator::new(config(), b"").unwrap();
-    // Two initiators.
+    // Both sides are initiators.
     assert_eq!(initiator.on_bytes(&frame(REQUEST_KEY, 0, 1, b"")), Err(Violation::FrameKey));
     let too_long = [0; PRIVATE_DATA_OUT_BYTES_MAX + 1];
     assert_eq!(Initiator::new(config(), &too_long).err(), Some(Refusal::PrivateDataTooLong));
@@ -359,7 +358,7 @@ fn any_splitting_and_what_follows_is_left_alone() {
     }
 }
 
-/// `rping -c` on Linux siw.
+/// The request of `rping -c` on Linux siw.
 #[test]
 fn seen_of_rping() {
     let bytes = frame(REQUEST_KEY, 0x10, 2, &[0, 1, 0, 1]);
@@ -373,7 +372,7 @@ fn seen_of_rping() {
     assert_eq!((established.ird, established.ord), (16, 1));
 }
 
-/// `mount -o proto=rdma` on Linux siw, and its first frame: a Send that carries an
+/// The request of `mount -o proto=rdma` on Linux siw, and its first frame: a Send with an
 /// RPC-over-RDMA call.
 #[test]
 fn seen_of_nfs_client() {
@@ -397,7 +396,7 @@ fn seen_of_nfs_client() {
     assert!(matches!(fpdu.event, Event::Received { length: 68, invalidate: None, .. }));
 }
 
-/// The kernel's NFS server over siw, with CRC: it echoes the bit.
+/// The reply of the kernel's NFS server over siw, with CRC: it echoes the bit.
 #[test]
 fn seen_of_nfs_server() {
     let private_data = [0, 16, 0, 16, 0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3];

@@ -1,4 +1,4 @@
-//! Properties of whole streams: however they are cut, the same things happen.
+//! Properties of whole streams: the same events occur however the bytes are split.
 
 use crate::pair::{Happening, Intake, Pair, Side, at, pattern};
 use dafs_iwarp::{Outbound, ReadRequest, Stag};
@@ -41,7 +41,7 @@ fn any_intake() -> impl Strategy<Value = Intake> {
     prop_oneof![Just(Intake::Whole), Just(Intake::Piecemeal)]
 }
 
-/// What the two sides must have seen, by the works alone.
+/// The events that the two sides must see, as determined by the posted work.
 #[derive(Default)]
 struct Expected {
     responder_log: Vec<Happening>,
@@ -167,7 +167,7 @@ proptest! {
         let mut bytes = std::mem::take(&mut pair.initiator.outgoing);
         let place = place.index(bytes.len());
         bytes[place] ^= 1 << bit;
-        // A length that grew swallows what follows; let it have its fill.
+        // A length that was increased swallows the following bytes, so append enough of them.
         bytes.extend_from_slice(&[0; 1 << 17]);
         let before = frames_before(&bytes, place);
         pair.responder.take_in(&bytes);
@@ -183,15 +183,14 @@ proptest! {
         intake in any_intake(),
     ) {
         let (mut pair, _) = prepared(crc, (128, 128), (intake, intake));
-        // Writes at random would fall outside the buffers, so only headers of
-        // other kinds come this far.
+        // Random Writes would be outside the buffers, so only headers of other kinds are used.
         if bytes.get(2).is_none_or(|control| control & 0x80 == 0) {
             pair.responder.take_in(&bytes);
         }
     }
 }
 
-/// How many frames lie wholly before `place`, by lengths that are not yet damaged.
+/// Returns the number of frames that lie completely before `place`, by undamaged lengths.
 fn frames_before(bytes: &[u8], place: usize) -> usize {
     let (mut count, mut start) = (0, 0);
     loop {

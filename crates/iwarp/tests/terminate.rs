@@ -1,5 +1,5 @@
-//! Each row of the error tables: the breach, the code, the quoted headers, and
-//! that the stream then stays shut.
+//! Each row of the error tables: the violation, the code, the quoted headers, and that the stream
+//! then stays closed.
 
 use dafs_iwarp::{
     Established, Event, HEADER_BYTES_MAX, Outbound, PlacementContext, PlacementError, ReadRequest,
@@ -18,7 +18,7 @@ fn receiver() -> Receiver {
     Receiver::new(&established(false))
 }
 
-/// A frame without CRC around a ULPDU.
+/// Returns a frame without CRC around a ULPDU.
 fn frame(ulpdu: &[u8]) -> Vec<u8> {
     let length = ulpdu.len() as u16;
     let mut bytes = length.to_be_bytes().to_vec();
@@ -40,8 +40,8 @@ fn read_ulpdu(sequence: u32, request: &ReadRequest) -> Vec<u8> {
     untagged([0x41, 0x41], [0, 1, sequence, 0], &request.encode())
 }
 
-/// What the receiver tells the peer, byte by byte; checks that it does so once
-/// and that nothing goes on after it.
+/// Returns the bytes of the receiver's Terminate. Checks that it is returned only once and that
+/// nothing is accepted after it.
 fn last_words(receiver: &mut Receiver, violation: Violation) -> Vec<u8> {
     assert_eq!(receiver.violation(), Some(violation));
     assert_eq!(receiver.next_step(), Step::Closed);
@@ -58,7 +58,7 @@ fn last_words(receiver: &mut Receiver, violation: Violation) -> Vec<u8> {
     bytes[..length].to_vec()
 }
 
-/// Feeds the ULPDUs; the last one must be refused, quoting its DDP header.
+/// Feeds the ULPDUs. The last one must be refused, and the Terminate must quote its DDP header.
 fn breach(mut receiver: Receiver, ulpdus: &[Vec<u8>], expected: Violation, control: [u8; 2]) {
     let (last, before) = ulpdus.split_last().unwrap();
     for ulpdu in before {
@@ -227,7 +227,7 @@ fn protection_errors_quote_the_read_request() {
         at_once.on_fpdu(&frame(&ulpdu)).unwrap();
         assert_eq!(at_once.refuse(error), violation);
         assert_eq!(last_words(&mut at_once, violation), words);
-        // The same, when other frames have come in between.
+        // The same, after other frames have come in between.
         let mut later = receiver();
         let fpdu = later.on_fpdu(&frame(&ulpdu)).unwrap().unwrap().event;
         let Event::ReadRequested { sequence, request } = fpdu else { panic!("{fpdu:?}") };
@@ -249,7 +249,7 @@ fn wrapping_read_request_is_a_protection_error() {
     assert_eq!(last_words(&mut receiver, Violation::ReadRequestWrap), words);
 }
 
-/// Refuses to place `ulpdu`, before or after the frame is complete.
+/// Refuses to place `ulpdu`, before and after the frame is complete.
 fn refusal(ulpdu: &[u8], error: PlacementError, context: PlacementContext, control: [u8; 2]) {
     let violation = Violation::Placement(error, context);
     let header_length = if ulpdu[0] & 0x80 != 0 { 14 } else { 18 };
@@ -423,7 +423,7 @@ fn responder_waits_for_the_initiator() {
     let segment = segments.next_segment(&mut header).unwrap();
     assert_eq!((segment.length, segment.last, segment.trailer_length), (0, true, 4));
     assert_eq!(segments.next_segment(&mut header), None);
-    // The refused call has used no sequence number up.
+    // The refused call has not consumed a sequence number.
     assert_eq!(header[12..16], [0, 0, 0, 1]);
     let mut trailer = [0xff; TRAILER_BYTES_MAX];
     assert_eq!(segment.finish(segment.checksum(&header), &mut trailer), 4);

@@ -1,5 +1,5 @@
-//! What a copy of a block costs out of 256 MiB that the processor's caches do not hold, and
-//! into them: the C library's against the one that runs from front to back.
+//! Measures the cost of copying a block out of 256 MiB that the processor's caches do not hold, and
+//! into them: the C library's copy against the one that runs from front to back.
 //!
 //! `cargo run --release -p dafs-memory --example copy_cost [block] [buffers] [out|in]`
 
@@ -31,7 +31,7 @@ fn main() -> std::io::Result<()> {
             for turn in 0..count {
                 let here = next;
                 next = random.below(FILE_BYTES / block) * block;
-                // As a server does that knows its next request.
+                // As a server does when it knows its next request.
                 large.prefetch(next, block);
                 let buffer = turn % buffers * block;
                 if is_in {

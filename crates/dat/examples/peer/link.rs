@@ -1,7 +1,7 @@
-//! One connection and what goes over it, a step at a time.
+//! One connection with blocking operations.
 //!
-//! Invariant: a receive is posted for each slot that holds no message, so that a peer which
-//! answers one message at a time always finds one.
+//! Invariant: a receive is posted for each slot without a message. So a peer that sends one message
+//! and waits for the reply always finds a receive.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use dafs_memory::{Memory, Pages};
 
 use super::{Failure, Options};
 
-/// See the module.
+/// One connection and its interface.
 pub struct Link {
     pub interface: Interface,
     pub endpoint: EndpointId,
     inbox: Memory,
     inbox_region: Region,
-    /// Messages that have come: slot and completion.
+    /// The arrived messages: slot and completion.
     arrived: VecDeque<Completion>,
-    /// Other work that is done.
+    /// The completions of other work.
     done: VecDeque<Completion>,
     pub broken: Option<BreakReason>,
 }
 
-/// A message.
+/// A received message.
 pub struct Message {
     pub bytes: Vec<u8>,
-    /// The region of ours that it has invalidated.
+    /// The region of this side that the message has invalidated.
     pub invalidated: Option<Stag>,
 }
 
@@ -42,7 +42,7 @@ pub struct Buffer {
 }
 
 impl Link {
-    /// Connects.
+    /// Connects to the address in the options.
     pub fn connect(options: &Options) -> Result<Self, Failure> {
         let mut interface = Interface::new(InterfaceConfig::default())?;
         let address = Address::Tcp(options.address);
@@ -50,7 +50,7 @@ impl Link {
         Self::begin(interface, endpoint)
     }
 
-    /// Listens and takes the first who comes.
+    /// Listens and accepts the first connection.
     pub fn accept(options: &Options) -> Result<Self, Failure> {
         let mut interface = Interface::new(InterfaceConfig::default())?;
         let listener = interface.listen(&Address::Tcp(options.address))?;
@@ -58,7 +58,7 @@ impl Link {
         let pending = loop {
             match next_event(&mut interface)? {
                 Event::ConnectionRequest { pending, .. } => break pending,
-                // Somebody who is no peer.
+                // A connection that ended before its request was complete.
                 Event::Broken { endpoint, .. } => interface.release(endpoint),
                 other => return Err(format!("not expected: {other:?}").into()),
             }
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// Registers fresh memory.
+    /// Registers new memory.
     pub fn buffer(&mut self, length: usize, rights: Rights) -> Result<Buffer, Failure> {
         let memory = Memory::anonymous(length, Pages::Small)?;
         let region =
@@ -112,7 +112,7 @@ impl Link {
         self.finish(posted, Operation::RdmaWrite, 1)
     }
 
-    /// Reads; all of them are posted before the first is awaited.
+    /// Executes reads. All of them are posted before the first one is awaited.
     pub fn read(&mut self, reads: &[(LocalSegment, RemoteSegment)]) -> Result<(), Failure> {
         for (to, from) in reads {
             self.interface.post_rdma_read(self.endpoint, 0, &[*to], *from)?;
@@ -120,7 +120,7 @@ impl Link {
         self.finish(Ok(()), Operation::RdmaRead, reads.len())
     }
 
-    /// The next message, whose slot is free again.
+    /// Returns the next message and frees its slot.
     pub fn receive(&mut self) -> Result<Message, Failure> {
         while self.arrived.is_empty() {
             self.step()?;
@@ -132,7 +132,7 @@ impl Link {
         Ok(Message { bytes, invalidated: completion.invalidated })
     }
 
-    /// Waits until the other side ends the connection; why.
+    /// Waits until the other side ends the connection. Returns the reason.
     pub fn end(&mut self) -> BreakReason {
         loop {
             if let Some(reason) = self.broken.clone() {
@@ -156,7 +156,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for `count` completions of what was posted.
+    /// Waits for `count` completions of posted work.
     fn finish(
         &mut self,
         posted: Result<(), PostError>,
@@ -177,13 +177,13 @@ impl Link {
         Ok(())
     }
 
-    /// Takes in one event.
+    /// Processes one event.
     fn step(&mut self) -> Result<(), Failure> {
         match next_event(&mut self.interface)? {
             Event::Completion(completion) => {
                 let is_done = completion.status == CompletionStatus::Success;
                 match completion.operation {
-                    // What is flushed says why when the connection is told to be broken.
+                    // The event of the broken connection tells why work was flushed.
                     _ if !is_done => {}
                     Operation::Receive => self.arrived.push_back(completion),
                     _ => self.done.push_back(completion),
@@ -211,8 +211,8 @@ fn next_event(interface: &mut Interface) -> Result<Event, Failure> {
 }
 
 pub const DOMAIN: Domain = Domain(1);
-/// Longest message.
+/// The greatest length of a message in bytes.
 pub const SLOT_BYTES: u32 = 64 << 10;
 const SLOTS: usize = 16;
-/// A guard against hanging; emulated machines are slow.
+/// A limit that only detects hanging; emulated machines are slow.
 const HANG: Duration = Duration::from_secs(120);

@@ -1,7 +1,7 @@
-//! A peer in user space for other machines' iWARP: `rping`, both sides of it, and a script of
-//! every kind of message and of what must end a connection. `tests/interop` has it talk to
-//! Linux siw; `tests/interop/guest/verbs.c` is the same script over the kernel's verbs. And
-//! perftest's measurements of bandwidth, both sides of them.
+//! A user-space peer for other machines' iWARP: both sides of `rping`, and a script of every kind
+//! of message and of everything that must end a connection. `tests/interop` runs it with Linux siw;
+//! `tests/interop/guest/verbs.c` is the same script over the kernel's verbs. It also implements
+//! both sides of perftest's bandwidth measurements.
 //!
 //! `cargo run -p dafs-dat --example peer -- ROLE ADDRESS [WORD...]`
 //!
@@ -22,14 +22,14 @@ use dafs_dat::{EndpointConfig, MpaOptions, ReadyToReceiveSet};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the command line says.
+/// The options of the command line.
 struct Options {
     address: SocketAddr,
     endpoint: EndpointConfig,
     count: u32,
     size: u32,
     scene: String,
-    /// What the Terminate must be that ends it; empty for anything.
+    /// The code of the Terminate that must end the connection; empty for any end.
     must: String,
 }
 

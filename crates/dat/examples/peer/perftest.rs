@@ -1,13 +1,13 @@
-//! `ib_send_bw`, `ib_write_bw` and `ib_read_bw` of perftest with `-R`, either side of them.
+//! Both sides of `ib_send_bw`, `ib_write_bw` and `ib_read_bw` of perftest with `-R`.
 //!
-//! There are two connections to one port. Over the first both sides speak in turns, the client
-//! first: version, page size, line size, MTU. Then each tells, again and again, where its memory
-//! is: that is how they wait for each other, before and after the second connection is made and
-//! before and after what is measured, which goes over that. Who writes or reads tells at last what
-//! it has measured. Who receives Sends writes their number into the sender's memory, so that not
-//! more are under way than there are receives.
+//! There are two connections to one port. Over the first, the sides alternate, the client first:
+//! version, page size, line size, MTU. Then each repeatedly sends where its memory is. This is how
+//! they wait for each other: before and after the second connection is made, and before and after
+//! the measurement, which uses the second connection. The side that writes or reads finally sends
+//! its result. The side that receives Sends writes their number into the sender's memory, so that
+//! no more are in flight than there are receives.
 //!
-//! Invariant: a message of the first connection answers one of the peer's, or awaits one.
+//! Invariant: a message of the first connection is a reply to one of the peer's, or awaits a reply.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use dafs_memory::{Memory, Pages};
 use super::link::{Buffer, DOMAIN};
 use super::{Failure, Options};
 
-/// What is measured.
+/// The measured operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Send,
@@ -38,20 +38,20 @@ struct Perftest<'o> {
     data: Option<EndpointId>,
     established: u32,
     inbox: Buffer,
-    /// What is sent, written or read, and written or read by the peer.
+    /// The memory that is sent, written or read, on this side and by the peer.
     main: Buffer,
-    /// How many Sends the peer has received.
+    /// The number of Sends that the peer has received.
     credit: Buffer,
-    /// How many this side has.
+    /// The number of Sends that this side has received.
     received: Buffer,
     received_count: u32,
-    /// What the peer has said.
+    /// The messages from the peer.
     said: VecDeque<Vec<u8>>,
     done_count: u32,
     ended: Vec<(EndpointId, BreakReason)>,
 }
 
-/// The server, for one client.
+/// Runs the server for one client.
 pub fn serve(options: &Options) -> Result<(), Failure> {
     let mut this = Perftest::new(options)?;
     if this.kind == Kind::Read {
@@ -68,7 +68,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
                     theirs = Some(place(&message)?);
                     this.say(&this.own_place())?;
                 }
-                // What it measured, and on which terms: we have no others.
+                // The peer's result and its options. This side has the same options.
                 8 => {
                     reports.push(u64::from_be_bytes(message[..].try_into()?));
                     this.say(&message)?;
@@ -90,7 +90,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The client.
+/// Runs the client.
 pub fn drive(options: &Options) -> Result<(), Failure> {
     let mut this = Perftest::new(options)?;
     if this.kind != Kind::Read {
@@ -169,12 +169,12 @@ impl<'o> Perftest<'o> {
         })
     }
 
-    /// Makes bytes that are not zero: for the peer.
+    /// Fills the memory for the peer with nonzero bytes.
     fn fill(&self) {
         self.main.memory.write(0, &vec![0x5a; self.options.size as usize]);
     }
 
-    /// Fails if this side's memory is as empty as it began: the peer's bytes are of all kinds.
+    /// Fails if this side's memory is still all zeros. The peer's bytes may have any values.
     fn expect_bytes(&self) -> Result<(), Failure> {
         let bytes = self.main.memory.to_vec(0, self.options.size as usize);
         let is_empty = bytes.iter().all(|byte| *byte == 0);
@@ -183,7 +183,7 @@ impl<'o> Perftest<'o> {
 
     // ---- the first connection ---------------------------------------------------
 
-    /// Says something, and takes the answer.
+    /// Sends a message and returns the reply.
     fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, Failure> {
         self.say(message)?;
         loop {
@@ -191,12 +191,12 @@ impl<'o> Perftest<'o> {
                 return Ok(answer);
             }
             self.step(HANG)?;
-            // The peer may be done with the second connection before its last word comes here.
+            // The peer may close the second connection before its last message arrives here.
             self.must_stand(&[self.control])?;
         }
     }
 
-    /// Waits for the other side, which tells where its memory is.
+    /// Waits for the other side and returns where its memory is.
     fn meet(&mut self) -> Result<RemoteSegment, Failure> {
         place(&self.exchange(&self.own_place())?)
     }
@@ -210,7 +210,7 @@ impl<'o> Perftest<'o> {
         Ok(())
     }
 
-    /// Where our memory is; `struct pingpong_dest`, as one machine of 64 bits tells another.
+    /// Returns where this side's memory is: `struct pingpong_dest` in the form of a 64-bit machine.
     fn own_place(&self) -> [u8; PLACE_BYTES] {
         let region: &Region = match self.kind {
             Kind::Send => &self.credit.region,
@@ -225,7 +225,7 @@ impl<'o> Perftest<'o> {
 
     // ---- the second -------------------------------------------------------------
 
-    /// Does what is measured.
+    /// Runs the measured operations.
     fn run(&mut self, data: EndpointId, theirs: RemoteSegment) -> Result<(), Failure> {
         self.done_count = 0;
         let local = self.main.region.local(0, self.options.size);
@@ -253,7 +253,7 @@ impl<'o> Perftest<'o> {
                 (posted, stood) = (posted + 1, Instant::now());
                 continue;
             }
-            // Credit comes without a word.
+            // The peer writes credit without a message.
             self.interface.flush();
             if self.step(CREDIT_LOOK).is_err() && stood.elapsed() > HANG {
                 return Err(format!("{posted} posted, {} done", self.done_count).into());
@@ -263,7 +263,7 @@ impl<'o> Perftest<'o> {
         Ok(())
     }
 
-    /// Tells a sender how many have come, now and then.
+    /// Tells a sender from time to time how many Sends have arrived.
     fn give_credit(&mut self, theirs: RemoteSegment) -> Result<(), Failure> {
         let Some(data) = self.data else { return Ok(()) };
         let told = u32::from_ne_bytes(self.received.memory.to_vec(0, 4)[..].try_into()?);
@@ -297,7 +297,7 @@ impl<'o> Perftest<'o> {
 
     // ---- both -------------------------------------------------------------------
 
-    /// Connects; a server that is about to listen is asked again.
+    /// Connects. Tries again if the server does not listen yet.
     fn connect(&mut self) -> Result<EndpointId, Failure> {
         let begun = Instant::now();
         loop {
@@ -328,7 +328,7 @@ impl<'o> Perftest<'o> {
         Ok(self.interface.post_receive(control, slot, &[segment])?)
     }
 
-    /// A receive for a Send: all come into the same memory.
+    /// Posts a receive for a Send. All receives use the same memory.
     fn post_main(&mut self, data: EndpointId) -> Result<(), Failure> {
         let segment = self.main.region.local(0, self.options.size);
         Ok(self.interface.post_receive(data, 0, &[segment])?)
@@ -347,7 +347,7 @@ impl<'o> Perftest<'o> {
         }
     }
 
-    /// Takes in one event; an error if there is none for so long.
+    /// Processes one event. Fails if there is none within `patience`.
     fn step(&mut self, patience: Duration) -> Result<(), Failure> {
         if self.interface.event_count() == 0 {
             self.interface.wait(1, Some(patience));
@@ -380,7 +380,7 @@ impl<'o> Perftest<'o> {
     fn on_completion(&mut self, completion: &Completion) -> Result<(), Failure> {
         let Completion { endpoint, operation, status, context, length, .. } = *completion;
         if status != CompletionStatus::Success {
-            // Why is told when the connection is told to be broken.
+            // The event of the broken connection tells the reason.
             return Ok(());
         }
         if operation != Operation::Receive {
@@ -397,7 +397,7 @@ impl<'o> Perftest<'o> {
     }
 }
 
-/// Where a peer's memory is.
+/// Parses where a peer's memory is.
 fn place(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
     if bytes.len() != PLACE_BYTES {
         return Err(format!("{} bytes instead of a place", bytes.len()).into());
@@ -407,19 +407,19 @@ fn place(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
     Ok(RemoteSegment { stag, address, length: 0 })
 }
 
-/// Bytes of `struct pingpong_dest`.
+/// The number of bytes of `struct pingpong_dest`.
 const PLACE_BYTES: usize = 56;
 const SLOTS: usize = 8;
-/// Small transfers go round in so many bytes.
+/// The range of memory over which small transfers cycle.
 const CYCLE_BYTES: usize = 4096;
-/// Receives that a sender counts on: perftest's `--rx-depth`.
+/// The number of receives that a sender assumes: perftest's `--rx-depth`.
 const RECEIVES: u32 = 512;
-/// Sends between two words about credit.
+/// The number of Sends between two updates of the credit.
 const CREDIT_STEP: u32 = 64;
-/// Most Sends ahead of what the peer has told: it tells every 170.
+/// The greatest number of Sends ahead of the peer's last update, which comes every 170.
 const WINDOW: u32 = 400;
-/// Most pieces of work under way.
+/// The greatest number of work requests in flight.
 const DEPTH: u32 = 64;
 const CREDIT_LOOK: Duration = Duration::from_millis(10);
-/// A guard against hanging; emulated machines are slow.
+/// A limit that only detects hanging; emulated machines are slow.
 const HANG: Duration = Duration::from_secs(120);

@@ -1,13 +1,13 @@
-//! `rping` of librdmacm's examples. The client tells of a buffer, the server reads it; the
-//! client tells of another, the server writes back what it has read. A message of no meaning
-//! says that each is done.
+//! `rping` of librdmacm's examples. The client announces a buffer and the server reads it. The
+//! client announces another buffer and the server writes back what it has read. The server sends a
+//! message without meaning when each is done.
 
 use dafs_dat::{Region, RemoteSegment, Rights, Stag};
 
 use super::link::Link;
 use super::{Failure, Options};
 
-/// What a message says: address, STag and length, big-endian.
+/// The contents of a message: address, STag and length, big-endian.
 type Info = [u8; 16];
 
 fn info(region: &Region, length: u32) -> Info {
@@ -18,7 +18,7 @@ fn info(region: &Region, length: u32) -> Info {
     bytes
 }
 
-/// The memory that a message tells of.
+/// Returns the memory that a message announces.
 pub fn told(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
     let info: Info = bytes.try_into().map_err(|_| format!("{} bytes", bytes.len()))?;
     let [a, b, c, d, e, f, g, h, s0, s1, s2, s3, l0, l1, l2, l3] = info;
@@ -29,7 +29,7 @@ pub fn told(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
     })
 }
 
-/// The server: serves one client until it goes.
+/// Runs the server: serves one client until it disconnects.
 pub fn serve(options: &Options) -> Result<(), Failure> {
     let mut link = Link::accept(options)?;
     let mut rounds = 0;
@@ -52,7 +52,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The client.
+/// Runs the client.
 pub fn ping(options: &Options) -> Result<(), Failure> {
     let mut link = Link::connect(options)?;
     let size = options.size as usize;
@@ -68,7 +68,7 @@ pub fn ping(options: &Options) -> Result<(), Failure> {
             link.receive()?;
         }
         let echoed = sink.memory.to_vec(0, size);
-        // The kernel's server echoes a string, up to its end.
+        // The kernel's server echoes a string up to its end.
         if echoed != text {
             return Err(format!("round {round} came back changed").into());
         }

@@ -1,8 +1,9 @@
-//! The script. A driver does, and a target lets it be done: it tells of two buffers, the
-//! second of which is there to be invalidated, and sends back every message that it gets.
+//! The script. A driver executes operations, and a target permits them: it announces two buffers,
+//! the second of which is to be invalidated, and echoes every message.
 //!
-//! Scenes of a driver: `everything` that is right, each answer compared; and, by name, what
-//! must end the connection, after a message that proves it was whole until then.
+//! The driver has the scene `everything`, which executes everything that is allowed and checks each
+//! result, and a scene for each error that must end the connection, after a message that shows that
+//! the connection worked until then.
 
 use dafs_dat::{BreakReason, LocalSegment, RemoteSegment, Rights, Stag};
 
@@ -10,14 +11,14 @@ use super::link::{Buffer, Link, SLOT_BYTES};
 use super::rping::told;
 use super::{Failure, Options};
 
-/// Bytes of the buffers.
+/// The sizes of the buffers in bytes.
 const MAIN_BYTES: u32 = 1 << 20;
 const SPARE_BYTES: u32 = 4096;
 const INFO_BYTES: usize = 16;
-/// Posted at once, more than any depth agreed on.
+/// The number of reads posted at once, above any agreed depth.
 const READS: u32 = 48;
 
-/// What the driver knows and has.
+/// The driver's connection and buffers.
 struct Drive {
     link: Link,
     main: RemoteSegment,
@@ -25,7 +26,7 @@ struct Drive {
     local: Buffer,
 }
 
-/// The target: until its driver goes.
+/// Runs the target until its driver disconnects.
 pub fn serve(options: &Options) -> Result<(), Failure> {
     let mut link = Link::accept(options)?;
     let main = link.buffer(MAIN_BYTES as usize, Rights::REMOTE)?;
@@ -48,7 +49,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The driver.
+/// Runs the driver.
 pub fn drive(options: &Options) -> Result<(), Failure> {
     let mut link = Link::connect(options)?;
     link.send(b"hello", None)?;
@@ -78,7 +79,7 @@ pub fn drive(options: &Options) -> Result<(), Failure> {
 }
 
 impl Drive {
-    /// Everything that is right.
+    /// Executes everything that is allowed.
     fn everything(&mut self) -> Result<(), Failure> {
         for length in [0, 1, 3, 17, 1440, 4096, 65_000, SLOT_BYTES as usize] {
             self.echo(&pattern(length, length))?;
@@ -90,7 +91,7 @@ impl Drive {
         self.invalidate()
     }
 
-    /// A message that must come back as it is.
+    /// Sends a message that must come back unchanged.
     fn echo(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.link.send(bytes, None)?;
         let back = self.link.receive()?;
@@ -113,7 +114,7 @@ impl Drive {
         Ok(())
     }
 
-    /// More reads than may be open, all posted at once, in pieces from the end to the front.
+    /// Posts more reads than may be open at once, in pieces from the end to the start.
     fn many_reads(&mut self) -> Result<(), Failure> {
         let bytes = pattern(MAIN_BYTES as usize, 7);
         self.local.memory.write(0, &bytes);
@@ -141,7 +142,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Something that must end the connection.
+    /// Does something that must end the connection.
     fn offend(&mut self, scene: &str) -> Result<(), Failure> {
         let wrong = RemoteSegment { stag: Stag(self.main.stag.0 ^ 0xff00), ..self.main };
         let beyond = RemoteSegment { address: self.main.address + 1, ..self.main };
@@ -170,7 +171,7 @@ fn part(of: RemoteSegment, offset: u32, length: u32) -> RemoteSegment {
     RemoteSegment { stag: of.stag, address: of.address + u64::from(offset), length }
 }
 
-/// Bytes that no shift leaves alike.
+/// Returns bytes that differ from themselves under every shift.
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|at| ((at * 31 + at / 251 + seed) % 253) as u8).collect()
 }

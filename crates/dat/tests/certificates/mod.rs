@@ -1,6 +1,6 @@
-//! An authority of a test's own, and certificates of it in files.
+//! A certificate authority for a test, and its certificates in files.
 //!
-//! Invariant: nothing outlives the authority; keys are readable by this user alone.
+//! Invariant: nothing outlives the authority, and only this user can read the keys.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +14,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// Who vouches for certificates.
+/// A certificate authority.
 pub struct Authority {
     directory: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -26,7 +26,7 @@ impl Authority {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        // No two have one name, or one would be taken for the other with a wrong key.
+        // Each has a unique name. Otherwise one could be mistaken for another with a wrong key.
         let name = directory.path().display().to_string();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
@@ -36,12 +36,12 @@ impl Authority {
         authority
     }
 
-    /// The authority's own certificate.
+    /// Returns the file of the authority's own certificate.
     pub fn file(&self) -> PathBuf {
         self.directory.path().join("authority.pem")
     }
 
-    /// A certificate and its key, of an owner with these host names.
+    /// Issues a certificate with these host names, and its key.
     pub fn issue(
         &self,
         owner: &str,
@@ -69,13 +69,13 @@ impl Authority {
         path
     }
 
-    /// A listening side whose clients must show a certificate of this authority.
+    /// Returns a listening side whose clients must show a certificate of this authority.
     pub fn server(&self, required: bool) -> TlsServer {
         let owner = self.issue("server", &["localhost", "127.0.0.1"], |_| {});
         server_of(&owner, ClientCertificates::Required(self.file()), required)
     }
 
-    /// A connecting side with a certificate of this authority, to `localhost`.
+    /// Returns a connecting side with a certificate of this authority, for `localhost`.
     pub fn target(&self) -> TlsTarget {
         let owner = self.issue("client", &["client.example"], |_| {});
         target_of(&self.file(), Some(owner), "localhost")

@@ -1,5 +1,4 @@
-//! Memory is reached through a registered region, inside it, with its rights, or
-//! not at all.
+//! Memory is reachable only through a registered region, within its bounds and rights.
 
 use dafs_dat::{
     CompletionStatus, Domain, Gather, LocalKey, LocalSegment, PostError, RemoteSegment, Rights,
@@ -13,7 +12,7 @@ const LENGTH: usize = 4096;
 const READ_ONLY: Rights = Rights { remote_read: true, remote_write: false };
 const WRITE_ONLY: Rights = Rights { remote_read: false, remote_write: true };
 
-/// An access that must be refused: a name, the region's rights and what is named.
+/// An access that must be refused: a name, the region's rights, and the named range.
 type Attempt = (&'static str, Rights, fn(&mut Pair, &Buffer) -> RemoteSegment);
 
 fn attempts(missing: Rights) -> Vec<Attempt> {
@@ -64,7 +63,7 @@ pub fn a_refused_write_breaks_and_moves_nothing(fixture: &dyn Fixture) {
         let source = pair.acceptor.filled(&pattern(2, 64), Rights::LOCAL);
         let inbox = pair.initiator.buffer(8, Rights::LOCAL);
         pair.initiator.receive(1, &[inbox.whole()]);
-        // The peer has learned of the region, where it learns at all.
+        // Now the peer knows the region, if it learns of regions at all.
         pair.settle();
         let remote = attempt(&mut pair, &target);
         assert!(!pair.acceptor.write_now(&[source.whole()], remote), "{name}");
@@ -82,7 +81,7 @@ pub fn a_refused_read_breaks_and_moves_nothing(fixture: &dyn Fixture) {
         let mut pair = Pair::new(fixture);
         let source = pair.initiator.filled(&pattern(1, LENGTH), rights);
         let target = pair.acceptor.filled(&pattern(2, 64), Rights::LOCAL);
-        // The peer has learned of the region, where it learns at all.
+        // Now the peer knows the region, if it learns of regions at all.
         pair.settle();
         let remote = attempt(&mut pair, &source);
         assert!(!pair.acceptor.read_now(&[target.whole()], remote), "{name}");
@@ -99,7 +98,7 @@ pub fn a_deregistered_region_is_out_of_reach_at_once(fixture: &dyn Fixture) {
         let mut pair = Pair::new(fixture);
         let gone = pair.initiator.filled(&pattern(1, LENGTH), Rights::REMOTE);
         let local = pair.acceptor.filled(&pattern(2, LENGTH), Rights::LOCAL);
-        // The peer has used the region, so that it knows all it can know of it.
+        // The peer has used the region, so it knows all that it can know of it.
         pair.acceptor.read(1, &[local.whole()], gone.all_remote());
         pair.until("a read", |pair| pair.acceptor.completion(1).is_some());
         local.memory.write(0, &pattern(2, LENGTH));
@@ -215,7 +214,7 @@ pub fn deregistering_in_flight_harms_nobody_else(fixture: &dyn Fixture) {
             pair.turn();
         }
         pair.initiator.interface.deregister(target.region.key);
-        // Its owner may use the memory as it likes from here on.
+        // From here on, the owner may use the memory in any way.
         target.memory.write(0, &pattern(4, 100_000));
         let mine = pair.initiator.register(other.memory.clone(), Rights::LOCAL);
         pair.settle();

@@ -1,4 +1,4 @@
-//! Connections end once, and so does all that was posted on them.
+//! Connections end once, and so does all work posted on them.
 
 use dafs_dat::{
     BreakReason, CompletionStatus, Event, Gather, Operation, PostError, Rights, SendOptions, Signal,
@@ -25,7 +25,7 @@ pub fn disconnecting_flushes_everything_once(fixture: &dyn Fixture) {
     pair.initiator.assert_ended("initiator");
     let flushed = |c: &dafs_dat::Completion| c.status == CompletionStatus::Flushed;
     assert!(pair.initiator.received().iter().all(flushed), "{:?}", pair.initiator.events);
-    // Work may have succeeded at the post, without a flush; it cannot have failed.
+    // Work may have succeeded at the post, without a flush, but it cannot have failed.
     let failed = |c: &dafs_dat::Completion| c.status == CompletionStatus::Failed;
     assert!(!pair.initiator.completions().any(failed), "{:?}", pair.initiator.events);
     let last = pair.initiator.events.last().cloned();
@@ -136,7 +136,7 @@ pub fn one_break_leaves_other_connections_alone(fixture: &dyn Fixture) {
     let buffer = pair.acceptor.buffer(16, Rights::LOCAL);
     pair.acceptor.receive(1, &[buffer.whole()]);
     let second = (pair.initiator.endpoint(), pair.acceptor.endpoint());
-    // The first connection breaks by the fault of its sender.
+    // The first connection breaks by an error of its sender.
     pair.initiator.set_endpoint(first.0);
     pair.initiator.send(2, b"nobody waits for this");
     pair.until("the first one's end", |pair| {

@@ -1,4 +1,4 @@
-//! Connections come into being with private data, or end in exactly one way.
+//! Connections are established with private data, or end in exactly one way.
 
 use dafs_dat::{
     AddressError, Event, Gather, InterfaceConfig, PostError, Rights, SendOptions, Signal,

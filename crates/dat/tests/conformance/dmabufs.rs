@@ -1,5 +1,5 @@
-//! Memory that only a device gets at, over devices of the simulated network: a memory file takes
-//! the place of a dmabuf, and whoever has it mapped sees what the device does.
+//! Memory that only a device can access, on devices of the simulated network. A memory file
+//! replaces the dmabuf, and a test that has it mapped sees what the device does.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ const DEVICE: u32 = 7;
 const OFFSET: u64 = 8192;
 const LENGTH: u32 = 4096;
 
-/// A pair whose initiator is to have a device.
+/// Returns a pair whose initiator has this device.
 fn pair_on(device: Option<u32>) -> Pair {
     let mut pair = pair(NetworkConfig::new(1));
     move_to(&mut pair, device);
     pair
 }
 
-/// The initiator connects anew, through another device or none.
+/// Connects the initiator again, through another device or none.
 fn move_to(pair: &mut Pair, device: Option<u32>) {
     network(pair).set_device(INITIATOR, device);
     pair.until_broken();
@@ -43,13 +43,13 @@ fn register(pair: &mut Pair, memory: &Memory) -> Result<Region, DmabufError> {
     pair.initiator.interface.register_dmabuf(endpoint, range, Rights::REMOTE)
 }
 
-/// What the acceptor is told of the first bytes.
+/// Returns the first bytes of a region as the acceptor names them.
 fn named(pair: &mut Pair, region: &Region, length: u32) -> RemoteSegment {
     let endpoint = pair.initiator.endpoint();
     pair.initiator.interface.remote(endpoint, region, 0, length)
 }
 
-/// The acceptor writes 100 bytes, and reads as many.
+/// Makes the acceptor write 100 bytes and read as many.
 fn write_and_read(pair: &mut Pair, memory: &Memory, remote: RemoteSegment) {
     let source = pair.acceptor.filled(&pattern(3, 100), Rights::LOCAL);
     let target = pair.acceptor.buffer(100, Rights::LOCAL);
@@ -143,7 +143,7 @@ fn what_no_device_knows_is_refused() {
         let refused = pair.initiator.interface.reach_dmabuf(endpoint, key);
         assert!(matches!(refused, Err(DmabufError::NoSuchRegion)), "{refused:?}");
     }
-    // The simulated device wants a memory file of this length.
+    // The simulated device requires a memory file of this length.
     let range = DmabufRange { fd: memory.file().unwrap(), offset: 16384, length: 1 };
     let interface = &mut pair.initiator.interface;
     let refused = interface.register_dmabuf(endpoint, range, Rights::REMOTE);
@@ -151,7 +151,7 @@ fn what_no_device_knows_is_refused() {
     assert_eq!(interface.region_count(), 1);
 }
 
-/// Over shared memory a peer is told of regions; of this one it would be told an offset in a
+/// Over shared memory, a peer is told of regions. For this region it would be told an offset in a
 /// dmabuf as if it were an address of this process.
 #[test]
 fn peers_without_the_device_are_told_nothing() {
@@ -192,7 +192,7 @@ fn peers_without_the_device_are_told_nothing() {
     }
 }
 
-/// Polls both until the second has an event that is looked for.
+/// Polls both interfaces until the second has an event that matches.
 fn until<T>(
     other: &mut Interface,
     interface: &mut Interface,
@@ -211,5 +211,5 @@ fn until<T>(
     }
 }
 
-/// A guard against hanging only.
+/// A limit that only detects hanging.
 const HANG: Duration = Duration::from_secs(20);

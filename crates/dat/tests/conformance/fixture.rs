@@ -1,7 +1,6 @@
-//! What a provider must bring to be put through the suite.
+//! What a provider needs to be tested by the suite.
 //!
-//! Invariant: every world is fresh; no two tests share a listener, a path or a
-//! network.
+//! Invariant: every world is new. No two tests share a listener, a path or a network.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -15,27 +14,27 @@ use crate::certificates::Authority;
 
 /// A provider under test.
 pub trait Fixture {
-    /// A world for one test; `seed` matters where chance is simulated.
+    /// Creates a world for one test. `seed` matters for simulated networks.
     fn world(&self, seed: u64) -> World;
 }
 
 /// Everything needed to connect two interfaces.
 pub struct World {
-    /// Where the acceptor listens.
+    /// The address at which the acceptor listens.
     pub address: Address,
-    /// Where nobody listens.
+    /// An address at which nothing listens.
     pub nowhere: Address,
-    /// For the connecting side.
+    /// The configuration of the connecting side.
     pub initiator: InterfaceConfig,
-    /// For the listening side.
+    /// The configuration of the listening side.
     pub acceptor: InterfaceConfig,
-    /// Limits of the provider's endpoints.
+    /// The limits of the provider's endpoints.
     pub endpoint: EndpointConfig,
-    /// What connects goes through a proxy that cuts by this seed.
+    /// Present if connections go through a proxy that cuts the stream by this seed.
     pub dribbles: Option<u64>,
-    /// The simulated network, if this is one.
+    /// The simulated network, if the provider is `sim`.
     pub network: Option<Network>,
-    /// Bytes of private data that go along.
+    /// The number of bytes of private data that a connect can carry.
     pub private_bytes_max: usize,
     scratch: Option<PathBuf>,
 }
@@ -82,23 +81,23 @@ pub struct Shm;
 /// Software iWARP over loopback.
 #[allow(dead_code, reason = "switched on in main.rs once the provider passes")]
 pub struct Tcp {
-    /// Whether frames carry a CRC.
+    /// True if frames carry a CRC.
     pub crc: bool,
 }
 
-/// Software iWARP through a proxy that dribbles and heaps.
+/// Software iWARP through a proxy that forwards few or very many bytes at a time.
 pub struct Dribbled {
-    /// Whether frames carry a CRC.
+    /// True if frames carry a CRC.
     pub crc: bool,
 }
 
-/// Software iWARP by TLS, each side proved to the other by certificate.
+/// Software iWARP over TLS, with a certificate on each side.
 pub struct Tls {
-    /// Through a proxy that dribbles and heaps.
+    /// True to use the same proxy as [`Dribbled`].
     pub dribbles: bool,
 }
 
-/// An RDMA device of this host, which [`VERBS_VARIABLE`] names by its address.
+/// An RDMA device of this host, whose address is in [`VERBS_VARIABLE`].
 pub struct Verbs;
 
 impl Verbs {
@@ -113,7 +112,7 @@ impl Verbs {
         survey.is_ok_and(|s| s.devices.first().is_some_and(|device| device.name.contains("siw")))
     }
 
-    /// Why there is none to be tested.
+    /// Returns why no device can be tested.
     fn excuse() -> Option<String> {
         if Self::address(0).is_some() {
             return None;
@@ -136,12 +135,12 @@ impl Fixture for Verbs {
     }
 }
 
-/// Names the RDMA device to test, by its IP address.
+/// The variable with the IP address of the RDMA device to test.
 const VERBS_VARIABLE: &str = "DAFS_VERBS_ADDRESS";
 
 impl Fixture for Tls {
     fn world(&self, seed: u64) -> World {
-        // Made once: nothing in them tells one test from another.
+        // All tests share them, because they do not depend on the test.
         static SIDES: LazyLock<(TlsServer, TlsTarget)> = LazyLock::new(|| {
             let authority = Authority::new();
             (authority.server(true), authority.target())
@@ -200,7 +199,7 @@ impl Fixture for Tcp {
     }
 }
 
-/// Why a provider need not pass a case yet.
+/// Returns why a provider need not pass a case, if it need not.
 pub fn excuse(provider: &str, case: &str) -> Option<String> {
     if provider.ends_with("::verbs")
         && let Some(why) = Verbs::excuse()
@@ -221,7 +220,7 @@ pub fn excuse(provider: &str, case: &str) -> Option<String> {
         .map(|(_, _, why)| (*why).to_owned())
 }
 
-/// Provider, case, and what is wrong with the provider or the case. Goes with its reason.
+/// Provider, case, and the reason why the case does not apply.
 const EXCUSES: [(&str, &str, &str); 3] = [
     ("tcp_dribbled", "the_limit_of_endpoints_holds", HELD_BACK),
     ("tcp_dribbled_crc", "the_limit_of_endpoints_holds", HELD_BACK),
@@ -229,7 +228,7 @@ const EXCUSES: [(&str, &str, &str); 3] = [
 ];
 const HELD_BACK: &str = "it counts what has arrived, and a proxy holds that back";
 
-/// Cases of interfaces that share connections.
+/// The cases about interfaces that share connections.
 const SHARING: [&str; 4] = [
     "connections_to_one_address_are_shared_evenly",
     "a_member_that_never_looks_keeps_nobody_waiting",
@@ -237,14 +236,14 @@ const SHARING: [&str; 4] = [
     "a_connection_that_is_discounted_takes_nobodys_place",
 ];
 
-/// The same of the kernel's software iWARP, siw.
+/// The same for the kernel's software iWARP, siw.
 const SOFTWARE_IWARP: [(&str, &str, &str); 2] = [
     ("verbs", "a_refused_read_breaks_and_moves_nothing", "siw grants reads of all that has a name"),
     ("verbs", "a_send_invalidates_a_region", "siw does not tell what a message has invalidated"),
 ];
 
-/// The node that connects.
+/// The number of the node that connects.
 pub const INITIATOR: u32 = 1;
-/// The node that listens.
+/// The number of the node that listens.
 pub const ACCEPTOR: u32 = 2;
 const NOBODY: u32 = 3;

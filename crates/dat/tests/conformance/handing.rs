@@ -1,4 +1,4 @@
-//! Descriptors beside messages: where a transport has them.
+//! Descriptors that are sent next to messages, on transports that support it.
 
 use std::fs::File;
 use std::io::Read;
@@ -27,7 +27,7 @@ pub fn a_descriptor_is_there_before_the_message_that_names_it(fixture: &dyn Fixt
     File::from(taken).read_to_string(&mut text).unwrap();
     assert!(text.starts_with("Name:"));
     assert!(pair.initiator.interface.take_handed_over(there, 0).is_none(), "it comes once");
-    // Whoever does not look at what came gets no more.
+    // A peer that does not take what it was sent gets no more.
     let mut last = 0;
     let refused = names.by_ref().take(UNTAKEN_MAX).find(|name| {
         last = *name;
@@ -42,5 +42,5 @@ pub fn a_descriptor_is_there_before_the_message_that_names_it(fixture: &dyn Fixt
     pair.assert_alive(1);
 }
 
-/// More than are ever on their way.
+/// A number above the limit of descriptors in flight.
 const UNTAKEN_MAX: usize = 200;

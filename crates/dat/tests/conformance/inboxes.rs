@@ -1,4 +1,4 @@
-//! Messages that are read where they arrive.
+//! Messages that are read in the buffer in which they arrive.
 
 use dafs_dat::{
     EndpointId, Gather, Inbox, Interface, LocalKey, LocalSegment, PostError, Rights, SendOptions,
@@ -10,21 +10,21 @@ use crate::pair::{DOMAIN, Pair, pattern};
 
 const SLOTS: u16 = 4;
 
-/// A pair whose acceptor has an inbox.
+/// Returns a pair whose acceptor has an inbox.
 fn with_inbox(fixture: &dyn Fixture) -> Pair {
     let mut pair = Pair::new(fixture);
     pair.acceptor.open_inbox(SLOTS);
     pair
 }
 
-/// Waits for as many messages, and reads the newest.
+/// Waits until `count` messages have arrived, and returns the newest.
 fn await_message(pair: &mut Pair, count: usize) -> Vec<u8> {
     pair.until("the message", |pair| pair.acceptor.messages.len() == count);
     let (slot, length) = pair.acceptor.messages.last_mut().unwrap();
     slot.message(*length).to_vec()
 }
 
-/// Gives the oldest slot back and posts it. Whether the inbox took it.
+/// Gives back the oldest slot and posts it. Returns true if the inbox posted it.
 fn repost(pair: &mut Pair) -> bool {
     let endpoint = pair.acceptor.endpoint();
     let (slot, _) = pair.acceptor.messages.remove(0);
@@ -50,7 +50,7 @@ pub fn a_message_in_hand_is_nobody_elses(fixture: &dyn Fixture) {
         await_message(&mut pair, usize::from(number) + 1);
     }
     assert_eq!(pair.acceptor.inbox.as_ref().unwrap().free(), 0);
-    // Whoever has one may write into it, too, and finds no other message there.
+    // The owner of a slot may write to it, and that changes no other message.
     for (slot, length) in pair.acceptor.messages.iter_mut().skip(1) {
         slot.message(*length).fill(7);
     }
@@ -59,7 +59,7 @@ pub fn a_message_in_hand_is_nobody_elses(fixture: &dyn Fixture) {
     assert_eq!(await_message(&mut pair, usize::from(SLOTS)), pattern(9, 200));
     for (slot, length) in pair.acceptor.messages.iter_mut().take(usize::from(SLOTS) - 1) {
         assert_eq!(slot.message(*length), [7; 200]);
-        // No more than the slot holds.
+        // At most the whole slot is returned.
         assert_eq!(slot.message(u32::MAX).len(), 256);
     }
 }
@@ -71,14 +71,14 @@ pub fn a_slot_goes_back_to_its_own_inbox(fixture: &dyn Fixture) {
     let former = pair.acceptor.inbox.take().unwrap();
     pair.acceptor.open_inbox(SLOTS);
     assert!(!repost(&mut pair), "another inbox has no use for it");
-    // Of the former the rest is posted still, and its messages are not taken for the new one's.
+    // The former inbox's slots are still posted. Its messages are not taken for the new one's.
     pair.initiator.send(2, b"second");
     pair.until("the completion", |pair| pair.acceptor.received().len() == 1);
     assert_eq!(pair.acceptor.messages.len(), 0);
     drop(former);
 }
 
-/// Every way to post anything, with this segment. What each comes to.
+/// Posts every kind of work with this segment. Returns the results.
 fn post_all(
     interface: &mut Interface,
     endpoint: EndpointId,
@@ -106,11 +106,11 @@ pub fn what_is_an_inboxes_is_nobody_elses_to_post(fixture: &dyn Fixture) {
     let segment = LocalSegment { key, offset: 0, length: 64 };
     let outcomes = post_all(interface, endpoint, segment, target);
     assert_eq!(outcomes, [Err(PostError::BadSegment); 5]);
-    // Without the mark of an inbox's it is no key at all.
+    // Without the bit of private keys, it is not a valid key.
     let plain = LocalSegment { key: LocalKey(key.0 & (u32::MAX >> 1)), ..segment };
     let outcomes = post_all(interface, endpoint, plain, target);
     assert_eq!(outcomes, [Err(PostError::BadSegment); 5]);
-    // Nor does anybody else end one of its receives.
+    // No other completion ends one of its receives.
     let own = pair.acceptor.buffer(64, Rights::LOCAL).region.local(0, 64);
     for cookie in [u64::MAX, 1 << 63] {
         let posted = pair.acceptor.interface.post_receive(endpoint, cookie, &[own]);
@@ -129,7 +129,7 @@ pub fn an_inbox_posts_by_its_own_interface(fixture: &dyn Fixture) {
     let (here, there) = (pair.acceptor.endpoint(), pair.initiator.endpoint());
     let inbox = pair.acceptor.inbox.as_mut().unwrap();
     inbox.give_back(slot);
-    // Its key may be another inbox's there.
+    // On another interface, its key may belong to another inbox.
     assert!(!inbox.post(&mut pair.initiator.interface, there));
     assert!(inbox.post(&mut pair.acceptor.interface, here));
 }

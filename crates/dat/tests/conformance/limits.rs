@@ -1,4 +1,4 @@
-//! Limits hold at the post, and nothing is lost by running into them.
+//! Limits are enforced at the post, and reaching them loses nothing.
 
 use dafs_dat::{Gather, Operation, PostError, Rights, SendOptions, Signal};
 
@@ -39,7 +39,7 @@ pub fn work_has_a_limit_and_recovers(fixture: &dyn Fixture) {
     let options = SendOptions::default();
     let mut sent = 0;
     for _round in 0..3 {
-        // Some sends may succeed at the post; while the peer does not look, not all.
+        // Some sends may succeed at the post. While the peer does not poll, not all can.
         while pair.initiator.interface.post_send(endpoint, sent, &whole, options) != full {
             sent += 1;
             assert!(sent < FLOOD, "no limit");
@@ -77,7 +77,7 @@ pub fn messages_have_a_limit(fixture: &dyn Fixture) {
     pair.initiator.send(3, &bytes[..5000]);
     pair.until("the longest message", |pair| pair.acceptor.completion(1).is_some());
     assert_eq!(inbox.bytes(), bytes[..5000]);
-    // RDMA knows no such limit.
+    // RDMA has no such limit.
     let target = pair.acceptor.buffer(5001, Rights::REMOTE);
     pair.initiator.write(4, &[source.whole()], target.all_remote());
     pair.initiator.read(5, &[source.whole()], target.all_remote());
@@ -85,7 +85,7 @@ pub fn messages_have_a_limit(fixture: &dyn Fixture) {
 }
 
 pub fn a_flood_of_work_completes(fixture: &dyn Fixture) {
-    // Far more than any ring or socket buffer holds, with a peer that is slow to look.
+    // Far more than any ring or socket buffer holds, with a peer that polls rarely.
     let mut pair = Pair::new(fixture);
     let length = 1 << 16;
     let target = pair.acceptor.buffer(length, Rights::REMOTE);
@@ -108,5 +108,5 @@ pub fn a_flood_of_work_completes(fixture: &dyn Fixture) {
     assert_eq!(pair.initiator.done(Operation::Send).len(), 500);
 }
 
-/// Messages of which some transport's buffers hold only a part.
+/// A number of messages that exceeds the buffers of every transport.
 const FLOOD: u64 = 3000;

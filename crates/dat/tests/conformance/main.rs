@@ -1,8 +1,8 @@
-//! One suite over every provider: what a transport must do for the layers above.
+//! One suite for every provider: what a transport must do for the layers above.
 //!
-//! Invariant: a test knows nothing of the provider it runs over; what may differ
-//! between providers is not asserted. Both interfaces live in one thread and are
-//! polled in turn; time bounds guard against hanging and nothing else.
+//! Invariant: a test knows nothing of the provider it runs on. Behaviour that may differ between
+//! providers is not asserted. Both interfaces live in one thread and are polled in turn. Time
+//! limits only detect hanging.
 
 mod access;
 mod breaking;
@@ -150,7 +150,7 @@ macro_rules! provider {
 provider!(sim, Sim { early_success_ppm: 300_000, in_flight_max: 64 });
 provider!(sim_like_a_socket, Sim { early_success_ppm: 1_000_000, in_flight_max: 1000 });
 provider!(sim_like_a_fabric, Sim { early_success_ppm: 0, in_flight_max: 10 });
-// Switched on when they pass:
+// The providers under test:
 provider!(shm, Shm);
 provider!(tcp, Tcp { crc: false });
 provider!(tcp_crc, Tcp { crc: true });
@@ -158,5 +158,5 @@ provider!(tcp_dribbled, Dribbled { crc: false });
 provider!(tcp_dribbled_crc, Dribbled { crc: true });
 provider!(tls, Tls { dribbles: false });
 provider!(tls_dribbled, Tls { dribbles: true });
-// Where there is a device.
+// Runs only if there is a device.
 provider!(verbs, Verbs);

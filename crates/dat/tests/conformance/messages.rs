@@ -1,4 +1,4 @@
-//! Messages: whole, once, in order, one receive each.
+//! Messages arrive complete, once and in order, each in one receive.
 
 use dafs_dat::{
     Completion, CompletionStatus, Gather, LocalSegment, Operation, Rights, SendOptions, Signal,
@@ -14,7 +14,7 @@ fn success(completion: Option<Completion>) -> Completion {
     completion
 }
 
-/// Cuts a buffer into the given lengths, from its start.
+/// Cuts a buffer into segments of the given lengths, from its start.
 pub fn cut(buffer: &Buffer, lengths: &[u32]) -> Vec<LocalSegment> {
     let mut offset = 0;
     lengths
@@ -244,7 +244,7 @@ pub fn unsignalled_success_is_silent(fixture: &dyn Fixture) {
 pub fn unsignalled_failure_is_reported(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let source = pair.initiator.buffer(65_536, Rights::LOCAL);
-    // More than any transport takes from one side while the other does not look.
+    // More than any transport accepts from one side while the other does not poll.
     for context in 0..1000 {
         pair.initiator.gather(context, &[Gather::Segment(source.whole())], SILENT);
     }
@@ -278,7 +278,7 @@ pub fn a_send_invalidates_a_region(fixture: &dyn Fixture) {
     let invalidated = |context| pair.initiator.completion(context).unwrap().invalidated;
     assert_eq!((invalidated(1), invalidated(2)), (Some(target.region.stag), None));
     assert_eq!(target.bytes(), pattern(1, 64), "the write came first");
-    // The region still serves its own side.
+    // This side can still use the region.
     pair.acceptor.receive(6, &[source.whole()]);
     let whole = [Gather::Segment(target.whole())];
     pair.initiator.gather(7, &whole, SendOptions::default());

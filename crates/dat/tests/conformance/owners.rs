@@ -1,4 +1,4 @@
-//! Several interfaces of one process: each knows its own endpoints from the others'.
+//! Several interfaces of one process: each distinguishes its own endpoints from the others'.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -29,7 +29,7 @@ pub fn an_endpoint_of_another_owner_is_refused(fixture: &dyn Fixture) {
     assert_eq!(one.index(), other.index(), "the first of each");
     assert_eq!((one.owner(), other.owner()), (usize::from(INITIATOR), usize::from(ACCEPTOR)));
     assert_ne!(one, other);
-    // One more, that waits to be let in.
+    // One more connection waits to be accepted.
     let standing = (one, other);
     pair.connect(&config, b"");
     let pending = pair.request();
@@ -48,7 +48,7 @@ pub fn an_endpoint_of_another_owner_is_refused(fixture: &dyn Fixture) {
     pair.assert_alive(20);
 }
 
-/// Whatever is asked of an interface for an endpoint that is not its own comes to nothing.
+/// Checks that calls for an endpoint of another interface have no effect.
 fn refuse_all(interface: &mut Interface, foreign: EndpointId, pending: Option<PendingId>) {
     let memory = Memory::shared(64, Pages::Small).unwrap();
     let region = interface.register(&memory, DOMAIN, Rights::REMOTE).unwrap();

@@ -1,7 +1,7 @@
 //! Two interfaces in one thread, and a record of everything they report.
 //!
-//! Invariant: a side keeps every event in order and every posted context, so that a
-//! test can say that nothing is missing, nothing is twice and nothing comes late.
+//! Invariant: a side keeps every event in order and every posted context. So a test can assert that
+//! nothing is missing, duplicated or late.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,22 +18,22 @@ use dafs_types::Random;
 
 use crate::fixture::{Fixture, World};
 
-/// One interface with one endpoint of interest.
+/// One interface, with the endpoint that the test uses.
 pub struct Side {
     pub interface: Interface,
     current: Option<EndpointId>,
     pub events: Vec<Event>,
     posted: Vec<Posted>,
     regions: Vec<Region>,
-    /// What this side's regions are called on their connections, and the other side's.
+    /// The names of this side's and of the other side's regions on their connections.
     names: Names,
     peer_names: Names,
-    /// Where messages arrive, if they are to be read there, and those that have arrived.
+    /// The inbox in which messages arrive, if the test reads them there, and the arrived messages.
     pub inbox: Option<Inbox>,
     pub messages: Vec<(InboxSlot, u32)>,
 }
 
-/// The names of regions to peers, by their own; some transports have others.
+/// The names of regions for peers, by their local names. On some transports they differ.
 type Names = Rc<RefCell<HashMap<u32, Stag>>>;
 
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ impl Side {
         }
     }
 
-    /// Learns what the other side calls this side's regions.
+    /// Learns the names that peers have for this side's regions.
     fn note_names(&mut self) {
         let Some(endpoint) = self.current else { return };
         for region in &self.regions {
@@ -99,8 +99,8 @@ impl Side {
         }
     }
 
-    /// What a region of the other side is called. A name that differs from a region's own in
-    /// the last byte differs as much from what it is called.
+    /// Returns this side's name of a region of the other side. If `stag` differs from a region's
+    /// local name in the last byte, the result differs in the same way.
     fn peer_name(&self, stag: Stag) -> Stag {
         let names = self.peer_names.borrow();
         let alike = |own: &&u32| **own == stag.0;
@@ -113,7 +113,7 @@ impl Side {
         RemoteSegment { stag: self.peer_name(remote.stag), ..remote }
     }
 
-    /// The endpoint of interest.
+    /// Returns the endpoint that the test uses.
     pub fn endpoint(&self) -> EndpointId {
         self.current.expect("connected before")
     }
@@ -138,7 +138,7 @@ impl Side {
         Buffer { memory, region }
     }
 
-    /// A local buffer that holds `bytes`.
+    /// Returns a registered buffer that contains `bytes`.
     pub fn filled(&mut self, bytes: &[u8], rights: Rights) -> Buffer {
         let buffer = self.buffer(bytes.len().max(1), rights);
         buffer.memory.write(0, bytes);
@@ -222,7 +222,7 @@ impl Side {
         }
     }
 
-    /// Makes an inbox, and posts all of it.
+    /// Creates an inbox and posts all of its slots.
     pub fn open_inbox(&mut self, slots: u16) {
         let mut inbox = Inbox::new(&mut self.interface, DOMAIN, slots, 256).expect("an inbox");
         let endpoint = self.endpoint();
@@ -245,7 +245,7 @@ impl Side {
         self.done(Operation::Receive)
     }
 
-    /// The one completion of a context, if it is there.
+    /// Returns the only completion of a context, if it has arrived.
     pub fn completion(&self, context: u64) -> Option<Completion> {
         let mut found = self.completions().filter(|c| c.context == context);
         let first = found.next().copied();
@@ -282,8 +282,8 @@ impl Side {
         })
     }
 
-    /// Everything posted on the endpoint has completed, each once, before the one
-    /// `Broken`, and nothing came after it.
+    /// Checks that all work posted on the endpoint has completed, each once, before the only
+    /// `Broken` event, and that no event followed it.
     pub fn assert_ended(&self, name: &str) {
         self.assert_endpoint_ended(name, self.endpoint());
     }
@@ -303,7 +303,7 @@ impl Side {
         self.assert_once(name, wanted, true);
     }
 
-    /// No context has completed twice, none that was not posted, and with `all` none
+    /// Checks that no context has completed twice, that each was posted, and, if `all`, that none
     /// is missing.
     pub fn assert_once(&self, name: &str, wanted: EndpointId, all: bool) {
         let mut counts: HashMap<(u64, Operation), usize> = HashMap::new();
@@ -321,7 +321,7 @@ impl Side {
 }
 
 impl Pair {
-    /// A connected pair.
+    /// Creates a connected pair.
     pub fn new(fixture: &dyn Fixture) -> Self {
         Self::seeded(fixture, 1)
     }
@@ -332,7 +332,7 @@ impl Pair {
         Self::over(world, &config, &config)
     }
 
-    /// A pair whose endpoints have these limits.
+    /// Creates a pair whose endpoints have these limits.
     pub fn limited(fixture: &dyn Fixture, change: impl Fn(&mut EndpointConfig)) -> Self {
         let world = fixture.world(1);
         let mut config = world.endpoint.clone();
@@ -346,7 +346,7 @@ impl Pair {
         pair
     }
 
-    /// Two interfaces, the acceptor listening, nothing connected.
+    /// Creates two interfaces without a connection; the acceptor listens.
     pub fn apart(mut world: World) -> Self {
         let mut initiator = Side::new(world.initiator.clone());
         let mut acceptor = Side::new(world.acceptor.clone());
@@ -360,7 +360,7 @@ impl Pair {
         Self { initiator, acceptor, world }
     }
 
-    /// Connects once more; the new endpoints become the ones of interest.
+    /// Makes another connection. The test then uses its endpoints.
     pub fn join(&mut self, initiator: &EndpointConfig, acceptor: &EndpointConfig) {
         self.connect(initiator, b"hello");
         let pending = self.request();
@@ -379,7 +379,7 @@ impl Pair {
         self.initiator.set_endpoint(begun.expect("a connect begun"));
     }
 
-    /// One more connection, which becomes that of interest: its two ends.
+    /// Makes another connection, which the test then uses, and returns its two ends.
     pub fn another(&mut self) -> (EndpointId, EndpointId) {
         let config = self.world.endpoint.clone();
         self.initiator.events.clear();
@@ -388,7 +388,7 @@ impl Pair {
         (self.initiator.endpoint(), self.acceptor.endpoint())
     }
 
-    /// Waits for a connection request and takes it off the record.
+    /// Waits for a connection request and removes it from the record.
     pub fn request(&mut self) -> PendingId {
         self.until("a connection request", |pair| pair.acceptor.pending().is_some());
         let (pending, _) = self.acceptor.pending().unwrap();
@@ -398,8 +398,8 @@ impl Pair {
 
     // ---- progress -------------------------------------------------------------
 
-    /// Lets both sides make progress once; virtual time moves only when neither has
-    /// anything to report. False if a simulated network is quiet.
+    /// Lets both sides make progress once. Virtual time advances only if neither has anything to
+    /// report. Returns false if a simulated network is quiet.
     pub fn turn(&mut self) -> bool {
         let mut moved = false;
         for side in [&mut self.initiator, &mut self.acceptor] {
@@ -412,7 +412,7 @@ impl Pair {
         }
     }
 
-    /// Takes turns until `condition` holds.
+    /// Takes turns until `condition` is true.
     pub fn until(&mut self, what: &str, mut condition: impl FnMut(&Pair) -> bool) {
         let start = Instant::now();
         let mut quiet = 0;
@@ -435,7 +435,7 @@ impl Pair {
         }
     }
 
-    /// Lets everything happen that is going to happen.
+    /// Takes turns until nothing more can happen.
     pub fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < QUIET_TURNS {
@@ -455,8 +455,8 @@ impl Pair {
         self.acceptor.assert_ended("acceptor");
     }
 
-    /// A message of one byte from the acceptor has arrived: what it wrote before is
-    /// placed.
+    /// Sends a message of one byte from the acceptor and waits for it. Then everything that the
+    /// acceptor wrote before is placed.
     pub fn fence(&mut self, context: u64) {
         let buffer = self.initiator.buffer(1, Rights::LOCAL);
         self.initiator.receive(context, &[buffer.whole()]);
@@ -468,7 +468,7 @@ impl Pair {
         assert_eq!(arrived.map(|c| c.status), Some(CompletionStatus::Success));
     }
 
-    /// Both sides still work: a message each way.
+    /// Checks that both sides still work, by a message in each direction.
     pub fn assert_alive(&mut self, context: u64) {
         self.fence(context);
         let buffer = self.acceptor.buffer(4, Rights::LOCAL);
@@ -485,16 +485,16 @@ fn tail(events: &[Event]) -> &[Event] {
     &events[events.len().saturating_sub(8)..]
 }
 
-/// Bytes that depend on a seed and on their place.
+/// Returns bytes that depend on a seed and on their position.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }
 
-/// The protection domain of all tests, unless they are about domains.
+/// The protection domain of all tests, except those about domains.
 pub const DOMAIN: Domain = Domain(7);
-/// Turns in which nothing happens, after which nothing will.
+/// The number of turns without an event after which no more events can come.
 const QUIET_TURNS: u32 = 64;
-/// Turns taken before the core is offered to others.
+/// The number of turns before the thread yields the core.
 const EAGER_TURNS: u64 = 64;
-/// A guard against hanging only; no test expects anything of time.
+/// A limit that only detects hanging. No test depends on time.
 const HANG: Duration = Duration::from_secs(20);

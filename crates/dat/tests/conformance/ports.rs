@@ -1,4 +1,4 @@
-//! A simulated node that is several interfaces, as a server with several reactors is.
+//! A simulated node that consists of several interfaces, like a server with several reactors.
 
 use std::io::ErrorKind;
 
@@ -14,10 +14,10 @@ const SERVER: u32 = 1;
 const CLIENT: u32 = 2;
 const PORTS: u16 = 3;
 
-/// A server of so many interfaces and a client.
+/// A server of several interfaces, and a client.
 struct Ports {
     network: Network,
-    /// By port.
+    /// Indexed by port.
     servers: Vec<(Interface, ListenerId)>,
     client: Interface,
 }
@@ -51,8 +51,8 @@ impl Ports {
         self.client.connect(&at(port), DOMAIN, &config, &said).expect("a connect begun")
     }
 
-    /// Lets everything happen. Servers accept; returns the ports that were asked for at each of
-    /// them, and what the client hears.
+    /// Runs the network until it is quiet. Servers accept. Returns the ports requested at each
+    /// server, and the events of the client.
     fn settle(&mut self) -> (Vec<Vec<u16>>, Vec<Event>) {
         let (mut asked, mut heard) = (vec![Vec::new(); self.servers.len()], Vec::new());
         loop {
@@ -110,7 +110,7 @@ fn a_port_has_one_listener() {
         panic!("two listeners on one port: {refused:?}");
     };
     assert_eq!((address, source.kind()), (at(1), ErrorKind::AddrInUse));
-    // Another node has ports of its own; and one that is given up is free.
+    // Another node has its own ports, and a port that is released is free.
     other.listen(&Address::Sim { node: CLIENT, port: 1 }).unwrap();
     let (server, listener) = &mut ports.servers[1];
     server.unlisten(*listener);
@@ -146,7 +146,7 @@ fn all_interfaces_of_a_node_die_with_it() {
     let broken = |event: &&Event| matches!(event, Event::Broken { .. });
     assert_eq!(heard.iter().filter(broken).count(), usize::from(PORTS));
     ports.network.restart_node(SERVER);
-    // The next life listens; that the last one's listeners go only now is nothing to it.
+    // The next incarnation listens, although the listeners of the last one are dropped only now.
     let last = std::mem::take(&mut ports.servers);
     for port in 0..PORTS {
         let mut server = interface(&ports.network, SERVER);

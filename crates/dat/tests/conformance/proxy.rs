@@ -1,7 +1,7 @@
-//! A proxy that hands bytes on as no network would be so unkind to do: in dribbles of
-//! few bytes, and then in heaps of what has piled up.
+//! A proxy that forwards bytes in the worst possible way: a few at a time, and then all that have
+//! accumulated.
 //!
-//! Invariant: every byte that came in goes out, once and in order, and so does the end.
+//! Invariant: every byte that comes in goes out, once and in order, and so does the end.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use dafs_types::Random;
 use rustix::net::RecvFlags;
 
-/// Starts a proxy before `target`, and says where it listens. `seed` says how it cuts.
+/// Starts a proxy for `target` and returns its address. `seed` determines how it cuts the stream.
 pub fn before(target: SocketAddr, seed: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -17,7 +17,7 @@ pub fn before(target: SocketAddr, seed: u64) -> SocketAddr {
         let mut dice = Random::new(seed);
         while let Ok((client, _)) = listener.accept() {
             let Ok(server) = TcpStream::connect(target) else {
-                // Nobody there: so the client learns by the end of its connection.
+                // Nothing listens there. The client learns it from the end of its connection.
                 continue;
             };
             for (from, to) in [(&client, &server), (&server, &client)] {
@@ -38,8 +38,8 @@ fn hand_on(from: TcpStream, mut to: TcpStream, mut dice: Random) {
     let (mut held, mut is_open) = (0, true);
     while is_open || held > 0 {
         if is_open && held < HEAP_BYTES {
-            // What is held waits for nobody. Not by a flag of the socket, which the
-            // other direction shares.
+            // If bytes are held, do not block. This is not a flag of the socket, because the other
+            // direction shares those.
             let flags = if held > 0 { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
             match rustix::net::recv(&from, &mut heap[held..], flags) {
                 Ok((0, _)) => is_open = false,
@@ -51,7 +51,7 @@ fn hand_on(from: TcpStream, mut to: TcpStream, mut dice: Random) {
         let most = match dice.below(16) {
             0..4 => 1 + dice.below(3),
             4..12 => 1 + dice.below(2000),
-            // Let it pile up, unless there is nothing more to come.
+            // Let bytes accumulate, unless no more can come.
             12..14 if is_open && held < PILE_BYTES && dice.below(4) > 0 => 0,
             _ => held,
         };

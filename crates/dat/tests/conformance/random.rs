@@ -1,9 +1,9 @@
-//! Random sequences of work against a model: a list of messages and an image of
-//! each side's memory.
+//! Random sequences of work compared with a model: a list of messages and an image of each side's
+//! memory.
 //!
-//! Invariant of the generator: it never asks for what the transport leaves open. A
-//! cell is written once between two messages that were seen to arrive, and never
-//! written and read at the same time.
+//! Invariant of the generator: it never does anything whose result the transport leaves open. A
+//! cell is written once between two messages that were seen to arrive, and it is never written and
+//! read at the same time.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub fn any_sequence_agrees_with_the_model(fixture: &dyn Fixture) {
     }
 }
 
-/// Says how to replay a failure.
+/// Prints how to replay a failure.
 struct Replay(u64);
 
 impl Drop for Replay {
@@ -45,20 +45,20 @@ struct Run {
     contexts: u64,
 }
 
-/// What one side has posted and what it must see.
+/// What one side has posted and what it must observe.
 struct Model {
-    /// The memory that the peer reaches, and what it must hold in the end.
+    /// The memory that the peer can reach, and its expected final contents.
     exposed: Buffer,
     image: Vec<u8>,
     cells: Vec<Cell>,
-    /// Space for everything posted here, each part used once.
+    /// Room for everything posted here. Each part is used once.
     scratch: Buffer,
     used: u64,
     receives: VecDeque<(u64, u64)>,
-    /// Messages sent here by the peer that have not arrived.
+    /// The messages from the peer that have not arrived.
     due: VecDeque<Message>,
     reads: VecDeque<Read>,
-    /// Events of this side already judged.
+    /// The number of events of this side that were checked.
     judged: usize,
     sends: VecDeque<u64>,
     writes: VecDeque<u64>,
@@ -66,17 +66,17 @@ struct Model {
 
 #[derive(Clone, Copy, Default)]
 struct Cell {
-    /// Written, and no later message was seen to arrive.
+    /// True if it was written and no later message was seen to arrive.
     unsettled: bool,
-    /// Counts the writes.
+    /// The number of writes.
     writes: u64,
     readers: u32,
 }
 
 struct Message {
     bytes: Vec<u8>,
-    /// Cells at the receiver that are placed when this message arrives, each with
-    /// its count of writes at the time.
+    /// The receiver's cells that are placed when this message arrives, each with its number of
+    /// writes at that time.
     settles: Vec<(usize, u64)>,
 }
 
@@ -107,7 +107,7 @@ impl Model {
         }
     }
 
-    /// Fresh scratch space, cut at random.
+    /// Reserves unused room, cut into random segments.
     fn take(&mut self, dice: &mut Random, length: usize) -> (u64, Vec<LocalSegment>) {
         let start = self.used;
         self.used += length as u64;
@@ -191,7 +191,7 @@ impl Run {
 
     fn send(&mut self, here: usize) {
         let there = 1 - here;
-        // Never a message that nobody waits for.
+        // A message is never sent without a receive for it.
         if self.models[there].due.len() >= self.models[there].receives.len() {
             return;
         }
@@ -302,7 +302,7 @@ impl Run {
         assert!(seen == message.bytes, "message {context} differs");
         for (cell, writes) in message.settles {
             if model.cells[cell].writes != writes {
-                // An earlier message settled that write; another is under way.
+                // An earlier message settled that write, and another write is in flight.
                 continue;
             }
             let start = cell * CELL_BYTES;
@@ -330,7 +330,7 @@ impl Run {
         })
     }
 
-    /// A last message each way, after which every write is placed.
+    /// Sends a last message in each direction, after which every write is placed.
     fn settle_all(&mut self) {
         for here in 0..2 {
             if self.models[1 - here].receives.is_empty() {
@@ -356,5 +356,5 @@ const CELL_BYTES: usize = 3000;
 const MESSAGE_BYTES_MAX: usize = 2000;
 const RECEIVES_MAX: usize = 20;
 const SEGMENTS_MAX: usize = 12;
-/// Room for every step to take the most that one can.
+/// Room for the greatest need of every step.
 const SCRATCH_BYTES: usize = (STEPS + 16) * CELL_BYTES;

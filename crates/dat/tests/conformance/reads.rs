@@ -1,4 +1,4 @@
-//! RDMA reads: they finish on their own, in order, no matter how many.
+//! RDMA reads complete in order, whatever their number.
 
 use dafs_dat::{CompletionStatus, Operation, Rights};
 
@@ -45,7 +45,7 @@ pub fn a_read_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
         let source = pair.initiator.register(memory, Rights::REMOTE);
         let target = pair.acceptor.buffer(600, Rights::LOCAL);
         let (first, second) = (target.region.local(0, 300), target.region.local(300, 300));
-        // We have used the region, so that we know all we can know of it.
+        // This side has used the region, so it knows all that it can know of it.
         pair.acceptor.read(context, &[target.whole()], source.all_remote());
         pair.until("a read", |pair| pair.acceptor.completion(context).is_some());
         let before = pair.acceptor.events.len();

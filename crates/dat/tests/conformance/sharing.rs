@@ -1,4 +1,4 @@
-//! Interfaces that share the connections which come to one address, as a server's reactors do.
+//! Interfaces that share the connections arriving at one address, like a server's reactors.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use crate::fixture::{Fixture, Shm, Sim, Tcp, Tls, World};
 use crate::pair::DOMAIN;
 
 const HANG: Duration = Duration::from_secs(20);
-/// Bytes of each message.
+/// The number of bytes of each message.
 const BYTES: u32 = 8;
 
-/// An interface that accepts whoever comes, and answers each message with the same.
+/// An interface that accepts every connection and echoes each message.
 struct Server {
     interface: Interface,
     memory: Memory,
     slots: LocalSegment,
-    /// Whoever asked to connect, and stands, and has ended.
+    /// The connections that were requested, are established, and have ended.
     asked: Vec<ListenerId>,
     standing: Vec<EndpointId>,
     ended: usize,
@@ -42,7 +42,7 @@ impl Server {
         LocalSegment { offset, length: BYTES, ..self.slots }
     }
 
-    /// Does what the events ask for.
+    /// Handles the queued events.
     fn serve(&mut self, config: &EndpointConfig) {
         while let Some(event) = self.interface.next_event() {
             match event {
@@ -70,7 +70,7 @@ impl Server {
     }
 
     fn receive(&mut self, endpoint: EndpointId) {
-        // A connection that has ended meanwhile takes none.
+        // A connection that has ended meanwhile accepts no receive.
         let _ = self.interface.post_receive(endpoint, 1, &[self.slot(endpoint)]);
     }
 
@@ -83,19 +83,19 @@ impl Server {
     }
 }
 
-/// Servers of one group, of which some listens, and a client.
+/// Servers of one group, some of which listen, and a client.
 struct Scene {
     servers: Vec<Server>,
     client: Interface,
     address: Address,
     listener: ListenerId,
     world: World,
-    /// What the client has heard.
+    /// The events of the client.
     heard: Vec<Event>,
 }
 
 impl Scene {
-    /// So many servers; the one of that number listens.
+    /// Creates `count` servers; the one with number `listens` listens.
     fn new(fixture: &dyn Fixture, count: u8, listens: usize) -> Self {
         Self::over(fixture.world(1), count, listens)
     }
@@ -124,7 +124,7 @@ impl Scene {
         (0..count).map(connect).collect()
     }
 
-    /// Polls all but some servers, until something is so.
+    /// Polls all servers except those in `passed` until `is_so` returns true.
     fn until(&mut self, passed: &[usize], what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
@@ -161,7 +161,7 @@ impl Scene {
         self.servers.iter().map(|server| server.standing.len()).collect()
     }
 
-    /// Each of these connections carries a message and its answer.
+    /// Sends a message on each of these connections and waits for the echoes.
     fn converse(&mut self, endpoints: &[EndpointId]) {
         let memory = Memory::anonymous(endpoints.len() * BYTES as usize, Pages::Small).unwrap();
         let region = self.client.register(&memory, DOMAIN, Rights::LOCAL).unwrap();
@@ -187,7 +187,7 @@ impl Scene {
     }
 }
 
-/// Connections that a server has a slot for.
+/// The number of connections for which a server has a slot.
 const SLOTS: usize = 256;
 
 pub fn connections_to_one_address_are_shared_evenly(fixture: &dyn Fixture) {
@@ -204,7 +204,7 @@ pub fn connections_to_one_address_are_shared_evenly(fixture: &dyn Fixture) {
             assert!(server.standing.iter().all(|endpoint| endpoint.owner() == owner));
         }
         scene.converse(&endpoints);
-        // What is released makes room for the next, wherever that is.
+        // A released connection makes room for the next, on whichever server.
         let last = usize::from(count) - 1;
         for endpoint in std::mem::take(&mut scene.servers[last].standing) {
             scene.servers[last].interface.release(endpoint);
@@ -219,8 +219,8 @@ pub fn connections_to_one_address_are_shared_evenly(fixture: &dyn Fixture) {
     }
 }
 
-/// Nobody waits for ever for a member that does not look. Those who were given to it are served by
-/// others, or end where a network has a time of its own.
+/// No client waits for ever for a member that does not poll. Other members serve the connections
+/// given to it, or these end on a network that has its own time.
 pub fn a_member_that_never_looks_keeps_nobody_waiting(fixture: &dyn Fixture) {
     const STUCK: usize = 2;
     let mut scene = Scene::new(fixture, 3, 0);
@@ -230,13 +230,13 @@ pub fn a_member_that_never_looks_keeps_nobody_waiting(fixture: &dyn Fixture) {
     scene.until(&[STUCK], "those who are served", |scene| {
         scene.established() == served && scene.established() + scene.broken() == 9
     });
-    // From now on it gets nothing.
+    // From now on this member gets no connections.
     if !is_simulated {
         scene.connect(4);
         scene.until(&[STUCK], "the others", |scene| scene.established() == 13);
     }
     assert_eq!(scene.servers[STUCK].interface.endpoint_count(), 0);
-    // When it looks again it has its share again.
+    // When it polls again, it gets its share again.
     scene.turn(&[]);
     scene.until(&[], "its turn", |scene| {
         scene.standing().iter().sum::<usize>() == scene.established()
@@ -250,7 +250,7 @@ pub fn a_member_that_never_looks_keeps_nobody_waiting(fixture: &dyn Fixture) {
     });
 }
 
-/// A member has room for as many others, also once what was discounted has ended.
+/// A discounted connection does not count, even after it has ended.
 pub fn a_connection_that_is_discounted_takes_nobodys_place(fixture: &dyn Fixture) {
     let mut scene = Scene::new(fixture, 2, 0);
     scene.connect(6);
@@ -271,14 +271,14 @@ pub fn a_connection_that_is_discounted_takes_nobodys_place(fixture: &dyn Fixture
     scene.until(&[], "2 for each", |scene| scene.standing() == [5, 5]);
 }
 
-/// What a member holds ends with it, and it gets no more.
+/// The connections of a member end with it, and it gets no more.
 pub fn a_member_that_is_dropped_takes_its_connections_along(fixture: &dyn Fixture) {
     let mut scene = Scene::new(fixture, 2, 0);
     scene.connect(6);
     scene.until(&[], "6 connections", |scene| {
         scene.established() == 6 && scene.standing() == [3, 3]
     });
-    // More of them are on their way to it; the last may not be accepted yet.
+    // More connections are on their way to it. The last may not be accepted yet.
     scene.connect(6);
     scene.until(&[1], "3 more", |scene| scene.standing() == [6, 3]);
     scene.servers.pop();
@@ -290,13 +290,13 @@ pub fn a_member_that_is_dropped_takes_its_connections_along(fixture: &dyn Fixtur
     let standing = scene.standing()[0];
     scene.connect(2);
     scene.until(&[], "2 more", |scene| scene.standing() == [standing + 2]);
-    // Its place is free for another, which has fewest.
+    // Its slot is free for another member, which has the fewest connections.
     scene.servers.push(Server::new(&scene.world.acceptor, 1));
     scene.connect(5);
     scene.until(&[], "5 at the new one", |scene| scene.standing() == [standing + 2, 5]);
 }
 
-/// Serves in a thread of its own, by waiting alone, until it is woken for the end.
+/// Serves in a thread of its own, only by waiting, until it is woken at the end.
 fn serve(mut server: Server, config: &EndpointConfig, is_over: &dyn Fn() -> bool) -> usize {
     while !is_over() {
         server.interface.wait(1, None);

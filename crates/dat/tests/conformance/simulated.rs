@@ -1,4 +1,4 @@
-//! What only the simulator does: faults on demand, virtual time, replay.
+//! Features of the simulated network only: injected faults, virtual time, replay.
 
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ pub fn network(pair: &Pair) -> Network {
     pair.world.network.clone().unwrap()
 }
 
-/// A network on which success means that the data was delivered.
+/// Returns a network on which success means that the data was delivered.
 fn honest(seed: u64) -> NetworkConfig {
     NetworkConfig { early_success_ppm: 0, ..NetworkConfig::new(seed) }
 }
 
-/// A write and a message from the acceptor to the initiator.
+/// Posts a write and a message from the acceptor to the initiator.
 fn write_and_tell(pair: &mut Pair) -> (Buffer, Buffer) {
     let target = pair.initiator.buffer(64, Rights::REMOTE);
     let inbox = pair.initiator.buffer(64, Rights::LOCAL);
@@ -139,7 +139,7 @@ fn a_killed_node_takes_its_connections_along() {
     pair.turn();
     network.kill_node(ACCEPTOR);
     pair.until_broken();
-    // Nobody answers until it is back and listens.
+    // There is no reply until the node is back and listens.
     pair.initiator.events.clear();
     let limits = EndpointConfig::default();
     pair.connect(&limits, b"");
@@ -187,7 +187,7 @@ fn what_may_last_for_ever_is_over_at_no_moment() {
     network.partition(ACCEPTOR);
     pair.initiator.send(1, b"later");
     pair.connect(&EndpointConfig::default(), b"");
-    // Nothing moves the clock on to where it ends.
+    // Nothing advances the clock to the end of the partition.
     assert_eq!(pair.initiator.interface.wait(1, None), 0);
     network.run_until_quiet(100);
     pair.turn();
@@ -341,7 +341,8 @@ fn connections_overtake_each_other_but_never_themselves() {
     assert!(overtaken);
 }
 
-/// Traffic both ways under all faults at once; the events in order and the hash.
+/// Runs traffic in both directions with all faults at once. Returns the events in order and the
+/// hash.
 fn storm(seed: u64) -> (u64, Vec<String>, dafs_dat::sim::Statistics) {
     let config = NetworkConfig {
         in_flight_max: 8,

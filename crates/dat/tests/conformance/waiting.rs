@@ -1,4 +1,4 @@
-//! Waiting ends for a reason, and sleeping on the descriptor misses nothing.
+//! Waits end for a reason, and sleeping on the descriptor misses no event.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::fixture::Fixture;
 use crate::pair::{Pair, pattern};
 
-/// Never reached unless something hangs.
+/// A limit that is reached only if something hangs.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(2);
 
@@ -29,7 +29,7 @@ pub fn a_wait_ends_when_enough_has_arrived(fixture: &dyn Fixture) {
         pair.acceptor.collect();
         assert_eq!(pair.acceptor.received().len(), before + round as usize);
     }
-    // Already satisfied: returns at once, also without a bound.
+    // The wait is already satisfied and returns at once, even without a timeout.
     pair.acceptor.receive(5000, &[inbox.whole()]);
     pair.initiator.send(5000, b"!");
     pair.initiator.interface.flush();
@@ -76,12 +76,12 @@ pub fn a_wait_ends_at_any_other_event(fixture: &dyn Fixture) {
     assert!(queued >= 1);
     pair.acceptor.collect();
     assert!(matches!(pair.acceptor.events.last(), Some(Event::Broken { .. })));
-    // So does a connection request.
+    // A connection request ends a wait, too.
     pair.acceptor.events.clear();
     let config = pair.world.endpoint.clone();
     pair.connect(&config, b"");
     for _ in 0..1000 {
-        // What is queued already is no reason to look at sockets.
+        // Events that are already queued are no reason to look at sockets.
         pair.initiator.collect();
         pair.initiator.interface.poll();
         if pair.acceptor.interface.wait(100, Some(SHORT)) > 0 {
@@ -96,7 +96,7 @@ pub fn a_waker_ends_a_wait(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     pair.settle();
     let waker = pair.acceptor.interface.waker();
-    // Woken before the wait, and by several wakes at once.
+    // The wake-ups come before the wait, and several count as one.
     waker.wake();
     waker.wake();
     wait_until_woken(&mut pair);
@@ -105,7 +105,7 @@ pub fn a_waker_ends_a_wait(fixture: &dyn Fixture) {
         let thread = std::thread::spawn(move || other.wake());
         wait_until_woken(&mut pair);
         thread.join().unwrap();
-        // In virtual time the wait may have ended without it.
+        // In virtual time, the wait may have ended without the wake-up.
         pair.acceptor.interface.wait(1, Some(Duration::ZERO));
     }
     pair.assert_alive(1);
@@ -162,7 +162,7 @@ pub fn the_descriptor_shows_what_arrives(fixture: &dyn Fixture) {
     }
 }
 
-/// Arms the acceptor, which may find some last thing to do first.
+/// Arms the acceptor, which may first have to process late arrivals.
 fn arm(pair: &mut Pair) {
     for _ in 0..1000 {
         if pair.acceptor.interface.arm() && !readable(&pair.acceptor, Duration::ZERO) {
@@ -195,7 +195,7 @@ pub fn a_conversation_by_waiting_alone(fixture: &dyn Fixture) {
     }
 }
 
-/// However long one connection is quiet and another busy, the quiet one is heard soon.
+/// However long one connection is quiet and another busy, a message on the quiet one arrives soon.
 pub fn a_quiet_connection_is_heard_beside_a_busy_one(fixture: &dyn Fixture) {
     const QUIET: u64 = 1;
     let mut pair = Pair::apart(fixture.world(1));
@@ -253,12 +253,12 @@ fn the_descriptor_shows_every_wake_up() {
             assert!(shows(&interface, LONG), "nobody was woken");
         });
         interface.poll();
-        // Woken while it is awake, it does not even begin to wait.
+        // If it was woken while awake, it does not begin to wait.
         waker.wake();
         assert!(!interface.arm());
         interface.poll();
     }
-    // What ended a wait for the descriptor does not end another.
+    // The cause that ended one wait for the descriptor does not end another.
     assert_eq!(interface.wait(1, Some(Duration::ZERO)), 0);
     assert!(interface.arm());
 }

@@ -1,4 +1,4 @@
-//! RDMA writes: placed before the message that follows, and silent at the target.
+//! RDMA writes are placed before the message that follows, and complete nothing at the target.
 
 use dafs_dat::{CompletionStatus, Operation, Rights};
 use dafs_memory::{Memory, Pages};
@@ -7,7 +7,7 @@ use crate::fixture::Fixture;
 use crate::messages::cut;
 use crate::pair::{Pair, pattern};
 
-/// Lengths around the places where transports cut data.
+/// Lengths around the limits at which transports split data.
 pub const LENGTHS: [usize; 16] =
     [0, 1, 2, 3, 63, 64, 65, 1400, 1460, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1 << 20];
 
@@ -55,7 +55,7 @@ pub fn a_write_gathers_odd_pieces(fixture: &dyn Fixture) {
     let source = pair.acceptor.filled(&bytes, Rights::LOCAL);
     let target = pair.initiator.buffer(total as usize + 7, Rights::REMOTE);
     pair.acceptor.write(1, &cut(&source, &lengths), target.region.remote(7, total));
-    // Pieces of several regions, in an order of their own.
+    // The pieces belong to several regions, in another order than in memory.
     let (first, second) = (pair.acceptor.filled(b"world", Rights::LOCAL), &source);
     let hello = pair.acceptor.filled(b"hello ", Rights::REMOTE);
     let other = pair.initiator.buffer(12, Rights::REMOTE);
@@ -85,7 +85,7 @@ pub fn a_write_touches_nothing_else(fixture: &dyn Fixture) {
     }
 }
 
-/// Memory of every origin, since transports reach each in its own way.
+/// Returns memory of every origin, because transports reach each in a different way.
 pub fn memories(length: usize) -> [Memory; 4] {
     [
         Memory::shared(length, Pages::Small).unwrap(),
@@ -138,7 +138,7 @@ pub fn a_write_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
     let (first, second) = (source.region.local(0, 300), source.region.local(300, 300));
     for (context, memory) in (1..).zip(memories(600)) {
         let target = pair.initiator.register(memory, Rights::REMOTE);
-        // The peer has used the region, so that it knows all it can know of it.
+        // The peer has used the region, so it knows all that it can know of it.
         pair.acceptor.write(context, &[source.whole()], target.all_remote());
         pair.fence(100 + context);
         let before = pair.acceptor.events.len();
@@ -147,7 +147,7 @@ pub fn a_write_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
         pair.fence(200 + context);
         let turned = [&pattern(3, 600)[300..], &pattern(3, 600)[..300]].concat();
         assert_eq!(target.bytes(), if is_done { turned } else { pattern(3, 600) });
-        // Never past what is posted, never beyond what is asked for.
+        // A write at once never overtakes posted work and never exceeds the requested range.
         pair.acceptor.write(300 + context, &[source.whole()], target.all_remote());
         pair.acceptor.write_now(&[second, first], target.all_remote());
         assert!(!pair.acceptor.write_now(&[first], target.all_remote()));

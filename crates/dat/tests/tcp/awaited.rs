@@ -1,5 +1,4 @@
-//! A wait for answers that were foretold ends as any other wait, whatever the peer does
-//! instead.
+//! A wait for expected replies ends like any other wait, whatever the peer does instead.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::peer::{ANSWER, HANG, Scene, send};
 
-/// A scene whose one request, for a block, is under way.
+/// Returns a scene with one request for a block in flight.
 fn asked(config: InterfaceConfig) -> Scene {
     let mut scene = Scene::new(config, BLOCK_BYTES);
     scene.expect(0, BLOCK_BYTES as u32);
@@ -23,7 +22,7 @@ fn asked(config: InterfaceConfig) -> Scene {
     scene
 }
 
-/// Waits that ask the socket for long, and waits that sleep at once.
+/// Returns configurations that poll the socket for long, and that sleep at once.
 fn configs() -> [InterfaceConfig; 2] {
     [HANG, Duration::ZERO].map(|spin_max| {
         let wait = WaitPolicy { spin_max };
@@ -126,7 +125,7 @@ fn the_end_of_the_connection_ends_it() {
     }
 }
 
-/// A client that has connected to `server`, which can take 20 messages of it.
+/// Returns a client connected to `server`, which has receives for 20 of its messages.
 fn visitor(server: &mut Interface, inbox: &Region, address: &Address) -> (Interface, EndpointId) {
     let mut client = Interface::new(InterfaceConfig::default()).unwrap();
     let config = EndpointConfig::default();
@@ -144,7 +143,7 @@ fn visitor(server: &mut Interface, inbox: &Region, address: &Address) -> (Interf
     (client, endpoint)
 }
 
-/// One message from a client to `server`, whose wait it ends.
+/// Sends one message from a client to `server`, whose wait it ends.
 fn say(client: &mut Interface, endpoint: EndpointId, server: &mut Interface) -> EndpointId {
     let options = SendOptions { signal: Signal::OnError, invalidate: None };
     client.post_send(endpoint, 1, &[Gather::Bytes(b"?")], options).unwrap();
@@ -173,7 +172,7 @@ fn a_peer_that_asks_one_by_one_does_not_hide_another() {
     for turn in [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1] {
         let (client, endpoint) = &mut clients[turn];
         let from = say(client, *endpoint, &mut server);
-        // The server answers, so that it awaits this peer's next word.
+        // The server replies, so that it awaits this peer's next message.
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
         server.post_send(from, 2, &[Gather::Bytes(b"!")], options).unwrap();
         server.flush();
@@ -195,6 +194,6 @@ fn a_waker_ends_it() {
     }
 }
 
-/// Small enough for the socket to take whole while nobody reads.
+/// Small enough for the socket to accept completely while the peer does not read.
 const BLOCK_BYTES: usize = 64 << 10;
 const SHORT: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! Many at once: who connects in a storm, and who connects and says nothing.
+//! Many connections at once: some connect in a burst, some connect and send nothing.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,13 +9,13 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::peer::HANG;
 
-/// A storm: so many connect at once.
+/// The number of simultaneous connects.
 const COUNT: usize = 1000;
-/// Descriptors that the tests beside use.
+/// The number of descriptors that concurrent tests use.
 const SPARE: usize = 1000;
 
-/// Lets this process have so many descriptors, where its hard limit permits that: both ends of
-/// every connection are in it.
+/// Raises this process's limit of descriptors, if its hard limit permits that: it has both ends of
+/// every connection.
 fn raise_descriptor_limit(count: usize) {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = Some(count as u64);
@@ -127,7 +127,7 @@ fn both_sides_of_a_storm_stand() {
     assert_eq!(serving.join().unwrap(), 0);
 }
 
-/// Connections that have begun to ask, each with another part of a request.
+/// Returns connections that have each sent a different part of a request.
 fn halves(address: SocketAddr) -> Vec<TcpStream> {
     let begin = |at: usize| {
         let mut socket = TcpStream::connect(address).unwrap();
@@ -200,7 +200,7 @@ fn whoever_has_most_silent_connections_gives_way_and_others_stay() {
         silent.push(TcpStream::connect(address).unwrap());
         interface.poll();
     }
-    // The one that has waited longest is there still.
+    // The connection that has waited longest still exists.
     first.write_all(&REQUEST[7..]).unwrap();
     let Event::ConnectionRequest { pending, peer, .. } = event(&mut interface) else { panic!() };
     assert_eq!(peer.address, Address::Tcp(first.local_addr().unwrap()));
@@ -213,7 +213,7 @@ fn whoever_has_most_silent_connections_gives_way_and_others_stay() {
 fn who_connects_and_says_nothing_keeps_nobody_out() {
     const ROOM: usize = 16;
     let (mut interface, address) = listening(ROOM);
-    // Half a request each, and more of them than there is room for.
+    // Each sends half a request, and there are more than the limit.
     let mut silent = Vec::new();
     for at in 0..4 * ROOM {
         let mut socket = TcpStream::connect(address).unwrap();
@@ -230,7 +230,7 @@ fn who_connects_and_says_nothing_keeps_nobody_out() {
         assert!(interface.endpoint_count() <= ROOM);
         silent.push(honest);
     }
-    // Who stands is not sent away for one more.
+    // Established connections are not closed for a new one.
     let mut late = TcpStream::connect(address).unwrap();
     late.write_all(REQUEST).unwrap();
     for _ in 0..100 {

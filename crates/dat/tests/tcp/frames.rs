@@ -1,5 +1,5 @@
-//! How long frames are: as a segment of TCP towards everybody, longer towards whoever says that it
-//! takes such.
+//! The length of frames: they fit a TCP segment, or are longer if the peer says that it accepts
+//! longer ones.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,16 +15,16 @@ use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::peer::{HANG, write};
 
-/// What one side says to the other, besides.
+/// The private data of the users, besides the mark.
 const WORDS: &[u8] = b"words of the user's";
 const SIGN: &[u8] = b"DAFSlong";
-/// A segment of the peer's, in bytes.
+/// The peer's TCP segment size in bytes.
 static SEGMENT: i32 = 1400;
 const MESSAGE: usize = 30_000;
-/// Peer-to-peer, ready by a Write, 4 reads each way.
+/// The enhanced data: peer-to-peer, ready by a Write, 4 reads in each direction.
 const TERMS: [u8; 4] = [0x80, 4, 0x80, 4];
 
-/// Has TCP make short segments.
+/// Makes TCP use short segments.
 fn shorten(socket: &impl AsRawFd) {
     // SAFETY: the option is an integer, and outlives the call.
     let result = unsafe {
@@ -48,13 +48,13 @@ fn next(interface: &mut Interface) -> Event {
     }
 }
 
-/// A start-up frame with this private data behind the terms.
+/// Returns a start-up frame with this private data after the terms.
 fn start_up(key: &[u8; 16], private_data: &[u8]) -> Vec<u8> {
     let data = [&TERMS[..], private_data].concat();
     [&key[..], &[0x10, 2], &(data.len() as u16).to_be_bytes(), &data].concat()
 }
 
-/// The private data of the start-up frame that comes.
+/// Reads a start-up frame and returns its private data.
 fn private_data(socket: &mut TcpStream) -> Vec<u8> {
     let mut header = [0; 24];
     socket.read_exact(&mut header).unwrap();
@@ -64,7 +64,7 @@ fn private_data(socket: &mut TcpStream) -> Vec<u8> {
     data
 }
 
-/// So many bytes, while the interface goes on.
+/// Reads `length` bytes while the interface makes progress.
 fn read(interface: &mut Interface, socket: &mut TcpStream, length: usize) -> Vec<u8> {
     let begun = Instant::now();
     let (mut bytes, mut have) = (vec![0; length], 0);
@@ -81,7 +81,7 @@ fn read(interface: &mut Interface, socket: &mut TcpStream, length: usize) -> Vec
     bytes
 }
 
-/// The greatest frame of a message that the interface sends now, in bytes.
+/// Makes the interface send a message and returns the length of its longest frame in bytes.
 fn longest_frame(interface: &mut Interface, endpoint: EndpointId, socket: &mut TcpStream) -> usize {
     let message = [7; MESSAGE];
     interface.post_send(endpoint, 0, &[Gather::Bytes(&message)], Default::default()).unwrap();
@@ -92,7 +92,7 @@ fn longest_frame(interface: &mut Interface, endpoint: EndpointId, socket: &mut T
             usize::from(u16::from_be_bytes(read(interface, socket, 2).try_into().unwrap()));
         let frame = (2 + length).next_multiple_of(4) + 4;
         read(interface, socket, frame - 2);
-        // Of an empty Write that says that a side is ready nothing is part of the message.
+        // The empty Write that shows readiness is not part of the message.
         left -= length.saturating_sub(18);
         longest = longest.max(frame);
     }
@@ -140,7 +140,7 @@ fn whoever_connects_sends_long_frames_to_those_who_answer_that_they_take_them() 
         let reply = start_up(b"MPA ID Rep Frame", &[WORDS, answer].concat());
         socket.write_all(&reply).unwrap();
         let Event::Established { private_data: told, .. } = next(&mut interface) else { panic!() };
-        // Who has not asked has no reason to think that it is a sign.
+        // A side that has not sent the mark does not interpret the peer's.
         let heard = if asks { b"" } else { answer };
         assert_eq!(*told, *[WORDS, heard].concat());
         let longest = longest_frame(&mut interface, endpoint, &mut socket);
@@ -148,7 +148,7 @@ fn whoever_connects_sends_long_frames_to_those_who_answer_that_they_take_them() 
     }
 }
 
-/// A socket that takes short segments alone; a peer is told so by the first.
+/// Returns a connected socket with short segments, which its first segment tells the peer.
 fn connect_shortened(address: SocketAddr) -> TcpStream {
     let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     shorten(&socket);

@@ -1,4 +1,4 @@
-//! A peer that agrees and is gone before this side can say that it is ready.
+//! A peer that accepts and disappears before this side can show that it is ready.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -20,10 +20,10 @@ fn a_reset_behind_the_reply_is_the_end_and_no_more() {
     socket.read_exact(&mut [0; 24]).unwrap();
     let agreed = [0x10, 2, 0, 4, 0x80, 4, 0x80, 4];
     socket.write_all(&[&b"MPA ID Rep Frame"[..], &agreed].concat()).unwrap();
-    // To close a socket that lingers for no time at all resets the connection.
+    // Closing a socket with a linger time of zero resets the connection.
     rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO)).unwrap();
     drop(socket);
-    // Both are there before this side looks.
+    // The reply and the reset arrive before this side polls.
     let mut descriptors = [PollFd::from_borrowed_fd(interface.as_fd(), PollFlags::IN)];
     rustix::event::poll(&mut descriptors, None).unwrap();
     let broken = loop {

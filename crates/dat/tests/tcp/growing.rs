@@ -1,4 +1,4 @@
-//! A peer whose frames change their size from one answer to the next.
+//! A peer whose frames change their size from one reply to the next.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ fn frames_of_any_size_after_any_other_are_put_where_they_belong() {
         image[offset..offset + ANSWER_BYTES].copy_from_slice(&bytes);
         let mut stream = scene.write(offset, &bytes, size);
         stream.extend(send(answer as u32 + 1, ANSWER));
-        // The whole answer is there before any of it is looked at.
+        // The whole reply arrives before any of it is read.
         scene.socket.write_all(&stream).unwrap();
         scene.assert_received(ANSWER.len() as u32);
         let is = scene.memory.to_vec(0, image.len());

@@ -1,12 +1,14 @@
-//! The tcp provider against what its own peers never do.
+//! Tests the tcp provider with behaviour that its own peers never show.
 //!
-//! `mispredicted`: what arrives is not what was foretold; `growing`: frames change their
-//! size; `gone`: an end in the midst of the start; `awaited`: waits for messages that come,
-//! come in part, or never; `revoked`: memory is taken away meanwhile; `setup`: MPA start-up
-//! frames over a plain socket; `ready`: every way to get ready, and none; `crowd`: many at
-//! once; `shared`: many at once, for interfaces that share them; `frames`: how long frames are;
-//! `tls`: who gets in by it, and what else may come. `peer` is what `growing`, `awaited` and
-//! `revoked` talk to.
+//! - `mispredicted`: other data arrives than was announced; `growing`: frames change their size.
+//! - `gone`: the connection ends during the start-up; `ready`: every way to become ready, and none.
+//! - `awaited`: waits for messages that arrive completely, partly, or never.
+//! - `revoked`: memory is invalidated meanwhile.
+//! - `setup`: MPA start-up frames over a plain socket; `frames`: the length of frames.
+//! - `crowd`: many connections at once; `shared`: the same for interfaces that share them.
+//! - `tls`: authentication by certificates, and hostile peers.
+//!
+//! `peer` is the peer of `growing`, `awaited` and `revoked`.
 
 mod awaited;
 #[path = "../certificates/mod.rs"]

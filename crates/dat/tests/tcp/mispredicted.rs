@@ -1,5 +1,5 @@
-//! A receiver that was told what to expect, and a peer that does otherwise: in another
-//! order, in other sizes, to other places. Every byte lands where its header says.
+//! A receiver with expectations, and a peer that behaves differently: in another order, with other
+//! lengths, at other addresses. Every byte must be placed where its header says.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ struct Side {
     interface: Interface,
     endpoint: Option<EndpointId>,
     is_established: bool,
-    /// The receiver's is what is written to, the sender's what is written from.
+    /// At the receiver the memory that is written, at the sender the source.
     memory: Memory,
     region: Region,
     inbox: Memory,
@@ -66,12 +66,12 @@ impl Side {
 
     fn post(&mut self, endpoint: EndpointId, slot: u64) {
         let segment = self.inbox_region.local(slot * SLOT_BYTES as u64, SLOT_BYTES as u32);
-        // A broken connection is reported, and why, by its event.
+        // An event reports a broken connection and its reason.
         let _ = self.interface.post_receive(endpoint, slot, &[segment]);
     }
 }
 
-/// A receiver that foretells, a sender that does as it likes, and what must be there.
+/// A receiver with expectations, a sender that ignores them, and the expected contents.
 struct Scene {
     receiver: Side,
     sender: Side,
@@ -79,7 +79,7 @@ struct Scene {
     image: Vec<u8>,
     expected: Vec<Vec<u8>>,
     dice: Random,
-    /// What is foretold need not come.
+    /// True if the expected data need not come.
     liar: bool,
 }
 
@@ -98,7 +98,7 @@ impl Scene {
         let (image, expected) = (vec![0; REGION_BYTES], Vec::new());
         let mut scene = Self { receiver, sender, config, image, expected, dice, liar };
         scene.turn_until(|scene| scene.receiver.is_established);
-        // The first word is the initiator's.
+        // The initiator must send first.
         let (endpoint, options) = (scene.receiver.endpoint.unwrap(), SendOptions::default());
         let gather = [Gather::Bytes(b"begin")];
         scene.receiver.interface.post_send(endpoint, 1, &gather, options).unwrap();
@@ -151,7 +151,7 @@ impl Scene {
         self.expected.push(bytes);
     }
 
-    /// Everything that was sent is here, and where it belongs.
+    /// Checks that everything sent has arrived where it belongs.
     fn settle(&mut self, replay: &str) {
         self.sender.interface.flush();
         let begun = Instant::now();
@@ -163,15 +163,15 @@ impl Scene {
         let memory = self.receiver.memory.to_vec(0, REGION_BYTES);
         let size = CELL_BYTES as usize;
         for (cell, (is, must)) in memory.chunks(size).zip(self.image.chunks(size)).enumerate() {
-            // A guess may have gone where a liar said that something would come.
+            // A wrong guess may have changed memory for which a write was announced.
             let may_differ = self.liar && cell % 2 == 0;
             assert!(is == must || may_differ, "bytes are astray in cell {cell}: {replay}");
         }
     }
 }
 
-/// One round: what is foretold for each of some answers, and what comes instead. Cells of
-/// even numbers are foretold; the others are merely written to.
+/// Runs one round: announces replies, and sends others. Cells with even numbers are announced; the
+/// others are only written.
 fn round(scene: &mut Scene) {
     let liar = scene.liar;
     let count = 1 + scene.dice.below(6) as u64;
@@ -179,7 +179,7 @@ fn round(scene: &mut Scene) {
     let answers: Vec<(u64, u32, u32, [u32; 2])> = (0..count)
         .map(|index| {
             let length = 1 + scene.dice.below(CELL_BYTES as usize) as u32;
-            // Some come amid messages, the first longer than any answer.
+            // Some replies come between other messages, the first longer than any reply.
             let around = match scene.dice.below(3) {
                 0 => [201 + scene.dice.below(20) as u32, scene.dice.below(3) as u32],
                 _ => [0, 0],
@@ -190,14 +190,14 @@ fn round(scene: &mut Scene) {
     for (cell, length, message, around) in &answers {
         let truth = scene.dice.below(5);
         match if liar { truth } else { 4 } {
-            // Other sizes than will come; two parts, one over the other; the truth.
+            // Other lengths than will come; two overlapping parts; the correct forecast.
             0 => {
                 let length = 1 + scene.dice.below(*length as usize) as u32;
                 let message = 1 + scene.dice.below(200) as u32;
                 scene.foretell(&[(*cell, length)], message, *around);
             }
             1 => scene.foretell(&[(*cell, length / 2), (*cell, *length)], *message, *around),
-            // Messages around it that do not come.
+            // Announces surrounding messages that do not come.
             2 => scene.foretell(&[(*cell, *length)], *message, [201, 1]),
             _ => scene.foretell(&[(*cell, *length)], *message, *around),
         }
@@ -212,7 +212,7 @@ fn round(scene: &mut Scene) {
             scene.send(before);
         }
         match scene.dice.below(6) {
-            // In pieces, the last first.
+            // In pieces, the last one first.
             0 if liar && length > 1 => {
                 let cut = 1 + scene.dice.below(length as usize - 1) as u32;
                 scene.write(cell, cut, length - cut);
@@ -224,13 +224,13 @@ fn round(scene: &mut Scene) {
                 scene.write(cell, 0, cut);
                 scene.write(cell, cut, length - cut);
             }
-            // Something else before, that nobody spoke of.
+            // Another write first, which was not announced.
             1 if liar => {
                 let other = 1 + scene.dice.below(CELL_BYTES as usize) as u32;
                 scene.write(cell + 1, 0, other);
                 scene.write(cell, 0, length);
             }
-            // The message first: the failure of one, the data of another.
+            // The message first: the failure of one request, then the data of another.
             2 if liar => {
                 scene.send(message);
                 scene.write(cell, 0, length);
@@ -267,8 +267,8 @@ fn bytes_land_where_their_headers_say() {
     }
 }
 
-/// Messages of one length, after which the next are thought to be as long; some are not,
-/// and some have data before them.
+/// Sends messages of one length, after which the receiver expects more of that length. Some have
+/// another length, and some follow data.
 fn row(scene: &mut Scene) {
     let length = 1500 + scene.dice.below(SLOT_BYTES - 1500) as u32;
     for _ in 0..5 + scene.dice.below(30) {
@@ -308,5 +308,5 @@ fn messages_of_one_length_are_told_from_those_between_them() {
 const SEED_VARIABLE: &str = "DAFS_DAT_MISPREDICTED_SEED";
 const SLOTS: u64 = 256;
 const SLOT_BYTES: usize = 4096;
-/// A guard against hanging; no test expects anything of time.
+/// A limit that only detects hanging. No test depends on time.
 const HANG: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! A peer spoken by hand over a plain socket, and the interface that it talks to.
+//! A peer implemented by hand over a plain socket, and the interface under test.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -32,7 +32,7 @@ impl Scene {
         let config = EndpointConfig::default();
         let endpoint = interface.connect(&address, Domain(0), &config, b"").unwrap();
         let (mut socket, _) = listener.accept().unwrap();
-        // Request, reply: peer-to-peer, ready by a Write, 4 reads each way.
+        // The request and reply: peer-to-peer, ready by a Write, 4 reads in each direction.
         interface.poll();
         socket.read_exact(&mut [0; 24]).unwrap();
         let agreed = [0x10, 2, 0, 4, 0x80, 4, 0x80, 4];
@@ -51,7 +51,7 @@ impl Scene {
         }
     }
 
-    /// The next event is the arrival of a message so long.
+    /// Checks that the next event is the arrival of a message of this length.
     pub fn assert_received(&mut self, length: u32) {
         let event = self.next();
         let received = matches!(&event, Event::Completion(done)
@@ -65,8 +65,8 @@ impl Scene {
         self.interface.post_receive(self.endpoint, 0, &[segment]).unwrap();
     }
 
-    /// Posts a receive and foretells a write of `length` bytes at `offset` of the memory,
-    /// and a message of [`ANSWER`] behind it.
+    /// Posts a receive and announces a write of `length` bytes at `offset` of the memory, and a
+    /// message like [`ANSWER`] after it.
     pub fn expect(&mut self, offset: usize, length: u32) {
         self.receive();
         let target = self.region.remote(offset as u64, length);
@@ -75,8 +75,8 @@ impl Scene {
         self.interface.expect(self.endpoint, &forecast);
     }
 
-    /// The frames of a write of `bytes` at `offset` of the memory, each with at most
-    /// `size` bytes of payload.
+    /// Returns the frames of a write of `bytes` at `offset` of the memory, each with at most `size`
+    /// bytes of payload.
     pub fn write(&self, offset: usize, bytes: &[u8], size: usize) -> Vec<u8> {
         let mut stream = Vec::new();
         for (index, payload) in bytes.chunks(size).enumerate() {
@@ -112,8 +112,8 @@ pub fn send(sequence: u32, payload: &[u8]) -> Vec<u8> {
     fpdu(&segment)
 }
 
-/// What an answer says that is as foretold.
+/// The contents of an expected reply.
 pub const ANSWER: &[u8] = b"ok!";
 const INBOX_BYTES: u32 = 4096;
-/// A guard against hanging; no test expects anything of time.
+/// A limit that only detects hanging. No test depends on time.
 pub const HANG: Duration = Duration::from_secs(30);

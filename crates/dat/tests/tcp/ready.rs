@@ -1,4 +1,4 @@
-//! How a stream gets ready, in every way there is, and what ends it before that.
+//! Every way in which a stream becomes ready, and what ends it before that.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use dafs_memory::{Memory, Pages};
 
 use crate::peer::HANG;
 
-/// An interface and what it listens on.
+/// Returns an interface and its listening address.
 fn listening(config: InterfaceConfig) -> (Interface, Address, ListenerId) {
     let mut interface = Interface::new(config).unwrap();
     let listener = interface.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
@@ -20,7 +20,7 @@ fn listening(config: InterfaceConfig) -> (Interface, Address, ListenerId) {
     (interface, address, listener)
 }
 
-/// The next event of either; polls both, so that neither waits for the other.
+/// Returns the next event. Polls both interfaces, so that neither waits for the other.
 fn next(interface: &mut Interface, other: &mut Interface) -> Event {
     let begun = std::time::Instant::now();
     loop {
@@ -62,7 +62,7 @@ impl Pair {
         (memory, region)
     }
 
-    /// The completion that comes next on the side that connected.
+    /// Returns the next completion on the connecting side.
     fn done_here(&mut self) -> (Operation, u32) {
         match next(&mut self.here, &mut self.there) {
             Event::Completion(done) => {
@@ -109,10 +109,10 @@ fn being_ready_is_neither_a_message_nor_a_read_of_the_users() {
             pair.here.post_rdma_read(pair.connected, 0, &to, from).unwrap();
             pair.here.flush();
             assert_eq!(pair.done_here(), (Operation::RdmaRead, 100));
-            // Done means that it is there.
+            // The completion means that the data has arrived.
             assert_eq!(sink.to_vec(0, 100), [round; 100], "{ready_to_receive:?}");
         }
-        // An empty message is the first: nobody had posted a receive before.
+        // The first message is empty. No receive was posted for it before.
         pair.there.post_receive(pair.accepted, 7, &[]).unwrap();
         pair.here.post_send(pair.connected, 0, &[], Default::default()).unwrap();
         pair.here.flush();
@@ -150,13 +150,13 @@ fn markers_are_refused_by_a_reply() {
     assert!(reason.to_string().contains("markers"), "{reason}");
     let mut reply = Vec::new();
     socket.read_to_end(&mut reply).unwrap();
-    // Rejected; no markers from us either.
+    // The reply is a rejection, and this side does not ask for markers either.
     assert_eq!(reply[..20], *b"MPA ID Rep Frame\x30\x02\0\x04");
 }
 
 #[test]
 fn terms_that_cannot_be_met_are_answered_by_a_terminate() {
-    // Its ORD is beyond our IRD; it is ready by a Send alone.
+    // The responder's ORD exceeds this side's IRD; or it is ready only by a Send.
     for (terms, code) in [([0x80, 4, 0x80, 99], 6), ([0xc0, 4, 0, 4], 7)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
@@ -177,7 +177,7 @@ fn terms_that_cannot_be_met_are_answered_by_a_terminate() {
         assert!(matches!(broken, BreakReason::PeerViolation(_)), "{broken:?}");
         let mut said = Vec::new();
         socket.read_to_end(&mut said).unwrap();
-        // An untagged frame on queue 2 whose first word is layer 2, type 0, code.
+        // An untagged frame on queue 2, whose first word has layer 2, type 0 and the code.
         assert_eq!((said[3], &said[20..24]), (0x47, &[0x20, code, 0, 0][..]));
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that was foretold to be written, and is taken away by a message on the way there.
+//! Memory for an expected write that a message invalidates before the write arrives.
 
 use std::io::Write;
 
@@ -15,11 +15,11 @@ fn a_foretold_write_behind_an_invalidation_is_refused() {
         scene.expect(LENGTH, LENGTH as u32);
         let mut first = send(1, ANSWER);
         if invalidates {
-            // Send with Invalidate.
+            // The opcode of Send with Invalidate.
             first[3] = 0x44;
             first[4..8].copy_from_slice(&scene.region.stag.0.to_be_bytes());
         }
-        // At once, so that one call takes in both, by one plan.
+        // Sent at once, so that one call receives both, by one plan.
         let stream = [
             scene.write(0, &[7; LENGTH], LENGTH),
             first,

@@ -1,4 +1,4 @@
-//! MPA start-up (RFC 5044 7.1, RFC 6581), byte by byte against a real listener.
+//! MPA start-up (RFC 5044 7.1, RFC 6581), byte by byte, with a real listener.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -34,7 +34,7 @@ impl Scene {
         }
     }
 
-    /// The request that these bytes are, which must be one; its private data.
+    /// Sends bytes that must form a request. Returns the pending connection and the private data.
     fn requested(&mut self, bytes: &[u8]) -> (PendingId, Vec<u8>) {
         self.socket.write_all(bytes).unwrap();
         match self.event() {
@@ -45,7 +45,7 @@ impl Scene {
         }
     }
 
-    /// What is answered when the request is accepted.
+    /// Accepts the request and returns the reply.
     fn accepted(bytes: &[u8], config: &EndpointConfig, said: &[u8]) -> Vec<u8> {
         let mut scene = Self::new(HANG);
         let (pending, _) = scene.requested(bytes);
@@ -64,7 +64,7 @@ impl Scene {
         reply
     }
 
-    /// The socket's end, and nothing before it.
+    /// True if the socket ends without any data before.
     fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         let read = self.socket.read_to_end(&mut rest);
@@ -96,19 +96,19 @@ fn a_plain_request_has_a_plain_reply() {
 
 #[test]
 fn the_depths_of_both_sides_meet() {
-    // `rping` on Linux siw: IRD 1, ORD 1, no ready-to-receive.
+    // `rping` on Linux siw: IRD 1, ORD 1, no ready-to-receive indication.
     let rping = request(&[0x10, 2, 0, 4, 0, 1, 0, 1]);
     let said = Scene::accepted(&rping, &deep(8), b"");
     assert_eq!(said[..20], reply(&[0x10, 2, 0, 4]));
     let [ird, ord] = depths(&said);
     assert!(ird >= 1 && ord <= 1, "IRD {ird}, ORD {ord}");
-    // `mount -o proto=rdma`: IRD 128, ORD 0, and its own private data behind.
+    // `mount -o proto=rdma`: IRD 128, ORD 0, followed by private data.
     let nfs = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
     let mount = request(&[&[0x10, 2, 0, 12, 0, 128, 0, 0][..], &nfs].concat());
     assert_eq!(Scene::new(HANG).requested(&mount).1, nfs);
     let [ird, ord] = depths(&Scene::accepted(&mount, &deep(16), b""));
     assert!(ord <= 16, "IRD {ird}, ORD {ord}");
-    // What is not negotiated here is left alone.
+    // Values that are not negotiated are left unchanged.
     let open = request(&[0x10, 2, 0, 4, 0x3f, 0xff, 0x3f, 0xff]);
     assert_eq!(depths(&Scene::accepted(&open, &deep(8), b"")), [0x3fff, 0x3fff]);
 }
@@ -129,7 +129,7 @@ fn a_wish_for_checksums_of_either_side_decides() {
 
 #[test]
 fn peer_to_peer_is_echoed_with_a_way_to_be_ready() {
-    // A, and both RTR bits for Write and Read.
+    // The A bit, and both ready-to-receive bits for Write and Read.
     let bytes = request(&[0x10, 2, 0, 4, 0x80, 4, 0xc0, 4]);
     let said = Scene::accepted(&bytes, &deep(4), b"");
     assert_eq!(said[20] & 0x80, 0x80, "peer-to-peer");
@@ -214,5 +214,5 @@ fn an_acceptor_is_silent_until_the_initiator_has_spoken() {
     assert_eq!(early.err().map(|e| e.kind()), Some(std::io::ErrorKind::WouldBlock));
 }
 
-/// A guard against hanging; no test expects anything of time.
+/// A limit that only detects hanging. No test depends on time.
 const HANG: Duration = Duration::from_secs(30);

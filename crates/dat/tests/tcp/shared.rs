@@ -1,4 +1,4 @@
-//! Interfaces that share a listener's connections, and peers that wish them ill.
+//! Interfaces that share a listener's connections, with hostile peers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use dafs_dat::{
 use crate::crowd::{REQUEST, connect_from};
 use crate::peer::HANG;
 
-/// So many interfaces, of which the first listens.
+/// Returns `count` interfaces, of which the first listens.
 fn group(count: u8, config: &InterfaceConfig) -> (Vec<Interface>, SocketAddr) {
     let group = Some(AcceptGroup::new());
     let config = InterfaceConfig { group, ..config.clone() };
@@ -26,7 +26,7 @@ fn counts(members: &[Interface]) -> Vec<usize> {
     members.iter().map(Interface::endpoint_count).collect()
 }
 
-/// Polls these members until something is so; what happens is collected.
+/// Polls these members until `is_so` returns true. Collects the events.
 fn until(members: &mut [Interface], mut is_so: impl FnMut(&[Interface], &[Event]) -> bool) {
     let (begun, mut events) = (Instant::now(), Vec::new());
     while !is_so(members, &events) {
@@ -38,7 +38,7 @@ fn until(members: &mut [Interface], mut is_so: impl FnMut(&[Interface], &[Event]
     }
 }
 
-/// Connects and says nothing, or half of a request.
+/// Connects and sends nothing, or half of a request.
 fn silent(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let begin = |at: usize| {
         let mut socket = TcpStream::connect(address).unwrap();
@@ -60,7 +60,7 @@ fn who_says_nothing_is_spread_as_others_are_and_ends_as_they_do() {
     let config = InterfaceConfig { connect_timeout, ..InterfaceConfig::default() };
     let (mut members, address) = group(3, &config);
     let sockets = silent(address, 60);
-    // An end for each, and none before its time.
+    // Each connection ends, and none before its deadline.
     until(&mut members, |_, events| {
         let is_over = |event: &Event| {
             matches!(event, Event::Broken { reason: BreakReason::Unreachable(_), .. })

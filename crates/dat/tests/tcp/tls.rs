@@ -1,4 +1,4 @@
-//! TLS: who gets in, what the other side is told, and what a hostile peer cannot do.
+//! TLS: authentication, the errors reported to each side, and the limits of hostile peers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -73,12 +73,13 @@ impl Scene {
         self.until("a request", |scene| scene.events.iter().find_map(request_of))
     }
 
-    /// Why the client's connection ended.
+    /// Waits for the end of the client's connection and returns its reason.
     fn refused(&mut self) -> BreakReason {
         self.until("the client's end", |scene| scene.told.iter().find_map(reason_of))
     }
 
-    /// Why the server's did; nobody has asked it for anything.
+    /// Waits for the end of the server's connection and returns its reason. Checks that there was
+    /// no connection request.
     fn shut(&mut self) -> BreakReason {
         let reason = self.until("the server's end", |s| s.events.iter().find_map(reason_of));
         assert!(self.events.iter().all(|event| request_of(event).is_none()));
@@ -90,7 +91,7 @@ impl Scene {
         reason
     }
 
-    /// A connection that stands: its two ends.
+    /// Establishes a connection and returns its two ends.
     fn joined(&mut self, tls: Option<TlsTarget>) -> (EndpointId, EndpointId) {
         let there = self.connect(tls);
         let (pending, _) = self.requested();
@@ -104,7 +105,7 @@ impl Scene {
         (there, here)
     }
 
-    /// A socket that speaks by hand.
+    /// Returns a plain socket connected to the server.
     fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
@@ -152,7 +153,7 @@ fn each_side_knows_the_other_by_its_certificate() {
         let uri = SanType::URI("spiffe://example/ann".try_into().unwrap());
         params.subject_alt_names.push(uri);
     });
-    // By name and by address.
+    // The certificate is valid for the name and for the address.
     for name in ["localhost", "127.0.0.1"] {
         scene.events.clear();
         scene.connect(Some(target_of(&authority.file(), Some(identity.clone()), name)));
@@ -174,7 +175,7 @@ fn who_need_not_show_a_certificate_is_nobody() {
         let mut scene = Scene::new(Some(server));
         scene.connect(Some(target_of(&authority.file(), None, "localhost")));
         assert_eq!(scene.requested().1.certificate, None);
-        // Nor is who comes without TLS, where that is allowed.
+        // A client without TLS, where that is allowed, has no identity either.
         scene.events.clear();
         scene.connect(None);
         assert_eq!(scene.requested().1.certificate, None);
@@ -295,7 +296,7 @@ fn a_server_that_just_hangs_up_or_says_something_else_speaks_no_tls() {
 
 // ---- spoken by hand -------------------------------------------------------------
 
-/// A client of another make: the library's usual interface over a plain socket.
+/// A client with another implementation: the library's usual interface over a plain socket.
 struct ByHand {
     connection: rustls::ClientConnection,
     socket: TcpStream,
@@ -322,7 +323,7 @@ impl ByHand {
         Self { connection, socket }
     }
 
-    /// Sends and takes in what there is.
+    /// Sends and receives what is possible now.
     fn turn(&mut self) -> Result<(), rustls::Error> {
         while self.connection.wants_write() {
             if self.connection.write_tls(&mut self.socket).is_err() {
@@ -335,7 +336,7 @@ impl ByHand {
         Ok(())
     }
 
-    /// A connection on which the server has said that it accepts.
+    /// Returns a connection that the server has accepted.
     fn accepted(scene: &mut Scene, authority: &Authority) -> (Self, EndpointId) {
         let mut by_hand = Self::begin(scene, authority, &[&rustls::version::TLS13]);
         by_hand.connection.writer().write_all(&mpa_request()).unwrap();
@@ -357,7 +358,7 @@ impl ByHand {
         (by_hand, endpoint)
     }
 
-    /// Says bytes of the stream, each in a record of its own if asked.
+    /// Sends bytes of the stream, each in a record of its own if `dribbles`.
     fn say(&mut self, bytes: &[u8], dribbles: bool) {
         for bytes in bytes.chunks(if dribbles { 1 } else { bytes.len() }) {
             self.connection.writer().write_all(bytes).unwrap();
@@ -366,7 +367,7 @@ impl ByHand {
     }
 }
 
-/// Enhanced, 4 reads each way, not peer to peer.
+/// Returns a request in enhanced form: 4 reads in each direction, client-server model.
 fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x10, 2, 0, 4, 0, 4, 0, 4]].concat()
 }
@@ -390,7 +391,7 @@ fn a_client_of_an_older_version_is_refused() {
 #[test]
 fn both_sides_say_that_this_is_all() {
     let authority = Authority::new();
-    // The server ends it.
+    // The server ends the connection.
     let mut scene = Scene::new(Some(optional(&authority, true)));
     let (mut by_hand, endpoint) = ByHand::accepted(&mut scene, &authority);
     scene.server.disconnect(endpoint);
@@ -402,13 +403,13 @@ fn both_sides_say_that_this_is_all() {
         }
     };
     assert_eq!(goodbye, 0, "an end in order");
-    // The client does.
+    // The client ends the connection.
     let mut scene = Scene::new(Some(optional(&authority, true)));
     let (mut by_hand, _) = ByHand::accepted(&mut scene, &authority);
     by_hand.connection.send_close_notify();
     by_hand.turn().unwrap();
     assert_eq!(scene.shut_by(), BreakReason::Peer);
-    // And is answered, though it has only closed its own direction.
+    // The server replies, because the client has closed only its own direction.
     let goodbye = loop {
         by_hand.turn().unwrap();
         if let Ok(count) = by_hand.connection.reader().read(&mut [0; 16]) {
@@ -428,7 +429,7 @@ fn an_end_without_that_word_is_none_of_the_peers() {
 }
 
 impl Scene {
-    /// Why the server's established connection ended.
+    /// Waits for the end of the server's established connection and returns its reason.
     fn shut_by(&mut self) -> BreakReason {
         self.until("the server's end", |scene| scene.events.iter().find_map(reason_of))
     }
@@ -460,7 +461,7 @@ fn a_peer_that_breaks_the_stream_inside_is_told_and_parted_from() {
     let authority = Authority::new();
     let mut scene = Scene::new(Some(optional(&authority, true)));
     let (mut by_hand, _) = ByHand::accepted(&mut scene, &authority);
-    // No receive is posted; and more follows that nobody will look at.
+    // No receive is posted, and the data that follows is never read.
     for sequence in 1..20 {
         by_hand.say(&crate::peer::send(sequence, &[7; 1000]), false);
     }
@@ -470,7 +471,7 @@ fn a_peer_that_breaks_the_stream_inside_is_told_and_parted_from() {
         by_hand.turn().unwrap();
         match by_hand.connection.reader().read(&mut terminate) {
             Ok(count) => {
-                // RDMAP's Terminate, on DDP's queue 2.
+                // A Terminate of RDMAP, on queue 2 of DDP.
                 assert!(count > 8 && terminate[3] & 0xf == 7, "{terminate:?}");
                 break;
             }
@@ -502,7 +503,7 @@ fn garbage_ends_it() {
         hello(&[0xff, 0xff, 1, 2, 3]),
         hello(&[0, 0]),
         [hello(&[0, 200]), dice.bytes(200)].concat(),
-        // A hello that is never whole, in records that are.
+        // A hello that is never complete, in complete records.
         [hello(&[0x40, 0, 1, 0xff, 0xff, 0xff]), vec![0; 0x4000 - 4]].concat().repeat(8),
         dice.bytes(1000),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -525,12 +526,12 @@ fn what_is_changed_anywhere_leads_to_no_request() {
     let server = optional(&authority, true);
     for seed in 0..CHANGES {
         let mut dice = Random::new(seed);
-        // A record made longer is waited for.
+        // The server waits for the rest of a record whose length was increased.
         let time = Duration::from_millis(50);
         let mut scene = Scene::with_timeout(Some(server.clone()), time);
         let mut by_hand = ByHand::begin(&scene, &authority, &[&rustls::version::TLS13]);
         by_hand.connection.writer().write_all(&mpa_request()).unwrap();
-        // Behind so many bytes of the client's one is another.
+        // The byte after this many bytes of the client is changed.
         let mut place = dice.below(700);
         let mut is_ignored = false;
         let begun = Instant::now();
@@ -541,7 +542,7 @@ fn what_is_changed_anywhere_leads_to_no_request() {
                 by_hand.connection.write_tls(&mut bytes).unwrap();
             }
             if place < bytes.len() {
-                // The version in a record's header is to be ignored (RFC 8446 5.1).
+                // The version in a record's header must be ignored (RFC 8446 5.1).
                 let within = |start: &usize| (1..3).contains(&(place - (*start).min(place)));
                 is_ignored = records(&bytes).iter().any(within);
                 bytes[place] ^= 1 << dice.below(8);
@@ -566,7 +567,7 @@ fn what_is_changed_anywhere_leads_to_no_request() {
     }
 }
 
-/// Where the records of a stream begin.
+/// Returns the positions of the records of a stream.
 fn records(bytes: &[u8]) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut at = 0;
@@ -607,10 +608,10 @@ fn a_slow_handshake_hinders_nobody() {
         slow.socket.write_all(&[*byte]).unwrap();
         scene.turn();
     }
-    // Another comes and is served meanwhile.
+    // Meanwhile another client connects and is served.
     scene.joined(Some(authority.target()));
     scene.events.clear();
-    // And the slow one is, when it gets on.
+    // The slow client is served, too, when it continues.
     for byte in &hello[half..] {
         slow.socket.write_all(&[*byte]).unwrap();
         scene.turn();
@@ -634,7 +635,7 @@ fn halves_of_handshakes_take_up_no_more_than_their_share_of_memory() {
         ..InterfaceConfig::default()
     };
     let mut scene = Scene::with_config(Some(optional(&authority, false)), config);
-    // An honest client, slow, and from elsewhere: it has begun before all the others.
+    // An honest, slow client from another address, which began before all the others.
     let mut slow = ByHand::begin(&scene, &authority, &[&rustls::version::TLS13]);
     let far = connect_from([127, 0, 0, 2], scene.address);
     let _silent = std::mem::replace(&mut slow.socket, far);
@@ -644,7 +645,7 @@ fn halves_of_handshakes_take_up_no_more_than_their_share_of_memory() {
     let (begin, end) = hello.split_at(hello.len() / 2);
     slow.socket.write_all(begin).unwrap();
     scene.turn();
-    // Three quarters of the longest message that a handshake may have.
+    // Three quarters of the longest allowed handshake message.
     let record = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0, 0xf0, 0], &[0; 0x4000 - 4]].concat();
     let more = [&[0x16, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
     let halves = [record, more.clone(), more].concat();
@@ -672,13 +673,13 @@ fn halves_of_handshakes_take_up_no_more_than_their_share_of_memory() {
     }
 }
 
-/// Connections that have ended and not been released.
+/// Returns the number of connections that have ended and are not released.
 fn ended(scene: &Scene) -> usize {
     scene.events.iter().filter_map(reason_of).count()
 }
 
-/// A server of another make, which says everything in records of few bytes and hands out
-/// tickets that nobody asked for.
+/// Returns a server with another implementation, which sends everything in short records and sends
+/// tickets that the client did not request.
 fn small_talker(authority: &Authority) -> rustls::ServerConnection {
     let (certificate, key) = authority.issue("talker", &["localhost"], |_| {});
     let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
@@ -696,8 +697,8 @@ fn small_talker(authority: &Authority) -> rustls::ServerConnection {
     rustls::ServerConnection::new(Arc::new(config)).unwrap()
 }
 
-/// Talks byte by byte to a client that says something whenever it may, and hangs up after
-/// so many bytes. How many there were.
+/// Sends byte by byte to a client that sends whenever it may, and closes the connection after
+/// `bytes_max` bytes. Returns the number of bytes.
 fn talk(authority: &Authority, target: &TlsTarget, bytes_max: usize, accepts: bool) -> usize {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Interface::new(InterfaceConfig::default()).unwrap();
@@ -805,13 +806,13 @@ fn sixteen_mebibytes_go_both_ways_at_once() {
     ours.write(0, &bytes[0]);
     theirs.write(0, &bytes[1]);
     let (at, length) = (LENGTH as u64, LENGTH as u32);
-    // The client writes into the server's memory and reads from it, each the whole.
+    // The client writes all of the server's memory, and then reads all of it.
     let from = [ours_region.local(0, length)];
     let to = theirs_region.remote(at, length);
     scene.client.post_rdma_write(there, 1, &from, to, Signal::Always).unwrap();
     let into = [ours_region.local(at, length)];
     scene.client.post_rdma_read(there, 2, &into, theirs_region.remote(0, length)).unwrap();
-    // A message behind them says that the write is there.
+    // A message after them shows that the write is complete.
     scene.server.post_receive(here, 3, &[theirs_region.local(0, 16)]).unwrap();
     let done = [Gather::Bytes(b"done")];
     scene.completed(0, 2);
@@ -864,13 +865,13 @@ fn who_does_not_read_holds_up_nobody_and_gets_all_later() {
     let (ours, ours_region) = local(&mut scene.client, LENGTH);
     let bytes = Random::new(11).bytes(LENGTH);
     theirs.write(0, &bytes);
-    // An acceptor speaks when it has heard something.
+    // An acceptor may send only after it has received a frame.
     scene.server.post_receive(here, 1, &[theirs_region.local(0, 0)]).unwrap();
     scene.client.post_send(there, 1, &[], SendOptions::default()).unwrap();
     scene.completed(1, 1);
     let (from, to) = (theirs_region.local(0, LENGTH as u32), ours_region.remote(0, LENGTH as u32));
     scene.server.post_rdma_write(here, 2, &[from], to, Signal::Always).unwrap();
-    // More than the sockets hold: it is not done, and the server's turns end all the same.
+    // More than the sockets hold: the transfer is incomplete, but the server's turns end.
     for _ in 0..100 {
         scene.server.poll();
     }
@@ -881,7 +882,7 @@ fn who_does_not_read_holds_up_nobody_and_gets_all_later() {
     assert!(ours.to_vec(0, LENGTH) == bytes);
 }
 
-/// Handshakes with one byte changed.
+/// The number of handshakes with one changed byte.
 const CHANGES: u64 = 150;
 
 // ---- configuration --------------------------------------------------------------

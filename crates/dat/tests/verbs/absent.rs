@@ -1,4 +1,4 @@
-//! Where there is no device, or no library, the provider says so, and says what to do.
+//! On a host without a device or library, the provider's errors say so and what to do.
 
 use std::os::fd::AsFd;
 
@@ -10,7 +10,7 @@ use dafs_dat::{
 
 use crate::connect;
 
-/// Whether this host has something to test against, in which case nothing is missing.
+/// True if this host has a device, so that nothing is missing.
 fn has_device() -> bool {
     RdmaSurvey::take().is_ok_and(|survey| !survey.devices.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What needs a device, and nothing of the other transports: dmabufs.
+//! Features that need a device and exist on no other transport: dmabufs.
 
 use std::os::fd::AsFd;
 
@@ -6,7 +6,7 @@ use dafs_dat::{Address, DmabufError, DmabufRange, Interface, InterfaceConfig, Ri
 
 use crate::connect;
 
-/// The device to test, by its address; the conformance suite takes the same.
+/// Returns the address of the device to test; the conformance suite uses the same variable.
 fn address() -> Option<Address> {
     let ip = std::env::var("DAFS_VERBS_ADDRESS").ok()?;
     let ip = ip.parse().expect("DAFS_VERBS_ADDRESS is no address");
@@ -23,7 +23,7 @@ fn a_device_that_takes_no_dmabuf_says_which_would() {
     let listener = server.listen(&address).unwrap();
     let address = server.listener_address(listener).unwrap();
     let endpoint = connect(&mut server, &mut client, &address);
-    // No dmabuf at all: every device refuses it.
+    // This is not a dmabuf, so every device refuses it.
     let file = std::fs::File::open("/dev/null").unwrap();
     let dmabuf = DmabufRange { fd: file.as_fd(), offset: 0, length: 4096 };
     let refused = client.register_dmabuf(endpoint, dmabuf, Rights::REMOTE).unwrap_err();

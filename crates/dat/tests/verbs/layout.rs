@@ -1,12 +1,12 @@
-//! Asks a C compiler about rdma-core's structures. Without a compiler, or the headers
-//! (libibverbs-dev, librdmacm-dev), there is nobody to ask.
+//! Checks the layouts of rdma-core's structures with a C compiler. Without a compiler or the
+//! headers (libibverbs-dev, librdmacm-dev), the test is skipped.
 
 use std::fmt::Write as _;
 use std::process::Command;
 
 use dafs_dat::verbs::raw::{PREFIXES, layouts};
 
-/// A program that prints the size of each structure and the offsets of its fields.
+/// Returns a program that prints the size of each structure and the offsets of its fields.
 fn program() -> String {
     let mut text = String::from(
         "#include <stddef.h>\n#include <stdio.h>\n#include <rdma/rdma_cma.h>\nint main(void) {\n",
@@ -21,7 +21,7 @@ fn program() -> String {
     text + "return 0; }\n"
 }
 
-/// What the program prints, if it can be made.
+/// Returns the output of the program, or why it cannot be compiled.
 fn answers() -> Result<String, String> {
     let place = tempfile::tempdir().map_err(|error| error.to_string())?;
     let (source, binary) = (place.path().join("layout.c"), place.path().join("layout"));

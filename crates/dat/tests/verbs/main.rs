@@ -1,5 +1,5 @@
-//! What the conformance suite does not show of the verbs provider: that the C libraries'
-//! structures are declared as they are, and what is said where there is no device.
+//! Tests of the verbs provider beyond the conformance suite: the declarations of the C libraries'
+//! structures, and the errors on a host without a device.
 
 mod absent;
 mod device;
@@ -7,7 +7,7 @@ mod layout;
 
 use dafs_dat::{Address, Domain, EndpointConfig, EndpointId, Event, Interface};
 
-/// Connects two interfaces, of which `server` listens at an address.
+/// Connects two interfaces; `server` listens at an address.
 fn connect(server: &mut Interface, client: &mut Interface, address: &Address) -> EndpointId {
     let config = EndpointConfig::default();
     let endpoint = client.connect(address, Domain(0), &config, b"").unwrap();

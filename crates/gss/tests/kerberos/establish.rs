@@ -1,4 +1,4 @@
-//! Contexts that come about.
+//! Contexts that are established.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn both_sides_know_each_other() {
         let (ours, theirs) = meet(&client(), &service(&keytab));
         assert_eq!(theirs.peer().as_str(), "alice@DAFS.TEST");
         assert_eq!(ours.peer().as_str(), "dafs/server.dafs.test@DAFS.TEST");
-        // A day, and the five minutes by which clocks may differ.
+        // One day, plus the allowed clock skew of five minutes.
         let day = Duration::from_secs(24 * 3600);
         assert!(!ours.lifetime().is_zero() && ours.lifetime() <= day);
         assert!(theirs.lifetime() > ours.lifetime());
@@ -48,7 +48,7 @@ fn a_key_is_a_ticket() {
             let (_, theirs) = meet(&credential, &service);
             assert_eq!(theirs.peer().as_str(), expected);
         }
-        // Alice's cache is as it was.
+        // Alice's cache is unchanged.
         let (_, theirs) = meet(&client(), &service);
         assert_eq!(theirs.peer().as_str(), "alice@DAFS.TEST");
     });
@@ -93,7 +93,7 @@ fn keys_can_change_under_a_service() {
         let service = service(&keytab);
         meet(&client(), &service);
         realm.administer(&format!("ktadd -k {} dafs/server.dafs.test\n", keytab.display()));
-        // The old ticket is good with the old key, a new one with the new key.
+        // The old ticket works with the old key, and a new one with the new key.
         meet(&client(), &service);
         realm.ticket("alice", "wonderland", &realm.path("default.cache"), &[]);
         meet(&client(), &service);

@@ -1,4 +1,4 @@
-//! Tokens nobody honest sends.
+//! Tokens that no honest peer sends.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use dafs_types::Random;
 use crate::parties::{SERVICE, answer, call, client, library, meet, populate, reason, service};
 use crate::realm::{Realm, scenario};
 
-/// The variable that picks one seed.
+/// The variable that selects one seed.
 const SEED_VARIABLE: &str = "DAFS_GSS_SEED";
-/// Mutations of one valid token.
+/// The number of mutations of one valid token.
 const MUTATIONS: u64 = 10_000;
-/// How often everything is made to see whether it is given back.
+/// The number of repetitions that would show a leak.
 const WORN_COUNT: usize = 600;
 
-/// The seeds of a random test: so many, or the one that is to be replayed.
+/// Returns the seeds of a random test: `count` of them, or the one to replay.
 pub fn seeds(count: u64) -> std::ops::Range<u64> {
     let only = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse::<u64>().ok());
     only.map_or(0..count, |seed| seed..seed + 1)
 }
 
-/// Something near to a token, and never the same. A seed brings back what is done to a
-/// token; the token itself is new in each run, for its keys are.
+/// Returns a mutation of a token, never the token itself. A seed reproduces the mutation. The token
+/// differs in each run, because its keys do.
 pub fn mutate(token: &[u8], dice: &mut Random) -> Vec<u8> {
     let mut mutant = token.to_vec();
     for _ in 0..=dice.below(3) {
@@ -51,7 +51,7 @@ pub fn mutate(token: &[u8], dice: &mut Random) -> Vec<u8> {
     mutant
 }
 
-/// Bytes in the frame of a first token of Kerberos V.
+/// Returns bytes in the frame of a first token of Kerberos V.
 fn framed(body: &[u8]) -> Vec<u8> {
     let inner = [&[6, 9], KERBEROS_OID, &[1, 0], body].concat();
     let length = u16::try_from(inner.len()).unwrap().to_be_bytes();
@@ -88,7 +88,7 @@ fn a_named_replay_cache_is_shared_by_who_names_it() {
         assert!(realm.path("one.rcache").exists());
         let outcome = answer(Acceptor::new(acquire("one.rcache")), &token);
         assert_eq!(reason(outcome), Reason::Replayed);
-        // Another cache knows nothing of it: that is why the system's is the default.
+        // Another replay cache does not know the token. So the system's cache is the default.
         answer(Acceptor::new(acquire("two.rcache")), &token).unwrap();
     });
 }
@@ -140,7 +140,7 @@ fn a_cut_token_is_refused() {
             let outcome = answer(Acceptor::new(Arc::clone(&service)), &token[..length]);
             assert_eq!(outcome.unwrap_err().reason(), Reason::TokenDefective, "{length} bytes");
         }
-        // Cut within its frame, so that the library sees it.
+        // The token is cut within its frame, so that the library sees it.
         let body = &token[token.len() - 400..];
         for length in 0..body.len() {
             let cut = framed(&body[..length]);
@@ -151,9 +151,9 @@ fn a_cut_token_is_refused() {
     });
 }
 
-/// The sealed part of a reply of Kerberos V, with which the reply ends. Everything before it frames
-/// it: tags, lengths, the kind and version of the key. Who reads that passes over what he does not
-/// know, as he should.
+/// Returns the encrypted part at the end of a Kerberos V reply. Everything before it is framing:
+/// tags, lengths, and the type and version of the key. A reader correctly skips unknown parts of
+/// the framing.
 fn sealed_part(reply: &[u8]) -> &[u8] {
     let frame = [&[6, 9], KERBEROS_OID, &[2, 0]].concat();
     let start = reply.windows(frame.len()).position(|window| window == frame).unwrap();
@@ -168,7 +168,7 @@ fn sealed_part(reply: &[u8]) -> &[u8] {
     }
 }
 
-/// The first element of these bytes in DER: its tag, its content, and what stands behind it.
+/// Returns the first DER element: its tag, its contents, and the following bytes.
 fn element(bytes: &[u8]) -> (u8, &[u8], &[u8]) {
     let [tag, length, rest @ ..] = bytes else { panic!("no element: {bytes:02x?}") };
     let (length, rest) = match length {
@@ -184,7 +184,7 @@ fn element(bytes: &[u8]) -> (u8, &[u8], &[u8]) {
 
 const OCTET_STRING: u8 = 4;
 
-/// A reply is believed only for its sealed part.
+/// Only the encrypted part of a reply authenticates the server.
 #[test]
 fn a_server_that_answers_with_garbage_is_not_believed() {
     scenario("hostile::a_server_that_answers_with_garbage_is_not_believed", |realm| {
@@ -205,19 +205,19 @@ fn a_server_that_answers_with_garbage_is_not_believed() {
             let outcome = initiator.step(Some(&altered));
             assert!(outcome.is_err() || is_intact, "{replay}: {altered:02x?} of {reply:02x?}");
         }
-        // Nothing of the sealed part may be another.
+        // No byte of the encrypted part may be changed.
         let (initiator, reply) = exchange();
         initiator.step(Some(&reply)).unwrap();
         for from_end in 1..=sealed_part(&reply).len() {
             let (initiator, mut reply) = exchange();
-            // This one may be shorter, for the numbers in it are.
+            // This reply may be shorter, because its numbers may be.
             if from_end <= sealed_part(&reply).len() {
                 let at = reply.len() - from_end;
                 reply[at] ^= 1 << (from_end % 8);
                 assert!(initiator.step(Some(&reply)).is_err(), "{from_end} bytes before the end");
             }
         }
-        // Another connection's reply, and our own token sent back.
+        // The reply of another connection, and this side's own token sent back.
         let (initiator, own) = call(&credential, SERVICE).unwrap();
         assert!(initiator.step(Some(&own)).is_err());
         let (_, token) = call(&credential, SERVICE).unwrap();
@@ -227,8 +227,8 @@ fn a_server_that_answers_with_garbage_is_not_believed() {
     });
 }
 
-/// Every mutation of a token is refused, once the token itself was accepted: what is not
-/// covered by a signature is caught by the replay cache.
+/// Every mutation of a token is refused after the token itself was accepted: the replay cache
+/// catches changes that no signature covers.
 #[test]
 fn altered_tokens_are_refused() {
     scenario("hostile::altered_tokens_are_refused", |realm| {
@@ -241,19 +241,19 @@ fn altered_tokens_are_refused() {
             let replay = format!("DAFS_GSS_SEED={seed} cargo test -p dafs-gss altered_tokens");
             assert!(outcome.is_err(), "{replay}");
         }
-        // The service is as good as before.
+        // The service still works.
         let (_, token) = call(&client(), SERVICE).unwrap();
         answer(Acceptor::new(service), &token).unwrap();
     });
 }
 
-/// Bytes of memory this process has in use.
+/// Returns the number of resident bytes of this process.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Every handle and buffer there is, made and given back.
+/// Creates and releases every kind of handle and buffer.
 fn wear(service: &Arc<Service>, credential: &Arc<Credential>, realm: &Realm) {
     let (mut ours, mut theirs) = meet(credential, service);
     let wrapped = ours.wrap(Protection::Privacy, b"hidden").unwrap();
@@ -275,7 +275,7 @@ fn wear(service: &Arc<Service>, credential: &Arc<Credential>, realm: &Realm) {
     Credential::acquire(&library(), &CredentialSource::Default).unwrap();
 }
 
-/// The smallest thing to forget is a buffer of some hundred bytes.
+/// The smallest possible leak is a buffer of some hundred bytes.
 #[test]
 fn nothing_is_left_behind() {
     scenario("hostile::nothing_is_left_behind", |realm| {

@@ -1,5 +1,5 @@
-//! The crate against MIT's key distribution centre. Without the centre's programs the tests
-//! say so and pass, unless `DAFS_REQUIRE_KDC=1`.
+//! Tests the crate with MIT's key distribution center. Without the center's programs the tests say
+//! so and pass, unless `DAFS_REQUIRE_KDC=1`.
 
 mod establish;
 mod hostile;

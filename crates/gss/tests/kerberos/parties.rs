@@ -1,4 +1,4 @@
-//! The two sides as the scenarios use them.
+//! The two sides of the scenarios.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use dafs_gss::{
 
 use crate::realm::Realm;
 
-/// The service, as clients name it.
+/// The service's name for clients.
 pub const SERVICE: &str = "dafs@server.dafs.test";
 
-/// The library, which must be there if the centre is.
+/// Returns the library, which must be present if the center is.
 pub fn library() -> Arc<Library> {
     Library::load().unwrap()
 }
 
-/// A realm with alice, who has a ticket, and a service with a keytab.
+/// Adds alice, who has a ticket, and a service with a keytab. Returns the keytab's path.
 pub fn populate(realm: &Realm) -> PathBuf {
     let keytab = realm.path("service.keytab");
     realm.administer(&format!(
@@ -31,7 +31,7 @@ pub fn populate(realm: &Realm) -> PathBuf {
     keytab
 }
 
-/// The service with a keytab.
+/// Returns the service with a keytab.
 pub fn service(keytab: &Path) -> Arc<Service> {
     let options = ServiceOptions {
         name: Some(SERVICE.parse().unwrap()),
@@ -41,17 +41,17 @@ pub fn service(keytab: &Path) -> Arc<Service> {
     Arc::new(Service::acquire(&library(), &options).unwrap())
 }
 
-/// Whoever has tickets in the default cache.
+/// Returns the credential of the default cache.
 pub fn client() -> Arc<Credential> {
     Arc::new(Credential::acquire(&library(), &CredentialSource::Default).unwrap())
 }
 
-/// A client's first token for a service.
+/// Returns a client's first token for a service.
 pub fn call(credential: &Arc<Credential>, target: &str) -> Result<(Initiator, Vec<u8>), GssError> {
     opened(Initiator::new(Arc::clone(credential), &target.parse().unwrap())?)
 }
 
-/// An initiator's first token.
+/// Returns an initiator's first token.
 pub fn opened(initiator: Initiator) -> Result<(Initiator, Vec<u8>), GssError> {
     match initiator.step(None)? {
         Step::Continue { party, token } => Ok((party, token)),
@@ -59,7 +59,7 @@ pub fn opened(initiator: Initiator) -> Result<(Initiator, Vec<u8>), GssError> {
     }
 }
 
-/// What a service makes of a client's token: its context and its reply.
+/// Returns the service's context and reply for a client's token.
 pub fn answer(acceptor: Acceptor, token: &[u8]) -> Result<(Context, Vec<u8>), GssError> {
     match acceptor.step(token)? {
         Step::Done { context, token } => Ok((context, token.unwrap())),
@@ -67,7 +67,7 @@ pub fn answer(acceptor: Acceptor, token: &[u8]) -> Result<(Context, Vec<u8>), Gs
     }
 }
 
-/// Ends a client's way with the service's reply.
+/// Completes a client's authentication with the service's reply.
 pub fn close(initiator: Initiator, reply: &[u8]) -> Result<Context, GssError> {
     match initiator.step(Some(reply))? {
         Step::Done { context, token: None } => Ok(context),
@@ -75,14 +75,14 @@ pub fn close(initiator: Initiator, reply: &[u8]) -> Result<Context, GssError> {
     }
 }
 
-/// Both sides' contexts: the client's and the service's.
+/// Returns the contexts of both sides: the client's and the service's.
 pub fn meet(credential: &Arc<Credential>, service: &Arc<Service>) -> (Context, Context) {
     let (initiator, token) = call(credential, SERVICE).unwrap();
     let (accepted, reply) = answer(Acceptor::new(Arc::clone(service)), &token).unwrap();
     (close(initiator, &reply).unwrap(), accepted)
 }
 
-/// The reason of what must fail.
+/// Returns the reason of a call that must fail.
 #[track_caller]
 pub fn reason<T>(outcome: Result<T, GssError>) -> Reason {
     match outcome {

@@ -1,4 +1,4 @@
-//! Messages under an established context.
+//! Messages protected by an established context.
 
 use dafs_gss::{MESSAGE_BYTES_MAX, Protection, Reason};
 use dafs_types::Random;
@@ -16,7 +16,7 @@ fn signatures_hold_both_ways() {
         theirs.verify_mic(b"request", &mic).unwrap();
         let mic = theirs.get_mic(b"response").unwrap();
         ours.verify_mic(b"response", &mic).unwrap();
-        // Of nothing, too.
+        // An empty message has a signature, too.
         let mic = ours.get_mic(b"").unwrap();
         theirs.verify_mic(b"", &mic).unwrap();
     });
@@ -80,9 +80,9 @@ fn messages_have_a_longest() {
     });
 }
 
-/// What comes out of an altered message is the message or nothing. It does come out where
-/// only the count of bytes by which it is turned round differs (RRC, RFC 4121 4.2.5), which
-/// nothing covers and which may come to the same.
+/// Unwrapping an altered message yields the original message or an error. It yields the message if
+/// only the rotation count differs (RRC, RFC 4121 4.2.5), which no signature covers and which may
+/// have the same effect.
 #[test]
 fn altered_messages_are_refused() {
     scenario("protect::altered_messages_are_refused", |realm| {

@@ -1,8 +1,8 @@
-//! A realm of its own for each test: MIT's key distribution centre on loopback, with its
-//! database, keytabs and configuration in a folder that goes with it.
+//! A realm for each test: MIT's key distribution center on loopback, with its database, keytabs and
+//! configuration in a directory that is removed with it.
 //!
-//! Invariant: nothing of the system's Kerberos configuration is read, and the centre ends
-//! with the test, however that ends.
+//! Invariant: no test reads the system's Kerberos configuration, and the center ends with the test,
+//! however the test ends.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,24 +10,24 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
-/// The realm's name.
+/// The name of the realm.
 pub const REALM: &str = "DAFS.TEST";
-/// The variable that makes the lack of a centre a failure.
+/// The variable that turns a missing center into a failure.
 const REQUIRED: &str = "DAFS_REQUIRE_KDC";
-/// The variable that tells a scenario its realm's folder.
+/// The variable that passes the realm's directory to a scenario.
 const FOLDER: &str = "DAFS_GSS_REALM";
-/// What a scenario prints when it has run to its end.
+/// The text that a scenario prints when it has run to its end.
 const DONE: &str = "scenario ran to its end: ";
-/// How often another port is tried.
+/// The number of ports that are tried.
 const PORTS_MAX: usize = 8;
 
-/// Runs a scenario in a process of its own, for the library reads its configuration from the
-/// environment. `name` is the test's own.
+/// Runs a scenario in a separate process, because the library reads its configuration from the
+/// environment. `name` must be the name of the test.
 pub fn scenario(name: &str, act: fn(&Realm)) {
     scenario_in(name, "", act);
 }
 
-/// A scenario whose `krb5.conf` has these lines in `[libdefaults]` too.
+/// Runs a scenario with additional lines in `[libdefaults]` of `krb5.conf`.
 pub fn scenario_in(name: &str, settings: &str, act: fn(&Realm)) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         act(&Realm { folder: folder.into() });
@@ -39,7 +39,7 @@ pub fn scenario_in(name: &str, settings: &str, act: fn(&Realm)) {
             "{missing} is missing: install krb5-kdc, krb5-admin-server and krb5-user (Debian)"
         );
         assert!(std::env::var_os(REQUIRED).is_none_or(|value| value != "1"), "{what}");
-        // Past the capture of the test's output, so that it is seen.
+        // Written directly, so that the test's output capture does not hide it.
         let notice = format!("\n*** SKIPPED {name}: {what}\n\n");
         std::io::stderr().write_all(notice.as_bytes()).unwrap();
         return;
@@ -55,7 +55,7 @@ pub fn scenario_in(name: &str, settings: &str, act: fn(&Realm)) {
     print!("{said}");
 }
 
-/// The folder of a realm, and the programs that act upon it.
+/// The directory of a realm, and the programs that use it.
 pub struct Realm {
     folder: PathBuf,
 }
@@ -65,16 +65,16 @@ impl Realm {
         self.folder.join(name)
     }
 
-    /// Runs lines of `kadmin.local`.
+    /// Runs commands of `kadmin.local`.
     pub fn administer(&self, lines: &str) {
-        // It reports failures by text alone.
+        // It reports failures only as text.
         let output = self.run(&mut self.command(find("kadmin.local").unwrap()), lines);
         let complaints = String::from_utf8_lossy(&output.stderr);
         let failed = complaints.lines().find(|line| line.contains(" while "));
         assert!(failed.is_none(), "{complaints}");
     }
 
-    /// Gets a ticket into a cache.
+    /// Obtains a ticket into a cache.
     pub fn ticket(&self, principal: &str, password: &str, cache: &Path, options: &[&str]) {
         let mut command = self.command(find("kinit").unwrap());
         command.arg("-c").arg(cache).args(options).arg(principal);
@@ -82,13 +82,13 @@ impl Realm {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Whether `klist -s` takes a cache's tickets for good.
+    /// True if `klist -s` considers a cache's tickets valid.
     pub fn holds_good(&self, cache: &Path) -> bool {
         let mut command = self.command(find("klist").unwrap());
         command.arg("-s").arg("-c").arg(cache).status().unwrap().success()
     }
 
-    /// Adds to a keytab the key that a password makes.
+    /// Adds to a keytab the key made from a password.
     pub fn forge_key(&self, keytab: &Path, principal: &str, version: u32, password: &str) {
         let lines = format!(
             "addent -password -p {principal} -k {version} -e aes256-cts-hmac-sha1-96\n\
@@ -107,7 +107,7 @@ impl Realm {
         child.wait_with_output().unwrap()
     }
 
-    /// A command in the realm.
+    /// Returns a command with the environment of the realm.
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -152,7 +152,7 @@ impl Realm {
     }
 }
 
-/// A program, also where administrators' programs are.
+/// Finds a program, including in the directories of administrators' programs.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -161,7 +161,7 @@ fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// A running centre, and the folder of its realm.
+/// A running center, and the directory of its realm.
 struct Centre {
     realm: Realm,
     shell: Child,
@@ -196,7 +196,7 @@ impl Drop for Centre {
     }
 }
 
-/// A port nobody has, for TCP and UDP. Somebody may take it before the centre does.
+/// Returns a free port for TCP and UDP. Another process may take it before the center does.
 fn free_port() -> u16 {
     loop {
         let stream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -207,8 +207,8 @@ fn free_port() -> u16 {
     }
 }
 
-/// Starts the centre under a shell that ends it when our end of a pipe is closed: by us, or
-/// by the kernel when we are killed.
+/// Starts the center under a shell that ends it when this side's end of a pipe is closed: by this
+/// process, or by the kernel when this process is killed.
 fn listen(realm: &Realm) -> (Child, BufReader<ChildStderr>) {
     let script = r#""$0" -n & exec 2>/dev/null; read _; kill $!; wait"#;
     let mut command = realm.command("/bin/sh");
@@ -224,7 +224,7 @@ fn end(shell: &mut Child) {
     shell.wait().unwrap();
 }
 
-/// Whether a line with a word comes before the end.
+/// True if a line with a word comes before the end.
 fn heard(from: &mut BufReader<impl Read>, word: &str) -> bool {
     from.lines().map_while(Result::ok).any(|line| line.contains(word))
 }

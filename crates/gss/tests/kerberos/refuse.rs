@@ -1,4 +1,4 @@
-//! Honest parties that cannot come together, and the reasons they are told.
+//! Honest sides that cannot authenticate, and the reasons reported.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::parties::{
 };
 use crate::realm::{Realm, scenario, scenario_in};
 
-/// What comes of a client's token at a service.
+/// Returns the reason why a service refuses a client's token.
 fn outcome(service: Arc<Service>) -> Reason {
     let (_, token) = call(&client(), SERVICE).unwrap();
     reason(answer(Acceptor::new(service), &token))
@@ -131,8 +131,8 @@ fn a_client_without_credentials() {
     });
 }
 
-/// A token of alice, whose ticket lasts seconds. On a busy machine it may run out before it
-/// is used.
+/// Returns a token of alice, whose ticket lasts only seconds. On a busy machine it may expire
+/// before it is used.
 fn short_lived(realm: &Realm) -> Vec<u8> {
     for _ in 0..10 {
         realm.ticket("alice", "wonderland", &realm.path("default.cache"), &["-l", "3s"]);
@@ -144,8 +144,8 @@ fn short_lived(realm: &Realm) -> Vec<u8> {
     panic!("no ticket lasted long enough to be used");
 }
 
-/// Watches a ticket run out, by what `klist` and a server say of it. Each look has a new
-/// replay cache, for the token is the same.
+/// Watches a ticket expire, as seen by `klist` and a server. Each check uses a new replay cache,
+/// because the token is the same.
 #[test]
 fn a_ticket_that_ran_out() {
     let name = "refuse::a_ticket_that_ran_out";
@@ -164,7 +164,7 @@ fn a_ticket_that_ran_out() {
             let service = Arc::new(Service::acquire(&library(), &options).unwrap());
             match answer(Acceptor::new(service), &token) {
                 Ok(_) => {}
-                // The request itself grows old before the ticket does.
+                // The request itself becomes too old before the ticket does.
                 Err(error) if error.reason() == Reason::ClockSkew => {}
                 Err(error) if error.reason() == Reason::Expired => {
                     assert!(!is_good, "it is refused before its time");
@@ -175,7 +175,7 @@ fn a_ticket_that_ran_out() {
             assert!(begun.elapsed() < Duration::from_secs(60), "the ticket does not run out");
             std::fs::remove_file(&cache).unwrap();
         }
-        // Nor does the client try with it.
+        // The client does not try with it either.
         let late = Credential::acquire(&library(), &CredentialSource::Default)
             .and_then(|credential| call(&Arc::new(credential), SERVICE));
         assert_eq!(reason(late), Reason::Expired);

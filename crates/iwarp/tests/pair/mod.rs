@@ -1,8 +1,7 @@
-//! Two whole sides against each other, in memory: the reference driver.
+//! Two complete sides in memory: the reference driver.
 //!
-//! Each side has tagged buffers and a log of what happened to it. Bytes travel in
-//! pieces of the test's choosing, and each side may take them in whole frames or
-//! piecemeal; nothing of that may show in memory or log.
+//! Each side has tagged buffers and a log of its events. The test chooses the pieces in which bytes
+//! travel, and each side processes whole frames or pieces. None of this may affect memory or log.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +11,16 @@ use dafs_iwarp::{
     Violation,
 };
 
-/// How a side takes in bytes.
+/// How a side processes bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intake {
-    /// Gathers whole frames.
+    /// It collects whole frames.
     Whole,
-    /// Header, payload and trailer as they come.
+    /// It processes header, payload and trailer as they arrive.
     Piecemeal,
 }
 
-/// What happened to a side, as its user sees it.
+/// An event of a side, as its user sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Happening {
     Written,
@@ -38,14 +37,14 @@ pub struct Side {
     pub memory: BTreeMap<u32, Vec<u8>>,
     pub log: Vec<Happening>,
     pub placements: Vec<Placement>,
-    /// Framed and not yet taken by the other side.
+    /// The bytes that are framed but not received by the other side.
     pub outgoing: Vec<u8>,
     pub violation: Option<Violation>,
     intake: Intake,
     staged: Vec<u8>,
-    /// The Send that is coming in.
+    /// The Send that is arriving.
     incoming: Vec<u8>,
-    /// The place of the frame that is coming in, piecemeal.
+    /// The placement of the frame that is arriving in pieces.
     current: Option<(Placement, u32)>,
 }
 
@@ -92,7 +91,7 @@ impl Side {
         self.outgoing.extend_from_slice(&bytes[..length]);
     }
 
-    /// Takes in bytes of the other side, as far as they go.
+    /// Processes bytes of the other side, as far as possible.
     pub fn take_in(&mut self, bytes: &[u8]) {
         if self.violation.is_some() {
             return;
@@ -217,14 +216,14 @@ impl Side {
     }
 }
 
-/// Two sides.
+/// The two sides of a stream.
 pub struct Pair {
     pub initiator: Side,
     pub responder: Side,
 }
 
 impl Pair {
-    /// A pair with `depth` reads either way. The responder may speak at once.
+    /// Creates a pair with `depth` reads in each direction. The responder may send at once.
     pub fn new(crc: bool, depth: u16, mulpdus: (u16, u16), intakes: (Intake, Intake)) -> Self {
         let initiator = Established::client_server(Role::Initiator, crc, depth, depth);
         let responder = Established::client_server(Role::Responder, crc, depth, depth);
@@ -236,8 +235,8 @@ impl Pair {
         pair
     }
 
-    /// Carries bytes to and fro in pieces of these lengths, again and again,
-    /// until both sides are quiet.
+    /// Carries bytes in both directions, in pieces of these lengths repeatedly, until both sides
+    /// are quiet.
     pub fn carry(&mut self, piece_lengths: &[usize]) {
         let mut lengths = piece_lengths.iter().copied().cycle();
         while !(self.initiator.outgoing.is_empty() && self.responder.outgoing.is_empty()) {
@@ -254,14 +253,14 @@ fn carry_one(from: &mut Side, to: &mut Side, length: usize) {
     to.take_in(&piece);
 }
 
-/// Bytes that tell where they came from.
+/// Returns bytes that identify their source and position.
 pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length)
         .map(|index| (index as u8).wrapping_mul(31).wrapping_add(seed) ^ (index >> 8) as u8)
         .collect()
 }
 
-/// A place in a buffer.
+/// Returns an offset in a buffer.
 pub fn at(offset: u64) -> TaggedOffset {
     TaggedOffset(offset)
 }

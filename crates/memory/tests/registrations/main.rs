@@ -1,7 +1,7 @@
-//! Memory is mapped, registered, unmapped and mapped again by several threads, while a device
-//! moves bytes by what was registered: nobody ever sees another mapping's.
+//! Several threads map, register, unmap and map memory again, while a device moves bytes through
+//! the registrations. No thread may ever see the bytes of another mapping.
 //!
-//! `DAFS_STRESS_SECONDS` says for how long; three without.
+//! `DAFS_STRESS_SECONDS` sets the duration; the default is three seconds.
 
 mod ring;
 
@@ -18,17 +18,17 @@ use dafs_types::Random;
 use crate::ring::{Device, Registered};
 
 const THREADS: usize = 4;
-/// Mappings of one thread.
+/// The number of mappings of one thread.
 const MAPPINGS: usize = 6;
 const PAGES_MAX: usize = 48;
 
-/// A mapping, with what each of its pages is filled with.
+/// A mapping, with the contents of each of its pages.
 struct Mapping {
     address: usize,
     pages: Vec<u64>,
 }
 
-/// A device, what is known of its registrations, and mappings that go from thread to thread.
+/// A device, the cache of its registrations, and mappings that move from thread to thread.
 struct Setting {
     device: Device,
     cache: Mutex<RegistrationCache<Registered>>,
@@ -40,11 +40,11 @@ struct Worker<'s> {
     dice: Random,
     mappings: Vec<Mapping>,
     file: File,
-    /// What pages are filled with, never the same twice.
+    /// The contents of the next filled pages; never the same twice.
     stamp: u64,
 }
 
-/// A setting, or `None` with a word where the kernel lacks something.
+/// Returns a setting. Prints a message and returns `None` if the kernel lacks a feature.
 fn setting(limits: CacheLimits) -> Option<Setting> {
     let skipped = |what: &str| eprintln!("\n*** SKIPPED: {what}\n");
     let probe = Mapping::new(1);
@@ -66,11 +66,11 @@ fn setting(limits: CacheLimits) -> Option<Setting> {
 }
 
 impl Setting {
-    /// Has the device fill a range from a file, or the file from the range.
+    /// Makes the device fill a range from a file, or the file from the range.
     fn transfer(&self, file: &File, address: usize, length: usize, is_read: bool) {
         let purpose = Purpose { device: 0, rights: u32::from(is_read) };
         let wanted = Wanted { purpose, address, length };
-        // Held while the device is at work, so that nobody's registration is taken back meanwhile.
+        // The lock is held while the device works, so that no registration is revoked meanwhile.
         let mut cache = self.cache.lock().unwrap();
         let register = || {
             let registration = self.device.register(address, length)?;
@@ -99,15 +99,15 @@ impl Worker<'_> {
                 let other = self.dice.below(exchange.len());
                 std::mem::swap(&mut exchange[other], &mut self.mappings[index]);
             }
-            // What is given back is not kept for a second, so that little would be.
+            // A range cannot be watched for a second after a discard, so this must be rare.
             30 if self.dice.below(512) == 0 => self.give_back(index),
             30 if self.dice.below(16) == 0 => self.fork(index),
             _ => self.mappings[index].check(),
         }
     }
 
-    /// Uses a new mapping at once, which may be where another thread's has just ended: its call
-    /// may not have returned yet.
+    /// Uses a new mapping at once. Its addresses may be those of another thread's mapping that has
+    /// just ended, before that thread's call has returned.
     fn replace(&mut self, index: usize) {
         let count = [1, PAGES_MAX / 2, PAGES_MAX][self.dice.below(3)];
         let former = std::mem::replace(&mut self.mappings[index], Mapping::new(count));
@@ -115,7 +115,7 @@ impl Worker<'_> {
         drop(former);
     }
 
-    /// Some pages of a mapping.
+    /// Chooses some pages of a mapping.
     fn part(&mut self, index: usize) -> std::ops::Range<usize> {
         let count = self.mappings[index].pages.len();
         let first = if self.dice.below(2) == 0 { 0 } else { self.dice.below(count) };
@@ -156,7 +156,7 @@ impl Worker<'_> {
         let part = self.part(index);
         let mapping = &mut self.mappings[index];
         let (start, length) = (mapping.page(part.start), part.len() * PAGE_BYTES);
-        // SAFETY: pages of a mapping of ours, whose bytes nobody needs.
+        // SAFETY: these pages belong to a mapping of this test, and their bytes are not needed.
         let given = unsafe { libc::madvise(start as *mut _, length, libc::MADV_DONTNEED) };
         assert_eq!(given, 0);
         mapping.pages[part].fill(0);
@@ -167,28 +167,28 @@ impl Worker<'_> {
         let mapping = &mut self.mappings[index];
         let (old, new) = (mapping.pages.len() * PAGE_BYTES, count * PAGE_BYTES);
         let flags = libc::MREMAP_MAYMOVE;
-        // SAFETY: the whole of a mapping of ours, which nobody points into.
+        // SAFETY: this is a whole mapping of this test, and no pointer into it is used.
         let moved = unsafe { libc::mremap(mapping.address as *mut _, old, new, flags) };
         if moved == libc::MAP_FAILED {
-            // It consists of several mappings by now, of which only some have been watched.
+            // It now consists of several mappings, only some of which were watched.
             return;
         }
         mapping.address = moved as usize;
         mapping.pages.resize(count, 0);
     }
 
-    /// A child that shares all pages until one of both writes.
+    /// Forks a child that shares all pages until one of the two writes.
     fn fork(&mut self, index: usize) {
-        // SAFETY: the child writes to memory that it has, and leaves.
+        // SAFETY: the child writes to its own memory and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let count = self.mappings[index].pages.len();
             self.mappings[index].fill(0..count, u64::MAX);
-            // SAFETY: ends the child.
+            // SAFETY: this ends the child.
             unsafe { libc::_exit(0) };
         }
         self.read(index);
-        // SAFETY: waits for the child, whose status nobody wants.
+        // SAFETY: this waits for the child and ignores its status.
         assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
         self.mappings[index].check();
     }
@@ -203,17 +203,17 @@ impl Mapping {
         self.address + number * PAGE_BYTES
     }
 
-    /// The bytes of some pages, as words.
+    /// Returns the bytes of some pages, as words.
     fn words(&self, part: std::ops::Range<usize>) -> &[u64] {
         let count = part.len() * PAGE_BYTES / 8;
-        // SAFETY: inside a mapping that lives, and that nobody writes while this is borrowed: the
-        // device is at work for calls of this thread alone.
+        // SAFETY: the range is inside a live mapping that is not written during the borrow: the
+        // device works only for calls of this thread.
         unsafe { std::slice::from_raw_parts(self.page(part.start) as *const u64, count) }
     }
 
     fn fill(&mut self, part: std::ops::Range<usize>, stamp: u64) {
         let (start, count) = (self.page(part.start), part.len() * PAGE_BYTES / 8);
-        // SAFETY: inside a mapping that lives.
+        // SAFETY: the range is inside a live mapping.
         unsafe { std::slice::from_raw_parts_mut(start as *mut u64, count) }.fill(stamp);
         self.pages[part].fill(stamp);
     }
@@ -233,28 +233,28 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: a mapping of ours that nobody uses any more.
+        // SAFETY: this is a mapping of this test that is no longer used.
         unsafe { libc::munmap(self.address as *mut _, self.pages.len() * PAGE_BYTES) };
     }
 }
 
-/// Maps pages where the kernel likes, or over others of ours.
+/// Maps pages, at an address that the kernel chooses or over other mappings of the test.
 fn map(address: usize, count: usize) -> usize {
     let fixed = if address == 0 { 0 } else { libc::MAP_FIXED };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let length = count * PAGE_BYTES;
-    // SAFETY: fresh memory where the kernel likes, or over pages of a test's own mapping.
+    // SAFETY: new memory at an address that the kernel chooses, or over the test's own pages.
     let mapped = unsafe { libc::mmap(address as *mut _, length, rights, flags, -1, 0) };
     assert_ne!(mapped, libc::MAP_FAILED);
     mapped as usize
 }
 
 fn memory_file() -> File {
-    // SAFETY: a name and no flags; gives a file or -1, which no file takes.
+    // SAFETY: the arguments are a name and no flags; the result is a descriptor or -1.
     let fd = unsafe { libc::memfd_create(c"source".as_ptr(), 0) };
     assert!(fd >= 0);
-    // SAFETY: the call has just given it to us.
+    // SAFETY: the call has just created this descriptor, so it has no other owner.
     unsafe { File::from_raw_fd(fd) }
 }
 

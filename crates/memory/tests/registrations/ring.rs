@@ -1,7 +1,7 @@
-//! A device for tests: the kernel's io_uring, whose fixed buffers are pages that were pinned when
-//! they were registered, as an RDMA device has them.
+//! A device for tests: the kernel's io_uring. The pages of its fixed buffers are pinned when they
+//! are registered, as with an RDMA device.
 //!
-//! Invariant: one request is under way at a time, and is over when its call returns.
+//! Invariant: only one request is in flight at a time, and it is complete when its call returns.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 /// The device.
 pub struct Device(Arc<Mutex<Ring>>);
 
-/// Memory that it knows.
+/// Memory registered with the device.
 pub struct Registered {
     ring: Arc<Mutex<Ring>>,
     index: u16,
@@ -26,24 +26,24 @@ struct Ring {
     free: Vec<u16>,
 }
 
-// SAFETY: the pointers are to memory shared with the kernel, used under a lock.
+// SAFETY: the pointers refer to memory shared with the kernel, and are used under a lock.
 unsafe impl Send for Ring {}
 
 impl Device {
-    /// A device, or why the kernel has none.
+    /// Creates a device, or returns why the kernel has none.
     pub fn new() -> io::Result<Self> {
         let mut offsets = Parameters::default();
-        // SAFETY: io_uring_setup reads and writes one `struct io_uring_params`.
+        // SAFETY: io_uring_setup accesses one `struct io_uring_params`.
         let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 8, &raw mut offsets) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call has just given it to us.
+        // SAFETY: the call has just created this descriptor, so it has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let map = |at: i64| {
             let rights = libc::PROT_READ | libc::PROT_WRITE;
             let (null, fd) = (std::ptr::null_mut(), file.as_raw_fd());
-            // SAFETY: fresh memory, where the kernel likes.
+            // SAFETY: this maps new memory at an address that the kernel chooses.
             let mapped = unsafe { libc::mmap(null, MAPPED, rights, libc::MAP_SHARED, fd, at) };
             if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped) }
         };
@@ -54,7 +54,7 @@ impl Device {
         Ok(Self(Arc::new(Mutex::new(ring))))
     }
 
-    /// Has it know memory.
+    /// Registers memory.
     pub fn register(&self, address: usize, length: usize) -> io::Result<Registered> {
         let mut ring = self.0.lock().unwrap();
         let index = ring.free.pop().ok_or(io::Error::from_raw_os_error(libc::ENOMEM))?;
@@ -67,7 +67,7 @@ impl Device {
 }
 
 impl Registered {
-    /// Has the device move the beginning of a file into the memory, or out of it.
+    /// Makes the device read the start of a file into the memory, or write the memory to it.
     pub fn transfer(&self, file: &File, address: usize, length: usize, is_read: bool) {
         let opcode = if is_read { 4 } else { 5 };
         let moved = self.ring.lock().unwrap().request(opcode, file, address, length, self.index);
@@ -86,7 +86,7 @@ impl Drop for Registered {
 impl Ring {
     fn register<T>(&self, what: u32, argument: &T) -> io::Result<()> {
         let (fd, size) = (self.file.as_raw_fd(), size_of::<T>());
-        // SAFETY: what the callers ask for reads one `T`, and what that points to, which lives.
+        // SAFETY: the callers' operations read one `T` and the live memory that it points to.
         let result = unsafe {
             libc::syscall(libc::SYS_io_uring_register, fd, what, std::ptr::from_ref(argument), size)
         };
@@ -100,7 +100,7 @@ impl Ring {
     }
 
     fn word(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: offsets are the kernel's own, of words inside the mapping.
+        // SAFETY: the kernel has given these offsets of words inside the mapping.
         unsafe { &*self.rings.add(offset as usize).cast() }
     }
 
@@ -111,7 +111,7 @@ impl Ring {
         let (submission, completion) = (&self.offsets.submission, &self.offsets.completion);
         let tail = self.word(submission[1]).load(Ordering::Relaxed);
         let slot = tail & self.word(submission[2]).load(Ordering::Relaxed);
-        // SAFETY: the slot is inside the mapping, and the kernel reads it when it is told to.
+        // SAFETY: the slot is inside the mapping, and the kernel reads it only when told to.
         unsafe { self.requests.add(slot as usize).write(request) };
         self.word(submission[6] + 4 * slot).store(slot, Ordering::Relaxed);
         self.word(submission[1]).store(tail + 1, Ordering::Release);
@@ -124,13 +124,13 @@ impl Ring {
                 return result as i32;
             }
             let (fd, nothing) = (self.file.as_raw_fd(), std::ptr::null_mut::<u8>());
-            // SAFETY: numbers alone; the kernel reads the request that was written above.
+            // SAFETY: the arguments are numbers. The kernel reads the request written above.
             unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, 1, 1, 1, nothing, 0) };
         }
     }
 }
 
-/// `struct io_uring_params`; of its offsets the first eight words are used.
+/// `struct io_uring_params`, of whose offsets the first eight words are used.
 #[repr(C)]
 #[derive(Default)]
 struct Parameters {
@@ -179,6 +179,6 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<Parameters>() == 120);
 
-/// Bytes mapped of each ring.
+/// The number of bytes mapped of each ring.
 const MAPPED: usize = 4096;
 const SLOTS: u16 = 64;
