@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dafs_journal::{DirectoryShelf, LogConfig, ShelfError, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, StorageError, UndoConfig};
 use dafs_server::JournalConfig;
 
 use crate::exiting::is_ending;
@@ -56,28 +56,30 @@ pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConf
     let path = journals.join(name_of(exported.iter().map(|export| export.path.as_path())));
     let former = journals.join(name_of(plain_directories(arguments).iter().map(PathBuf::as_path)));
     take_over(&journals, &former, &path);
-    let shelf = open_shelf(&path).context(
+    let storage = open_storage(&path).context(
         "opening the journal: does another server export these directories? Give it another \
         --state DIR, \
          or --exactly-once memory",
     )?;
     for export in &exported {
-        log_undo_method(&shelf, &export.path);
+        log_undo_method(&storage, &export.path);
     }
     Ok(Some(JournalConfig {
-        shelf: Arc::new(shelf),
+        storage: Arc::new(storage),
         log: LogConfig::default(),
         undo: UndoConfig::default(),
     }))
 }
 
 /// Opens a journal. If it is locked by a server that is ending, waits for that server.
-fn open_shelf(path: &Path) -> std::result::Result<DirectoryShelf, ShelfError> {
+fn open_storage(path: &Path) -> std::result::Result<DirectoryStorage, StorageError> {
     let begun = Instant::now();
     let mut is_told = false;
     loop {
-        let opened = DirectoryShelf::open(path);
-        let Err(ShelfError::InUse { process: Some(process), .. }) = &opened else { return opened };
+        let opened = DirectoryStorage::open(path);
+        let Err(StorageError::InUse { process: Some(process), .. }) = &opened else {
+            return opened;
+        };
         // Threads of a killed server may still be exiting in the kernel.
         if begun.elapsed() > PATIENCE || !is_ending(*process) {
             return opened;
@@ -95,9 +97,9 @@ fn open_shelf(path: &Path) -> std::result::Result<DirectoryShelf, ShelfError> {
 }
 
 /// Logs how undo data for auto-recovery locks will be saved.
-fn log_undo_method(shelf: &DirectoryShelf, directory: &Path) {
-    let tried = shelf.try_reflink_from(directory);
-    let (directory, state) = (directory.display(), shelf.path().display());
+fn log_undo_method(storage: &DirectoryStorage, directory: &Path) {
+    let tried = storage.try_reflink_from(directory);
+    let (directory, state) = (directory.display(), storage.path().display());
     match tried {
         Ok(()) => tracing::info!(%directory, %state, "undo data: shares blocks with the files"),
         Err(error) => tracing::info!(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions};
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::JournalConfig;
 
 use common::{Outcome, Served};
@@ -71,7 +71,7 @@ fn serve(place: &Path, is_stable: bool) -> Outcome<Connected> {
         let journal = place.join("journal");
         std::fs::create_dir_all(&journal)?;
         config.journal = Some(JournalConfig {
-            shelf: Arc::new(DirectoryShelf::open(&journal)?),
+            storage: Arc::new(DirectoryStorage::open(&journal)?),
             log: LogConfig::default(),
             undo: UndoConfig::default(),
         });

@@ -14,7 +14,7 @@ use std::time::Instant;
 use dafs_client::{
     Buffer, Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, Session, SessionOptions,
 };
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::JournalConfig;
 
 use common::{Outcome, Served};
@@ -94,8 +94,8 @@ fn serve(place: &Path, way: &str) -> Outcome<Connected> {
     if way == "copied" {
         undo.clone_bytes_min = u64::MAX;
     }
-    let shelf = Arc::new(DirectoryShelf::open(place.join("journal"))?);
-    config.journal = Some(JournalConfig { shelf, log: LogConfig::default(), undo });
+    let storage = Arc::new(DirectoryStorage::open(place.join("journal"))?);
+    config.journal = Some(JournalConfig { storage, log: LogConfig::default(), undo });
     let served = Served::start(place, &config)?;
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&served.address, &SessionOptions::default())?;

@@ -1,4 +1,4 @@
-//! Merges and sorts over the engine in memory, against the standard library's sort.
+//! Merges and sorts with the engine in memory, compared with the standard library's sort.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use dafs_extmem::{
 };
 use proptest::prelude::*;
 
-/// Everything in memory, and options that the tests vary.
+/// An engine in memory, and the options that the tests vary.
 struct Bench {
     engine: MemoryEngine,
     options: MergeOptions,
@@ -61,14 +61,14 @@ fn lines() -> Format {
     Format::Lines(Rc::new(LineOrder::new(&[], "").unwrap()))
 }
 
-/// What the standard library makes of the records, which sorts stably.
+/// Sorts the records with the standard library, which sorts stably.
 fn reference(bytes: &[u8], layout: RecordLayout) -> Vec<u8> {
     let mut all: Vec<&[u8]> = bytes.chunks(layout.record_bytes()).collect();
     all.sort_by(|left, right| layout.compare(left, right));
     all.concat()
 }
 
-/// Bytes of few different values, so that keys repeat; of a whole number of records.
+/// Generates whole records of bytes with few different values, so that keys repeat.
 fn bytes(size: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop::collection::vec(0_u8..4, size), 0..200).prop_map(|all| all.concat())
 }
@@ -129,7 +129,7 @@ proptest! {
 #[test]
 fn a_merge_beyond_the_limit_takes_passes_and_stays_stable() {
     let (format, layout) = records(8, "0:1");
-    // Of each key one record in each file, which says whose it is.
+    // Each file has one record for each key, which contains the number of the file.
     let file = |index: u8| (0..50).flat_map(|key| [key, index, 0, 0, 0, 0, 0, 0]).collect();
     let files: Vec<Vec<u8>> = (0..40).map(file).collect();
     let bench = Bench::new(4 * (2 << 16), 1 << 16, 1);

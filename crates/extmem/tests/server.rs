@@ -1,4 +1,4 @@
-//! Streams of a real server, over every transport.
+//! Streams of files on a real server, over every transport.
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -16,7 +16,7 @@ use dafs_server::{LedgerError, Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_types::Credentials;
 
-/// A server of its own directory, in a thread.
+/// A server with a directory of its own, in a thread.
 struct Served {
     place: tempfile::TempDir,
     address: Address,
@@ -52,7 +52,7 @@ impl Served {
         Self { place, address, running: Rc::new(RefCell::new(Some((stopper, thread)))) }
     }
 
-    /// An engine whose session ends with its connection.
+    /// Returns an engine whose session ends with its connection.
     fn engine(&self) -> DafsEngine {
         let client = Client::new(ClientConfig::default()).unwrap();
         let options = SessionOptions::default().recovery(Recovery::Off);

@@ -1,7 +1,8 @@
-//! What a group of records costs against a bare write and fdatasync of as many bytes.
+//! Compares the cost of a group of records with that of a bare write and fdatasync of as many
+//! bytes.
 //!
-//! `cargo run --release -p dafs-journal --example group_cost [DIRECTORY]`, on the disk
-//! that is meant. Both are done in turn in one run; compare their ratio alone.
+//! `cargo run --release -p dafs-journal --example group_cost [DIRECTORY]`, with a directory on the
+//! disk to measure. The two alternate in one run; only their ratio is meaningful.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dafs_journal::{DirectoryShelf, Log, LogConfig, RecordKind};
+use dafs_journal::{DirectoryStorage, Log, LogConfig, RecordKind};
 use dafs_types::Random;
 
 fn main() {
@@ -18,8 +19,8 @@ fn main() {
         None => tempfile::tempdir(),
     }
     .expect("a directory");
-    let shelf = DirectoryShelf::open(place.path().join("journal")).expect("a shelf");
-    let (mut log, _) = Log::open(Arc::new(shelf), LogConfig::default(), &mut Random::new(1))
+    let storage = DirectoryStorage::open(place.path().join("journal")).expect("a storage");
+    let (mut log, _) = Log::open(Arc::new(storage), LogConfig::default(), &mut Random::new(1))
         .expect("an empty journal");
     let bare = bare_file(&place.path().join("bare"));
     println!("records of a group | log, us | of it in memory | bare, us | ratio of medians");
@@ -55,7 +56,7 @@ fn main() {
     println!("durable: {:?}", log.durable());
 }
 
-/// Not timed: segments are to be had without writing zeros.
+/// Makes a checkpoint outside the measured time, so that free segments need no writing of zeros.
 fn checkpoint(log: &mut Log) {
     if log.wants_checkpoint() {
         log.begin_checkpoint([(RecordKind(2), &b"all of it"[..])]).expect("room");
@@ -64,7 +65,7 @@ fn checkpoint(log: &mut Log) {
     }
 }
 
-/// A file of zeros, written and synced, as the log's segments are.
+/// Creates a file of zeros, written and synced, like the log's segments.
 fn bare_file(path: &Path) -> File {
     let file = File::create(path).expect("a file");
     let zeros = vec![0; 1 << 20];

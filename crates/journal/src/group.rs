@@ -5,7 +5,7 @@
 //! position. A group is written only when all groups before it are on stable storage. So a complete
 //! group proves that those before it were there.
 
-use crate::shelf::{Blob, ShelfError, read_whole};
+use crate::storage::{Blob, StorageError, read_whole};
 use crate::test_hooks::{Mutation, is_on};
 
 /// Groups begin at multiples of this. A disk write of this size does not tear its neighbours.
@@ -187,7 +187,7 @@ impl GroupRead {
         offset: u64,
         limit: u64,
         first_number: u64,
-    ) -> Result<Found, ShelfError> {
+    ) -> Result<Found, StorageError> {
         self.read_if(blob, offset, limit, |header| {
             header.is_for(lineage, offset) && header.begins_with(first_number)
         })
@@ -200,7 +200,7 @@ impl GroupRead {
         lineage: Lineage,
         offset: u64,
         limit: u64,
-    ) -> Result<Found, ShelfError> {
+    ) -> Result<Found, StorageError> {
         self.read_if(blob, offset, limit, |header| header.is_for(lineage, offset))
     }
 
@@ -210,7 +210,7 @@ impl GroupRead {
         offset: u64,
         limit: u64,
         is_it: impl Fn(&GroupHeader) -> bool,
-    ) -> Result<Found, ShelfError> {
+    ) -> Result<Found, StorageError> {
         self.length = 0;
         if limit.saturating_sub(offset) < BLOCK_BYTES as u64 {
             return Ok(Found::Nothing("there is no room for a group"));
@@ -271,7 +271,7 @@ pub(crate) fn find_later_group(
     lineage: Lineage,
     from: u64,
     limit: u64,
-) -> Result<Option<u64>, ShelfError> {
+) -> Result<Option<u64>, StorageError> {
     let mut chunk = vec![0; SEARCH_BYTES];
     let mut at = from.next_multiple_of(BLOCK_BYTES as u64);
     while at < limit {
@@ -296,7 +296,7 @@ pub(crate) fn find_later_group(
 }
 
 /// Returns the lineage in the header of the group at `offset`, if the header is complete.
-pub(crate) fn lineage_at(blob: &dyn Blob, offset: u64) -> Result<Option<Lineage>, ShelfError> {
+pub(crate) fn lineage_at(blob: &dyn Blob, offset: u64) -> Result<Option<Lineage>, StorageError> {
     let mut bytes = [0; HEADER_BYTES];
     if !read_whole(blob, offset, &mut bytes)? {
         return Ok(None);
@@ -421,7 +421,7 @@ const _: () = assert!(HEADER_BYTES.is_multiple_of(FRAME_ALIGNMENT));
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shelf::{BlobName, CrashShelf, Shelf};
+    use crate::storage::{BlobName, CrashStorage, Storage};
 
     const LINEAGE: Lineage = Lineage { stream: 7, part: 3 };
     const AT: u64 = 2 * BLOCK_BYTES as u64;
@@ -442,8 +442,8 @@ mod tests {
     }
 
     fn blob_of(bytes: &[u8]) -> std::sync::Arc<dyn Blob> {
-        let shelf = CrashShelf::new();
-        let blob = shelf.create(&BlobName::new("a").unwrap()).unwrap();
+        let storage = CrashStorage::new();
+        let blob = storage.create(&BlobName::new("a").unwrap()).unwrap();
         blob.write_at(AT, bytes).unwrap();
         blob
     }

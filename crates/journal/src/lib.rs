@@ -3,7 +3,7 @@
 //! The [`log`] stores records that must survive a crash, many of them with one sync, and
 //! checkpoints of the state that they result in. [`undo`] stores the former contents of a file that
 //! is changed under an auto-recovery lock, so that the changes can be rolled back. Both use a
-//! [`shelf`], a flat directory of named blobs. In production it is a real directory; in tests it is
+//! [`storage`], a flat directory of named blobs. In production it is a real directory; in tests it is
 //! a model of a disk that crashes.
 //!
 //! Invariant: data reported as durable survives every crash, and data once found lost never
@@ -13,12 +13,12 @@
 
 mod group;
 pub mod log;
-pub mod shelf;
+pub mod storage;
 mod test_hooks;
 pub mod undo;
 
 pub use log::{Log, LogConfig, LogError, RecordKind, RecordNumber};
-pub use shelf::{
-    Blob, BlobName, CloneError, CrashShelf, DirectoryShelf, Shelf, ShelfError, chain_of,
+pub use storage::{
+    Blob, BlobName, CloneError, CrashStorage, DirectoryStorage, Storage, StorageError, chain_of,
 };
 pub use undo::{Ranges, UndoConfig, UndoError, UndoId, UndoLog};

@@ -1,4 +1,4 @@
-//! Log and undo data on a real directory, with groups run by another thread.
+//! The log and undo data in a real directory, with groups written by another thread.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use dafs_journal::log::{GroupDone, GroupJob, Origin};
 use dafs_journal::undo::{Content, SavedUndo};
 use dafs_journal::{
-    DirectoryShelf, Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, ShelfError,
+    DirectoryStorage, Log, LogConfig, LogError, RecordKind, RecordNumber, Storage, StorageError,
     UndoConfig, UndoId, UndoLog,
 };
 use dafs_types::Random;
@@ -29,7 +29,7 @@ fn record(number: u64) -> Vec<u8> {
     random.bytes(length)
 }
 
-/// Runs what is handed out, as a server's pool does.
+/// Starts a thread that runs jobs, like a server's worker pool.
 fn pool() -> (mpsc::Sender<GroupJob>, mpsc::Receiver<GroupDone>, thread::JoinHandle<()>) {
     let (jobs, taken) = mpsc::channel::<GroupJob>();
     let (done, given) = mpsc::channel();
@@ -45,11 +45,11 @@ fn pool() -> (mpsc::Sender<GroupJob>, mpsc::Receiver<GroupDone>, thread::JoinHan
 fn records_outlive_the_log_that_took_them() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("journal");
-    let shelf: Arc<dyn Shelf> = Arc::new(DirectoryShelf::open(&path).unwrap());
-    let (mut log, mut recovered) = Log::open(shelf, config(), &mut Random::new(1)).unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(DirectoryStorage::open(&path).unwrap());
+    let (mut log, mut recovered) = Log::open(storage, config(), &mut Random::new(1)).unwrap();
     assert_eq!(recovered.next_record().unwrap(), None);
-    let in_use = DirectoryShelf::open(&path).unwrap_err();
-    assert!(matches!(in_use, ShelfError::InUse { .. }));
+    let in_use = DirectoryStorage::open(&path).unwrap_err();
+    assert!(matches!(in_use, StorageError::InUse { .. }));
     let (jobs, done, worker) = pool();
     let (mut number, mut in_flight, mut checkpoints) = (0, false, 0);
     while number < 2000 {
@@ -88,10 +88,10 @@ fn records_outlive_the_log_that_took_them() {
     assert_eq!(last_number(&path), 2000, "a second recovery finds the same");
 }
 
-/// Recovers all and checks it; the number of the last record.
+/// Recovers and checks all records. Returns the number of the last one.
 fn last_number(path: &std::path::Path) -> u64 {
-    let shelf = Arc::new(DirectoryShelf::open(path).unwrap());
-    let (log, mut recovered) = Log::open(shelf, config(), &mut Random::new(2)).unwrap();
+    let storage = Arc::new(DirectoryStorage::open(path).unwrap());
+    let (log, mut recovered) = Log::open(storage, config(), &mut Random::new(2)).unwrap();
     assert!(recovered.has_checkpoint());
     let mut number = 0;
     while let Some(found) = recovered.next_record().unwrap() {
@@ -113,7 +113,7 @@ fn undo_data_streams() {
     const FILE_BYTES: u64 = 16 << 20;
     const PIECE_BYTES: u64 = 256 << 10;
     let place = tempfile::tempdir().unwrap();
-    let shelf = DirectoryShelf::open(place.path()).unwrap();
+    let storage = DirectoryStorage::open(place.path()).unwrap();
     let (id, mut random) = (UndoId(7), Random::new(1));
     let config = UndoConfig {
         piece_bytes_max: PIECE_BYTES as usize,
@@ -122,10 +122,10 @@ fn undo_data_streams() {
         ..UndoConfig::default()
     };
     let mut undo =
-        UndoLog::create(&shelf, id, config.clone(), &mut random, FILE_BYTES, b"who").unwrap();
+        UndoLog::create(&storage, id, config.clone(), &mut random, FILE_BYTES, b"who").unwrap();
     for offset in (0..FILE_BYTES).step_by(PIECE_BYTES as usize) {
         if offset == FILE_BYTES / 2 {
-            undo = UndoLog::resume(&shelf, id, config.clone()).unwrap();
+            undo = UndoLog::resume(&storage, id, config.clone()).unwrap();
             assert!(undo.covers(0..offset) && !undo.covers(0..offset + 1));
         }
         let number = undo.save(offset, &content(offset, PIECE_BYTES)).unwrap();
@@ -133,7 +133,7 @@ fn undo_data_streams() {
         assert_eq!(undo.on_done(job.run()).unwrap(), number);
     }
     drop(undo);
-    let mut found: SavedUndo = UndoLog::open(&shelf, id).unwrap();
+    let mut found: SavedUndo = UndoLog::open(&storage, id).unwrap();
     assert_eq!((found.original_size(), found.header()), (FILE_BYTES, &b"who"[..]));
     let mut bytes = 0;
     while let Some(piece) = found.next_piece().unwrap() {
@@ -141,8 +141,8 @@ fn undo_data_streams() {
         bytes += piece.length();
     }
     assert_eq!(bytes, FILE_BYTES);
-    UndoLog::remove(&shelf, id).unwrap();
-    assert!(UndoLog::list(&shelf).unwrap().is_empty());
+    UndoLog::remove(&storage, id).unwrap();
+    assert!(UndoLog::list(&storage).unwrap().is_empty());
 }
 
 fn content(offset: u64, length: u64) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use dafs_dat::Address;
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_object_store::{DafsStore, DafsStoreBuilder, Durability};
 use dafs_server::{JournalConfig, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
@@ -157,7 +157,7 @@ fn a_server_for_another_process() {
     config.sessions.authentication.anonymous =
         Some(dafs_types::Credentials::plain(uid, gid).unwrap());
     config.journal = Some(JournalConfig {
-        shelf: Arc::new(DirectoryShelf::open(directory.join("journal")).unwrap()),
+        storage: Arc::new(DirectoryStorage::open(directory.join("journal")).unwrap()),
         log: LogConfig::default(),
         undo: UndoConfig::default(),
     });

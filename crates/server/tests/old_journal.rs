@@ -25,7 +25,7 @@ use dafs_dat::{
     Address, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
     InterfaceConfig, Operation, Region, Rights, SendOptions, WaitPolicy,
 };
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_memory::{Memory, Pages};
 use dafs_server::{JournalConfig, ServerConfig, SteppedServer};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
@@ -158,11 +158,11 @@ impl Scene {
             checkpoint_bytes_max: 128 << 10,
             checkpoint_chunk_bytes: 4 << 10,
         };
-        let shelf = Arc::new(DirectoryShelf::open(journal).unwrap());
+        let storage = Arc::new(DirectoryStorage::open(journal).unwrap());
         let mut config = ServerConfig {
             listen: vec![Address::Shm(std::env::temp_dir().join(socket))],
             wait,
-            journal: Some(JournalConfig { shelf, log, undo: UndoConfig::default() }),
+            journal: Some(JournalConfig { storage, log, undo: UndoConfig::default() }),
             ..ServerConfig::default()
         };
         config.cache.arena_bytes = 4 << 20;

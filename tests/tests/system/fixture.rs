@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::{
     Inspection, Inspector, JournalConfig, Server, ServerConfig, ServerStats, Stopper,
 };
@@ -192,9 +192,9 @@ impl Fixture {
         let config =
             LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
         let store = LocalStore::new(&config).unwrap();
-        let shelf = DirectoryShelf::open(directory.path().join("journal")).unwrap();
+        let storage = DirectoryStorage::open(directory.path().join("journal")).unwrap();
         let journal = JournalConfig {
-            shelf: Arc::new(shelf),
+            storage: Arc::new(storage),
             log: LogConfig::default(),
             undo: UndoConfig::default(),
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dafs_journal::CrashShelf;
+use dafs_journal::CrashStorage;
 use dafs_server::{Defect, ServerConfig};
 use dafs_types::{Random, SessionId, SetAttributes, StateId, Status};
 use dafs_wire::messages::{
@@ -305,14 +305,14 @@ fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
     for seed in 0..6 {
         eprintln!("seed {seed}");
         let mut random = Random::new(seed);
-        let shelf = CrashShelf::new();
-        shelf.set_reflinks(true);
-        let on_shelf = |config: &mut ServerConfig| {
+        let storage = CrashStorage::new();
+        storage.set_reflinks(true);
+        let on_storage = |config: &mut ServerConfig| {
             let journal = config.journal.as_mut().unwrap();
-            journal.shelf = Arc::new(shelf.clone());
+            journal.storage = Arc::new(storage.clone());
             (journal.undo.clone_bytes_min, journal.undo.clone_bytes_max) = (8 << 10, 32 << 10);
         };
-        let mut fixture = Fixture::with_journal().journaled_with(on_shelf);
+        let mut fixture = Fixture::with_journal().journaled_with(on_storage);
         let mut kept = random.bytes(100_000);
         std::fs::write(fixture.local("file"), &kept).unwrap();
         let mut ann = holder(&fixture, far(), b"ann");
@@ -348,7 +348,7 @@ fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
                     ann.lock_undone(ALL);
                 }
                 _ => {
-                    fixture = fixture.journaled_with(on_shelf);
+                    fixture = fixture.journaled_with(on_storage);
                     ann = ann.back(&fixture);
                     let reclaim = A.with(LockOptions::RECLAIM);
                     assert_eq!(ann.lock_with(LockType::Write, reclaim, ALL), Status::Ok);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Once, OnceLock};
 use std::thread::JoinHandle;
 
 use dafs_dat::Address;
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::{
     JournalConfig, LedgerError, PasswordFile, Server, ServerConfig, ServerStats, Stopper,
 };
@@ -101,7 +101,7 @@ impl Served {
         config.password_file = Some(path("passwords"));
         config.sessions.authentication.anonymous = Some(me);
         config.journal = Some(JournalConfig {
-            shelf: Arc::new(DirectoryShelf::open(path("journal")).unwrap()),
+            storage: Arc::new(DirectoryStorage::open(path("journal")).unwrap()),
             log: LogConfig::default(),
             undo: UndoConfig::default(),
         });

@@ -20,7 +20,7 @@ use dafs_filer::locks::LockId;
 use dafs_filer::{FenceRestoreError, FileKey};
 use dafs_journal::log::{GroupDone, GroupJob};
 use dafs_journal::{
-    Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, UndoConfig, chain_of,
+    Log, LogConfig, LogError, RecordKind, RecordNumber, Storage, UndoConfig, chain_of,
 };
 use dafs_store::{File, Store, StoreError};
 use dafs_types::FileHandle;
@@ -34,7 +34,7 @@ pub use state::{Entry, StateRecord};
 #[derive(Clone)]
 pub struct JournalConfig {
     /// The storage of the journal. No other server may use it at the same time.
-    pub shelf: Arc<dyn Shelf>,
+    pub storage: Arc<dyn Storage>,
     /// Size limits of the log.
     pub log: LogConfig,
     /// Size limits of the undo data of each auto-recovery lock, which is stored beside the log.

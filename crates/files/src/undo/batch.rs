@@ -13,13 +13,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dafs_journal::undo::{Content, SavedUndo};
-use dafs_journal::{Ranges, Shelf, ShelfError, UndoError, UndoId, UndoLog};
+use dafs_journal::{Ranges, Storage, StorageError, UndoError, UndoId, UndoLog};
 use dafs_memory::{Memory, Pages};
 use dafs_store::File;
 
 /// The source of batches.
 pub struct Source {
-    shelf: Arc<dyn Shelf>,
+    storage: Arc<dyn Storage>,
     id: UndoId,
     /// The opened undo data; `None` before the first batch.
     saved: Option<SavedUndo>,
@@ -50,20 +50,25 @@ pub struct Batch {
 }
 
 impl Source {
-    pub fn new(shelf: Arc<dyn Shelf>, id: UndoId, wanted: Range<u64>, changed: Changed) -> Self {
-        Self { shelf, id, saved: None, cloned: 0..0, wanted, changed, is_stable: None }
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        id: UndoId,
+        wanted: Range<u64>,
+        changed: Changed,
+    ) -> Self {
+        Self { storage, id, saved: None, cloned: 0..0, wanted, changed, is_stable: None }
     }
 
     /// Reads the next batch; `None` if nothing was ever saved. This blocks.
     pub fn read(mut self: Box<Self>) -> Result<Option<Batch>, UndoError> {
         let mut saved = match self.saved.take() {
             Some(saved) => saved,
-            None => match UndoLog::open(&*self.shelf, self.id) {
+            None => match UndoLog::open(&*self.storage, self.id) {
                 Ok(saved) => saved,
                 // It was never completely created, so nothing was changed.
                 Err(
                     UndoError::Unfinished { .. }
-                    | UndoError::Shelf { source: ShelfError::NotFound { .. } },
+                    | UndoError::Storage { source: StorageError::NotFound { .. } },
                 ) => return Ok(None),
                 Err(error) => return Err(error),
             },
@@ -164,7 +169,7 @@ mod tests {
     use std::io;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use dafs_journal::{CrashShelf, UndoConfig};
+    use dafs_journal::{CrashStorage, UndoConfig};
     use dafs_store::{Attributes, FileKey, StoreError};
     use dafs_types::{CloneSource, FileHandle, Random};
 
@@ -242,17 +247,17 @@ mod tests {
     }
 
     /// Undo data that has cloned a file of three blocks.
-    fn cloned(before: &Arc<Bytes>) -> Arc<dyn Shelf> {
-        let (shelf, size) = (CrashShelf::new(), before.content.len() as u64);
-        shelf.set_reflinks(true);
+    fn cloned(before: &Arc<Bytes>) -> Arc<dyn Storage> {
+        let (storage, size) = (CrashStorage::new(), before.content.len() as u64);
+        storage.set_reflinks(true);
         let (config, mut random) = (UndoConfig::default(), Random::new(1));
-        let undo = UndoLog::create(&shelf, UndoId(1), config, &mut random, size, b"");
+        let undo = UndoLog::create(&storage, UndoId(1), config, &mut random, size, b"");
         let mut undo = undo.unwrap();
-        let cloned = undo.clone_job(0..size).unwrap().run(&shelf, &**before).unwrap();
+        let cloned = undo.clone_job(0..size).unwrap().run(&storage, &**before).unwrap();
         undo.save_cloned(&cloned).unwrap();
         let done = undo.take_job().unwrap().run();
         undo.on_done(done).unwrap();
-        Arc::new(shelf)
+        Arc::new(storage)
     }
 
     fn pieces(before: &Arc<Bytes>, wanted: Range<u64>, changed: Changed) -> Vec<Range<u64>> {

@@ -136,16 +136,16 @@ impl Files<'_> {
         let size = self.cache.size(file);
         let ledger = self.ledger.as_mut()?;
         let kept = ledger.undo.data.get_mut(&id)?;
-        let (shelf, config) = (ledger.undo.shelf.clone(), ledger.undo.config.clone());
+        let (storage, config) = (ledger.undo.storage.clone(), ledger.undo.config.clone());
         let job = match kept.blob {
             Blob::Open(_) => return None,
             Blob::Failed => return Some(UndoGate::Refused(Status::Io)),
             Blob::Busy => None,
             Blob::Absent => {
                 let stream = ledger.undo.seeds.next_u64();
-                Some(UndoTask::Create { shelf, id, config, stream, size })
+                Some(UndoTask::Create { storage, id, config, stream, size })
             }
-            Blob::Closed => Some(UndoTask::Resume { shelf, id, config }),
+            Blob::Closed => Some(UndoTask::Resume { storage, id, config }),
         };
         kept.waiters.push(task);
         if let Some(job) = job {
@@ -299,8 +299,8 @@ impl Files<'_> {
         while let Some(ledger) = &mut *self.ledger
             && let Some(id) = ledger.undo.next_doomed(durable)
         {
-            let shelf = ledger.undo.shelf.clone();
-            self.submit(FileJob::Undo(UndoTask::Remove { shelf, id }));
+            let storage = ledger.undo.storage.clone();
+            self.submit(FileJob::Undo(UndoTask::Remove { storage, id }));
         }
     }
 }
@@ -321,7 +321,7 @@ fn refused(error: &UndoError) -> UndoGate {
     tracing::warn!(%error, "a change under an auto-recovery lock is refused");
     UndoGate::Refused(match error {
         UndoError::Full { .. } | UndoError::TooScattered { .. } => Status::NoSpc,
-        UndoError::Shelf { .. }
+        UndoError::Storage { .. }
         | UndoError::Poisoned { .. }
         | UndoError::Wait
         | UndoError::TooLong { .. }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dafs_filer::locks::RollbackId;
 use dafs_journal::undo::{CloneJob, Cloned, UndoDone, UndoJob};
-use dafs_journal::{CloneError, Shelf, UndoConfig, UndoError, UndoId, UndoLog};
+use dafs_journal::{CloneError, Storage, UndoConfig, UndoError, UndoId, UndoLog};
 use dafs_store::{File, StoreError};
 use dafs_types::Entropy;
 
@@ -19,7 +19,7 @@ pub enum UndoTask {
     /// Creates undo data for a file of `size` bytes.
     Create {
         /// The storage of undo data.
-        shelf: Arc<dyn Shelf>,
+        storage: Arc<dyn Storage>,
         /// The id of the undo data.
         id: UndoId,
         /// Its size limits.
@@ -32,7 +32,7 @@ pub enum UndoTask {
     /// Opens undo data of the previous server to continue it.
     Resume {
         /// The storage of undo data.
-        shelf: Arc<dyn Shelf>,
+        storage: Arc<dyn Storage>,
         /// The id of the undo data.
         id: UndoId,
         /// Its size limits.
@@ -57,7 +57,7 @@ pub enum UndoTask {
         /// The id of the undo data.
         id: UndoId,
         /// The storage of undo data.
-        shelf: Arc<dyn Shelf>,
+        storage: Arc<dyn Storage>,
         /// The open file.
         file: Arc<dyn File>,
         /// The blocks to share.
@@ -66,7 +66,7 @@ pub enum UndoTask {
     /// Removes undo data that is no longer needed.
     Remove {
         /// The storage of undo data.
-        shelf: Arc<dyn Shelf>,
+        storage: Arc<dyn Storage>,
         /// The id of the undo data.
         id: UndoId,
     },
@@ -121,15 +121,15 @@ pub enum CloneFailure {
     #[error("the file cannot be opened to share its blocks")]
     Store { source: StoreError },
     #[error(transparent)]
-    Shelf(#[from] CloneError),
+    Storage(#[from] CloneError),
 }
 
 impl CloneFailure {
     /// Returns true if cloning will fail for all files of the same file system.
     pub fn is_for_good(&self) -> bool {
         match self {
-            Self::NoSource | Self::Shelf(CloneError::Unable { .. }) => true,
-            Self::Store { .. } | Self::Shelf(CloneError::Failed { .. }) => false,
+            Self::NoSource | Self::Storage(CloneError::Unable { .. }) => true,
+            Self::Store { .. } | Self::Storage(CloneError::Failed { .. }) => false,
         }
     }
 }
@@ -138,23 +138,23 @@ impl UndoTask {
     /// Runs the job on this thread.
     pub fn run(self) -> UndoTaskDone {
         match self {
-            Self::Create { shelf, id, config, stream, size } => {
-                let created = UndoLog::create(&*shelf, id, config, &mut Once(stream), size, &[]);
+            Self::Create { storage, id, config, stream, size } => {
+                let created = UndoLog::create(&*storage, id, config, &mut Once(stream), size, &[]);
                 UndoTaskDone::Opened { id, result: created.map(Box::new) }
             }
-            Self::Resume { shelf, id, config } => {
-                let resumed = UndoLog::resume(&*shelf, id, config);
+            Self::Resume { storage, id, config } => {
+                let resumed = UndoLog::resume(&*storage, id, config);
                 UndoTaskDone::Opened { id, result: resumed.map(Box::new) }
             }
             Self::Save { id, job } => UndoTaskDone::Saved { id, done: job.run() },
             Self::Read { rollback, source } => {
                 UndoTaskDone::Read { rollback, result: source.read() }
             }
-            Self::Clone { id, shelf, file, job } => {
-                UndoTaskDone::Cloned { id, result: share(&*shelf, &*file, job) }
+            Self::Clone { id, storage, file, job } => {
+                UndoTaskDone::Cloned { id, result: share(&*storage, &*file, job) }
             }
-            Self::Remove { shelf, id } => {
-                UndoTaskDone::Removed { id, result: UndoLog::remove(&*shelf, id) }
+            Self::Remove { storage, id } => {
+                UndoTaskDone::Removed { id, result: UndoLog::remove(&*storage, id) }
             }
         }
     }
@@ -181,10 +181,10 @@ impl UndoTask {
     }
 }
 
-fn share(shelf: &dyn Shelf, file: &dyn File, job: CloneJob) -> Result<Cloned, CloneFailure> {
+fn share(storage: &dyn Storage, file: &dyn File, job: CloneJob) -> Result<Cloned, CloneFailure> {
     let source = file.clone_source().map_err(|source| CloneFailure::Store { source })?;
     let source = source.ok_or(CloneFailure::NoSource)?;
-    Ok(job.run(shelf, &*source)?)
+    Ok(job.run(storage, &*source)?)
 }
 
 /// A random number drawn in advance by the thread that owns the generator.

@@ -37,7 +37,7 @@ use clones::Clones;
 use dafs_filer::FileKey;
 use dafs_filer::locks::ByteRange;
 use dafs_journal::undo::PieceNumber;
-use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
+use dafs_journal::{Ranges, RecordNumber, Storage, UndoConfig, UndoId, UndoLog};
 use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Random, Status};
 
@@ -97,7 +97,7 @@ struct Kept {
 
 /// All undo data.
 pub struct Undo {
-    shelf: Arc<dyn Shelf>,
+    storage: Arc<dyn Storage>,
     config: UndoConfig,
     /// The store in which files to be restored are opened.
     store: Arc<dyn Store>,
@@ -131,10 +131,10 @@ pub enum UndoGate {
 }
 
 impl Undo {
-    fn new(shelf: Arc<dyn Shelf>, config: UndoConfig, store: Arc<dyn Store>) -> Self {
+    fn new(storage: Arc<dyn Storage>, config: UndoConfig, store: Arc<dyn Store>) -> Self {
         Self {
-            clones: Clones::new(shelf.has_reflinks()),
-            shelf,
+            clones: Clones::new(storage.has_reflinks()),
+            storage,
             config,
             store,
             next: 1,

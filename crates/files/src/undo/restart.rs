@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dafs_filer::FileKey;
 use dafs_filer::locks::{LockRecord, RecordPhase};
-use dafs_journal::{Shelf, ShelfError, UndoConfig, UndoError, UndoId, UndoLog};
+use dafs_journal::{Storage, StorageError, UndoConfig, UndoError, UndoId, UndoLog};
 use dafs_store::{File, Store};
 use dafs_types::FileHandle;
 
@@ -31,28 +31,28 @@ impl Undo {
     /// The undo data of a lock is damaged or cannot be read, so its file would stay half changed
     /// for ever.
     pub fn restore(
-        shelf: &Arc<dyn Shelf>,
+        storage: &Arc<dyn Storage>,
         config: &UndoConfig,
         store: &Arc<dyn Store>,
         named: &[(FileHandle, Extent)],
         locks: &[RecordedLock],
     ) -> Result<Self, UndoError> {
-        let mut undo = Self::new(shelf.clone(), config.clone(), store.clone());
+        let mut undo = Self::new(storage.clone(), config.clone(), store.clone());
         for lock in locks.iter().filter(|lock| may_be_rolled_back(&lock.record)) {
             for (_, extent) in named.iter().filter(|(handle, _)| *handle == lock.handle) {
                 undo.take_over(lock, *extent);
             }
         }
-        let listed: BTreeSet<UndoId> = UndoLog::list(&**shelf)?.into_iter().collect();
+        let listed: BTreeSet<UndoId> = UndoLog::list(&**storage)?.into_iter().collect();
         let used: BTreeSet<UndoId> = undo.extents().map(|(_, extent)| extent.id).collect();
         for &id in &used {
-            let blob = if listed.contains(&id) { look_at(&**shelf, id)? } else { Blob::Absent };
+            let blob = if listed.contains(&id) { look_at(&**storage, id)? } else { Blob::Absent };
             undo.data.insert(id, Kept::new(blob));
         }
         for &id in listed.difference(&used) {
-            UndoLog::remove(&**shelf, id)?;
+            UndoLog::remove(&**storage, id)?;
         }
-        shelf.sync_names()?;
+        storage.sync_names()?;
         let known = named.iter().map(|(_, extent)| extent.id).chain(listed);
         undo.next = known.map(|id| id.0 + 1).max().unwrap_or(1);
         Ok(undo)
@@ -82,14 +82,15 @@ fn may_be_rolled_back(record: &LockRecord) -> bool {
     record.attributes.auto_recovery && is_unrolled
 }
 
-fn look_at(shelf: &dyn Shelf, id: UndoId) -> Result<Blob, UndoError> {
-    match UndoLog::open(shelf, id) {
+fn look_at(storage: &dyn Storage, id: UndoId) -> Result<Blob, UndoError> {
+    match UndoLog::open(storage, id) {
         Ok(_) => Ok(Blob::Closed),
         // It was never completely created, so nothing was changed.
         Err(
-            UndoError::Unfinished { .. } | UndoError::Shelf { source: ShelfError::NotFound { .. } },
+            UndoError::Unfinished { .. }
+            | UndoError::Storage { source: StorageError::NotFound { .. } },
         ) => {
-            UndoLog::remove(shelf, id)?;
+            UndoLog::remove(storage, id)?;
             Ok(Blob::Absent)
         }
         Err(error) => Err(error),

@@ -1,15 +1,15 @@
 //! The errors of the log.
 
-use crate::shelf::{BlobName, ShelfError};
+use crate::storage::{BlobName, StorageError};
 
 /// The reason why an operation on the log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The storage failed while the log was opened or read.
     #[error("the journal's storage failed")]
-    Shelf {
+    Storage {
         /// The error of the storage.
-        source: ShelfError,
+        source: StorageError,
     },
     /// Nothing more can be made durable. Every change of state must be refused.
     #[error(
@@ -87,8 +87,8 @@ pub enum LogError {
     },
 }
 
-impl From<ShelfError> for LogError {
-    fn from(source: ShelfError) -> Self {
-        Self::Shelf { source }
+impl From<StorageError> for LogError {
+    fn from(source: StorageError) -> Self {
+        Self::Storage { source }
     }
 }

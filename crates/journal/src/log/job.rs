@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::Slot;
 use super::segment::SegmentHeader;
 use crate::group::GroupBuffer;
-use crate::shelf::{Blob, BlobName, Result, Shelf, ShelfError};
+use crate::storage::{Blob, BlobName, Result, Storage, StorageError};
 use crate::test_hooks::{Mutation, is_on};
 
 /// A group to be made durable, by any thread that may block.
 pub struct GroupJob {
-    pub(super) shelf: Arc<dyn Shelf>,
+    pub(super) storage: Arc<dyn Storage>,
     pub(super) place: Place,
     /// The header of the segment that gets the group.
     pub(super) header: SegmentHeader,
@@ -53,7 +53,7 @@ impl GroupJob {
     /// Returns the result of a job that cannot be run. The log then makes nothing durable any more.
     #[must_use = "the log waits for it"]
     pub fn failed(&self, why: &'static str) -> GroupDone {
-        let error = ShelfError::from_io("write", "a group", std::io::Error::other(why));
+        let error = StorageError::from_io("write", "a group", std::io::Error::other(why));
         GroupDone { header: self.header, buffer: GroupBuffer::default(), result: Err(error) }
     }
 
@@ -64,7 +64,7 @@ impl GroupJob {
                 let slot = match place {
                     SlotBlob::Ready(slot) => slot.clone(),
                     SlotBlob::Make(name) => {
-                        make_slot(&*self.shelf, name, self.header.segment_bytes)?
+                        make_slot(&*self.storage, name, self.header.segment_bytes)?
                     }
                 };
                 write_header(&*slot.blob, &self.header)?;
@@ -86,12 +86,12 @@ impl GroupJob {
 }
 
 /// Creates a blob filled with zeros, so that no append needs space or changes metadata.
-pub(super) fn make_slot(shelf: &dyn Shelf, name: &BlobName, length: u64) -> Result<Slot> {
-    let blob = shelf.create(name)?;
+pub(super) fn make_slot(storage: &dyn Storage, name: &BlobName, length: u64) -> Result<Slot> {
+    let blob = storage.create(name)?;
     blob.preallocate(length)?;
     blob.sync()?;
     if !is_on(Mutation::SkipNamesSync) {
-        shelf.sync_names()?;
+        storage.sync_names()?;
     }
     Ok(Slot { name: name.clone(), blob })
 }

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::group::{BLOCK_BYTES, GroupBuffer, frame_bytes_at, frame_bytes_of, push_frame};
-use crate::shelf::{Blob, BlobName, Shelf, chain_of};
+use crate::storage::{Blob, BlobName, Storage, chain_of};
 use crate::test_hooks::{Mutation, is_on};
 pub use config::LogConfig;
 pub use error::LogError;
@@ -51,7 +51,7 @@ pub struct JournalId(pub u64);
 
 /// A write-ahead log. See the [module](self).
 pub struct Log {
-    shelf: Arc<dyn Shelf>,
+    storage: Arc<dyn Storage>,
     config: LogConfig,
     journal: JournalId,
     /// The segments in use, oldest first. The last one is written to.
@@ -142,8 +142,8 @@ impl Log {
         }
         let buffer = std::mem::replace(&mut self.filling, std::mem::take(&mut self.spare));
         let first_record = std::mem::replace(&mut self.filling_first, self.next_record);
-        let shelf = self.shelf.clone();
-        Some(GroupJob { shelf, place, header, offset, first_record, buffer })
+        let storage = self.storage.clone();
+        Some(GroupJob { storage, place, header, offset, first_record, buffer })
     }
 
     /// Takes the result of a job. All records up to the returned number are durable.

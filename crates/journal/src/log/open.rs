@@ -16,7 +16,7 @@ use super::segment::SegmentHeader;
 use super::{JournalId, Log, LogConfig, LogError, Recovered, Segment, Slot};
 use super::{lowest_unused, slot_name};
 use crate::group::{BLOCK_BYTES, Found, GroupBuffer, GroupRead};
-use crate::shelf::{Shelf, ShelfError};
+use crate::storage::{Storage, StorageError};
 use crate::test_hooks::{Mutation, is_on};
 
 impl Log {
@@ -27,20 +27,20 @@ impl Log {
     /// - [`LogError::Corrupt`], [`LogError::Foreign`] or [`LogError::Version`] if the directory
     ///   contains no complete journal of this format. A torn end is allowed.
     /// - [`LogError::Full`] if no segment is left.
-    /// - [`LogError::Config`] or [`LogError::Shelf`].
+    /// - [`LogError::Config`] or [`LogError::Storage`].
     ///
     /// The caller may try again.
     pub fn open(
-        shelf: Arc<dyn Shelf>,
+        storage: Arc<dyn Storage>,
         config: LogConfig,
         entropy: &mut dyn Entropy,
     ) -> Result<(Self, Recovered), LogError> {
         config.check()?;
-        let survey = Survey::make(&*shelf)?;
+        let survey = Survey::make(&*storage)?;
         let chain = chain_of(&survey)?;
         if !is_on(Mutation::SkipRecoverySync) {
             make_durable(&chain)?;
-            shelf.sync_names()?;
+            storage.sync_names()?;
         }
         let mut slots = Slots::sort(survey, &chain, &config)?;
         let last = chain.segments.last();
@@ -55,15 +55,15 @@ impl Log {
         };
         let slot = match slots.free.pop() {
             Some(slot) => slot,
-            None => slots.make(&*shelf, &config, chain.segments.len())?,
+            None => slots.make(&*storage, &config, chain.segments.len())?,
         };
         write_header(&*slot.blob, &header)?;
-        slots.tidy(&*shelf, &config, chain.segments.len())?;
+        slots.tidy(&*storage, &config, chain.segments.len())?;
         let bytes_since_checkpoint = chain.segments.iter().map(|s| s.record_bytes).sum();
         let mut segments: Vec<_> = chain.segments.iter().map(Scanned::as_segment).collect();
         segments.push(Segment { slot, header });
         let log = Self {
-            shelf,
+            storage,
             config,
             journal: header.journal,
             chain: segments,
@@ -131,7 +131,7 @@ impl Slots {
 
     fn make(
         &mut self,
-        shelf: &dyn Shelf,
+        storage: &dyn Storage,
         config: &LogConfig,
         in_use: usize,
     ) -> Result<Slot, LogError> {
@@ -141,7 +141,7 @@ impl Slots {
         let number = lowest_unused(&self.numbers);
         // The number counts as used even if this fails half-way: the name may exist then.
         self.numbers.insert(number);
-        Ok(make_slot(shelf, &slot_name(number), config.segment_bytes)?)
+        Ok(make_slot(storage, &slot_name(number), config.segment_bytes)?)
     }
 
     /// Removes unneeded blobs and creates those that will be needed. This comes only now, when the
@@ -149,7 +149,7 @@ impl Slots {
     /// name back, its number is an old one.
     fn tidy(
         &mut self,
-        shelf: &dyn Shelf,
+        storage: &dyn Storage,
         config: &LogConfig,
         in_use: usize,
     ) -> Result<(), LogError> {
@@ -157,17 +157,18 @@ impl Slots {
         let kept = cycle.max(config.spare_segment_count.into()) as usize;
         let surplus = self.free.split_off(self.free.len().min(kept));
         for slot in surplus.into_iter().chain(std::mem::take(&mut self.useless)) {
-            shelf.remove(&slot.name)?;
+            storage.remove(&slot.name)?;
             if let Some(number) = slot.name.number_behind(super::SLOT_PREFIX) {
                 self.numbers.remove(&number);
             }
         }
         while self.free.len() < config.spare_segment_count as usize {
-            match self.make(shelf, config, in_use + 1) {
+            match self.make(storage, config, in_use + 1) {
                 Ok(slot) => self.free.push(slot),
                 // The log can work without a spare blob until it needs one.
                 Err(
-                    LogError::Full { .. } | LogError::Shelf { source: ShelfError::NoSpace { .. } },
+                    LogError::Full { .. }
+                    | LogError::Storage { source: StorageError::NoSpace { .. } },
                 ) => {
                     break;
                 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dafs_types::{Entropy, Random};
 
 use super::*;
-use crate::shelf::{CrashShelf, Operation};
+use crate::storage::{CrashStorage, Operation};
 use crate::test_hooks::with;
 
 /// The first violation found by a run.
@@ -17,7 +17,7 @@ type Verdict = Result<(), String>;
 
 struct World {
     random: Random,
-    shelf: CrashShelf,
+    storage: CrashStorage,
     log: Log,
     job: Option<GroupJob>,
     /// The state after each record, preceded by the state before any.
@@ -72,11 +72,11 @@ fn filler(state: u64, index: u64) -> Vec<u8> {
 impl World {
     fn new(seed: u64) -> Result<Self, String> {
         let mut random = Random::new(seed);
-        let shelf = CrashShelf::new();
-        let (log, _) = Log::open(Arc::new(shelf.clone()), config(), &mut random)
+        let storage = CrashStorage::new();
+        let (log, _) = Log::open(Arc::new(storage.clone()), config(), &mut random)
             .map_err(|error| chain_of(&error))?;
         let (states, seen) = (vec![0], Seen::default());
-        Ok(Self { random, shelf, log, job: None, states, durable: 0, serial: 0, seen })
+        Ok(Self { random, storage, log, job: None, states, durable: 0, serial: 0, seen })
     }
 
     fn step(&mut self) -> Verdict {
@@ -87,16 +87,16 @@ impl World {
             88..90 => self.checkpoint(),
             90..92 => {
                 let operation = self.operation();
-                self.shelf.fail_next(operation);
+                self.storage.fail_next(operation);
                 Ok(())
             }
             92..94 => {
-                self.shelf.power_off_after(self.random.clone().next_u64() % 6);
+                self.storage.power_off_after(self.random.clone().next_u64() % 6);
                 self.run_job()
             }
             94..95 => {
                 let left = self.random.below(100_000) as u64;
-                self.shelf.set_space_left(Some(left));
+                self.storage.set_space_left(Some(left));
                 Ok(())
             }
             95..97 => {
@@ -192,30 +192,30 @@ impl World {
         self.seen.broken_off += u64::from(self.log.is_checkpoint_under_way());
         for attempt in 0.. {
             if self.random.percent(30) {
-                self.shelf.kill();
+                self.storage.kill();
             } else {
-                self.shelf.crash(&mut self.random);
+                self.storage.crash(&mut self.random);
             }
-            self.shelf.set_space_left(None);
+            self.storage.set_space_left(None);
             let is_harmed = attempt < 5 && self.random.percent(40);
             if is_harmed && self.random.percent(70) {
-                self.shelf.power_off_after(self.random.clone().next_u64() % 12);
+                self.storage.power_off_after(self.random.clone().next_u64() % 12);
             } else if is_harmed {
                 let operation = self.operation();
-                self.shelf.fail_next(operation);
+                self.storage.fail_next(operation);
             }
-            let shelf = Arc::new(self.shelf.clone());
-            match Log::open(shelf, config(), &mut self.random) {
+            let storage = Arc::new(self.storage.clone());
+            match Log::open(storage, config(), &mut self.random) {
                 Ok((log, recovered)) => match Recall::of(recovered) {
                     Ok(recall) => {
                         self.log = log;
                         return self.judge(&recall);
                     }
-                    Err(Trouble::Log(LogError::Shelf { .. })) if is_harmed => (),
+                    Err(Trouble::Log(LogError::Storage { .. })) if is_harmed => (),
                     Err(Trouble::Log(error)) => return Err(chain_of(&error)),
                     Err(Trouble::Wrong(why)) => return Err(why),
                 },
-                Err(LogError::Shelf { .. }) if is_harmed => self.seen.openings += 1,
+                Err(LogError::Storage { .. }) if is_harmed => self.seen.openings += 1,
                 Err(error) => return Err(format!("refused: {}", chain_of(&error))),
             }
         }
@@ -360,8 +360,8 @@ fn defects_are_noticed() {
 const STEPS: usize = 150;
 
 /// Writes groups of one record each. Returns the end of each group.
-fn written(shelf: &CrashShelf, count: u64) -> Vec<u64> {
-    let (mut log, _) = opened(shelf).unwrap();
+fn written(storage: &CrashStorage, count: u64) -> Vec<u64> {
+    let (mut log, _) = opened(storage).unwrap();
     let mut ends = Vec::new();
     for number in 0..count {
         log.append(RecordKind(1), &[&number.to_le_bytes(), &[7; 5000]]).unwrap();
@@ -372,8 +372,8 @@ fn written(shelf: &CrashShelf, count: u64) -> Vec<u64> {
     ends
 }
 
-fn opened(shelf: &CrashShelf) -> Result<(Log, Recovered), LogError> {
-    Log::open(Arc::new(shelf.clone()), config(), &mut Random::new(1))
+fn opened(storage: &CrashStorage) -> Result<(Log, Recovered), LogError> {
+    Log::open(Arc::new(storage.clone()), config(), &mut Random::new(1))
 }
 
 fn count(mut recovered: Recovered) -> u64 {
@@ -386,16 +386,16 @@ fn count(mut recovered: Recovered) -> u64 {
 
 #[test]
 fn damage_before_the_last_group_is_told_from_a_torn_end() {
-    let shelf = CrashShelf::new();
-    let ends = written(&shelf, 3);
+    let storage = CrashStorage::new();
+    let ends = written(&storage, 3);
     let name = slot_name(0);
     let at = |index: usize| if index == 0 { BLOCK_BYTES as u64 } else { ends[index - 1] };
     for index in 0..3 {
         for offset in [at(index), at(index) + 70, at(index) + 4500] {
-            let shelf = CrashShelf::new();
-            written(&shelf, 3);
-            shelf.corrupt(&name, offset, &[0xee]).unwrap();
-            match opened(&shelf) {
+            let storage = CrashStorage::new();
+            written(&storage, 3);
+            storage.corrupt(&name, offset, &[0xee]).unwrap();
+            match opened(&storage) {
                 // The last group could be torn: nothing after it proves that it was durable.
                 Ok((_, recovered)) => assert_eq!((index, count(recovered)), (2, 2)),
                 Err(LogError::Corrupt { name: damaged, offset, .. }) => {
@@ -410,31 +410,31 @@ fn damage_before_the_last_group_is_told_from_a_torn_end() {
 
 #[test]
 fn damage_is_told_once_a_later_segment_says_where_the_last_one_ended() {
-    let shelf = CrashShelf::new();
-    let ends = written(&shelf, 3);
-    drop(opened(&shelf).unwrap());
-    shelf.corrupt(&slot_name(0), ends[1] + 70, &[0xee]).unwrap();
-    let error = opened(&shelf).map(|_| ()).unwrap_err();
+    let storage = CrashStorage::new();
+    let ends = written(&storage, 3);
+    drop(opened(&storage).unwrap());
+    storage.corrupt(&slot_name(0), ends[1] + 70, &[0xee]).unwrap();
+    let error = opened(&storage).map(|_| ()).unwrap_err();
     assert!(matches!(error, LogError::Corrupt { offset, .. } if offset == ends[1]), "{error}");
 }
 
 #[test]
 fn a_damaged_header_is_told_from_one_never_finished() {
-    let shelf = CrashShelf::new();
-    written(&shelf, 1);
-    shelf.corrupt(&slot_name(0), 20, &[0xee]).unwrap();
-    let error = opened(&shelf).map(|_| ()).unwrap_err();
+    let storage = CrashStorage::new();
+    written(&storage, 1);
+    storage.corrupt(&slot_name(0), 20, &[0xee]).unwrap();
+    let error = opened(&storage).map(|_| ()).unwrap_err();
     assert!(matches!(error, LogError::Corrupt { offset: 0, .. }), "{error}");
     // There is no group after this header, so nothing is lost with it.
-    let shelf = CrashShelf::new();
-    drop(opened(&shelf).unwrap());
-    shelf.corrupt(&slot_name(0), 20, &[0xee]).unwrap();
-    opened(&shelf).unwrap();
+    let storage = CrashStorage::new();
+    drop(opened(&storage).unwrap());
+    storage.corrupt(&slot_name(0), 20, &[0xee]).unwrap();
+    opened(&storage).unwrap();
 }
 
 #[test]
 fn files_of_another_journal_or_version_are_refused() {
-    let (one, other) = (CrashShelf::new(), CrashShelf::new());
+    let (one, other) = (CrashStorage::new(), CrashStorage::new());
     written(&one, 1);
     let (log, _) = Log::open(Arc::new(other.clone()), config(), &mut Random::new(2)).unwrap();
     let mut header = log.last().header.encode();
@@ -451,8 +451,8 @@ fn files_of_another_journal_or_version_are_refused() {
 
 #[test]
 fn the_owner_is_told_to_wait_and_to_make_checkpoints() {
-    let shelf = CrashShelf::new();
-    let (mut log, _) = opened(&shelf).unwrap();
+    let storage = CrashStorage::new();
+    let (mut log, _) = opened(&storage).unwrap();
     let record = [5; 4000];
     let mut refused_for = [0; 2];
     for _ in 0..1500 {
@@ -487,10 +487,10 @@ fn the_owner_is_told_to_wait_and_to_make_checkpoints() {
 
 #[test]
 fn bounds_may_differ_from_one_opening_to_the_next() {
-    let shelf = CrashShelf::new();
-    written(&shelf, 20);
+    let storage = CrashStorage::new();
+    written(&storage, 20);
     let larger = LogConfig { segment_bytes: 96 << 10, ..config() };
-    let open = |config| Log::open(Arc::new(shelf.clone()), config, &mut Random::new(1)).unwrap();
+    let open = |config| Log::open(Arc::new(storage.clone()), config, &mut Random::new(1)).unwrap();
     let (mut log, recovered) = open(larger.clone());
     assert_eq!(count(recovered), 20);
     log.begin_checkpoint([]).unwrap();
@@ -500,7 +500,7 @@ fn bounds_may_differ_from_one_opening_to_the_next() {
     let (_, recovered) = open(larger);
     assert!(recovered.has_checkpoint());
     assert_eq!((recovered.last(), count(recovered)), (RecordNumber(20), 0));
-    for name in shelf.list().unwrap() {
-        assert_eq!(shelf.open(&name).unwrap().length().unwrap(), 96 << 10, "{name}");
+    for name in storage.list().unwrap() {
+        assert_eq!(storage.open(&name).unwrap().length().unwrap(), 96 << 10, "{name}");
     }
 }

@@ -87,7 +87,7 @@ impl Recovered {
     /// Returns the next record, or `None` after the last.
     ///
     /// # Errors
-    /// [`LogError::Shelf`] if the storage fails; [`LogError::Corrupt`] if it returns other data
+    /// [`LogError::Storage`] if the storage fails; [`LogError::Corrupt`] if it returns other data
     /// than when the log was opened.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, LogError> {
         let Some((at, phase)) = self.advance()? else { return Ok(None) };

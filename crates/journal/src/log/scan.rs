@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::segment::{HEADER_BYTES, NoHeader, SegmentHeader};
 use super::{FLAG_CHECKPOINT, FLAG_END, LogError, SLOT_PREFIX, Slot};
 use crate::group::{BLOCK_BYTES, Found, GroupRead, find_later_group, lineage_at};
-use crate::shelf::{Shelf, read_whole};
+use crate::storage::{Storage, read_whole};
 
 /// The blobs in the storage directory.
 #[derive(Default)]
@@ -23,11 +23,11 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    pub fn make(shelf: &dyn Shelf) -> Result<Self, LogError> {
+    pub fn make(storage: &dyn Storage) -> Result<Self, LogError> {
         let mut survey = Self::default();
-        for name in shelf.list()? {
+        for name in storage.list()? {
             let Some(number) = name.number_behind(SLOT_PREFIX) else { continue };
-            let blob = shelf.open(&name)?;
+            let blob = storage.open(&name)?;
             survey.slots.insert(number);
             let mut bytes = [0; HEADER_BYTES];
             let decoded = match read_whole(&*blob, 0, &mut bytes)? {

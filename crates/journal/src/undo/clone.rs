@@ -15,7 +15,7 @@ use std::sync::Arc;
 use dafs_types::CloneSource;
 
 use super::UndoId;
-use crate::shelf::{Blob, BlobName, CloneError, Shelf, ShelfError};
+use crate::storage::{Blob, BlobName, CloneError, Storage, StorageError};
 use crate::test_hooks::{Mutation, is_on};
 
 /// A range to be saved by sharing blocks, by any thread that may block.
@@ -41,12 +41,17 @@ impl CloneJob {
     ///
     /// # Errors
     /// The errors of [`Blob::share_blocks`]. Then nothing is saved, and the caller must copy.
-    pub fn run(self, shelf: &dyn Shelf, source: &dyn CloneSource) -> Result<Cloned, CloneError> {
+    pub fn run(
+        self,
+        storage: &dyn Storage,
+        source: &dyn CloneSource,
+    ) -> Result<Cloned, CloneError> {
         let Self { id, range } = self;
-        let failed = |error| ShelfError::from_io("look at", "the file to share blocks with", error);
+        let failed =
+            |error| StorageError::from_io("look at", "the file to share blocks with", error);
         let range = whole_blocks(source, range).map_err(failed)?;
         if !range.is_empty() {
-            let blob = open_or_create(shelf, id)?;
+            let blob = open_or_create(storage, id)?;
             blob.share_blocks(source, range.clone())?;
             if !is_on(Mutation::SkipCloneSync) {
                 blob.sync()?;
@@ -72,14 +77,14 @@ fn whole_blocks(source: &dyn CloneSource, range: Range<u64>) -> io::Result<Range
     Ok(start..end.max(start))
 }
 
-fn open_or_create(shelf: &dyn Shelf, id: UndoId) -> Result<Arc<dyn Blob>, ShelfError> {
+fn open_or_create(storage: &dyn Storage, id: UndoId) -> Result<Arc<dyn Blob>, StorageError> {
     let name = name_of(id);
-    match shelf.open(&name) {
+    match storage.open(&name) {
         // Otherwise its name was made durable then, or when this server started.
-        Err(ShelfError::NotFound { .. }) => {
-            let blob = shelf.create(&name)?;
+        Err(StorageError::NotFound { .. }) => {
+            let blob = storage.create(&name)?;
             if !is_on(Mutation::SkipNamesSync) {
-                shelf.sync_names()?;
+                storage.sync_names()?;
             }
             Ok(blob)
         }

@@ -1,15 +1,15 @@
 //! The errors of undo data.
 
-use crate::shelf::{BlobName, ShelfError};
+use crate::storage::{BlobName, StorageError};
 
 /// The reason why an operation on undo data failed.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
     /// The storage failed while undo data was created, opened or read.
     #[error("the storage of undo data failed")]
-    Shelf {
+    Storage {
         /// The error of the storage.
-        source: ShelfError,
+        source: StorageError,
     },
     /// Nothing more can be saved. Changes under this lock must be refused.
     #[error("a change is refused, because the data it overwrites can no longer be saved ({cause})")]
@@ -75,8 +75,8 @@ pub enum UndoError {
     },
 }
 
-impl From<ShelfError> for UndoError {
-    fn from(source: ShelfError) -> Self {
-        Self::Shelf { source }
+impl From<StorageError> for UndoError {
+    fn from(source: StorageError) -> Self {
+        Self::Storage { source }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{UndoError, UndoId};
 use crate::group::{BLOCK_BYTES, Lineage, get_u32, get_u64, lineage_at, put_u32, put_u64};
-use crate::shelf::{Blob, BlobName, read_whole};
+use crate::storage::{Blob, BlobName, read_whole};
 
 /// The contents of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]

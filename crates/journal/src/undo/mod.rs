@@ -26,7 +26,7 @@ use std::sync::Arc;
 use dafs_types::Entropy;
 
 use crate::group::{BLOCK_BYTES, GROUP_BYTES_MAX, GroupBuffer, Lineage, frame_bytes_of};
-use crate::shelf::{Blob, BlobName, Shelf, ShelfError, chain_of};
+use crate::storage::{Blob, BlobName, Storage, StorageError, chain_of};
 use crate::test_hooks::{Mutation, is_on};
 pub use clone::{CloneJob, Cloned};
 pub use error::UndoError;
@@ -128,10 +128,10 @@ impl UndoLog {
     ///
     /// # Errors
     /// [`UndoError::TooLong`] if `header` has more than [`HEADER_BYTES_MAX`] bytes;
-    /// [`UndoError::Config`]; [`UndoError::Shelf`], with [`ShelfError::Exists`] if the id is in
+    /// [`UndoError::Config`]; [`UndoError::Storage`], with [`StorageError::Exists`] if the id is in
     /// use.
     pub fn create(
-        shelf: &dyn Shelf,
+        storage: &dyn Storage,
         id: UndoId,
         config: UndoConfig,
         entropy: &mut dyn Entropy,
@@ -146,11 +146,11 @@ impl UndoLog {
         let stream = entropy.next_u64();
         let (version, bytes) = (VERSION, header.to_vec());
         let header = Header { version, id, stream, original_size, bytes };
-        let blob = shelf.create(&name_of(id))?;
+        let blob = storage.create(&name_of(id))?;
         blob.write_at(0, &header.encode()[..])?;
         blob.sync()?;
         if !is_on(Mutation::SkipNamesSync) {
-            shelf.sync_names()?;
+            storage.sync_names()?;
         }
         Ok(Self::over(blob, config, &header))
     }
@@ -159,9 +159,9 @@ impl UndoLog {
     ///
     /// # Errors
     /// [`UndoError::Unfinished`], [`UndoError::Corrupt`], [`UndoError::Version`] or
-    /// [`UndoError::Shelf`].
-    pub fn open(shelf: &dyn Shelf, id: UndoId) -> Result<SavedUndo, UndoError> {
-        SavedUndo::open(shelf, id)
+    /// [`UndoError::Storage`].
+    pub fn open(storage: &dyn Storage, id: UndoId) -> Result<SavedUndo, UndoError> {
+        SavedUndo::open(storage, id)
     }
 
     /// Continues undo data after a restart, for a lock that was reclaimed. Reads all of it and
@@ -169,16 +169,20 @@ impl UndoLog {
     ///
     /// # Errors
     /// The errors of [`UndoLog::open`], and [`UndoError::Config`].
-    pub fn resume(shelf: &dyn Shelf, id: UndoId, config: UndoConfig) -> Result<Self, UndoError> {
+    pub fn resume(
+        storage: &dyn Storage,
+        id: UndoId,
+        config: UndoConfig,
+    ) -> Result<Self, UndoError> {
         config.check()?;
-        let mut found = SavedUndo::open(shelf, id)?;
+        let mut found = SavedUndo::open(storage, id)?;
         let mut saved = Ranges::default();
         while let Some(piece) = found.next_piece()? {
             saved.insert(piece.offset..piece.offset.saturating_add(piece.length()));
         }
         if !is_on(Mutation::SkipRecoverySync) {
             make_durable(&mut found)?;
-            shelf.sync_names()?;
+            storage.sync_names()?;
         }
         let mut undo = Self::over(found.blob.clone(), config, &found.header);
         undo.saved = saved;
@@ -193,17 +197,17 @@ impl UndoLog {
     /// removal, and the owner must then know that the undo data belongs to no lock.
     ///
     /// # Errors
-    /// [`UndoError::Shelf`] if the storage fails.
-    /// [`UndoError::Shelf`].
-    pub fn remove(shelf: &dyn Shelf, id: UndoId) -> Result<(), UndoError> {
-        let had_clone = match shelf.remove(&clone::name_of(id)) {
+    /// [`UndoError::Storage`] if the storage fails.
+    /// [`UndoError::Storage`].
+    pub fn remove(storage: &dyn Storage, id: UndoId) -> Result<(), UndoError> {
+        let had_clone = match storage.remove(&clone::name_of(id)) {
             Ok(()) => true,
-            Err(ShelfError::NotFound { .. }) => false,
+            Err(StorageError::NotFound { .. }) => false,
             Err(error) => return Err(error.into()),
         };
-        match shelf.remove(&name_of(id)) {
+        match storage.remove(&name_of(id)) {
             // A crash may have removed one of the two names and not the other.
-            Err(ShelfError::NotFound { .. }) if had_clone => Ok(()),
+            Err(StorageError::NotFound { .. }) if had_clone => Ok(()),
             removed => Ok(removed?),
         }
     }
@@ -211,9 +215,9 @@ impl UndoLog {
     /// Returns all undo data in a storage directory, including that of locks that have ended.
     ///
     /// # Errors
-    /// [`UndoError::Shelf`] if the storage fails.
-    pub fn list(shelf: &dyn Shelf) -> Result<Vec<UndoId>, UndoError> {
-        let names = shelf.list()?;
+    /// [`UndoError::Storage`] if the storage fails.
+    pub fn list(storage: &dyn Storage) -> Result<Vec<UndoId>, UndoError> {
+        let names = storage.list()?;
         let id_of = |name: &BlobName| {
             name.number_behind(PREFIX).or_else(|| name.number_behind(clone::PREFIX))
         };
@@ -425,7 +429,7 @@ pub struct UndoJob {
 /// The result of a job, to be passed to [`UndoLog::on_done`].
 pub struct UndoDone {
     buffer: GroupBuffer,
-    result: Result<(), ShelfError>,
+    result: Result<(), StorageError>,
 }
 
 impl UndoJob {
@@ -440,11 +444,11 @@ impl UndoJob {
     #[must_use = "the undo log waits for it"]
     pub fn failed(why: &'static str) -> UndoDone {
         let error =
-            ShelfError::from_io("write", "a group of undo data", std::io::Error::other(why));
+            StorageError::from_io("write", "a group of undo data", std::io::Error::other(why));
         UndoDone { buffer: GroupBuffer::default(), result: Err(error) }
     }
 
-    fn write(&mut self) -> Result<(), ShelfError> {
+    fn write(&mut self) -> Result<(), StorageError> {
         let bytes = self.buffer.seal(self.lineage, self.offset, self.first_number);
         self.blob.write_at(self.offset, bytes)?;
         if is_on(Mutation::SkipGroupSync) {

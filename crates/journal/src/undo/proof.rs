@@ -8,7 +8,7 @@ use std::io;
 use dafs_types::{CloneSource, Random};
 
 use super::*;
-use crate::shelf::{CloneError, CrashShelf, Operation};
+use crate::storage::{CloneError, CrashStorage, Operation};
 use crate::test_hooks::with;
 
 /// The first violation found by a run.
@@ -21,7 +21,7 @@ const STEPS: usize = 80;
 
 struct World {
     random: Random,
-    shelf: CrashShelf,
+    storage: CrashStorage,
     undo: UndoLog,
     job: Option<UndoJob>,
     original: Vec<u8>,
@@ -87,13 +87,13 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let original = random.bytes(FILE_BYTES);
-        let shelf = CrashShelf::new();
-        shelf.set_reflinks(random.percent(60));
+        let storage = CrashStorage::new();
+        storage.set_reflinks(random.percent(60));
         let size = original.len() as u64;
-        let undo = UndoLog::create(&shelf, ID, config(), &mut random, size, HEADER)
+        let undo = UndoLog::create(&storage, ID, config(), &mut random, size, HEADER)
             .expect("a disk that works");
         let (file, waiting, seen) = (original.clone(), VecDeque::new(), Seen::default());
-        Self { random, shelf, undo, job: None, original, file, waiting, seen }
+        Self { random, storage, undo, job: None, original, file, waiting, seen }
     }
 
     fn step(&mut self) -> Verdict {
@@ -108,11 +108,11 @@ impl World {
             88..90 => {
                 let operations = [Operation::Write, Operation::Sync, Operation::Clone];
                 let operation = operations[self.random.below(3)];
-                self.shelf.fail_next(operation);
+                self.storage.fail_next(operation);
                 Ok(())
             }
             90..92 => {
-                self.shelf.power_off_after(self.random.below(3) as u64);
+                self.storage.power_off_after(self.random.below(3) as u64);
                 if self.random.percent(50) { self.run_job() } else { self.clone() }
             }
             92..94 => {
@@ -153,7 +153,7 @@ impl World {
         let missing = self.undo.missing(range.clone()).next();
         let wanted = if self.random.percent(50) { missing } else { Some(range) };
         let Some(job) = wanted.and_then(|range| self.undo.clone_job(range)) else { return Ok(()) };
-        match job.run(&self.shelf, &source) {
+        match job.run(&self.storage, &source) {
             Ok(cloned) => match self.undo.save_cloned(&cloned) {
                 Ok(_) if self.undo.covers(cloned.range()) => self.seen.cloned += 1,
                 Ok(_) => return Err("what was cloned is not covered".to_owned()),
@@ -168,7 +168,7 @@ impl World {
                 self.seen.not_cloned += 1;
             }
         }
-        if self.shelf.is_off() { self.restart() } else { Ok(()) }
+        if self.storage.is_off() { self.restart() } else { Ok(()) }
     }
 
     /// Saves a range. Returns `None` if it is refused or there is no room now.
@@ -228,22 +228,22 @@ impl World {
         self.waiting.clear();
         for attempt in 0.. {
             if self.random.percent(30) {
-                self.shelf.kill();
+                self.storage.kill();
             } else {
-                self.shelf.crash(&mut self.random);
+                self.storage.crash(&mut self.random);
             }
             self.check_rollback()?;
             let is_harmed = attempt < 4 && self.random.percent(40);
             if is_harmed {
-                self.shelf.power_off_after(self.random.below(5) as u64);
+                self.storage.power_off_after(self.random.below(5) as u64);
             }
-            match UndoLog::resume(&self.shelf, ID, config()) {
+            match UndoLog::resume(&self.storage, ID, config()) {
                 Ok(undo) => {
                     self.seen.resumed += 1;
                     self.undo = undo;
                     return Ok(());
                 }
-                Err(UndoError::Shelf { .. }) if is_harmed => self.seen.unfinished += 1,
+                Err(UndoError::Storage { .. }) if is_harmed => self.seen.unfinished += 1,
                 Err(error) => return Err(chain_of(&error)),
             }
         }
@@ -252,7 +252,7 @@ impl World {
 
     /// Restores all that is saved in a copy of the file, in a different order than it was saved.
     fn check_rollback(&mut self) -> Verdict {
-        let mut found = UndoLog::open(&self.shelf, ID).map_err(|error| chain_of(&error))?;
+        let mut found = UndoLog::open(&self.storage, ID).map_err(|error| chain_of(&error))?;
         ensure(found.header() == HEADER && found.id() == ID, "another header")?;
         let size = found.original_size() as usize;
         let mut pieces = Vec::new();
@@ -372,10 +372,10 @@ fn settle(undo: &mut UndoLog) {
 
 #[test]
 fn only_the_first_change_of_an_byte_is_saved() {
-    let shelf = CrashShelf::new();
+    let storage = CrashStorage::new();
     let mut random = Random::new(1);
     let mut undo =
-        UndoLog::create(&shelf, ID, UndoConfig::default(), &mut random, 100, b"").unwrap();
+        UndoLog::create(&storage, ID, UndoConfig::default(), &mut random, 100, b"").unwrap();
     assert!(undo.missing(10..200).eq(std::iter::once(10..100)));
     undo.save(10, &[1; 10]).unwrap();
     undo.save(5, &[2; 20]).unwrap();
@@ -386,7 +386,7 @@ fn only_the_first_change_of_an_byte_is_saved() {
     assert!(undo.covers(90..300) && !undo.covers(0..6));
     settle(&mut undo);
     assert_eq!(undo.durable(), PieceNumber(4));
-    let mut found = UndoLog::open(&shelf, ID).unwrap();
+    let mut found = UndoLog::open(&storage, ID).unwrap();
     let mut pieces = Vec::new();
     for _ in 0..2 {
         pieces.clear();
@@ -401,30 +401,30 @@ fn only_the_first_change_of_an_byte_is_saved() {
 
 #[test]
 fn what_is_saved_is_not_cloned_again() {
-    let shelf = CrashShelf::new();
+    let storage = CrashStorage::new();
     let (size, config) = (10_000, UndoConfig::default());
     let mut undo =
-        UndoLog::create(&shelf, ID, config.clone(), &mut Random::new(1), size, b"").unwrap();
+        UndoLog::create(&storage, ID, config.clone(), &mut Random::new(1), size, b"").unwrap();
     let source = Source((0..10_000).map(|at| (at / 7) as u8).collect());
-    let none = undo.clone_job(0..10_000).unwrap().run(&shelf, &source).unwrap_err();
+    let none = undo.clone_job(0..10_000).unwrap().run(&storage, &source).unwrap_err();
     assert!(matches!(none, CloneError::Unable { .. }), "{none}");
-    shelf.set_reflinks(true);
+    storage.set_reflinks(true);
     undo.save(1000, &[1; 1000]).unwrap();
     assert!(undo.clone_job(100..10_000).is_none() && undo.clone_job(3000..10_001).is_none());
     // Only whole blocks are cloned.
-    let cloned = undo.clone_job(2000..10_000).unwrap().run(&shelf, &source).unwrap();
+    let cloned = undo.clone_job(2000..10_000).unwrap().run(&storage, &source).unwrap();
     assert_eq!(cloned.range(), 2048..9728);
     undo.save_cloned(&cloned).unwrap();
     assert!(undo.missing(0..20_000).eq([0..1000, 2000..2048, 9728..10_000]));
-    let none = undo.clone_job(9728..10_000).unwrap().run(&shelf, &source).unwrap();
+    let none = undo.clone_job(9728..10_000).unwrap().run(&storage, &source).unwrap();
     assert!(none.range().is_empty());
     undo.save(0, &[2; 3000]).unwrap();
     settle(&mut undo);
-    let mut undo = UndoLog::resume(&shelf, ID, config).unwrap();
+    let mut undo = UndoLog::resume(&storage, ID, config).unwrap();
     assert!(undo.missing(0..20_000).eq(std::iter::once(9728..10_000)));
     assert_eq!(undo.save(512, &[3; 9000]).unwrap(), PieceNumber(4));
     assert!(undo.clone_job(2048..4096).is_none());
-    let mut found = UndoLog::open(&shelf, ID).unwrap();
+    let mut found = UndoLog::open(&storage, ID).unwrap();
     let mut pieces = Vec::new();
     while let Some(piece) = found.next_piece().unwrap() {
         pieces.push((piece.offset, contents(piece)));
@@ -437,86 +437,87 @@ fn what_is_saved_is_not_cloned_again() {
     found.read_cloned(2048, &mut bytes).unwrap();
     assert_eq!(bytes, source.0[2048..9728]);
     // Both blobs are removed, whichever was removed before. A second removal is an error.
-    let left = shelf.list().unwrap();
+    let left = storage.list().unwrap();
     assert_eq!(left, [clone::name_of(ID), name_of(ID)]);
-    shelf.remove(&name_of(ID)).unwrap();
-    assert_eq!(UndoLog::list(&shelf).unwrap(), [ID]);
-    UndoLog::remove(&shelf, ID).unwrap();
-    assert!(UndoLog::remove(&shelf, ID).is_err());
-    assert_eq!(UndoLog::list(&shelf).unwrap(), []);
+    storage.remove(&name_of(ID)).unwrap();
+    assert_eq!(UndoLog::list(&storage).unwrap(), [ID]);
+    UndoLog::remove(&storage, ID).unwrap();
+    assert!(UndoLog::remove(&storage, ID).is_err());
+    assert_eq!(UndoLog::list(&storage).unwrap(), []);
 }
 
 #[test]
 fn undo_data_of_the_first_version_goes_on_without_clones() {
-    let shelf = CrashShelf::new();
-    shelf.set_reflinks(true);
-    let undo = UndoLog::create(&shelf, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
+    let storage = CrashStorage::new();
+    storage.set_reflinks(true);
+    let undo = UndoLog::create(&storage, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
     assert!(undo.clone_job(0..4096).is_some());
     let (stream, bytes) = (undo.lineage.stream, Vec::new());
     let header = Header { version: 1, id: ID, stream, original_size: 10_000, bytes };
-    shelf.corrupt(&name_of(ID), 0, &header.encode()[..]).unwrap();
-    let mut undo = UndoLog::resume(&shelf, ID, config()).unwrap();
+    storage.corrupt(&name_of(ID), 0, &header.encode()[..]).unwrap();
+    let mut undo = UndoLog::resume(&storage, ID, config()).unwrap();
     assert!(undo.clone_job(0..4096).is_none());
     undo.save(0, &[1; 1000]).unwrap();
     settle(&mut undo);
-    let mut found = UndoLog::open(&shelf, ID).unwrap();
+    let mut found = UndoLog::open(&storage, ID).unwrap();
     assert_eq!(found.next_piece().unwrap().map(contents), Some(Ok(vec![1; 1000])));
 }
 
 #[test]
 fn a_clone_that_is_gone_is_damage() {
-    let shelf = CrashShelf::new();
-    shelf.set_reflinks(true);
-    let mut undo = UndoLog::create(&shelf, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
+    let storage = CrashStorage::new();
+    storage.set_reflinks(true);
+    let mut undo =
+        UndoLog::create(&storage, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
     let source = Source(vec![1; 10_000]);
-    let cloned = undo.clone_job(0..4096).unwrap().run(&shelf, &source).unwrap();
+    let cloned = undo.clone_job(0..4096).unwrap().run(&storage, &source).unwrap();
     undo.save_cloned(&cloned).unwrap();
     settle(&mut undo);
-    shelf.open(&clone::name_of(ID)).unwrap().set_length(1000).unwrap();
-    let found = UndoLog::open(&shelf, ID).unwrap();
+    storage.open(&clone::name_of(ID)).unwrap().set_length(1000).unwrap();
+    let found = UndoLog::open(&storage, ID).unwrap();
     found.read_cloned(0, &mut [0; 1000]).unwrap();
     let error = found.read_cloned(0, &mut [0; 1001]).unwrap_err();
     assert!(matches!(error, UndoError::Corrupt { .. }), "{error}");
-    shelf.remove(&clone::name_of(ID)).unwrap();
-    let found = UndoLog::open(&shelf, ID).unwrap();
+    storage.remove(&clone::name_of(ID)).unwrap();
+    let found = UndoLog::open(&storage, ID).unwrap();
     assert!(found.read_cloned(0, &mut [0; 1]).is_err());
 }
 
 #[test]
 fn undo_data_is_made_once_listed_and_removed() {
-    let shelf = CrashShelf::new();
+    let storage = CrashStorage::new();
     let mut random = Random::new(1);
     let mut create = |id, header: &[u8]| {
-        UndoLog::create(&shelf, id, config(), &mut random, 100, header).map(|_| ())
+        UndoLog::create(&storage, id, config(), &mut random, 100, header).map(|_| ())
     };
     create(ID, &[7; HEADER_BYTES_MAX]).unwrap();
     create(UndoId(3), b"").unwrap();
     let again = create(ID, b"").unwrap_err();
-    let exists = |source: &ShelfError| matches!(source, ShelfError::Exists { .. });
-    assert!(matches!(&again, UndoError::Shelf { source } if exists(source)), "{again}");
+    let exists = |source: &StorageError| matches!(source, StorageError::Exists { .. });
+    assert!(matches!(&again, UndoError::Storage { source } if exists(source)), "{again}");
     let long = create(UndoId(4), &[7; HEADER_BYTES_MAX + 1]).unwrap_err();
     assert!(matches!(long, UndoError::TooLong { .. }));
-    assert_eq!(UndoLog::list(&shelf).unwrap(), [UndoId(3), ID]);
-    assert_eq!(UndoLog::open(&shelf, ID).unwrap().header(), [7; HEADER_BYTES_MAX]);
-    UndoLog::remove(&shelf, ID).unwrap();
-    assert_eq!(UndoLog::list(&shelf).unwrap(), [UndoId(3)]);
+    assert_eq!(UndoLog::list(&storage).unwrap(), [UndoId(3), ID]);
+    assert_eq!(UndoLog::open(&storage, ID).unwrap().header(), [7; HEADER_BYTES_MAX]);
+    UndoLog::remove(&storage, ID).unwrap();
+    assert_eq!(UndoLog::list(&storage).unwrap(), [UndoId(3)]);
 }
 
 #[test]
 fn damage_is_told_from_a_torn_end_and_from_what_never_began() {
     let made = || {
-        let shelf = CrashShelf::new();
+        let storage = CrashStorage::new();
         let mut undo =
-            UndoLog::create(&shelf, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
+            UndoLog::create(&storage, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
         for offset in [0, 2000, 4000] {
             undo.save(offset, &[9; 2000]).unwrap();
             settle(&mut undo);
         }
-        shelf
+        storage
     };
     let block = BLOCK_BYTES as u64;
-    let pieces = |shelf: &CrashShelf| {
-        let mut found = UndoLog::open(shelf, ID)?;
+    let pieces = |storage: &CrashStorage| {
+        let mut found = UndoLog::open(storage, ID)?;
         let mut count = 0;
         while found.next_piece()?.is_some() {
             count += 1;
@@ -525,9 +526,9 @@ fn damage_is_told_from_a_torn_end_and_from_what_never_began() {
     };
     assert_eq!(pieces(&made()).unwrap(), 3);
     for (offset, expected) in [(block + 100, None), (2 * block, None), (3 * block + 99, Some(2))] {
-        let shelf = made();
-        shelf.corrupt(&name_of(ID), offset, &[0xee]).unwrap();
-        match (pieces(&shelf), expected) {
+        let storage = made();
+        storage.corrupt(&name_of(ID), offset, &[0xee]).unwrap();
+        match (pieces(&storage), expected) {
             (Ok(count), Some(expected)) => assert_eq!(count, expected),
             (Err(UndoError::Corrupt { offset: at, .. }), None) => {
                 assert_eq!(at, offset / block * block)
@@ -535,19 +536,19 @@ fn damage_is_told_from_a_torn_end_and_from_what_never_began() {
             (other, _) => panic!("at {offset}: {other:?}"),
         }
     }
-    let shelf = made();
-    shelf.corrupt(&name_of(ID), 17, &[0xee]).unwrap();
-    assert!(matches!(pieces(&shelf), Err(UndoError::Corrupt { offset: 0, .. })));
-    let shelf = CrashShelf::new();
-    shelf.create(&name_of(ID)).unwrap();
-    assert!(matches!(pieces(&shelf), Err(UndoError::Unfinished { .. })));
+    let storage = made();
+    storage.corrupt(&name_of(ID), 17, &[0xee]).unwrap();
+    assert!(matches!(pieces(&storage), Err(UndoError::Corrupt { offset: 0, .. })));
+    let storage = CrashStorage::new();
+    storage.create(&name_of(ID)).unwrap();
+    assert!(matches!(pieces(&storage), Err(UndoError::Unfinished { .. })));
 }
 
 #[test]
 fn bounds_are_kept() {
-    let shelf = CrashShelf::new();
+    let storage = CrashStorage::new();
     let size = 1 << 20;
-    let mut undo = UndoLog::create(&shelf, ID, config(), &mut Random::new(1), size, b"").unwrap();
+    let mut undo = UndoLog::create(&storage, ID, config(), &mut Random::new(1), size, b"").unwrap();
     assert!(matches!(undo.save(0, &[0; 3001]), Err(UndoError::TooLong { .. })));
     for index in 0..3 {
         undo.save(index * 3000, &[0; 2900]).unwrap_or_else(|error| panic!("{index}: {error}"));
@@ -568,8 +569,8 @@ fn bounds_are_kept() {
     );
     settle(&mut undo);
     let config = UndoConfig { range_count_max: 100, ..config() };
-    assert!(UndoLog::resume(&shelf, ID, config.clone()).is_ok());
-    let mut undo = UndoLog::resume(&shelf, ID, config).unwrap();
+    assert!(UndoLog::resume(&storage, ID, config.clone()).is_ok());
+    let mut undo = UndoLog::resume(&storage, ID, config).unwrap();
     let mut refused = None;
     for index in 0..100 {
         match undo.save(200_000 + index * 3000, &[1; 3000]) {
@@ -581,5 +582,5 @@ fn bounds_are_kept() {
         }
     }
     assert!(matches!(refused, Some(UndoError::Full { .. })), "{refused:?}");
-    assert!(shelf.open(&name_of(ID)).unwrap().length().unwrap() <= 40_000);
+    assert!(storage.open(&name_of(ID)).unwrap().length().unwrap() <= 40_000);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::header::Header;
 use super::{CLONED, OFFSET_BYTES, PIECE, UndoError, UndoId, clone, name_of};
 use crate::group::{BLOCK_BYTES, Found, GroupRead, HEADER_BYTES, find_later_group, get_u64};
-use crate::shelf::{Blob, BlobName, Shelf, ShelfError, read_whole};
+use crate::storage::{Blob, BlobName, Storage, StorageError, read_whole};
 
 /// The undo data of one lock, as found after a restart.
 pub struct SavedUndo {
@@ -60,11 +60,11 @@ impl Piece<'_> {
 }
 
 impl SavedUndo {
-    pub(super) fn open(shelf: &dyn Shelf, id: UndoId) -> Result<Self, UndoError> {
+    pub(super) fn open(storage: &dyn Storage, id: UndoId) -> Result<Self, UndoError> {
         let name = name_of(id);
-        let blob = shelf.open(&name)?;
-        let cloned = match shelf.open(&clone::name_of(id)) {
-            Err(ShelfError::NotFound { .. }) => None,
+        let blob = storage.open(&name)?;
+        let cloned = match storage.open(&clone::name_of(id)) {
+            Err(StorageError::NotFound { .. }) => None,
             opened => Some(opened?),
         };
         let header = Header::read(&*blob, id, &name)?;
@@ -116,7 +116,7 @@ impl SavedUndo {
     /// Returns the next piece, or `None` after the last.
     ///
     /// # Errors
-    /// [`UndoError::Corrupt`] if durable data is damaged; [`UndoError::Shelf`] if the storage
+    /// [`UndoError::Corrupt`] if durable data is damaged; [`UndoError::Storage`] if the storage
     /// fails.
     pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, UndoError> {
         while self.group.frame_at(self.next_frame).is_none() {
@@ -146,7 +146,7 @@ impl SavedUndo {
     /// Reads bytes of a cloned piece, from `offset` of the file on.
     ///
     /// # Errors
-    /// [`UndoError::Corrupt`] if the bytes are gone; [`UndoError::Shelf`] if the storage fails.
+    /// [`UndoError::Corrupt`] if the bytes are gone; [`UndoError::Storage`] if the storage fails.
     pub fn read_cloned(&self, offset: u64, bytes: &mut [u8]) -> Result<(), UndoError> {
         let is_there = match &self.cloned {
             Some(blob) => read_whole(&**blob, offset, bytes)?,

@@ -58,7 +58,7 @@ pub(crate) fn open(
 ) -> Result<Ledger, ServerError> {
     let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
     let (log, mut recovered) =
-        Log::open(config.shelf.clone(), config.log.clone(), entropy).map_err(failed)?;
+        Log::open(config.storage.clone(), config.log.clone(), entropy).map_err(failed)?;
     let mut previous = PreviousState::default();
     while let Some(record) = recovered.next_record().map_err(failed)? {
         match Record::decode(record.kind, record.bytes) {
@@ -79,7 +79,7 @@ pub(crate) fn open(
     let verdicts = previous.judge(store.as_ref())?;
     previous.restore(filer, sessions).map_err(recovery_failed)?;
     let locks = previous.open_locked(store.as_ref()).map_err(recovery_failed)?;
-    let undo = Undo::restore(&config.shelf, &config.undo, store, &previous.undo, &locks);
+    let undo = Undo::restore(&config.storage, &config.undo, store, &previous.undo, &locks);
     let undo = undo
         .map_err(|error| recovery_failed(LedgerError::Journal(dafs_journal::chain_of(&error))))?;
     let mut ledger = Ledger::new(log, undo);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_dat::sim::Network;
-use dafs_journal::{CrashShelf, LogConfig, UndoConfig};
+use dafs_journal::{CrashStorage, LogConfig, UndoConfig};
 use dafs_server::{Defect, JournalConfig, ServerConfig, ServerStats, SteppedServer};
 use dafs_store::local::Squash;
 use dafs_store::memory::MemoryLimits;
@@ -23,7 +23,7 @@ use crate::reactors::{Turns, address, interfaces};
 pub(super) struct Servers {
     network: Network,
     pub disk: CrashStore,
-    shelf: CrashShelf,
+    storage: CrashStorage,
     config: ServerConfig,
     server: Option<SteppedServer>,
     /// Bytes that servers before this one have cloned.
@@ -39,13 +39,13 @@ impl Servers {
     /// Makes a disk without a running server.
     pub fn new(plan: &StormPlan, network: &Network, defect: Option<Defect>) -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
-        let shelf = CrashShelf::new();
-        shelf.set_reflinks(plan.has_reflinks);
+        let storage = CrashStorage::new();
+        storage.set_reflinks(plan.has_reflinks);
         let mut config = ServerConfig {
             listen: vec![address(0)],
             reactors: plan.reactors,
             journal: Some(JournalConfig {
-                shelf: Arc::new(shelf.clone()),
+                storage: Arc::new(storage.clone()),
                 log: log_config(),
                 undo: undo_config(),
             }),
@@ -72,7 +72,7 @@ impl Servers {
         Self {
             network: network.clone(),
             disk: CrashStore::new(limits),
-            shelf,
+            storage,
             config,
             server: None,
             cloned_bytes: 0,
@@ -88,7 +88,7 @@ impl Servers {
         self.network.restart_node(SERVER_NODE);
         let will_fail = may_fail && self.random.percent(15);
         if will_fail {
-            self.shelf.power_off_after(self.random.below(12) as u64);
+            self.storage.power_off_after(self.random.below(12) as u64);
         }
         let interfaces = interfaces(&self.network, self.config.reactors, ENDPOINTS_MAX)?;
         let (entropy, order) = (Box::new(self.random.fork()), Box::new(self.random.fork()));
@@ -96,7 +96,7 @@ impl Servers {
         self.started_ns = self.network.now_ns();
         match SteppedServer::new(&self.config, store, interfaces, entropy, order) {
             Ok(server) => self.server = Some(server),
-            Err(_) if self.shelf.is_off() => {}
+            Err(_) if self.storage.is_off() => {}
             Err(error) => return Err(format!("a server does not start: {}", chain(&error))),
         }
         if will_fail {
@@ -132,10 +132,10 @@ impl Servers {
         self.network.kill_node(SERVER_NODE);
         if loses_power {
             let _loss = self.disk.power_loss(&mut self.random);
-            self.shelf.crash(&mut self.random);
+            self.storage.crash(&mut self.random);
         } else {
             self.disk.kill();
-            self.shelf.kill();
+            self.storage.kill();
         }
         self.cloned_bytes = self.cloned_bytes();
         // Drop the server only now: its open files are dead, so nothing it does in its destructors

@@ -137,7 +137,7 @@ impl File for CrashFile {
     }
 }
 
-/// The file for a shelf that copies bytes where a real file system shares blocks.
+/// The file for a storage that copies bytes where a real file system shares blocks.
 struct Blocks(Arc<CrashFile>);
 
 impl CloneSource for Blocks {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dafs_dat::Address;
-use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::{JournalConfig, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -134,9 +134,9 @@ fn a_server_for_another_process() {
     config.sessions.authentication.anonymous = Some(me());
     config.access.squash = Some(Squash::Nobody);
     if std::env::var(KEEPS_RESULTS).unwrap() == "true" {
-        let shelf = DirectoryShelf::open(directory.join("journal")).unwrap();
+        let storage = DirectoryStorage::open(directory.join("journal")).unwrap();
         let journal = JournalConfig {
-            shelf: Arc::new(shelf),
+            storage: Arc::new(storage),
             log: LogConfig::default(),
             undo: UndoConfig::default(),
         };

@@ -172,13 +172,13 @@ impl Files<'_> {
 
     fn share(&mut self, id: UndoId, file: &Arc<dyn File>, range: &Range<u64>) -> Stage {
         let Some(ledger) = &*self.ledger else { return Stage::Over };
-        let (shelf, file) = (ledger.undo.shelf.clone(), file.clone());
+        let (storage, file) = (ledger.undo.storage.clone(), file.clone());
         let job = match self.kept(id).map(|kept| &kept.blob) {
             Some(Blob::Open(log)) => log.clone_job(range.clone()),
             _ => None,
         };
         let Some(job) = job else { return Stage::Over };
-        self.submit(FileJob::Undo(UndoTask::Clone { id, shelf, file, job }));
+        self.submit(FileJob::Undo(UndoTask::Clone { id, storage, file, job }));
         Stage::Sharing
     }
 

@@ -186,7 +186,7 @@ impl Files<'_> {
             Some(changed) => Changed::Within(changed.clone()),
             None => Changed::Unknown(undo.files.get(&rollback.key)?.open.clone()),
         };
-        Some(Source::new(undo.shelf.clone(), id, offsets(rollback.range), changed))
+        Some(Source::new(undo.storage.clone(), id, offsets(rollback.range), changed))
     }
 
     fn read_undo(&mut self, rollback: &mut Rollback, source: Box<Source>) -> StepResult {

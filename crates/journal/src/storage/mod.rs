@@ -1,8 +1,8 @@
 //! The storage of the journal: a flat directory of named blobs on stable storage.
 //!
 //! Invariant: bytes are on stable storage only after [`Blob::sync`] has returned, and names only
-//! after [`Shelf::sync_names`] has. Users of this trait assume no more than that, and
-//! [`CrashShelf`] guarantees no more.
+//! after [`Storage::sync_names`] has. Users of this trait assume no more than that, and
+//! [`CrashStorage`] guarantees no more.
 
 mod crash;
 mod directory;
@@ -15,22 +15,22 @@ use std::sync::Arc;
 
 use dafs_types::CloneSource;
 
-pub use crash::{CrashShelf, Operation};
-pub use directory::DirectoryShelf;
+pub use crash::{CrashStorage, Operation};
+pub use directory::DirectoryStorage;
 pub use name::BlobName;
 
 /// A flat directory of named blobs. Only one process uses it at a time.
-pub trait Shelf: Send + Sync {
-    /// Creates an empty blob. Its name is on stable storage after [`Shelf::sync_names`].
+pub trait Storage: Send + Sync {
+    /// Creates an empty blob. Its name is on stable storage after [`Storage::sync_names`].
     ///
     /// # Errors
-    /// [`ShelfError::Exists`] if there is a blob of this name; other errors of the storage.
+    /// [`StorageError::Exists`] if there is a blob of this name; other errors of the storage.
     fn create(&self, name: &BlobName) -> Result<Arc<dyn Blob>>;
 
     /// Opens a blob for reading and writing.
     ///
     /// # Errors
-    /// [`ShelfError::NotFound`] if there is no blob of this name; other errors of the storage.
+    /// [`StorageError::NotFound`] if there is no blob of this name; other errors of the storage.
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>>;
 
     /// Returns the names of all blobs, in order. Leaves out other files.
@@ -39,10 +39,10 @@ pub trait Shelf: Send + Sync {
     /// The error of the storage.
     fn list(&self) -> Result<Vec<BlobName>>;
 
-    /// Removes a name. Before [`Shelf::sync_names`], a crash may undo the removal.
+    /// Removes a name. Before [`Storage::sync_names`], a crash may undo the removal.
     ///
     /// # Errors
-    /// [`ShelfError::NotFound`] if there is no blob of this name; other errors of the storage.
+    /// [`StorageError::NotFound`] if there is no blob of this name; other errors of the storage.
     fn remove(&self, name: &BlobName) -> Result<()>;
 
     /// Brings all names created and removed so far to stable storage. Blocks.
@@ -70,7 +70,7 @@ pub trait Blob: Send + Sync {
     /// Writes all of `bytes` at `offset`. The blob grows if necessary.
     ///
     /// # Errors
-    /// The error of the storage; [`ShelfError::NoSpace`] if it is full. On error, any part of the
+    /// The error of the storage; [`StorageError::NoSpace`] if it is full. On error, any part of the
     /// bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
@@ -127,7 +127,7 @@ pub trait Blob: Send + Sync {
 
 /// The reason why an operation on stable storage failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ShelfError {
+pub enum StorageError {
     /// There is no blob of this name.
     #[error("{name} does not exist in the journal's directory")]
     NotFound {
@@ -195,17 +195,17 @@ pub enum CloneError {
     #[error("blocks could not be shared; they are copied")]
     Failed {
         /// The error of the storage.
-        source: ShelfError,
+        source: StorageError,
     },
 }
 
-impl From<ShelfError> for CloneError {
-    fn from(source: ShelfError) -> Self {
+impl From<StorageError> for CloneError {
+    fn from(source: StorageError) -> Self {
         Self::Failed { source }
     }
 }
 
-impl ShelfError {
+impl StorageError {
     /// Converts an error of the system on one name. Kinds that an administrator can fix have their
     /// own variant.
     pub(crate) fn from_io(action: &'static str, name: &str, source: io::Error) -> Self {
@@ -237,7 +237,7 @@ pub(crate) fn read_whole(blob: &dyn Blob, offset: u64, buffer: &mut [u8]) -> Res
 }
 
 /// The result of an operation on stable storage.
-pub type Result<T> = std::result::Result<T, ShelfError>;
+pub type Result<T> = std::result::Result<T, StorageError>;
 
 /// The zeros with which blobs are preallocated, piece by piece.
 static ZEROS: [u8; 1 << 18] = [0; 1 << 18];

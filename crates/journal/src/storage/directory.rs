@@ -16,28 +16,28 @@ use reflink_copy::ReflinkBlockBuilder;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Blob, BlobName, CloneError, Result, Shelf, ShelfError, ZEROS};
+use super::{Blob, BlobName, CloneError, Result, Storage, StorageError, ZEROS};
 
 /// A locked directory that stores blobs as files.
 #[derive(Debug)]
-pub struct DirectoryShelf {
+pub struct DirectoryStorage {
     directory: File,
     /// Held until drop. The kernel releases it when the process ends.
     _lock: File,
     path: PathBuf,
 }
 
-impl DirectoryShelf {
+impl DirectoryStorage {
     /// Opens a directory, creates it if necessary, and locks it. Sets its mode to 0700, because its
     /// files contain the data of other users.
     ///
     /// # Errors
-    /// [`ShelfError::InUse`] if this or another process has it open; otherwise the system's error.
+    /// [`StorageError::InUse`] if this or another process has it open; otherwise the system's error.
     /// A symbolic link in place of the directory is an error.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let failed = |action, errno: rustix::io::Errno| {
-            ShelfError::from_io(action, &path.display().to_string(), errno.into())
+            StorageError::from_io(action, &path.display().to_string(), errno.into())
         };
         match rustix::fs::mkdir(&path, Mode::RWXU) {
             Ok(()) => sync_parent(&path)?,
@@ -83,14 +83,14 @@ impl DirectoryShelf {
     }
 }
 
-impl Shelf for DirectoryShelf {
+impl Storage for DirectoryStorage {
     fn create(&self, name: &BlobName) -> Result<Arc<dyn Blob>> {
         match self.open_file(name, OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => Ok(self.blob(name, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(ShelfError::Exists { name: name.clone() })
+                Err(StorageError::Exists { name: name.clone() })
             }
-            Err(error) => Err(ShelfError::from_io("make", name.as_str(), error)),
+            Err(error) => Err(StorageError::from_io("make", name.as_str(), error)),
         }
     }
 
@@ -103,7 +103,7 @@ impl Shelf for DirectoryShelf {
 
     fn list(&self) -> Result<Vec<BlobName>> {
         let failed = |errno: rustix::io::Errno| {
-            ShelfError::from_io("list", &self.path.display().to_string(), errno.into())
+            StorageError::from_io("list", &self.path.display().to_string(), errno.into())
         };
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.directory).map_err(failed)? {
@@ -111,7 +111,7 @@ impl Shelf for DirectoryShelf {
             let name = entry.file_name().to_str().ok().and_then(BlobName::new);
             names.extend(name.filter(|name| name.as_str() != LOCK_NAME));
             if names.len() > NAME_COUNT_MAX {
-                return Err(ShelfError::TooManyNames { count_max: NAME_COUNT_MAX });
+                return Err(StorageError::TooManyNames { count_max: NAME_COUNT_MAX });
             }
         }
         names.sort();
@@ -127,7 +127,7 @@ impl Shelf for DirectoryShelf {
     fn sync_names(&self) -> Result<()> {
         self.directory
             .sync_all()
-            .map_err(|error| ShelfError::from_io("sync", &self.path.display().to_string(), error))
+            .map_err(|error| StorageError::from_io("sync", &self.path.display().to_string(), error))
     }
 
     fn has_reflinks(&self) -> bool {
@@ -142,8 +142,8 @@ struct FileBlob {
 }
 
 impl FileBlob {
-    fn failed(&self, action: &'static str, error: io::Error) -> ShelfError {
-        ShelfError::from_io(action, self.name.as_str(), error)
+    fn failed(&self, action: &'static str, error: io::Error) -> StorageError {
+        StorageError::from_io(action, self.name.as_str(), error)
     }
 }
 
@@ -225,7 +225,7 @@ fn clone(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
 
 /// Takes the directory's lock and writes a description of this process to it.
 fn lock(directory: &File, path: &Path) -> Result<File> {
-    let failed = |error| ShelfError::from_io("lock", &path.display().to_string(), error);
+    let failed = |error| StorageError::from_io("lock", &path.display().to_string(), error);
     let lock = open_regular(directory, LOCK_NAME, OFlags::CREATE).map_err(failed)?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => (),
@@ -238,7 +238,7 @@ fn lock(directory: &File, path: &Path) -> Result<File> {
                 word => word.to_owned(),
             };
             let process = holder.strip_prefix("process ").and_then(|number| number.parse().ok());
-            return Err(ShelfError::InUse { path: path.to_owned(), holder, process });
+            return Err(StorageError::InUse { path: path.to_owned(), holder, process });
         }
         Err(errno) => return Err(failed(errno.into())),
     }
@@ -259,14 +259,14 @@ fn open_regular(directory: &File, name: &str, extra: OFlags) -> io::Result<File>
     Ok(File::from(file))
 }
 
-fn missing_or(action: &'static str, name: &BlobName, error: io::Error) -> ShelfError {
+fn missing_or(action: &'static str, name: &BlobName, error: io::Error) -> StorageError {
     let is_not_regular = [rustix::io::Errno::LOOP, rustix::io::Errno::ISDIR]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
     match error.kind() {
-        io::ErrorKind::NotFound => ShelfError::NotFound { name: name.clone() },
-        _ if is_not_regular => ShelfError::NotRegular { name: name.to_string() },
-        _ => ShelfError::from_io(action, name.as_str(), error),
+        io::ErrorKind::NotFound => StorageError::NotFound { name: name.clone() },
+        _ if is_not_regular => StorageError::NotRegular { name: name.to_string() },
+        _ => StorageError::from_io(action, name.as_str(), error),
     }
 }
 
@@ -278,7 +278,7 @@ fn sync_parent(path: &Path) -> Result<()> {
     };
     File::open(parent)
         .and_then(|parent| parent.sync_all())
-        .map_err(|error| ShelfError::from_io("sync", &parent.display().to_string(), error))
+        .map_err(|error| StorageError::from_io("sync", &parent.display().to_string(), error))
 }
 
 /// The system's errors for two files that can never share blocks.
@@ -306,41 +306,41 @@ mod tests {
     fn blobs_keep_what_is_written() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("journal");
-        let shelf = DirectoryShelf::open(&path).unwrap();
+        let storage = DirectoryStorage::open(&path).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
-        let blob = shelf.create(&name("a-1")).unwrap();
-        assert!(matches!(shelf.create(&name("a-1")), Err(ShelfError::Exists { .. })));
+        let blob = storage.create(&name("a-1")).unwrap();
+        assert!(matches!(storage.create(&name("a-1")), Err(StorageError::Exists { .. })));
         blob.preallocate(600_000).unwrap();
         blob.write_at(599_999, b"xyz").unwrap();
         blob.sync().unwrap();
-        shelf.sync_names().unwrap();
-        drop(shelf);
+        storage.sync_names().unwrap();
+        drop(storage);
         // Files that do not belong to the journal are ignored.
         std::fs::write(path.join("Read.me"), b"").unwrap();
-        let shelf = DirectoryShelf::open(&path).unwrap();
-        assert_eq!(shelf.list().unwrap(), [name("a-1")]);
-        let blob = shelf.open(&name("a-1")).unwrap();
+        let storage = DirectoryStorage::open(&path).unwrap();
+        assert_eq!(storage.list().unwrap(), [name("a-1")]);
+        let blob = storage.open(&name("a-1")).unwrap();
         assert_eq!(blob.length().unwrap(), 600_002);
         let mut buffer = [1; 10];
         assert_eq!(blob.read_at(599_997, &mut buffer).unwrap(), 5);
         assert_eq!(&buffer[..5], b"\0\0xyz");
         blob.set_length(3).unwrap();
         assert_eq!(blob.length().unwrap(), 3);
-        shelf.remove(&name("a-1")).unwrap();
-        assert!(matches!(shelf.open(&name("a-1")), Err(ShelfError::NotFound { .. })));
-        assert!(matches!(shelf.remove(&name("a-1")), Err(ShelfError::NotFound { .. })));
+        storage.remove(&name("a-1")).unwrap();
+        assert!(matches!(storage.open(&name("a-1")), Err(StorageError::NotFound { .. })));
+        assert!(matches!(storage.remove(&name("a-1")), Err(StorageError::NotFound { .. })));
     }
 
     #[test]
     fn two_servers_never_share_a_directory() {
         let place = tempfile::tempdir().unwrap();
-        let shelf = DirectoryShelf::open(place.path()).unwrap();
-        let error = DirectoryShelf::open(place.path()).unwrap_err();
+        let storage = DirectoryStorage::open(place.path()).unwrap();
+        let error = DirectoryStorage::open(place.path()).unwrap_err();
         let holder = format!("process {}", std::process::id());
         assert!(error.to_string().contains(&holder), "{error}");
-        drop(shelf);
-        DirectoryShelf::open(place.path()).unwrap();
+        drop(storage);
+        DirectoryStorage::open(place.path()).unwrap();
     }
 
     struct Source(File);
@@ -367,13 +367,13 @@ mod tests {
     #[test]
     fn blocks_are_shared_or_it_is_said_that_they_never_will_be() {
         let place = tempfile::tempdir().unwrap();
-        let shelf = DirectoryShelf::open(place.path().join("journal")).unwrap();
-        let names = shelf.list().unwrap();
-        let has_reflinks = shelf.has_reflinks();
-        assert_eq!(shelf.list().unwrap(), names, "the trial leaves something");
+        let storage = DirectoryStorage::open(place.path().join("journal")).unwrap();
+        let names = storage.list().unwrap();
+        let has_reflinks = storage.has_reflinks();
+        assert_eq!(storage.list().unwrap(), names, "the trial leaves something");
         std::fs::write(place.path().join("source"), [7; 3 * 4096]).unwrap();
         let source = Source(File::open(place.path().join("source")).unwrap());
-        let blob = shelf.create(&name("clone")).unwrap();
+        let blob = storage.create(&name("clone")).unwrap();
         match blob.share_blocks(&source, 4096..8192) {
             Ok(()) => {
                 let mut bytes = [1; 8192];
@@ -389,23 +389,23 @@ mod tests {
     #[test]
     fn links_and_pipes_are_refused() {
         let place = tempfile::tempdir().unwrap();
-        let shelf = DirectoryShelf::open(place.path().join("journal")).unwrap();
+        let storage = DirectoryStorage::open(place.path().join("journal")).unwrap();
         let outside = place.path().join("outside");
         std::fs::write(&outside, b"precious").unwrap();
-        symlink(&outside, shelf.path().join("log")).unwrap();
-        assert!(matches!(shelf.open(&name("log")), Err(ShelfError::NotRegular { .. })));
-        assert!(matches!(shelf.create(&name("log")), Err(ShelfError::Exists { .. })));
-        let fifo = shelf.path().join("pipe");
+        symlink(&outside, storage.path().join("log")).unwrap();
+        assert!(matches!(storage.open(&name("log")), Err(StorageError::NotRegular { .. })));
+        assert!(matches!(storage.create(&name("log")), Err(StorageError::Exists { .. })));
+        let fifo = storage.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, fifo, Mode::RUSR | Mode::WUSR).unwrap();
-        assert!(matches!(shelf.open(&name("pipe")), Err(ShelfError::NotRegular { .. })));
+        assert!(matches!(storage.open(&name("pipe")), Err(StorageError::NotRegular { .. })));
         // A symbolic link in place of the directory, or of its lock.
         let link = place.path().join("link");
-        symlink(shelf.path(), &link).unwrap();
-        assert!(DirectoryShelf::open(&link).is_err());
+        symlink(storage.path(), &link).unwrap();
+        assert!(DirectoryStorage::open(&link).is_err());
         let other = place.path().join("other");
         std::fs::create_dir(&other).unwrap();
         symlink(&outside, other.join("lock")).unwrap();
-        assert!(DirectoryShelf::open(&other).is_err());
+        assert!(DirectoryStorage::open(&other).is_err());
         assert_eq!(std::fs::read(&outside).unwrap(), b"precious");
     }
 }

@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dafs_types::{CloneSource, Entropy};
 
-use super::{Blob, BlobName, CloneError, Result, Shelf, ShelfError};
+use super::{Blob, BlobName, CloneError, Result, Storage, StorageError};
 
 /// Storage in memory that can lose power. Clones share one disk.
 ///
-/// [`CrashShelf::crash`] or [`CrashShelf::kill`] and a new open simulate the restart of a server.
+/// [`CrashStorage::crash`] or [`CrashStorage::kill`] and a new open simulate the restart of a server.
 /// Blobs opened before the restart no longer work, so a job of the old server that is still running
 /// changes nothing.
 #[derive(Clone, Default)]
-pub struct CrashShelf {
+pub struct CrashStorage {
     disk: Arc<Mutex<Disk>>,
 }
 
@@ -40,7 +40,7 @@ pub enum Operation {
     Clone,
 }
 
-impl CrashShelf {
+impl CrashStorage {
     /// Creates an empty disk.
     #[must_use]
     pub fn new() -> Self {
@@ -103,11 +103,11 @@ impl CrashShelf {
     /// handles corruption.
     ///
     /// # Errors
-    /// [`ShelfError::NotFound`] if the blob does not exist.
+    /// [`StorageError::NotFound`] if the blob does not exist.
     pub fn corrupt(&self, name: &BlobName, offset: u64, bytes: &[u8]) -> Result<()> {
         let disk = self.lock();
         let contents = disk.names.get(name).cloned();
-        let contents = contents.ok_or_else(|| ShelfError::NotFound { name: name.clone() })?;
+        let contents = contents.ok_or_else(|| StorageError::NotFound { name: name.clone() })?;
         let mut contents = lock(&contents);
         let synced = contents.dirty.is_empty();
         contents.write(offset as usize, bytes);
@@ -123,16 +123,16 @@ impl CrashShelf {
 
     fn blob(&self, disk: &Disk, name: &BlobName, contents: Arc<Mutex<Contents>>) -> Arc<dyn Blob> {
         let generation = disk.generation;
-        Arc::new(CrashBlob { shelf: self.clone(), generation, name: name.clone(), contents })
+        Arc::new(CrashBlob { storage: self.clone(), generation, name: name.clone(), contents })
     }
 }
 
-impl Shelf for CrashShelf {
+impl Storage for CrashStorage {
     fn create(&self, name: &BlobName) -> Result<Arc<dyn Blob>> {
         let mut disk = self.lock();
         disk.admit(Operation::Create, name.as_str()).map_err(|(error, _)| error)?;
         if disk.names.contains_key(name) {
-            return Err(ShelfError::Exists { name: name.clone() });
+            return Err(StorageError::Exists { name: name.clone() });
         }
         let contents = Arc::<Mutex<Contents>>::default();
         disk.change_name(NameChange { name: name.clone(), contents: Some(contents.clone()) });
@@ -144,7 +144,7 @@ impl Shelf for CrashShelf {
         disk.admit(Operation::Read, name.as_str()).map_err(|(error, _)| error)?;
         match disk.names.get(name).cloned() {
             Some(contents) => Ok(self.blob(&disk, name, contents)),
-            None => Err(ShelfError::NotFound { name: name.clone() }),
+            None => Err(StorageError::NotFound { name: name.clone() }),
         }
     }
 
@@ -159,7 +159,7 @@ impl Shelf for CrashShelf {
         // No test makes a removal fail, but the power may be off.
         disk.admit(Operation::Create, name.as_str()).map_err(|(error, _)| error)?;
         if !disk.names.contains_key(name) {
-            return Err(ShelfError::NotFound { name: name.clone() });
+            return Err(StorageError::NotFound { name: name.clone() });
         }
         disk.change_name(NameChange { name: name.clone(), contents: None });
         Ok(())
@@ -213,7 +213,7 @@ impl Disk {
         &mut self,
         operation: Operation,
         name: &str,
-    ) -> std::result::Result<(), (ShelfError, Harm)> {
+    ) -> std::result::Result<(), (StorageError, Harm)> {
         let (text, harm) = if self.is_off {
             ("the power is off", Harm::None)
         } else if operation != Operation::Read && self.fuse == Some(0) {
@@ -229,7 +229,7 @@ impl Disk {
             return Ok(());
         };
         let source = io::Error::other(text);
-        Err((ShelfError::Io { action: "use", name: name.to_owned(), source }, harm))
+        Err((StorageError::Io { action: "use", name: name.to_owned(), source }, harm))
     }
 }
 
@@ -357,7 +357,7 @@ fn put_sector(bytes: &mut [u8], sector: usize, state: &[u8; SECTOR]) {
 
 /// A handle of a blob, valid until the next restart.
 struct CrashBlob {
-    shelf: CrashShelf,
+    storage: CrashStorage,
     generation: u64,
     name: BlobName,
     contents: Arc<Mutex<Contents>>,
@@ -372,11 +372,11 @@ impl CrashBlob {
         act: impl FnOnce(&mut Contents) -> T,
         harm: impl FnOnce(&mut Contents, Harm),
     ) -> Result<T> {
-        let mut disk = self.shelf.lock();
+        let mut disk = self.storage.lock();
         let mut contents = lock(&self.contents);
         if disk.generation != self.generation {
             let source = io::Error::other("the machine was restarted since this was opened");
-            return Err(ShelfError::Io { action: "use", name: self.name.to_string(), source });
+            return Err(StorageError::Io { action: "use", name: self.name.to_string(), source });
         }
         if let Err((error, what)) = disk.admit(operation, self.name.as_str()) {
             harm(&mut contents, what);
@@ -385,7 +385,7 @@ impl CrashBlob {
         if let Some(left) = &mut disk.space_left {
             let growth = growth(&contents) as u64;
             if growth > *left {
-                return Err(ShelfError::NoSpace { name: self.name.to_string() });
+                return Err(StorageError::NoSpace { name: self.name.to_string() });
             }
             *left -= growth;
         }
@@ -438,11 +438,12 @@ impl Blob for CrashBlob {
         source: &dyn CloneSource,
         range: Range<u64>,
     ) -> std::result::Result<(), CloneError> {
-        if !self.shelf.lock().has_reflinks {
+        if !self.storage.lock().has_reflinks {
             return Err(CloneError::Unable { source: io::ErrorKind::Unsupported.into() });
         }
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        let failed = |source| ShelfError::from_io("share blocks with", self.name.as_str(), source);
+        let failed =
+            |source| StorageError::from_io("share blocks with", self.name.as_str(), source);
         let count = source.read_at(range.start, &mut bytes).map_err(failed)?;
         if count < bytes.len() {
             return Err(failed(io::ErrorKind::InvalidInput.into()).into());
@@ -482,38 +483,38 @@ mod tests {
         BlobName::new(name).unwrap()
     }
 
-    fn contents(shelf: &CrashShelf, blob: &str) -> Vec<u8> {
-        let blob = shelf.open(&name(blob)).unwrap();
+    fn contents(storage: &CrashStorage, blob: &str) -> Vec<u8> {
+        let blob = storage.open(&name(blob)).unwrap();
         let mut bytes = vec![0; blob.length().unwrap() as usize];
         blob.read_at(0, &mut bytes).unwrap();
         bytes
     }
 
     /// Returns a disk with one synced blob of ones that is overwritten by unsynced twos.
-    fn half_written() -> CrashShelf {
-        let shelf = CrashShelf::new();
-        let blob = shelf.create(&name("a")).unwrap();
+    fn half_written() -> CrashStorage {
+        let storage = CrashStorage::new();
+        let blob = storage.create(&name("a")).unwrap();
         blob.write_at(0, &[1; 4 * SECTOR]).unwrap();
         blob.sync().unwrap();
-        shelf.sync_names().unwrap();
+        storage.sync_names().unwrap();
         blob.write_at(0, &[2; 4 * SECTOR]).unwrap();
-        shelf
+        storage
     }
 
     #[test]
     fn unsynced_sectors_survive_in_any_subset() {
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..400 {
-            let shelf = half_written();
-            shelf.crash(&mut Random::new(seed));
-            let bytes = contents(&shelf, "a");
+            let storage = half_written();
+            storage.crash(&mut Random::new(seed));
+            let bytes = contents(&storage, "a");
             for sector in bytes.chunks(SECTOR) {
                 assert!(sector.iter().all(|byte| *byte == sector[0]), "seed {seed}");
             }
             seen.insert(bytes.chunks(SECTOR).map(|s| s[0]).collect::<Vec<_>>());
             // The surviving bytes also survive further crashes.
-            shelf.crash(&mut Random::new(seed + 1));
-            assert_eq!(contents(&shelf, "a"), bytes, "seed {seed}");
+            storage.crash(&mut Random::new(seed + 1));
+            assert_eq!(contents(&storage, "a"), bytes, "seed {seed}");
         }
         assert_eq!(seen.len(), 16);
     }
@@ -522,32 +523,32 @@ mod tests {
     fn a_kill_keeps_what_a_later_crash_may_take() {
         let mut lost = 0;
         for seed in 0..50 {
-            let shelf = half_written();
-            shelf.kill();
-            assert_eq!(contents(&shelf, "a"), [2; 4 * SECTOR]);
-            shelf.crash(&mut Random::new(seed));
-            lost += usize::from(contents(&shelf, "a") != [2; 4 * SECTOR]);
+            let storage = half_written();
+            storage.kill();
+            assert_eq!(contents(&storage, "a"), [2; 4 * SECTOR]);
+            storage.crash(&mut Random::new(seed));
+            lost += usize::from(contents(&storage, "a") != [2; 4 * SECTOR]);
         }
         assert!(lost > 0);
-        let shelf = half_written();
-        shelf.kill();
-        shelf.open(&name("a")).unwrap().sync().unwrap();
-        shelf.crash(&mut Random::new(1));
-        assert_eq!(contents(&shelf, "a"), [2; 4 * SECTOR]);
+        let storage = half_written();
+        storage.kill();
+        storage.open(&name("a")).unwrap().sync().unwrap();
+        storage.crash(&mut Random::new(1));
+        assert_eq!(contents(&storage, "a"), [2; 4 * SECTOR]);
     }
 
     #[test]
     fn a_failed_sync_is_not_made_good_by_the_next() {
         let mut lost = 0;
         for seed in 0..50 {
-            let shelf = half_written();
-            let blob = shelf.open(&name("a")).unwrap();
-            shelf.fail_next(Operation::Sync);
+            let storage = half_written();
+            let blob = storage.open(&name("a")).unwrap();
+            storage.fail_next(Operation::Sync);
             blob.sync().unwrap_err();
             blob.sync().unwrap();
-            assert_eq!(contents(&shelf, "a"), [2; 4 * SECTOR]);
-            shelf.crash(&mut Random::new(seed));
-            lost += usize::from(contents(&shelf, "a") != [2; 4 * SECTOR]);
+            assert_eq!(contents(&storage, "a"), [2; 4 * SECTOR]);
+            storage.crash(&mut Random::new(seed));
+            lost += usize::from(contents(&storage, "a") != [2; 4 * SECTOR]);
         }
         assert!(lost > 0);
     }
@@ -556,14 +557,14 @@ mod tests {
     fn names_survive_from_the_first_on() {
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..100 {
-            let shelf = CrashShelf::new();
-            shelf.create(&name("a")).unwrap();
-            shelf.sync_names().unwrap();
-            shelf.create(&name("b")).unwrap();
-            shelf.remove(&name("a")).unwrap();
-            shelf.create(&name("c")).unwrap();
-            shelf.crash(&mut Random::new(seed));
-            let names: Vec<_> = shelf.list().unwrap();
+            let storage = CrashStorage::new();
+            storage.create(&name("a")).unwrap();
+            storage.sync_names().unwrap();
+            storage.create(&name("b")).unwrap();
+            storage.remove(&name("a")).unwrap();
+            storage.create(&name("c")).unwrap();
+            storage.crash(&mut Random::new(seed));
+            let names: Vec<_> = storage.list().unwrap();
             seen.insert(names.iter().map(BlobName::as_str).collect::<String>());
         }
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["a", "ab", "b", "bc"]);
@@ -571,35 +572,35 @@ mod tests {
 
     #[test]
     fn power_space_and_old_handles_end() {
-        let shelf = half_written();
-        let old = shelf.open(&name("a")).unwrap();
-        shelf.power_off_after(1);
+        let storage = half_written();
+        let old = storage.open(&name("a")).unwrap();
+        storage.power_off_after(1);
         old.write_at(0, &[3; 2]).unwrap();
         old.write_at(0, &[4; 2 * SECTOR]).unwrap_err();
-        assert!(shelf.is_off());
+        assert!(storage.is_off());
         old.read_at(0, &mut [0]).unwrap_err();
-        shelf.kill();
+        storage.kill();
         old.write_at(0, &[5]).unwrap_err();
-        let bytes = contents(&shelf, "a");
+        let bytes = contents(&storage, "a");
         assert_eq!((bytes[0], bytes[SECTOR]), (4, 2), "half of the write is made");
-        shelf.set_space_left(Some(10));
-        let blob = shelf.create(&name("b")).unwrap();
+        storage.set_space_left(Some(10));
+        let blob = storage.create(&name("b")).unwrap();
         blob.write_at(0, &[0; 10]).unwrap();
         blob.write_at(5, &[0; 5]).unwrap();
-        assert!(matches!(blob.write_at(5, &[0; 6]), Err(ShelfError::NoSpace { .. })));
+        assert!(matches!(blob.write_at(5, &[0; 6]), Err(StorageError::NoSpace { .. })));
     }
 
     #[test]
     fn a_length_survives_or_not() {
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..100 {
-            let shelf = half_written();
-            let blob = shelf.open(&name("a")).unwrap();
+            let storage = half_written();
+            let blob = storage.open(&name("a")).unwrap();
             blob.sync().unwrap();
             blob.set_length(SECTOR as u64).unwrap();
             blob.set_length(2 * SECTOR as u64).unwrap();
-            shelf.crash(&mut Random::new(seed));
-            seen.insert(contents(&shelf, "a").len() / SECTOR);
+            storage.crash(&mut Random::new(seed));
+            seen.insert(contents(&storage, "a").len() / SECTOR);
         }
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 2, 4]);
     }
