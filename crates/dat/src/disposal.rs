@@ -15,7 +15,7 @@
 //!
 //! - The descriptors of one user occupy at most [`THREADS_PER_USER`] threads.
 //! - At most [`DESCRIPTORS_PER_USER`] descriptors of one user wait here. While a user is at that
-//!   limit, no more of its descriptors are accepted ([`may_take`]).
+//!   limit, no more of its descriptors are accepted ([`may_accept`]).
 //! - While too many descriptors of all users wait, none are accepted, because one person may
 //!   control many user ids. Root and this process's own user are exempt: they could do worse
 //!   harm anyway.
@@ -32,7 +32,7 @@ use crate::shm::is_trusted;
 pub(crate) fn descriptors(user: Option<u32>, descriptors: Vec<OwnedFd>) {
     if !descriptors.is_empty() {
         let owner = Owner { user, count: descriptors.len() };
-        FLUSHED.put(Waste { owner, what: Box::new(descriptors) });
+        FLUSHED.put(Discarded { owner, what: Box::new(descriptors) });
     }
 }
 
@@ -45,12 +45,12 @@ pub(crate) fn socket(socket: OwnedFd) {
 
 /// Drops memory of a peer, or a value that keeps such memory.
 pub(crate) fn memory(what: impl Send + 'static) {
-    RELEASED.put(Waste { owner: Owner { user: None, count: 0 }, what: Box::new(what) });
+    RELEASED.put(Discarded { owner: Owner { user: None, count: 0 }, what: Box::new(what) });
 }
 
 /// True if descriptors of this user may be accepted into this process's table. False while too
 /// many wait to be closed.
-pub(crate) fn may_take(user: Option<u32>) -> bool {
+pub(crate) fn may_accept(user: Option<u32>) -> bool {
     if is_trusted(user) {
         return true;
     }
@@ -59,7 +59,7 @@ pub(crate) fn may_take(user: Option<u32>) -> bool {
     }
     let state = FLUSHED.lock();
     let (mut all, mut here) = (0, 0);
-    for owner in state.busy.iter().chain(state.queue.iter().map(|waste| &waste.owner)) {
+    for owner in state.busy.iter().chain(state.queue.iter().map(|discarded| &discarded.owner)) {
         all += owner.count;
         here += if owner.user == user { owner.count } else { 0 };
     }
@@ -72,7 +72,7 @@ pub(crate) fn is_behind() -> bool {
 }
 
 /// A value that waits to be dropped or is being dropped.
-struct Waste {
+struct Discarded {
     owner: Owner,
     what: Box<dyn Send>,
 }
@@ -86,7 +86,7 @@ struct Owner {
 }
 
 /// A queue and the threads that empty it.
-struct Yard {
+struct DisposalQueue {
     state: Mutex<State>,
     work: Condvar,
     threads_max: usize,
@@ -95,17 +95,17 @@ struct Yard {
 }
 
 struct State {
-    queue: VecDeque<Waste>,
+    queue: VecDeque<Discarded>,
     /// The owners of the values that are being dropped now.
     busy: Vec<Owner>,
     threads: usize,
     idle: usize,
 }
 
-static FLUSHED: Yard = Yard::new(8, THREADS_PER_USER);
-static RELEASED: Yard = Yard::new(4, usize::MAX);
+static FLUSHED: DisposalQueue = DisposalQueue::new(8, THREADS_PER_USER);
+static RELEASED: DisposalQueue = DisposalQueue::new(4, usize::MAX);
 
-impl Yard {
+impl DisposalQueue {
     const fn new(threads_max: usize, per_user: usize) -> Self {
         let state = State { queue: VecDeque::new(), busy: Vec::new(), threads: 0, idle: 0 };
         Self { state: Mutex::new(state), work: Condvar::new(), threads_max, per_user }
@@ -115,9 +115,9 @@ impl Yard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&'static self, waste: Waste) {
+    fn put(&'static self, discarded: Discarded) {
         let mut state = self.lock();
-        state.queue.push_back(waste);
+        state.queue.push_back(discarded);
         if state.queue.len() > state.idle && state.threads < self.threads_max {
             let thread = std::thread::Builder::new().name("dafs-disposal".into());
             // If no thread can be started, the value waits until one can.
@@ -132,7 +132,7 @@ impl Yard {
     fn work(&self) {
         let alarm = Alarm::of_this_thread();
         loop {
-            let Waste { owner, what } = self.next();
+            let Discarded { owner, what } = self.next();
             alarm.ring_until(|| drop(what));
             let mut state = self.lock();
             if let Some(place) = state.busy.iter().position(|busy| *busy == owner) {
@@ -142,19 +142,19 @@ impl Yard {
     }
 
     /// Returns the oldest value whose user may occupy another thread. Waits for one.
-    fn next(&self) -> Waste {
+    fn next(&self) -> Discarded {
         let mut state = self.lock();
         loop {
             let State { queue, busy, .. } = &*state;
-            let may_begin = |waste: &Waste| {
-                let here = busy.iter().filter(|owner| owner.user == waste.owner.user).count();
+            let may_begin = |discarded: &Discarded| {
+                let here = busy.iter().filter(|owner| owner.user == discarded.owner.user).count();
                 here < self.per_user
             };
-            if let Some(waste) =
+            if let Some(discarded) =
                 queue.iter().position(may_begin).and_then(|place| state.queue.remove(place))
             {
-                state.busy.push(waste.owner);
-                return waste;
+                state.busy.push(discarded.owner);
+                return discarded;
             }
             state.idle += 1;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -273,7 +273,7 @@ mod tests {
         }
         let begun = Instant::now();
         let is_there = |state: &State| {
-            let waiting = state.queue.iter().map(|waste| waste.owner);
+            let waiting = state.queue.iter().map(|discarded| discarded.owner);
             state.busy.iter().copied().chain(waiting).any(|owner| owner.user == user)
         };
         while is_there(&FLUSHED.lock()) {
@@ -297,24 +297,24 @@ mod tests {
             let (end, stuck) = std::sync::mpsc::channel();
             ends.push(end);
             let owner = Owner { user, count: DESCRIPTORS_PER_USER / 2 };
-            FLUSHED.put(Waste { owner, what: Box::new(Stuck(stuck)) });
+            FLUSHED.put(Discarded { owner, what: Box::new(Stuck(stuck)) });
         }
-        assert!(!may_take(user) && may_take(other));
+        assert!(!may_accept(user) && may_accept(other));
         // All threads that this user may have are blocked. Another user's descriptors are closed.
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         descriptors(other, vec![writer]);
         assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0);
         drop(ends);
         let begun = Instant::now();
-        while !may_take(user) {
+        while !may_accept(user) {
             assert!(begun.elapsed() < HANG, "they are not let go");
             std::thread::yield_now();
         }
         // One person with many user ids fills the queue. A trusted user still gets in.
         let (_end, stuck) = std::sync::mpsc::channel();
         let owner = Owner { user: Some(70_004), count: DESCRIPTORS_MAX };
-        FLUSHED.put(Waste { owner, what: Box::new(Stuck(stuck)) });
+        FLUSHED.put(Discarded { owner, what: Box::new(Stuck(stuck)) });
         let own = rustix::process::geteuid().as_raw();
-        assert!(!may_take(other) && may_take(Some(0)) && may_take(Some(own)));
+        assert!(!may_accept(other) && may_accept(Some(0)) && may_accept(Some(own)));
     }
 }

@@ -7,9 +7,9 @@
 //! of an interface may know that a connection will carry little traffic and exclude it from the
 //! count ([`Interface::discount`](crate::Interface::discount)).
 //!
-//! Invariant: a connection either belongs to one interface or waits in the queue (tray) of one. A
-//! tray has a size limit and a time limit: a member that does not look into its tray for [`STALL`]
-//! gets no more connections until it does, and the giver takes back what it gave.
+//! Invariant: a connection either belongs to one interface or waits in the queue of one. A queue
+//! has a size limit and a time limit: a member that does not look into its queue for [`STALL`] gets
+//! no more connections until it does, and the giver takes back what it gave.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,30 +28,30 @@ use crate::{OWNERS_MAX, Waker};
 /// Connections over shared memory, TCP and the simulated network are shared. Those over RDMA
 /// devices stay with the interface that listens.
 #[derive(Clone, Default)]
-pub struct AcceptGroup(Arc<Seats>);
+pub struct AcceptGroup(Arc<Slots>);
 
 #[derive(Default)]
-struct Seats {
+struct Slots {
     /// Indexed by owner.
-    seats: [Seat; OWNERS_MAX],
+    slots: [Slot; OWNERS_MAX],
     /// The owner whose turn it is among members with equally few connections.
     turn: AtomicUsize,
 }
 
-struct Seat {
-    /// The number of the member's connections, including those in its tray; [`VACANT`] if there is
+struct Slot {
+    /// The number of the member's connections, including those in its queue; [`VACANT`] if there is
     /// no member.
     count: AtomicUsize,
-    /// True if the member has not looked into its tray for [`STALL`].
+    /// True if the member has not looked into its queue for [`STALL`].
     is_stalled: AtomicBool,
-    tray: Mutex<Tray>,
+    queue: Mutex<GivenQueue>,
 }
 
 type Given = Box<dyn Connection>;
 
 /// The connections that others have given a member, oldest first.
 #[derive(Default)]
-struct Tray {
+struct GivenQueue {
     /// `None` if there is no member.
     waker: Option<Waker>,
     given: VecDeque<Given>,
@@ -77,9 +77,9 @@ impl AcceptGroup {
         let first = self.0.turn.load(Ordering::Relaxed);
         let (mut owner, mut fewest) = (giver, usize::MAX);
         for place in (first..first + OWNERS_MAX).map(|place| place % OWNERS_MAX) {
-            let seat = &self.0.seats[place];
-            let count = seat.count.load(Ordering::Relaxed);
-            let is_out = place != giver && seat.is_stalled.load(Ordering::Relaxed);
+            let slot = &self.0.slots[place];
+            let count = slot.count.load(Ordering::Relaxed);
+            let is_out = place != giver && slot.is_stalled.load(Ordering::Relaxed);
             if count < fewest && !is_out && passed & 1 << place == 0 {
                 (owner, fewest) = (place, count);
             }
@@ -91,27 +91,27 @@ impl AcceptGroup {
 impl Member {
     /// Joins the group under this owner number.
     pub(crate) fn join(group: &AcceptGroup, owner: u8, waker: &Waker) -> io::Result<Self> {
-        let seat = &group.0.seats[usize::from(owner)];
-        let mut tray = seat.tray();
-        if tray.waker.is_some() {
+        let slot = &group.0.slots[usize::from(owner)];
+        let mut queue = slot.queue();
+        if queue.waker.is_some() {
             let what = format!("another interface of the group has owner {owner}");
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
-        tray.waker = Some(waker.clone());
-        seat.is_stalled.store(false, Ordering::Relaxed);
-        seat.count.store(0, Ordering::Relaxed);
-        drop(tray);
+        queue.waker = Some(waker.clone());
+        slot.is_stalled.store(false, Ordering::Relaxed);
+        slot.count.store(0, Ordering::Relaxed);
+        drop(queue);
         Ok(Self { group: group.clone(), owner: usize::from(owner) })
     }
 
     /// Counts one more connection of this interface.
     pub(crate) fn added(&self) {
-        self.seat().count.fetch_add(1, Ordering::Relaxed);
+        self.slot().count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts one connection less of this interface.
     pub(crate) fn removed(&self) {
-        self.seat().count.fetch_sub(1, Ordering::Relaxed);
+        self.slot().count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Gives a connection to the member with the fewest. Returns the connection if that is this
@@ -124,7 +124,7 @@ impl Member {
             if owner == self.owner {
                 return Some(connection);
             }
-            connection = self.group.0.seats[owner].put(connection, now)?;
+            connection = self.group.0.slots[owner].put(connection, now)?;
             passed |= 1 << owner;
         }
     }
@@ -132,11 +132,11 @@ impl Member {
     /// Returns the oldest connection that others have given this member. It stays counted; if the
     /// interface does not admit it, call [`Member::removed`].
     pub(crate) fn take(&self, now: Instant) -> Option<Given> {
-        let seat = self.seat();
-        let mut tray = seat.tray();
-        seat.is_stalled.store(false, Ordering::Relaxed);
-        let given = tray.given.pop_front()?;
-        tray.since = Some(now);
+        let slot = self.slot();
+        let mut queue = slot.queue();
+        slot.is_stalled.store(false, Ordering::Relaxed);
+        let given = queue.given.pop_front()?;
+        queue.since = Some(now);
         Some(given)
     }
 
@@ -144,10 +144,10 @@ impl Member {
     /// connections, and when to check again if others still wait.
     pub(crate) fn take_back(&self, now: Instant) -> (Vec<Given>, Option<Instant>) {
         let (mut back, mut again) = (Vec::new(), None);
-        for (_, seat) in self.group.0.seats.iter().enumerate().filter(|(own, _)| *own != self.owner)
+        for (_, slot) in self.group.0.slots.iter().enumerate().filter(|(own, _)| *own != self.owner)
         {
-            let mut tray = seat.tray();
-            let Some(until) = tray.since.filter(|_| !tray.given.is_empty()).map(|it| it + STALL)
+            let mut queue = slot.queue();
+            let Some(until) = queue.since.filter(|_| !queue.given.is_empty()).map(|it| it + STALL)
             else {
                 continue;
             };
@@ -155,70 +155,70 @@ impl Member {
                 again = Some(again.map_or(until, |again: Instant| again.min(until)));
                 continue;
             }
-            seat.is_stalled.store(true, Ordering::Relaxed);
-            seat.count.fetch_sub(tray.given.len(), Ordering::Relaxed);
-            back.extend(tray.given.drain(..));
+            slot.is_stalled.store(true, Ordering::Relaxed);
+            slot.count.fetch_sub(queue.given.len(), Ordering::Relaxed);
+            back.extend(queue.given.drain(..));
         }
         (back, again)
     }
 
-    fn seat(&self) -> &Seat {
-        &self.group.0.seats[self.owner]
+    fn slot(&self) -> &Slot {
+        &self.group.0.slots[self.owner]
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let seat = self.seat();
-        let mut tray = seat.tray();
-        let given = std::mem::take(&mut *tray).given;
-        seat.count.store(VACANT, Ordering::Relaxed);
-        drop(tray);
-        // Close the connections only after the lock of the tray is released.
+        let slot = self.slot();
+        let mut queue = slot.queue();
+        let given = std::mem::take(&mut *queue).given;
+        slot.count.store(VACANT, Ordering::Relaxed);
+        drop(queue);
+        // Close the connections only after the lock of the queue is released.
         drop(given);
     }
 }
 
-impl Seat {
-    /// Puts a connection into the tray and signals its member. Returns the connection if there is
+impl Slot {
+    /// Puts a connection into the queue and signals its member. Returns the connection if there is
     /// no room.
     fn put(&self, connection: Given, now: Instant) -> Option<Given> {
-        let mut tray = self.tray();
-        let Some(waker) = tray.waker.clone().filter(|_| tray.given.len() < GIVEN_MAX) else {
+        let mut queue = self.queue();
+        let Some(waker) = queue.waker.clone().filter(|_| queue.given.len() < GIVEN_MAX) else {
             return Some(connection);
         };
-        if tray.given.is_empty() {
-            tray.since = Some(now);
+        if queue.given.is_empty() {
+            queue.since = Some(now);
         }
-        tray.given.push_back(connection);
+        queue.given.push_back(connection);
         self.count.fetch_add(1, Ordering::Relaxed);
-        drop(tray);
+        drop(queue);
         waker.call();
         None
     }
 
-    fn tray(&self) -> MutexGuard<'_, Tray> {
-        self.tray.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, GivenQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Default for Seat {
+impl Default for Slot {
     fn default() -> Self {
-        let tray = Mutex::default();
-        Self { count: AtomicUsize::new(VACANT), is_stalled: AtomicBool::new(false), tray }
+        let queue = Mutex::default();
+        Self { count: AtomicUsize::new(VACANT), is_stalled: AtomicBool::new(false), queue }
     }
 }
 
 impl fmt::Debug for AcceptGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = self.0.seats.iter().map(|seat| seat.count.load(Ordering::Relaxed));
+        let counts = self.0.slots.iter().map(|slot| slot.count.load(Ordering::Relaxed));
         f.debug_list().entries(counts.filter(|count| *count != VACANT)).finish()
     }
 }
 
-/// The count of a seat without a member.
+/// The count of a slot without a member.
 const VACANT: usize = usize::MAX;
-/// The number of connections that may wait in a tray. If it is full, the giver tries the next
+/// The number of connections that may wait in a queue. If it is full, the giver tries the next
 /// member, and keeps a connection for which no member has room.
 const GIVEN_MAX: usize = 64;
 /// The time within which a member must take a connection given to it. A peer waits this long at

@@ -14,7 +14,7 @@ use crate::{Domain, EndpointId, ListenerId};
 impl<E> Interface<E> {
     pub(super) fn accept_ready(&mut self, index: u32) {
         for _ in 0..ACCEPTS_PER_TURN {
-            if self.must_rest(index) {
+            if self.must_pause(index) {
                 return;
             }
             let id = ListenerId { owner: self.config.owner, index };

@@ -1,5 +1,5 @@
-//! Whether peers may reach memory of this side: a type parameter decides, so the compiler checks
-//! it.
+//! The type parameter of an interface decides if peers may reach memory of this side. So the
+//! compiler checks it.
 //!
 //! In DAFS the server moves the data: it reads and writes memory that clients expose, and exposes
 //! none itself. A [`ServingInterface`] cannot expose memory:

@@ -78,7 +78,7 @@ impl<E> Interface<E> {
 
     /// True if a listener must not accept now, because too much that peers have left behind is
     /// still to be closed. Then also stops watching the listener.
-    pub(super) fn must_rest(&mut self, index: u32) -> bool {
+    pub(super) fn must_pause(&mut self, index: u32) -> bool {
         let Some(Some(listener @ Listener::Shm(_))) = self.listeners.get(index as usize) else {
             return false;
         };

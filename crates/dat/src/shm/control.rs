@@ -277,7 +277,7 @@ impl ControlSocket {
     /// EMFILE if this process has no free descriptor for one that was sent.
     pub fn receive(&self) -> io::Result<Option<Packet>> {
         let mut buffer = [0; PACKET_BYTES_MAX];
-        let fds_max = if self.may_take() { FDS_MAX } else { 0 };
+        let fds_max = if self.may_accept() { FDS_MAX } else { 0 };
         let flags = match self.side {
             Side::Initiator => RecvFlags::empty(),
             Side::Acceptor(_) => RecvFlags::PEEK,
@@ -298,7 +298,7 @@ impl ControlSocket {
             }
             Side::Initiator => fds,
             Side::Acceptor(user) => {
-                let fds = prove(fds, has_more).map_err(|(fds, what)| {
+                let fds = check_descriptors(fds, has_more).map_err(|(fds, what)| {
                     disposal::descriptors(user, fds);
                     malformed(what)
                 })?;
@@ -323,10 +323,10 @@ impl ControlSocket {
         matches!(peeked, Ok(Err(rustix::io::Errno::AGAIN)))
     }
 
-    fn may_take(&self) -> bool {
+    fn may_accept(&self) -> bool {
         match self.side {
             Side::Initiator => true,
-            Side::Acceptor(user) => disposal::may_take(user),
+            Side::Acceptor(user) => disposal::may_accept(user),
         }
     }
 
@@ -390,7 +390,10 @@ impl Drop for ControlSocket {
 
 /// Checks the descriptors of a packet to an acceptor: none, or one sealed memory file. F_GET_SEALS
 /// fails on all other objects and blocks on none of them.
-fn prove(fds: Vec<OwnedFd>, has_more: bool) -> Result<Vec<OwnedFd>, (Vec<OwnedFd>, &'static str)> {
+fn check_descriptors(
+    fds: Vec<OwnedFd>,
+    has_more: bool,
+) -> Result<Vec<OwnedFd>, (Vec<OwnedFd>, &'static str)> {
     if has_more || fds.len() > 1 {
         return Err((fds, "descriptors that are not allowed"));
     }

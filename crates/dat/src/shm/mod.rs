@@ -40,7 +40,7 @@ pub(crate) use self::listener::Listener;
 use self::remote::{Claim, PeerRegions};
 use self::ring::{Consumer, Producer};
 use self::transfer::{Answer, Piece, Receive, StagedRead, Work};
-use self::wake::Wakes;
+use self::wake::WakeEvents;
 use crate::connection::{Alarm, Context, Interest, Poller, Readiness};
 use crate::region::RegionEntry;
 use crate::{
@@ -106,7 +106,7 @@ struct Rings {
     producer: Producer,
     consumer: Consumer,
     /// Present once the connection is established.
-    wakes: Option<Wakes>,
+    wakes: Option<WakeEvents>,
     /// At an acceptor, the claim for the memory, which its peer created. It is dropped last.
     _claim: Option<Claim>,
 }
@@ -246,7 +246,7 @@ impl Connection {
                 self.on_hello(context, listener, hello, ring)
             }
             (Packet::Accept { reaches_process, private_data, wakes }, Phase::Called) => {
-                self.watch_wakes(context, Wakes::imported(wakes).map_err(system)?)?;
+                self.watch_wakes(context, WakeEvents::imported(wakes).map_err(system)?)?;
                 self.peer_reaches_process = reaches_process;
                 self.phase = Phase::Established;
                 let endpoint = context.endpoint;
@@ -337,7 +337,7 @@ impl Connection {
         matches!(self.phase, Phase::Established)
     }
 
-    fn watch_wakes(&mut self, context: &Context<'_>, wakes: Wakes) -> Result<(), BreakReason> {
+    fn watch_wakes(&mut self, context: &Context<'_>, wakes: WakeEvents) -> Result<(), BreakReason> {
         context.watch(wakes.watched(), WAKE, Interest::ReadEdge).map_err(system)?;
         self.rings.as_mut().ok_or_else(no_rings)?.wakes = Some(wakes);
         Ok(())
@@ -483,7 +483,7 @@ impl crate::connection::Connection for Connection {
         }
         self.config = config.clone();
         let reaches = self.peer_regions.has_process();
-        let (wakes, [peer_writes, peer_watches]) = Wakes::new().map_err(system)?;
+        let (wakes, [peer_writes, peer_watches]) = WakeEvents::new().map_err(system)?;
         let packet = control::accept(reaches, private_data);
         let fds = [peer_writes.as_fd(), peer_watches.as_fd()];
         self.socket.send(&packet, &fds).map_err(|_| BreakReason::Peer)?;
@@ -569,7 +569,7 @@ impl crate::connection::Connection for Connection {
         let _ = self.socket.send(&control::withdraw(entry.region.stag), &[]);
         if let Some(rings) = &self.rings {
             // From now on the peer reads the packet before it uses any region.
-            rings.producer.revise();
+            rings.producer.announce_withdrawal();
         }
     }
 

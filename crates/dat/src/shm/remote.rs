@@ -177,11 +177,11 @@ fn too_many_mappings() -> String {
 /// How to access the bytes of a checked range.
 #[derive(Debug)]
 pub enum Reach<'a> {
-    /// In a mapping of this process, at this offset.
+    /// Copy to or from a mapping in this process, at this offset.
     Mapped(&'a Memory, usize),
-    /// In another process.
+    /// Copy to or from the memory of this process by `process_vm_writev` and `process_vm_readv`.
     Process(rustix::process::RawPid),
-    /// Through the ring.
+    /// Send the bytes through the ring.
     Staged,
 }
 

@@ -201,7 +201,7 @@ impl Producer {
         self.clear_next(size);
         fill(&self.lane, self.tail);
         self.show(header, size);
-        self.own_ahead(size);
+        self.prefetch_ahead(size);
     }
 
     /// Makes `size` bytes at the tail visible as one frame. The word of the next header must be
@@ -255,7 +255,7 @@ impl Producer {
     /// does not look at them before they carry a frame. All but the last `size` bytes of them have
     /// been prefetched before.
     #[inline]
-    fn own_ahead(&self, size: u64) {
+    fn prefetch_ahead(&self, size: u64) {
         let end = self.tail + (LINES_AHEAD + 1) * LINE as u64;
         for line in 1..=(size / LINE as u64).min(LINES_AHEAD) {
             self.lane.prefetch_for_write(end - line * LINE as u64);
@@ -271,7 +271,7 @@ impl Producer {
         // setting that word and its last load of `produced`.
         fence(Ordering::SeqCst);
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
-        (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.take_sleeper(wake_at)
+        (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.claim_wakeup(wake_at)
     }
 
     /// True if the consumer has received everything, sleeps for one more message and wants an early
@@ -282,12 +282,12 @@ impl Producer {
         wake_at == self.units.wrapping_add(1)
             && self.lane.wants_early().load(Ordering::Relaxed) != 0
             && self.lane.head().load(Ordering::Relaxed) == self.tail
-            && self.take_sleeper(wake_at)
+            && self.claim_wakeup(wake_at)
     }
 
     /// True if the consumer sleeps and this call has claimed the task of waking it.
     #[inline]
-    fn take_sleeper(&self, wake_at: u64) -> bool {
+    fn claim_wakeup(&self, wake_at: u64) -> bool {
         let word = self.lane.wake_at();
         wake_at != 0
             && word.compare_exchange(wake_at, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -316,7 +316,7 @@ impl Producer {
     }
 
     /// Tells the peer that control packets withdraw something from it.
-    pub fn revise(&self) {
+    pub fn announce_withdrawal(&self) {
         self.lane.revision().fetch_add(1, Ordering::Release);
     }
 

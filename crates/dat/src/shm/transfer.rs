@@ -439,7 +439,7 @@ impl Connection {
         if remote.length == 0 {
             return Ok(Outcome::Done);
         }
-        if !self.learn_region(context, remote.stag)? {
+        if !self.refresh_regions(context, remote.stag)? {
             return Ok(Outcome::Blocked);
         }
         let reach = self.peer_regions.reach(remote, true).map_err(BreakReason::RemoteAccess)?;
@@ -487,7 +487,7 @@ impl Connection {
         if remote.length == 0 && self.staged_reads.is_empty() {
             return Ok(Outcome::Done);
         }
-        if !self.learn_region(context, remote.stag)? {
+        if !self.refresh_regions(context, remote.stag)? {
             return Ok(Outcome::Blocked);
         }
         let reach = self.peer_regions.reach(remote, false).map_err(BreakReason::RemoteAccess)?;
@@ -518,7 +518,11 @@ impl Connection {
     /// the socket. Returns false if there are more packets than one turn reads. The work waits
     /// until they are read.
     #[inline]
-    fn learn_region(&mut self, context: &mut Context<'_>, stag: Stag) -> Result<bool, BreakReason> {
+    fn refresh_regions(
+        &mut self,
+        context: &mut Context<'_>,
+        stag: Stag,
+    ) -> Result<bool, BreakReason> {
         let rings = self.rings.as_ref().ok_or_else(no_rings)?;
         let revision = rings.consumer.revision();
         if revision == self.revision_seen && !self.is_behind && self.peer_regions.knows(stag) {

@@ -12,14 +12,14 @@ use rustix::event::epoll;
 
 /// The descriptors of one side.
 #[derive(Debug)]
-pub struct Wakes {
+pub struct WakeEvents {
     /// The descriptor that is written to wake the peer.
     peer: OwnedFd,
     /// The descriptor that becomes readable when the peer has something.
     own: OwnedFd,
 }
 
-impl Wakes {
+impl WakeEvents {
     /// Creates the acceptor's descriptors and those for the initiator: the one that it writes to,
     /// and the one that it watches.
     pub fn new() -> io::Result<(Self, [OwnedFd; 2])> {

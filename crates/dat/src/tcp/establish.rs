@@ -115,7 +115,7 @@ impl Connection {
                     Ok(progress) => progress,
                     Err(violation) => {
                         let last_word = initiator.terminate_fpdu();
-                        return Err(self.say_no_terms(last_word, violation));
+                        return Err(self.refuse_terms(last_word, violation));
                     }
                 };
                 match progress.outcome {
@@ -150,7 +150,7 @@ impl Connection {
                 let progress = match responder.on_bytes(bytes) {
                     Ok(progress) => progress,
                     Err(_) if is_plain && bytes.first() == Some(&HANDSHAKE_RECORD) => {
-                        return Err(self.say_no_tls());
+                        return Err(self.refuse_tls());
                     }
                     Err(violation) => {
                         return Err(BreakReason::PeerViolation(violation.to_string()));
@@ -245,7 +245,7 @@ impl Connection {
 
     /// Tells a peer that begins with TLS that this listener has no TLS. No TLS record begins like
     /// an MPA reply, so the peer recognizes the reply.
-    fn say_no_tls(&mut self) -> BreakReason {
+    fn refuse_tls(&mut self) -> BreakReason {
         let length = NO_TLS.len() as u16;
         let reply = [&NO_TLS_REPLY[..], &length.to_be_bytes(), NO_TLS].concat();
         let _ = self.send_whole(&reply);
@@ -257,7 +257,7 @@ impl Connection {
 
     /// Tells a responder that its terms cannot be met, where RFC 6581 requires that. Over TLS,
     /// whose records are being read at that moment, only the end of the connection tells it.
-    fn say_no_terms(
+    fn refuse_terms(
         &mut self,
         last_word: Option<([u8; TERMINATE_FPDU_BYTES_MAX], usize)>,
         violation: Violation,

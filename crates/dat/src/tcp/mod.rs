@@ -49,7 +49,7 @@ use self::place::Receive;
 use self::receive::Inbound;
 use self::records::Records;
 use self::segments::SegmentList;
-use self::transmit::{Underway, Work};
+use self::transmit::{PartialMessage, Work};
 use crate::connection::{Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     receives: VecDeque<Receive>,
     /// The posted work that waits to be framed, and the message that is partly framed.
     work: VecDeque<Work>,
-    underway: Option<Underway>,
+    underway: Option<PartialMessage>,
     outgoing: Outgoing,
     inbound: Inbound,
     /// The events that epoll currently reports.
@@ -389,7 +389,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn shutdown(&mut self, context: &mut Context<'_>, _reason: &BreakReason) {
-        self.say_terminate();
+        self.send_terminate();
         self.phase = Phase::Closed;
         self.abandon(context);
         self.part();

@@ -65,7 +65,7 @@ impl Records {
         match self.never {}
     }
 
-    pub fn owes(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         match self.never {}
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Gap {
 }
 
 /// The information from which a plan is made.
-pub(super) struct Knowledge<'a> {
+pub(super) struct PlanInput<'a> {
     pub directory: Directory<'a>,
     pub receiver: &'a Receiver,
     /// The place of the frame that has partly arrived.
@@ -113,18 +113,18 @@ impl Habits {
 
 impl Plan {
     /// Plans one receive call after the `kept` bytes at the start of `staging`.
-    pub fn lay_out(&mut self, knowledge: Option<&Knowledge<'_>>, staging: &mut [u8], kept: usize) {
+    pub fn lay_out(&mut self, input: Option<&PlanInput<'_>>, staging: &mut [u8], kept: usize) {
         self.gaps.clear();
         self.vector.clear();
         self.wanted = 0;
         self.span = 0..0;
         let mut layout = Layout { plan: self, staging, at: 0, named: kept, gaps_left: 0 };
-        let room = match knowledge {
-            Some(knowledge) if !knowledge.receiver.crc_in_use() => {
-                layout.gaps_left = knowledge.habits.reach;
-                match layout.guess(knowledge) {
+        let room = match input {
+            Some(input) if !input.receiver.crc_in_use() => {
+                layout.gaps_left = input.habits.reach;
+                match layout.guess(input) {
                     Ok(room) => room,
-                    Err(Full) if layout.plan.gaps.is_empty() => ROOM_UNTOLD,
+                    Err(Full) if layout.plan.gaps.is_empty() => ROOM_UNEXPECTED,
                     // The staged bytes end with the trailer and header before a gap, so nothing
                     // may be added.
                     Err(Full) => 0,
@@ -132,7 +132,7 @@ impl Plan {
             }
             // With CRC, whole frames are collected, and the longest must fit.
             Some(_) => layout.staging.len(),
-            None => ROOM_UNTOLD,
+            None => ROOM_UNEXPECTED,
         };
         layout.finish(room);
     }
@@ -141,59 +141,59 @@ impl Plan {
 impl Layout<'_> {
     /// Plans the rest of the present frame, then the frames that are likely to follow. Returns how
     /// much staging room after them is useful.
-    fn guess(&mut self, knowledge: &Knowledge<'_>) -> Result<usize, Full> {
-        let directory = &knowledge.directory;
-        let mut room = ROOM_UNTOLD;
-        let is_within = match knowledge.receiver.next_step() {
+    fn guess(&mut self, input: &PlanInput<'_>) -> Result<usize, Full> {
+        let directory = &input.directory;
+        let mut room = ROOM_UNEXPECTED;
+        let is_within = match input.receiver.next_step() {
             Step::Header { .. } => false,
             Step::Trailer { bytes } => {
                 self.at = bytes;
                 true
             }
             Step::Payload { bytes } => {
-                let Some(place) = knowledge.place.filter(|place| place.is_memory()) else {
-                    return Ok(ROOM_UNTOLD);
+                let Some(place) = input.place.filter(|place| place.is_memory()) else {
+                    return Ok(ROOM_UNEXPECTED);
                 };
                 self.runs(bytes, |ahead| place.run(directory, ahead).ok())?;
                 self.stage(place.trailer_length)?;
                 room = room_before(place.length());
                 true
             }
-            Step::Closed => return Ok(ROOM_UNTOLD),
+            Step::Closed => return Ok(ROOM_UNEXPECTED),
         };
-        let is_message = is_within && knowledge.place.is_some_and(Place::is_message);
-        if is_message && !knowledge.expectations.awaits_message() {
-            self.messages(knowledge, 1)?;
+        let is_message = is_within && input.place.is_some_and(Place::is_message);
+        if is_message && !input.expectations.awaits_message() {
+            self.messages(input, 1)?;
             return Ok(room);
         }
         let mut is_any = false;
-        for group in knowledge.expectations.likely().skip(usize::from(is_message)) {
+        for group in input.expectations.likely().skip(usize::from(is_message)) {
             is_any = true;
             if group.before > 0 {
                 self.message(group.before)?;
             }
             for write in group.rest() {
-                self.write(knowledge, &write)?;
+                self.write(input, &write)?;
             }
             self.message(group.message_length)?;
         }
         if is_any || is_message {
-            return Ok(ROOM_BEHIND);
+            return Ok(ROOM_AFTER);
         }
         if let Some(scatter) = directory.reads.front() {
-            self.response(knowledge, scatter)?;
-            let next = if knowledge.read_done > 0 { directory.reads.get(1) } else { Some(scatter) };
+            self.response(input, scatter)?;
+            let next = if input.read_done > 0 { directory.reads.get(1) } else { Some(scatter) };
             return Ok(next.map_or(room, |read| room_before(read.length())));
         }
-        self.messages(knowledge, 0)?;
+        self.messages(input, 0)?;
         Ok(room)
     }
 
     /// Plans messages of the same length as before into the posted receives after the first `skip`.
     /// Posted receives may be written until they complete.
-    fn messages(&mut self, knowledge: &Knowledge<'_>, skip: usize) -> Result<(), Full> {
-        let Some(length) = knowledge.habits.next_message() else { return Ok(()) };
-        let directory = &knowledge.directory;
+    fn messages(&mut self, input: &PlanInput<'_>, skip: usize) -> Result<(), Full> {
+        let Some(length) = input.habits.next_message() else { return Ok(()) };
+        let directory = &input.directory;
         let ulpdu = u16::try_from(UNTAGGED_DDP_BYTES as u32 + length).map_err(|_| Full)?;
         for receive in directory.receives.iter().skip(skip) {
             self.stage(UNTAGGED_HEADER_BYTES)?;
@@ -205,12 +205,12 @@ impl Layout<'_> {
     }
 
     /// Plans the frames of an RDMA write that the application announced.
-    fn write(&mut self, knowledge: &Knowledge<'_>, write: &RemoteSegment) -> Result<(), Full> {
+    fn write(&mut self, input: &PlanInput<'_>, write: &RemoteSegment) -> Result<(), Full> {
         let mut done = 0;
         while done < write.length {
-            let count = (write.length - done).min(knowledge.habits.payload_max);
+            let count = (write.length - done).min(input.habits.payload_max);
             let address = write.address.wrapping_add(u64::from(done));
-            let run = knowledge.directory.remote(write.stag, address, count).map_err(|_| Full)?;
+            let run = input.directory.remote(write.stag, address, count).map_err(|_| Full)?;
             self.stage(TAGGED_HEADER_BYTES)?;
             let trailer_length = tagged_trailer(count);
             let is_whole = count == write.length;
@@ -231,15 +231,15 @@ impl Layout<'_> {
 
     /// Plans the rest of a read response that has begun. If it has not begun, the peer may refuse
     /// the read, and a refusal must leave the sink unchanged.
-    fn response(&mut self, knowledge: &Knowledge<'_>, scatter: &SegmentList) -> Result<(), Full> {
-        let directory = &knowledge.directory;
-        let mut done = knowledge.read_done;
+    fn response(&mut self, input: &PlanInput<'_>, scatter: &SegmentList) -> Result<(), Full> {
+        let directory = &input.directory;
+        let mut done = input.read_done;
         if done == 0 {
             return Ok(());
         }
         let length = u32::try_from(scatter.length()).map_err(|_| Full)?;
         while done < length {
-            let count = (length - done).min(knowledge.habits.payload_max);
+            let count = (length - done).min(input.habits.payload_max);
             self.stage(TAGGED_HEADER_BYTES)?;
             self.runs(count, |ahead| {
                 directory.local(scatter.as_slice(), done + ahead, count - ahead).ok()
@@ -336,7 +336,7 @@ impl Layout<'_> {
 /// is large if many short frames would fill it. It is small if it would receive payload that
 /// could be placed without a copy once its header is known.
 fn room_before(payload_length: u64) -> usize {
-    if payload_length < LONG_BYTES_MIN { ROOM_UNTOLD } else { ROOM_BEHIND }
+    if payload_length < LONG_BYTES_MIN { ROOM_UNEXPECTED } else { ROOM_AFTER }
 }
 
 /// True if two ranges of addresses overlap.
@@ -353,10 +353,10 @@ fn tagged_trailer(payload_length: u32) -> usize {
 /// The size of the staging buffer: room for one kept frame and another one after it.
 pub(super) const STAGING_BYTES: usize = 132 << 10;
 /// The part of the staging buffer that a plan may use.
-const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNTOLD;
+const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNEXPECTED;
 /// The room after the plan when nothing is expected, and when something is.
-const ROOM_UNTOLD: usize = 64 << 10;
-const ROOM_BEHIND: usize = 4 << 10;
+const ROOM_UNEXPECTED: usize = 64 << 10;
+const ROOM_AFTER: usize = 4 << 10;
 /// Payload of at least this length is better waited for than copied.
 const LONG_BYTES_MIN: u64 = 16 << 10;
 /// The number of messages of equal length after which the next is expected to be as long, and the

@@ -17,7 +17,7 @@ use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target, 
 use super::establish::{Phase, io_reason};
 use super::expect::{Expectations, Group};
 use super::place::{Directory, Place, access_error, directory};
-use super::plan::{Gap, Habits, Knowledge, Plan, STAGING_BYTES, overlap};
+use super::plan::{Gap, Habits, Plan, PlanInput, STAGING_BYTES, overlap};
 use super::transmit::Answer;
 use super::{Connection, system};
 use crate::connection::Context;
@@ -180,7 +180,7 @@ impl Connection {
         kept: usize,
     ) -> Result<Option<usize>, BreakReason> {
         let Some(socket) = &self.socket else { return Ok(None) };
-        let knowledge = self.stream.as_ref().map(|stream| Knowledge {
+        let input = self.stream.as_ref().map(|stream| PlanInput {
             directory: directory(context, &self.receives, &self.outgoing.reads),
             receiver: &stream.receiver,
             place: self.inbound.place.as_ref(),
@@ -189,7 +189,7 @@ impl Connection {
             habits: &self.inbound.habits,
         });
         let Buffers { staging, plan, .. } = buffers;
-        plan.lay_out(knowledge.as_ref(), staging, kept);
+        plan.lay_out(input.as_ref(), staging, kept);
         loop {
             // SAFETY: an all-zero message header is valid. The vector was just made of disjoint
             // ranges of `staging`, which is borrowed here, and of ranges inside memories that the
@@ -241,7 +241,7 @@ impl Connection {
             {
                 let end = filled - header.len();
                 start += self.take(context, &staging[start..end], &pending)?;
-                if start == end && self.on_foretold(context, header, gap) {
+                if start == end && self.on_expected_write(context, header, gap) {
                     // The trailer follows. Without CRC it contains nothing to check.
                     start = filled + gap.trailer_length;
                     left -= gap.length;
@@ -278,7 +278,12 @@ impl Connection {
     /// Records an expected RDMA write that has arrived completely. Returns false if the general
     /// path must check it.
     #[inline]
-    fn on_foretold(&mut self, context: &Context<'_>, header: &WriteHeader, gap: &Gap) -> bool {
+    fn on_expected_write(
+        &mut self,
+        context: &Context<'_>,
+        header: &WriteHeader,
+        gap: &Gap,
+    ) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         // A message may have invalidated the region since the plan was made.
         if context.regions.has_revoked() || !stream.receiver.on_whole_write(header) {

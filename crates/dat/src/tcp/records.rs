@@ -215,13 +215,13 @@ impl Records {
     }
 
     /// True if the socket has not accepted all bytes.
-    pub fn owes(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         self.sent < self.unsent.len()
     }
 
     /// Sends the bytes that the socket has not accepted. Returns true if it accepts no more.
     pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
-        while self.owes() {
+        while self.has_unsent() {
             let count = send(socket, &self.unsent[self.sent..])?;
             if count == 0 {
                 return Ok(true);
@@ -362,7 +362,7 @@ impl Turn<'_, '_> {
                     }
                 }
             },
-            ConnectionState::WriteTraffic(writer) => self.say_first(writer),
+            ConnectionState::WriteTraffic(writer) => self.send_first(writer),
             ConnectionState::PeerClosed | ConnectionState::Closed => {
                 *self.has_ended = true;
                 Ok(Step::Blocked)
@@ -378,7 +378,7 @@ impl Turn<'_, '_> {
     }
 
     /// Sends the first data, because the handshake is done.
-    fn say_first<D>(&mut self, mut writer: WriteTraffic<'_, D>) -> Result<Step, Trouble> {
+    fn send_first<D>(&mut self, mut writer: WriteTraffic<'_, D>) -> Result<Step, Trouble> {
         if self.first_word.is_empty() {
             return Ok(Step::Blocked);
         }

@@ -77,7 +77,7 @@ pub(super) struct Answer {
 
 /// A message of which some frames have been made.
 #[derive(Debug)]
-pub(super) struct Underway {
+pub(super) struct PartialMessage {
     segments: Segments,
     source: Source,
 }
@@ -336,7 +336,7 @@ impl Connection {
                     stream.receiver.on_read_answered().map_err(|e| refused(&e))?;
                 }
                 (Ok(false), source) => {
-                    self.underway = Some(Underway { segments: underway.segments, source });
+                    self.underway = Some(PartialMessage { segments: underway.segments, source });
                     return Ok(true);
                 }
                 (Err(_), Source::Work(work)) => {
@@ -360,7 +360,7 @@ impl Connection {
             let message = Outbound::answer_to(&answer.request);
             let begun = stream.transmitter.begin(message, answer.request.length);
             let segments = begun.map_err(|e| refused(&e))?;
-            self.underway = Some(Underway { segments, source: Source::Answer(answer) });
+            self.underway = Some(PartialMessage { segments, source: Source::Answer(answer) });
             return Ok(true);
         }
         let Some(work) = self.work.front() else { return Ok(false) };
@@ -381,7 +381,7 @@ impl Connection {
         match stream.transmitter.begin(message, work.length) {
             Ok(segments) => {
                 if let Some(work) = self.work.pop_front() {
-                    self.underway = Some(Underway { segments, source: Source::Work(work) });
+                    self.underway = Some(PartialMessage { segments, source: Source::Work(work) });
                 }
                 Ok(true)
             }
@@ -408,7 +408,7 @@ impl Connection {
     fn frame_some(
         &mut self,
         context: &Context<'_>,
-        underway: &mut Underway,
+        underway: &mut PartialMessage,
     ) -> Result<bool, PlacementError> {
         let crc = self.stream.as_ref().is_some_and(|s| s.transmitter.crc_in_use());
         let mut header = [0; HEADER_BYTES_MAX];
@@ -447,7 +447,7 @@ impl Connection {
 
     /// Sends a pending Terminate, which tells the peer why the stream ends, if the socket accepts
     /// it.
-    pub(super) fn say_terminate(&mut self) {
+    pub(super) fn send_terminate(&mut self) {
         if self.socket.is_none() {
             return;
         }

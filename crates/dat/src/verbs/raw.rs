@@ -128,7 +128,7 @@ pub struct QpAttributes {
     pub signals_all: c_int,
 }
 
-/// `IBV_QPT_RC`.
+/// `IBV_QPT_RC`: the type of a reliable connected queue pair.
 pub const QP_RELIABLE: c_int = 2;
 
 /// `struct ibv_qp_attr`, of which only the state is used; this type is larger than the original.
@@ -138,9 +138,9 @@ pub struct QpState {
     pub unused: [c_int; 63],
 }
 
-/// `IBV_QPS_ERR`.
+/// `IBV_QPS_ERR`: the error state, in which a queue pair does nothing.
 pub const QP_ERROR: c_int = 6;
-/// `IBV_QP_STATE`.
+/// `IBV_QP_STATE`: the bit of the mask that selects the state.
 pub const QP_STATE: c_int = 1;
 
 /// `struct ibv_sge`.
@@ -317,7 +317,7 @@ pub struct CmId {
     pub destination: libc::sockaddr_storage,
 }
 
-/// `RDMA_PS_TCP`.
+/// `RDMA_PS_TCP`: the port space of connected queue pairs.
 pub const PORT_SPACE_TCP: c_int = 0x0106;
 
 /// `struct rdma_conn_param`.
@@ -361,7 +361,7 @@ pub mod event {
     pub const DEVICE_REMOVAL: c_int = 11;
 }
 
-/// `IBV_EVENT_COMM_EST`.
+/// `IBV_EVENT_COMM_EST`: a message arrived before the connection was reported.
 pub const COMMUNICATION_ESTABLISHED: c_int = 4;
 /// `IB_CM_REJ_CONSUMER_DEFINED`: the application rejected the connection.
 pub const REJECTED_BY_CONSUMER: c_int = 28;
