@@ -14,7 +14,7 @@ use crate::file::FileObject;
 use crate::groups::GroupObject;
 use crate::handles;
 use crate::memory::{Piece, Target, targets};
-use crate::operations::{Operation, OperationKind, Way};
+use crate::operations::{Operation, OperationKind, Submission};
 use crate::types::{dap_file, dap_group, dap_memory};
 
 /// Submits a read from `offset` into `count` pieces of memory, at most 1024, which are filled one
@@ -33,9 +33,9 @@ pub unsafe extern "C" fn dap_read_async(
     context: *mut c_void,
     operation: *mut u64,
 ) -> c_int {
-    let what = What::Read;
+    let transfer = TransferKind::Read;
     // SAFETY: the caller guarantees that its pointers are valid.
-    done(|| unsafe { submit(file, (memory, count), offset, what, group, context, operation) })
+    done(|| unsafe { submit(file, (memory, count), offset, transfer, group, context, operation) })
 }
 
 /// Submits a write of `count` pieces of memory, at most 1024, one after the other, at `offset`.
@@ -58,9 +58,9 @@ pub unsafe extern "C" fn dap_write_async(
     done(|| {
         let stability = Stability::from_number(stability)
             .ok_or_else(|| Failure::invalid(format!("stability {stability} is invalid")))?;
-        let what = What::Write(stability);
+        let transfer = TransferKind::Write(stability);
         // SAFETY: the caller guarantees that its pointers are valid.
-        unsafe { submit(file, (memory, count), offset, what, group, context, operation) }
+        unsafe { submit(file, (memory, count), offset, transfer, group, context, operation) }
     })
 }
 
@@ -75,19 +75,19 @@ pub unsafe extern "C" fn dap_fsync_async(
     context: *mut c_void,
     operation: *mut u64,
 ) -> c_int {
-    let (none, what) = ((std::ptr::null(), 0), What::Commit);
+    let (none, transfer) = ((std::ptr::null(), 0), TransferKind::Commit);
     // SAFETY: the caller guarantees that its pointers are valid.
-    done(|| unsafe { submit(file, none, 0, what, group, context, operation) })
+    done(|| unsafe { submit(file, none, 0, transfer, group, context, operation) })
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum TransferKind {
     Read,
     Write(Stability),
     Commit,
 }
 
-impl What {
+impl TransferKind {
     fn kind(self) -> OperationKind {
         match self {
             Self::Read => OperationKind::Read,
@@ -103,7 +103,7 @@ unsafe fn submit(
     file: *mut dap_file,
     (memory, count): (*const dap_memory, usize),
     offset: u64,
-    what: What,
+    transfer: TransferKind,
     group: *mut dap_group,
     context: *mut c_void,
     operation: *mut u64,
@@ -117,24 +117,24 @@ unsafe fn submit(
     // SAFETY: the caller guarantees that its pointers are valid.
     let targets = unsafe { targets(file.client(), memory, count, DESCRIPTORS_MAX)? };
     let number = Operation::next_number();
-    let (kind, way) = (what.kind(), Way::Transfers(Vec::new()));
-    let mut new = Operation::new(kind, way, &file, &targets, context.expose_provenance());
+    let (kind, submission) = (transfer.kind(), Submission::Transfers(Vec::new()));
+    let mut new = Operation::new(kind, submission, &file, &targets, context.expose_provenance());
     // SAFETY: client objects go into the group, which is held.
     unsafe {
         file.client().within(|entered| {
             let mut state = group.state(entered);
-            let asking = Asking {
+            let submitter = Submitter {
                 entered,
                 session: file.session.session(entered),
                 file: file.file.get(entered),
                 group: state.group,
                 number,
-                what,
+                transfer,
             };
-            let asked = asking.all(&targets, offset, &mut new);
+            let asked = submitter.submit_all(&targets, offset, &mut new);
             match asked {
                 Err(failure) if new.part_count() == 0 => return Err(failure),
-                Err(failure) => new.refuse(failure),
+                Err(failure) => new.set_refusal(failure),
                 Ok(()) => {}
             }
             group.note_added(1);
@@ -150,19 +150,19 @@ unsafe fn submit(
 }
 
 /// The parts of an operation that is being submitted.
-struct Asking<'a> {
+struct Submitter<'a> {
     entered: &'a Entered<'a>,
     session: &'a Session,
     file: &'a File,
     group: Group,
     number: u64,
-    what: What,
+    transfer: TransferKind,
 }
 
-impl Asking<'_> {
-    fn all(&self, targets: &[Target], offset: u64, new: &mut Operation) -> Result<()> {
+impl Submitter<'_> {
+    fn submit_all(&self, targets: &[Target], offset: u64, new: &mut Operation) -> Result<()> {
         let Self { session, file, group, .. } = *self;
-        if matches!(self.what, What::Commit) {
+        if matches!(self.transfer, TransferKind::Commit) {
             let id = session.submit_commit(file, group, Operation::word_of(self.number, 0))?;
             new.add_part(None, id);
             return Ok(());
@@ -177,7 +177,7 @@ impl Asking<'_> {
                 }
                 let piece = Piece::of(target, start, length, self.entered)?;
                 let slice = piece.buffer.slice(piece.start, length)?;
-                let id = self.one(&piece, slice, at, new.part_count())?;
+                let id = self.submit_one(&piece, slice, at, new.part_count())?;
                 new.add_part(Some(piece), id);
                 start += length;
                 at = at.saturating_add(length as u64);
@@ -186,15 +186,17 @@ impl Asking<'_> {
         Ok(())
     }
 
-    fn one(&self, piece: &Piece, slice: Slice, at: u64, part: usize) -> Result<OperationId> {
+    fn submit_one(&self, piece: &Piece, slice: Slice, at: u64, part: usize) -> Result<OperationId> {
         let Self { session, file, group, .. } = *self;
         let word = Operation::word_of(self.number, part);
-        Ok(match self.what {
-            What::Write(stability) => {
+        Ok(match self.transfer {
+            TransferKind::Write(stability) => {
                 piece.fill();
                 session.submit_write(file, at, slice, stability, group, word)?
             }
-            What::Read | What::Commit => session.submit_read(file, at, slice, group, word)?,
+            TransferKind::Read | TransferKind::Commit => {
+                session.submit_read(file, at, slice, group, word)?
+            }
         })
     }
 }

@@ -99,18 +99,18 @@ fn ask(
     };
     // SAFETY: the function has the type that is declared for it, and both structs live until it
     // returns.
-    let said = unsafe { authenticate(given.authenticate_context, &question, &mut answer) };
-    if said != 0 {
-        return Err(declined(said));
+    let returned = unsafe { authenticate(given.authenticate_context, &question, &mut answer) };
+    if returned != 0 {
+        return Err(callback_failure(returned));
     }
     // SAFETY: the callback answers with valid texts or NULL.
     unsafe { login(&answer, user) }
 }
 
-fn declined(said: c_int) -> Failure {
-    let is_errno = (-4095..0).contains(&said);
-    let text = format!("the program's authenticate callback returned {said}");
-    Failure::new(if is_errno { -said } else { libc::EINVAL }, text)
+fn callback_failure(returned: c_int) -> Failure {
+    let is_errno = (-4095..0).contains(&returned);
+    let text = format!("the program's authenticate callback returned {returned}");
+    Failure::new(if is_errno { -returned } else { libc::EINVAL }, text)
 }
 
 /// # Safety

@@ -16,7 +16,7 @@ use crate::file::FileObject;
 use crate::groups::GroupObject;
 use crate::handles;
 use crate::memory::{Piece, Target, targets};
-use crate::operations::{Operation, OperationKind, Way};
+use crate::operations::{Operation, OperationKind, Submission};
 use crate::sync_io::Direction;
 use crate::types::{DAP_READ, DAP_WRITE, dap_batch_request, dap_group, dap_range, dap_session};
 
@@ -35,9 +35,9 @@ pub unsafe extern "C" fn dap_batch(
     counted(|| {
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller guarantees that its pointers are valid.
-        let wanted = unsafe { read(&session, requests, count)? };
+        let entries = unsafe { read(&session, requests, count)? };
         // SAFETY: the results are numbers and texts.
-        let outcomes = unsafe { run(&session, &wanted)? };
+        let outcomes = unsafe { run(&session, &entries)? };
         let mut good = 0;
         for (place, outcome) in outcomes.into_iter().enumerate() {
             let result = match outcome {
@@ -64,22 +64,22 @@ pub unsafe extern "C" fn dap_batch(
 /// The memory is as its descriptors say.
 unsafe fn run(
     session: &SessionObject,
-    wanted: &[Wanted],
+    entries: &[BatchEntry],
 ) -> Result<Vec<std::result::Result<u32, ClientError>>> {
     // SAFETY: the future owns what it uses of the client, and returns numbers and texts.
     unsafe {
         session.client.shared.run(async |entered: &Entered<'_>| {
             let pieces: Result<Vec<_>> =
-                wanted.iter().map(|wanted| wanted.pieces(entered)).collect();
+                entries.iter().map(|entry| entry.pieces(entered)).collect();
             let pieces = pieces?;
             let mut batch = session.session(entered).batch();
-            for (wanted, pieces) in wanted.iter().zip(&pieces) {
-                batch = wanted.add_to(batch, pieces, entered)?;
+            for (entry, pieces) in entries.iter().zip(&pieces) {
+                batch = entry.add_to(batch, pieces, entered)?;
             }
             let outcomes = batch.start()?.await;
-            for ((outcome, pieces), wanted) in outcomes.iter().zip(&pieces).zip(wanted) {
-                if let (Ok(moved), Direction::Read) = (outcome, wanted.direction) {
-                    spill(pieces, *moved as usize);
+            for ((outcome, pieces), entry) in outcomes.iter().zip(&pieces).zip(entries) {
+                if let (Ok(moved), Direction::Read) = (outcome, entry.direction) {
+                    copy_out(pieces, *moved as usize);
                 }
             }
             Ok(outcomes)
@@ -87,11 +87,11 @@ unsafe fn run(
     }
 }
 
-fn spill(pieces: &[Piece], moved: usize) {
+fn copy_out(pieces: &[Piece], moved: usize) {
     let mut left = moved;
     for piece in pieces {
         let length = piece.length.min(left);
-        piece.spill(length);
+        piece.copy_out(length);
         left -= length;
     }
 }
@@ -118,30 +118,30 @@ pub unsafe extern "C" fn dap_batch_submit(
         let group: Arc<GroupObject> = handles::get(group)?;
         group.check_client(&session.client)?;
         // SAFETY: the caller guarantees that its pointers are valid.
-        let wanted = unsafe { read(&session, requests, count)? };
-        if wanted.is_empty() {
+        let entries = unsafe { read(&session, requests, count)? };
+        if entries.is_empty() {
             return Ok(());
         }
         let latency = Duration::from_micros(latency_us);
-        let numbers: Vec<u64> = wanted.iter().map(|_| Operation::next_number()).collect();
+        let numbers: Vec<u64> = entries.iter().map(|_| Operation::next_number()).collect();
         // SAFETY: client objects go into the group, which is held.
         unsafe {
             session.client.within(|entered| {
                 let pieces: Result<Vec<_>> =
-                    wanted.iter().map(|wanted| wanted.pieces(entered)).collect();
+                    entries.iter().map(|entry| entry.pieces(entered)).collect();
                 let pieces = pieces?;
                 let mut batch = session.session(entered).batch().latency(latency);
                 if completions > 0 {
                     batch = batch.completions(completions);
                 }
-                for (wanted, pieces) in wanted.iter().zip(&pieces) {
-                    batch = wanted.add_to(batch, pieces, entered)?;
+                for (entry, pieces) in entries.iter().zip(&pieces) {
+                    batch = entry.add_to(batch, pieces, entered)?;
                 }
                 let batched = batch.submit()?;
                 let mut state = group.state(entered);
-                group.note_added(wanted.len());
-                for ((wanted, pieces), number) in wanted.iter().zip(pieces).zip(&numbers) {
-                    state.add(*number, wanted.operation(pieces));
+                group.note_added(entries.len());
+                for ((entry, pieces), number) in entries.iter().zip(pieces).zip(&numbers) {
+                    state.add(*number, entry.operation(pieces));
                 }
                 state.add_batch(batched, numbers.clone());
                 Ok(())
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn dap_batch_submit(
 }
 
 /// A request after its arguments were checked.
-struct Wanted {
+struct BatchEntry {
     file: Arc<FileObject>,
     direction: Direction,
     ranges: Vec<(u64, u32)>,
@@ -170,21 +170,21 @@ unsafe fn read(
     session: &Arc<SessionObject>,
     requests: *mut dap_batch_request,
     count: usize,
-) -> Result<Vec<Wanted>> {
+) -> Result<Vec<BatchEntry>> {
     // SAFETY: the caller guarantees that its pointers are valid.
     let requests = unsafe { check::array(requests, count, REQUESTS_MAX, "requests")? };
     let numbered = requests.iter().enumerate();
-    let wanted = numbered.map(|(place, request)| {
+    let entries = numbered.map(|(place, request)| {
         // SAFETY: the caller guarantees that its pointers are valid.
-        unsafe { Wanted::read(session, request) }.map_err(|failure| Failure {
+        unsafe { BatchEntry::read(session, request) }.map_err(|failure| Failure {
             text: format!("request {place}: {}", failure.text),
             ..failure
         })
     });
-    wanted.collect()
+    entries.collect()
 }
 
-impl Wanted {
+impl BatchEntry {
     /// # Safety
     /// The request is valid.
     unsafe fn read(session: &Arc<SessionObject>, request: &dap_batch_request) -> Result<Self> {
@@ -249,7 +249,7 @@ impl Wanted {
             Direction::Write => OperationKind::Write,
         };
         let mut operation =
-            Operation::new(kind, Way::Batch, &self.file, &self.targets, self.context);
+            Operation::new(kind, Submission::Batch, &self.file, &self.targets, self.context);
         for piece in pieces {
             operation.add_piece(Some(piece));
         }

@@ -118,24 +118,24 @@ pub(crate) fn timeout(milliseconds: i64, what: &str) -> Result<Option<Duration>>
 /// # Safety
 /// The struct is `repr(C)` and begins with a `usize`. Zero bytes, and bytes that come from such a
 /// struct in C, are valid values of it.
-pub(crate) unsafe trait Growing: Copy {
+pub(crate) unsafe trait VersionedStruct: Copy {
     const NAME: &'static str;
 }
 
 // SAFETY: the struct contains only numbers.
-unsafe impl Growing for dap_client_options {
+unsafe impl VersionedStruct for dap_client_options {
     const NAME: &'static str = "dap_client_options";
 }
 // SAFETY: the struct contains numbers, pointers and a function pointer that may be NULL.
-unsafe impl Growing for dap_connect_options {
+unsafe impl VersionedStruct for dap_connect_options {
     const NAME: &'static str = "dap_connect_options";
 }
 // SAFETY: the struct contains only numbers.
-unsafe impl Growing for dap_open_options {
+unsafe impl VersionedStruct for dap_open_options {
     const NAME: &'static str = "dap_open_options";
 }
 // SAFETY: the struct contains only numbers.
-unsafe impl Growing for dap_changes {
+unsafe impl VersionedStruct for dap_changes {
     const NAME: &'static str = "dap_changes";
 }
 
@@ -143,8 +143,8 @@ unsafe impl Growing for dap_changes {
 ///
 /// # Safety
 /// `pointer` is NULL, misaligned, or points to a struct as long as its first field says.
-pub(crate) unsafe fn options<T: Growing>(pointer: *const T) -> Result<T> {
-    // SAFETY: zero bytes are a valid value, as `Growing` guarantees.
+pub(crate) unsafe fn options<T: VersionedStruct>(pointer: *const T) -> Result<T> {
+    // SAFETY: zero bytes are a valid value, as `VersionedStruct` guarantees.
     let mut options: T = unsafe { std::mem::zeroed() };
     if pointer.is_null() {
         return Ok(options);
@@ -159,7 +159,8 @@ pub(crate) unsafe fn options<T: Growing>(pointer: *const T) -> Result<T> {
             name = T::NAME
         )));
     }
-    // SAFETY: both structs have at least this length, and the bytes are a valid value (`Growing`).
+    // SAFETY: both structs have at least this length, and the bytes are a valid value
+    // (`VersionedStruct`).
     unsafe {
         let to = std::ptr::from_mut(&mut options).cast::<u8>();
         std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), to, size);

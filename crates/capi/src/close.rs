@@ -23,12 +23,12 @@ use crate::types::dap_file;
 pub unsafe extern "C" fn dap_close(file: *mut dap_file) -> c_int {
     done(|| {
         let object = handles::remove::<FileObject, _>(file)?;
-        let owed = object.pay();
-        let Ok(FileObject { session, file, .. }) = Arc::try_unwrap(object) else { return owed };
+        let kept = object.take_failure();
+        let Ok(FileObject { session, file, .. }) = Arc::try_unwrap(object) else { return kept };
         let client = session.client.shared.clone();
         let closing = async |entered: &Entered<'_>| file.take(entered).close_async().await;
         // SAFETY: no client object leaves the closure.
         let closed = unsafe { client.run(closing)? };
-        owed.and(closed.map_err(Into::into))
+        kept.and(closed.map_err(Into::into))
     })
 }

@@ -85,7 +85,8 @@ pub(crate) fn remember(text: &str) {
 pub(crate) fn counted(body: impl FnOnce() -> Result<u64>) -> i64 {
     // A panic can leave inconsistent state only in the client in which it happened: this crate
     // holds no lock of its own while it calls another crate.
-    let done = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(fault(&*panic)));
+    let done =
+        catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(panic_failure(&*panic)));
     match done {
         Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),
         Err(failure) => {
@@ -101,7 +102,7 @@ pub(crate) fn done(body: impl FnOnce() -> Result<()>) -> c_int {
     counted(|| body().map(|()| 0)) as c_int
 }
 
-fn fault(panic: &(dyn Any + Send)) -> Failure {
+fn panic_failure(panic: &(dyn Any + Send)) -> Failure {
     let said = panic
         .downcast_ref::<&str>()
         .copied()

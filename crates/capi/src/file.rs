@@ -29,7 +29,7 @@ pub(crate) struct FileObject {
     pub session: Arc<SessionObject>,
     pub file: Held<File>,
     /// The error of a short write that was not reported yet.
-    owed: Mutex<Option<Failure>>,
+    kept: Mutex<Option<Failure>>,
 }
 
 impl FileObject {
@@ -39,14 +39,14 @@ impl FileObject {
 
     /// Keeps the error of a short write. The next call that asks gets it, because the server may
     /// report lost data only once.
-    pub fn owe(&self, failure: Failure) {
-        *self.owed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    pub fn keep_failure(&self, failure: Failure) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
     /// Returns the kept error, if any, and clears it.
-    pub fn pay(&self) -> Result<()> {
-        let owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        owed.map_or(Ok(()), Err)
+    pub fn take_failure(&self) -> Result<()> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.map_or(Ok(()), Err)
     }
 
     /// Runs requests on the file. Other threads can use the client while it waits.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn dap_open(
         // SAFETY: the caller guarantees that its pointers are valid.
         let (path, given) = unsafe { (session.path(path, "path")?, check::options(options)?) };
         let options = open_options(flags, mode, &given)?;
-        let expected = expected(&given)?;
+        let cache_hint = cache_hint(&given)?;
         let mut names = path.as_bytes().rsplit(|byte| *byte == b'/');
         let last = names.find(|name| !name.is_empty()).unwrap_or(b".");
         if flags & DAP_NAMELESS == 0 && matches!(last, b"." | b"..") {
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn dap_open(
                     true => asked.create_unlinked_async(&path, &options).await?,
                     false => asked.open_async(&path, &options).await?,
                 };
-                if let Some((pattern, hint)) = expected {
+                if let Some((pattern, hint)) = cache_hint {
                     // Ignore an error: the open succeeds without the hint, too.
                     let _ = opened.hint_async(0, WHOLE, pattern, hint).await;
                 }
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn dap_open(
         let handle = handles::insert(Arc::new(FileObject {
             session,
             file: opened,
-            owed: Mutex::default(),
+            kept: Mutex::default(),
         }))?;
         // SAFETY: the caller guarantees that its pointers are valid.
         unsafe { check::put(file, handle, "file") }
@@ -183,7 +183,7 @@ fn open_options(flags: u32, mode: u32, given: &dap_open_options) -> Result<OpenO
 }
 
 /// Returns the hint for the whole file, if there is one.
-fn expected(given: &dap_open_options) -> Result<Option<(CachePattern, CacheHint)>> {
+fn cache_hint(given: &dap_open_options) -> Result<Option<(CachePattern, CacheHint)>> {
     let hint = hint(given.pattern, given.hint)?;
     Ok((given.pattern != 0 || given.hint != 0).then_some(hint))
 }
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn dap_ftruncate(file: *mut dap_file, size: u64) -> c_int 
 pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
     done(|| {
         let object: Arc<FileObject> = handles::get(file)?;
-        object.pay()?;
+        object.take_failure()?;
         // SAFETY: no client object leaves the closure.
         unsafe {
             object.run(async |file: &File, _: &Entered<'_>| {

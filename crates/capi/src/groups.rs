@@ -14,7 +14,7 @@ use dafs_share::{Entered, Held};
 
 use crate::client::ClientObject;
 use crate::failure::{Failure, Result};
-use crate::operations::{Ended, Operation, Way};
+use crate::operations::{Ended, Operation, Submission};
 
 /// A completion group with its client.
 pub(crate) struct GroupObject {
@@ -98,7 +98,7 @@ impl Drop for GroupState {
 impl GroupState {
     /// Adds an operation. One that has nothing to wait for has ended.
     pub fn add(&mut self, number: u64, operation: Operation) {
-        match operation.is_over() {
+        match operation.is_finished() {
             true => self.ready.push_back(operation.end(number)),
             false => drop(self.operations.insert(number, operation)),
         }
@@ -142,7 +142,7 @@ impl GroupState {
     fn note(&mut self, number: u64, how: impl FnOnce(&mut Operation)) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
         how(operation);
-        if operation.is_over()
+        if operation.is_finished()
             && let Some(operation) = self.operations.remove(&number)
         {
             self.ready.push_back(operation.end(number));
@@ -162,20 +162,24 @@ impl GroupState {
     /// Cancels an operation. Returns false if it has ended.
     pub fn cancel(&self, number: u64) -> bool {
         let Some(operation) = self.operations.get(&number) else { return false };
-        match &operation.way {
-            Way::Transfers(ids) => ids.iter().filter(|id| self.client.cancel(**id)).count() > 0,
-            Way::Batch => self.in_batch(number).is_some_and(|(batch, place)| batch.cancel(place)),
+        match &operation.submission {
+            Submission::Transfers(ids) => {
+                ids.iter().filter(|id| self.client.cancel(**id)).count() > 0
+            }
+            Submission::Batch => {
+                self.in_batch(number).is_some_and(|(batch, place)| batch.cancel(place))
+            }
         }
     }
 
     /// Makes the server execute a request of a batch at once. Returns false if it has ended.
     pub fn expedite(&self, number: u64) -> Result<bool> {
         let Some(operation) = self.operations.get(&number) else { return Ok(false) };
-        match (&operation.way, self.in_batch(number)) {
+        match (&operation.submission, self.in_batch(number)) {
             // Transfers are never delayed.
-            (Way::Transfers(_), _) => Ok(true),
-            (Way::Batch, Some((batch, place))) => Ok(batch.hurry_up(place)?),
-            (Way::Batch, None) => Ok(false),
+            (Submission::Transfers(_), _) => Ok(true),
+            (Submission::Batch, Some((batch, place))) => Ok(batch.hurry_up(place)?),
+            (Submission::Batch, None) => Ok(false),
         }
     }
 

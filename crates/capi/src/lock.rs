@@ -40,12 +40,12 @@ pub unsafe extern "C" fn dap_lock(
     holder: *mut dap_lock_holder,
 ) -> c_int {
     done(|| {
-        let wanted = Wanted::read(kind, offset, length, options)?;
+        let request = LockRequest::read(kind, offset, length, options)?;
         let timeout = check::timeout(timeout_ms, "timeout_ms")?;
         let file: Arc<FileObject> = handles::get(file)?;
         let (held_by, errno) = match timeout {
-            Some(Duration::ZERO) => (wanted.ask(&file, false)?, libc::EAGAIN),
-            timeout => (wanted.wait(&file, timeout)?, libc::ETIMEDOUT),
+            Some(Duration::ZERO) => (request.ask(&file, false)?, libc::EAGAIN),
+            timeout => (request.wait(&file, timeout)?, libc::ETIMEDOUT),
         };
         let Some(held_by) = held_by else { return Ok(()) };
         if !holder.is_null() {
@@ -62,14 +62,14 @@ pub unsafe extern "C" fn dap_lock(
 }
 
 /// The arguments of a lock request.
-struct Wanted {
+struct LockRequest {
     kind: LockKind,
     offset: u64,
     length: u64,
     options: LockOptions,
 }
 
-impl Wanted {
+impl LockRequest {
     fn read(kind: u32, offset: u64, length: u64, options: u32) -> Result<Self> {
         const KNOWN: u32 = DAP_LOCK_PERSIST | DAP_LOCK_AUTO_RECOVERY | DAP_LOCK_REPAIR;
         check::flags(options, KNOWN, "options of dap_lock")?;

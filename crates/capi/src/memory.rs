@@ -239,7 +239,7 @@ impl Piece {
     }
 
     /// Copies the data that was read out of the buffer.
-    pub fn spill(&self, length: usize) {
+    pub fn copy_out(&self, length: usize) {
         if let Some(own) = self.own {
             let length = length.min(self.length);
             let from = self.buffer.memory().pointer(self.start, length);

@@ -117,7 +117,7 @@ pub unsafe extern "C" fn dap_access(
     path: *const c_char,
     wanted: u32,
 ) -> c_int {
-    done_with(|| {
+    returns_bits(|| {
         check::flags(wanted, AccessMask::ALL.0, "rights")?;
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller guarantees that its pointers are valid.
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn dap_access(
     })
 }
 
-fn done_with(body: impl FnOnce() -> crate::failure::Result<u64>) -> c_int {
+fn returns_bits(body: impl FnOnce() -> crate::failure::Result<u64>) -> c_int {
     // Rights are a few bits, and an error number fits.
     counted(body) as c_int
 }

@@ -17,7 +17,7 @@ pub(crate) struct Operation {
     context: usize,
     kind: OperationKind,
     /// How its completion is detected.
-    pub way: Way,
+    pub submission: Submission,
     /// The file that it belongs to, which may have been closed meanwhile.
     file: Weak<FileObject>,
     parts: Vec<Part>,
@@ -35,7 +35,7 @@ pub(crate) enum OperationKind {
     Commit,
 }
 
-pub(crate) enum Way {
+pub(crate) enum Submission {
     /// By completions of the client for each transfer.
     Transfers(Vec<OperationId>),
     /// By the batch that contains it.
@@ -61,7 +61,7 @@ impl Operation {
     /// Makes an operation without parts.
     pub fn new(
         kind: OperationKind,
-        way: Way,
+        submission: Submission,
         file: &Arc<FileObject>,
         targets: &[Target],
         context: usize,
@@ -70,7 +70,7 @@ impl Operation {
         let regions = regions.map(|(region, _)| region.clone()).collect();
         let file = Arc::downgrade(file);
         let (parts, refusal) = (Vec::new(), None);
-        Self { context, kind, way, file, parts, left: 0, refusal, _regions: regions }
+        Self { context, kind, submission, file, parts, left: 0, refusal, _regions: regions }
     }
 
     /// Returns a number that no other operation of this process has.
@@ -97,7 +97,7 @@ impl Operation {
     /// Adds a transfer that is in flight.
     pub fn add_part(&mut self, piece: Option<Piece>, id: OperationId) {
         self.add_piece(piece);
-        if let Way::Transfers(ids) = &mut self.way {
+        if let Submission::Transfers(ids) = &mut self.submission {
             ids.push(id);
         }
     }
@@ -109,11 +109,11 @@ impl Operation {
     }
 
     /// Notes that the remaining parts could not be submitted.
-    pub fn refuse(&mut self, failure: Failure) {
+    pub fn set_refusal(&mut self, failure: Failure) {
         self.refusal = Some(failure);
     }
 
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.left == 0
     }
 
@@ -146,23 +146,23 @@ impl Operation {
     /// that was not transferred.
     pub fn end(mut self, number: u64) -> Ended {
         let file = self.file.upgrade();
-        let (mut moved, mut end_of_file, mut failure, mut is_over) = (0, false, None, false);
+        let (mut moved, mut end_of_file, mut failure, mut is_finished) = (0, false, None, false);
         for part in std::mem::take(&mut self.parts) {
             let result = part.result.unwrap_or(Err(ClientError::Cancelled));
             let length = part.piece.as_ref().map_or(0, |piece| piece.length);
-            match self.noted(file.as_deref(), result) {
+            match self.record_loss(file.as_deref(), result) {
                 Ok(transferred) => {
                     if let (OperationKind::Read, Some(piece)) = (self.kind, &part.piece) {
-                        piece.spill(transferred.length as usize);
+                        piece.copy_out(transferred.length as usize);
                     }
-                    if !is_over {
+                    if !is_finished {
                         moved += u64::from(transferred.length);
                         end_of_file = transferred.end_of_file;
-                        is_over = (transferred.length as usize) < length;
+                        is_finished = (transferred.length as usize) < length;
                     }
                 }
                 Err(error) => {
-                    is_over = true;
+                    is_finished = true;
                     failure.get_or_insert(error);
                 }
             }
@@ -172,7 +172,7 @@ impl Operation {
             Some(failure) if moved == 0 => Err(failure),
             Some(failure) => {
                 if let (OperationKind::Write, Some(file)) = (self.kind, &file) {
-                    file.owe(failure);
+                    file.keep_failure(failure);
                 }
                 Ok(moved)
             }
@@ -181,14 +181,14 @@ impl Operation {
     }
 
     /// Records what a write or a commit reports on possibly lost data of the file.
-    fn noted(
+    fn record_loss(
         &self,
         file: Option<&FileObject>,
         result: Result<Transferred, ClientError>,
     ) -> Result<Transferred, Failure> {
         let transferred = result?;
         // Batches return no verifier, because their written data is stable.
-        if let (Some(file), Way::Transfers(_)) = (file, &self.way) {
+        if let (Some(file), Submission::Transfers(_)) = (file, &self.submission) {
             let verifier = transferred.verifier;
             match self.kind {
                 OperationKind::Read => {}

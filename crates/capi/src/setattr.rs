@@ -32,9 +32,9 @@ pub unsafe extern "C" fn dap_setattr(
         check::place(changes, "changes")?;
         // SAFETY: the caller guarantees that its pointers are valid.
         let given = unsafe { check::options(changes)? };
-        let wanted = wanted(&given, DAP_NO_FOLLOW)?;
+        let attributes = attributes_to_set(&given, DAP_NO_FOLLOW)?;
         // SAFETY: the caller guarantees that its pointers are valid.
-        unsafe { set(session, path, given.flags & DAP_NO_FOLLOW == 0, &wanted) }
+        unsafe { set(session, path, given.flags & DAP_NO_FOLLOW == 0, &attributes) }
     })
 }
 
@@ -48,8 +48,8 @@ pub unsafe extern "C" fn dap_fsetattr(file: *mut dap_file, changes: *const dap_c
         let file: Arc<FileObject> = handles::get(file)?;
         // SAFETY: the caller guarantees that its pointers are valid.
         let given = unsafe { check::options(changes)? };
-        let wanted = wanted(&given, 0)?;
-        file.wait_for(async |file| file.set_attributes_async(&wanted).await)
+        let attributes = attributes_to_set(&given, 0)?;
+        file.wait_for(async |file| file.set_attributes_async(&attributes).await)
     })
 }
 
@@ -64,9 +64,9 @@ pub unsafe extern "C" fn dap_chmod(
 ) -> c_int {
     done(|| {
         check::flags(mode, 0o7777, "mode")?;
-        let wanted = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         // SAFETY: the caller guarantees that its pointers are valid.
-        unsafe { set(session, path, true, &wanted) }
+        unsafe { set(session, path, true, &attributes) }
     })
 }
 
@@ -83,13 +83,13 @@ pub unsafe extern "C" fn dap_chown(
 ) -> c_int {
     done(|| {
         let number = |id: u32| (id != u32::MAX).then(|| id.to_string());
-        let wanted = SetAttributes {
+        let attributes = SetAttributes {
             owner: number(uid),
             owner_group: number(gid),
             ..SetAttributes::default()
         };
         // SAFETY: the caller guarantees that its pointers are valid.
-        unsafe { set(session, path, true, &wanted) }
+        unsafe { set(session, path, true, &attributes) }
     })
 }
 
@@ -113,13 +113,13 @@ pub unsafe extern "C" fn dap_utimens(
             // SAFETY: the caller guarantees that its pointers are valid.
             timestamp(unsafe { pointer.read() }, what)
         };
-        let wanted = SetAttributes {
+        let attributes = SetAttributes {
             time_access: Some(time(accessed, "accessed")?),
             time_modify: Some(time(modified, "modified")?),
             ..SetAttributes::default()
         };
         // SAFETY: the caller guarantees that its pointers are valid.
-        unsafe { set(session, path, true, &wanted) }
+        unsafe { set(session, path, true, &attributes) }
     })
 }
 
@@ -133,9 +133,9 @@ pub unsafe extern "C" fn dap_truncate(
     size: u64,
 ) -> c_int {
     done(|| {
-        let wanted = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        let attributes = SetAttributes { size: Some(size), ..SetAttributes::default() };
         // SAFETY: the caller guarantees that its pointers are valid.
-        unsafe { set(session, path, true, &wanted) }
+        unsafe { set(session, path, true, &attributes) }
     })
 }
 
@@ -145,18 +145,18 @@ unsafe fn set(
     session: *mut dap_session,
     path: *const c_char,
     follows: bool,
-    wanted: &SetAttributes,
+    attributes: &SetAttributes,
 ) -> Result<()> {
     let session: Arc<SessionObject> = handles::get(session)?;
     // SAFETY: the caller guarantees that its pointers are valid.
     let path = unsafe { session.path(path, "path")? };
     session.ask(async |session| {
         let handle = session.resolve_async(&path, follows).await?;
-        session.set_attributes_async(handle, wanted, &path).await
+        session.set_attributes_async(handle, attributes, &path).await
     })
 }
 
-fn wanted(given: &dap_changes, more: u32) -> Result<SetAttributes> {
+fn attributes_to_set(given: &dap_changes, more: u32) -> Result<SetAttributes> {
     const KNOWN: u32 = DAP_SET_MODE
         | DAP_SET_UID
         | DAP_SET_GID

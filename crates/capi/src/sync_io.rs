@@ -99,26 +99,26 @@ unsafe fn transfer(
         // SAFETY: the caller guarantees that its pointers are valid.
         let targets = unsafe { targets(file.client(), memory, count, DESCRIPTORS_MAX)? };
         if direction == Direction::Write {
-            file.pay()?;
+            file.take_failure()?;
         }
         let is_whole = |target: &Target| target.region.is_none();
         let asks_first = file.session.keeps_reads && direction == Direction::Read;
         if (asks_first || file.client().lends) && targets.iter().all(is_whole) {
-            return in_turn(&file, &targets, offset, direction);
+            return transfer_sequentially(&file, &targets, offset, direction);
         }
         let mut parts = parts(&targets, offset);
         let mut moved = 0;
         while !parts.is_empty() {
             let some: Vec<Part> = parts.drain(..parts.len().min(UNDER_WAY)).collect();
             let wanted: u64 = some.iter().map(|part| part.length as u64).sum();
-            let (count, failure) = together(&file, &targets, &some, direction)?;
+            let (count, failure) = transfer_concurrently(&file, &targets, &some, direction)?;
             moved += count;
             match failure {
                 // Return the bytes transferred before. The next call reports the error.
                 Some(failure) if moved == 0 => return Err(failure),
                 Some(failure) => {
                     if direction == Direction::Write {
-                        file.owe(failure);
+                        file.keep_failure(failure);
                     }
                     return Ok(moved);
                 }
@@ -154,7 +154,7 @@ fn parts(targets: &[Target], offset: u64) -> VecDeque<Part> {
 
 /// Transfers several parts concurrently. Returns the contiguous bytes from the first part on, and
 /// the first error after them.
-fn together(
+fn transfer_concurrently(
     file: &FileObject,
     targets: &[Target],
     parts: &[Part],
@@ -182,14 +182,14 @@ async fn settle(
     // too, because they use the memory until they end.
     let begun = pieces.iter().map(|(offset, piece)| begin(file, *offset, piece, 0, direction));
     let begun: Vec<_> = begun.collect();
-    let (mut moved, mut failure, mut is_over) = (0, None, false);
+    let (mut moved, mut failure, mut is_finished) = (0, None, false);
     for ((offset, piece), first) in pieces.iter().zip(begun) {
         let (count, failed) = finish(file, *offset, piece, direction, first.await).await;
         // Use a later error, too: the server may report lost data only once.
         failure = failure.or(failed);
-        if !is_over {
+        if !is_finished {
             moved += count as u64;
-            is_over = count < piece.length;
+            is_finished = count < piece.length;
         }
     }
     (moved, failure)
@@ -252,14 +252,14 @@ async fn finish(
         outcome = begin(file, offset, piece, moved, direction).await;
     };
     if direction == Direction::Read {
-        piece.spill(moved);
+        piece.copy_out(moved);
     }
     (moved, failure)
 }
 
 /// Transfers the parts one after the other with the client's blocking calls, which use its cache
 /// and lend memory to devices. They hold the lock meanwhile.
-fn in_turn(
+fn transfer_sequentially(
     file: &FileObject,
     targets: &[Target],
     offset: u64,
@@ -286,7 +286,7 @@ fn in_turn(
             Err(failure) if moved == 0 => return Err(failure),
             Err(failure) => {
                 if direction == Direction::Write {
-                    file.owe(failure);
+                    file.keep_failure(failure);
                 }
                 break;
             }

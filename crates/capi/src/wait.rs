@@ -154,7 +154,7 @@ pub unsafe extern "C" fn dap_cancel(group: *mut dap_group, operation: u64) -> c_
         // SAFETY: no client object leaves the closure.
         let is_found =
             unsafe { group.client.within(|entered| Ok(group.state(entered).cancel(operation)))? };
-        found(is_found, operation)
+        require_in_flight(is_found, operation)
     })
 }
 
@@ -170,11 +170,11 @@ pub unsafe extern "C" fn dap_expedite(group: *mut dap_group, operation: u64) -> 
         // SAFETY: no client object leaves the closure.
         let is_found =
             unsafe { group.client.within(|entered| group.state(entered).expedite(operation))? };
-        found(is_found, operation)
+        require_in_flight(is_found, operation)
     })
 }
 
-fn found(is_found: bool, operation: u64) -> Result<(), Failure> {
+fn require_in_flight(is_found: bool, operation: u64) -> Result<(), Failure> {
     match is_found {
         true => Ok(()),
         false => {

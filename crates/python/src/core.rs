@@ -17,7 +17,7 @@ use slab::Slab;
 use crate::errors::Failure;
 use crate::gate::Gate;
 use crate::memory::Range;
-use crate::tasks::{Outcome, Tasks, Whose, Work};
+use crate::tasks::{Outcome, Tasks, Waiter, Work};
 use crate::transfer::STRAIGHT_MIN;
 use crate::value::Value;
 
@@ -28,7 +28,7 @@ pub type Begin = Box<dyn FnOnce(Rc<State>) -> Work + Send>;
 pub struct Core {
     shared: SharedClient,
     state: Held<Rc<State>>,
-    garbage: Mutex<Vec<Garbage>>,
+    garbage: Mutex<Vec<Dropped>>,
     /// Statistics of transfers and copies.
     pub counters: Arc<Counters>,
     /// True if a call has found that the session has ended.
@@ -36,7 +36,7 @@ pub struct Core {
 }
 
 /// Something that Python has dropped.
-pub enum Garbage {
+pub enum Dropped {
     /// A file, by its number.
     File(usize),
     /// A buffer, by its number.
@@ -97,8 +97,8 @@ pub struct Counters {
 impl Counters {
     /// Counts a transfer between the server and the program's memory, without a copy or through the
     /// connection's ring.
-    pub fn note_move(&self, bytes: usize, is_straight: bool) {
-        if !is_straight {
+    pub fn note_move(&self, bytes: usize, is_direct: bool) {
+        if !is_direct {
             return self.note_copy(bytes);
         }
         self.straight.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl Core {
 
     /// Records that an object is no longer needed. Only takes a lock that is never held while
     /// waiting.
-    pub fn discard(&self, garbage: Garbage) {
+    pub fn discard(&self, garbage: Dropped) {
         self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push(garbage);
     }
 
@@ -205,17 +205,17 @@ impl Core {
         // that it makes stay in `state`, which is held.
         let entered = unsafe { self.shared.enter()? };
         let state = self.state.get(&entered);
-        self.sweep(state);
+        self.release_dropped(state);
         Ok(look(&entered, state))
     }
 
-    fn sweep(&self, state: &State) {
+    fn release_dropped(&self, state: &State) {
         let garbage =
             std::mem::take(&mut *self.garbage.lock().unwrap_or_else(PoisonError::into_inner));
         for item in garbage {
             match item {
-                Garbage::File(number) => drop(state.files.borrow_mut().remove(&number)),
-                Garbage::Buffer(number) => state.drop_buffer(number),
+                Dropped::File(number) => drop(state.files.borrow_mut().remove(&number)),
+                Dropped::Buffer(number) => state.drop_buffer(number),
             }
         }
     }
@@ -238,8 +238,8 @@ impl Core {
                 let state = self.state.get(entered);
                 let number = match (&task, begin.take()) {
                     (None, Some(begin)) => {
-                        self.sweep(state);
-                        *task.insert(state.tasks.spawn(begin(state.clone()), Whose::Thread))
+                        self.release_dropped(state);
+                        *task.insert(state.tasks.spawn(begin(state.clone()), Waiter::Thread))
                     }
                     (Some(number), _) => *number,
                     (None, None) => return Some(Err(Failure::Closed)),

@@ -50,7 +50,7 @@ impl Failure {
 
     /// Adds the path, which Python uses for the exception's `filename`.
     #[must_use]
-    pub fn about(self, path: &OsStr) -> Self {
+    pub fn with_path(self, path: &OsStr) -> Self {
         match self {
             Self::Client(error) => {
                 let shown = shown_path(path);

@@ -12,7 +12,7 @@ use dafs_client::{CacheHint, CachePattern, LockKind, LockOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::core::{Core, Garbage, State};
+use crate::core::{Core, Dropped, State};
 use crate::errors::Failure;
 use crate::memory::{Bytes, Range};
 use crate::operation::Operation;
@@ -230,7 +230,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if !self.is_closed.load(Ordering::Relaxed) {
-            self.core.discard(Garbage::File(self.number));
+            self.core.discard(Dropped::File(self.number));
         }
     }
 }

@@ -14,7 +14,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-use crate::core::{Core, Counters, Garbage};
+use crate::core::{Core, Counters, Dropped};
 use crate::errors::Failure;
 
 /// Registered memory, which servers can access directly. It supports the buffer protocol, so that
@@ -66,7 +66,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.core.discard(Garbage::Buffer(self.number));
+        self.core.discard(Dropped::Buffer(self.number));
     }
 }
 
@@ -133,17 +133,17 @@ impl Range {
     ///
     /// # Errors
     /// If the table of regions is full.
-    pub fn lend(self, client: &Client, counters: &Counters) -> Result<Lent, Failure> {
-        let is_settled = Arc::new(AtomicBool::new(false));
-        let loan = Loan { owner: Some(self.owner), is_settled: is_settled.clone() };
+    pub fn lend(self, client: &Client, counters: &Counters) -> Result<CallMemory, Failure> {
+        let is_complete = Arc::new(AtomicBool::new(false));
+        let guard = OwnerGuard { owner: Some(self.owner), is_complete: is_complete.clone() };
         let base = NonNull::new(self.address as *mut u8).unwrap_or(NonNull::dangling());
         // SAFETY: the owner, a view of the memory, keeps it mapped and in place until it is
-        // dropped, and `loan` drops it only when no server can access it any more. No references to
+        // dropped, and `guard` drops it only when no server can access it any more. No references to
         // the memory exist: the interpreter only uses pointers, and a program that reads memory
         // during a transfer sees partial data at worst.
-        let memory = unsafe { dafs_client::Memory::of_owner(base, self.length, Box::new(loan)) };
+        let memory = unsafe { dafs_client::Memory::of_owner(base, self.length, Box::new(guard)) };
         counters.note_registration();
-        Ok(Lent { buffer: client.register_memory(memory)?, is_settled })
+        Ok(CallMemory { buffer: client.register_memory(memory)?, is_complete })
     }
 
     /// Copies `length` bytes at `offset` of a buffer to the beginning of the range.
@@ -157,7 +157,7 @@ impl Range {
 
     /// Copies `length` bytes from the beginning of a buffer to `at` in the range.
     pub fn fill_at(&self, at: usize, buffer: &Buffer, length: usize) {
-        assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
+        assert!(at <= self.length && length <= self.length - at, "outside of the memory");
         let from = buffer.memory().pointer(0, length);
         // SAFETY: as in `fill`; the range has `length` bytes there.
         unsafe { std::ptr::copy_nonoverlapping(from, (self.address + at) as *mut u8, length) };
@@ -165,7 +165,7 @@ impl Range {
 
     /// Copies `length` bytes at `at` in the range to the beginning of a buffer.
     pub fn drain_at(&self, at: usize, buffer: &Buffer, length: usize) {
-        assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
+        assert!(at <= self.length && length <= self.length - at, "outside of the memory");
         let to = buffer.memory().pointer(0, length);
         // SAFETY: as in `fill`; the range has `length` bytes there.
         unsafe { std::ptr::copy_nonoverlapping((self.address + at) as *const u8, to, length) };
@@ -209,29 +209,29 @@ fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py
 }
 
 /// Memory of a Python object that is registered for one call.
-pub struct Lent {
+pub struct CallMemory {
     /// The registration.
     pub buffer: Buffer,
-    is_settled: Arc<AtomicBool>,
+    is_complete: Arc<AtomicBool>,
 }
 
-impl Lent {
+impl CallMemory {
     /// Notes that the server has replied, so nothing accesses the memory any more.
-    pub fn settle(self) {
-        self.is_settled.store(true, Ordering::Release);
+    pub fn complete(self) {
+        self.is_complete.store(true, Ordering::Release);
     }
 }
 
 /// Keeps the owner of registered memory alive.
-struct Loan {
+struct OwnerGuard {
     owner: Option<Py<PyAny>>,
-    is_settled: Arc<AtomicBool>,
+    is_complete: Arc<AtomicBool>,
 }
 
-impl Drop for Loan {
+impl Drop for OwnerGuard {
     fn drop(&mut self) {
         // A server without a reply might still write to the memory, so it must never be freed.
-        if !self.is_settled.load(Ordering::Acquire) {
+        if !self.is_complete.load(Ordering::Acquire) {
             std::mem::forget(self.owner.take());
         }
     }

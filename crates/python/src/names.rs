@@ -31,7 +31,9 @@ pub async fn find(session: &Session, path: &OsStr, follow: bool) -> Result<Metad
                 what: "unexpected reply to GETATTR_INLINE".into(),
             })),
         },
-        Err(failure) if is_for_the_long_way(&failure.error) => walk(session, path, follow).await,
+        Err(failure) if needs_client_resolution(&failure.error) => {
+            walk(session, path, follow).await
+        }
         Err(failure) => Err(Failure::of(failure.error, path)),
     }
 }
@@ -107,7 +109,7 @@ pub async fn open(
                 what: "unexpected reply to OPEN".into(),
             })),
         },
-        Err(failure) if is_for_the_long_way(&failure.error) => {
+        Err(failure) if needs_client_resolution(&failure.error) => {
             let opened = session.open_async(path, options).await;
             opened.map_err(|error| Failure::of(error, path))
         }
@@ -117,7 +119,7 @@ pub async fn open(
 
 /// True if the path must be resolved by the client, which follows links, understands `..` and has
 /// no limit on the number of names.
-pub fn is_for_the_long_way(error: &ClientError) -> bool {
+pub fn needs_client_resolution(error: &ClientError) -> bool {
     matches!(
         error.status(),
         Some(Status::Symlink | Status::NotDir | Status::Inval | Status::NameTooLong)

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::core::{Begin, Core, State};
-use crate::tasks::{Outcome, Whose, Work};
+use crate::tasks::{Outcome, Waiter, Work};
 
 /// A call that has not started.
 #[pyclass(frozen, module = "dafs._dafs")]
@@ -64,7 +64,7 @@ impl Operation {
         let begin = self.take()?;
         py.detach(|| {
             self.core.visit(|client, state| {
-                state.tasks.spawn(begin(state.clone()), Whose::Nobody);
+                state.tasks.spawn(begin(state.clone()), Waiter::Nobody);
                 // Send it now, because there may be no later call.
                 client.turn(Some(Duration::ZERO));
                 state.tasks.poll_ready();

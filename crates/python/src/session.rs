@@ -24,7 +24,7 @@ use crate::file::File;
 use crate::memory::Range;
 use crate::names;
 use crate::operation::Operation;
-use crate::tasks::{Outcome, Whose};
+use crate::tasks::{Outcome, Waiter};
 use crate::transfer::{self, Request};
 use crate::value::Value;
 use crate::whole;
@@ -67,7 +67,7 @@ impl Session {
     {
         let path = path.to_owned();
         self.operation(move |state, session| async move {
-            call(state, session).await.map_err(|failure| failure.about(&path))
+            call(state, session).await.map_err(|failure| failure.with_path(&path))
         })
     }
 }
@@ -138,7 +138,7 @@ impl Session {
     fn start(&self, py: Python<'_>, operation: &Operation) -> PyResult<usize> {
         let begin = operation.take()?;
         let number = py.detach(|| {
-            self.core.visit(|_, state| state.tasks.spawn(begin(state.clone()), Whose::Loop))
+            self.core.visit(|_, state| state.tasks.spawn(begin(state.clone()), Waiter::Loop))
         })?;
         Ok(number)
     }

@@ -30,7 +30,7 @@ pub struct Tasks {
 struct Task {
     state: State,
     waker: Waker,
-    whose: Whose,
+    waiter: Waiter,
 }
 
 enum State {
@@ -42,7 +42,7 @@ enum State {
 
 /// What waits for the result of a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum Waiter {
     /// A waiting thread.
     Thread,
     /// An event loop, which fetches all ended tasks.
@@ -71,13 +71,13 @@ impl Wake for Wakeup {
 
 impl Tasks {
     /// Adds a task and polls it for the first time.
-    pub fn spawn(&self, work: Work, whose: Whose) -> usize {
+    pub fn spawn(&self, work: Work, waiter: Waiter) -> usize {
         let index = {
             let mut slots = self.slots.borrow_mut();
             let entry = slots.vacant_entry();
             let index = entry.key();
             let waker = Waker::from(Arc::new(Wakeup { index, ready: self.ready.clone() }));
-            entry.insert(Task { state: State::UnderWay(work), waker, whose });
+            entry.insert(Task { state: State::UnderWay(work), waker, waiter });
             index
         };
         self.poll(index);
@@ -115,10 +115,10 @@ impl Tasks {
         let task = &mut slots[index];
         match polled {
             Poll::Pending => task.state = State::UnderWay(work),
-            Poll::Ready(outcome) => match task.whose {
-                Whose::Nobody => drop(slots.remove(index)),
-                Whose::Thread => task.state = State::Ended(outcome),
-                Whose::Loop => {
+            Poll::Ready(outcome) => match task.waiter {
+                Waiter::Nobody => drop(slots.remove(index)),
+                Waiter::Thread => task.state = State::Ended(outcome),
+                Waiter::Loop => {
                     task.state = State::Ended(outcome);
                     self.ended.borrow_mut().push(index);
                 }
@@ -150,7 +150,7 @@ impl Tasks {
         let Some(task) = slots.get_mut(index) else { return };
         match task.state {
             State::Ended(_) => drop(slots.remove(index)),
-            State::UnderWay(_) | State::Away => task.whose = Whose::Nobody,
+            State::UnderWay(_) | State::Away => task.waiter = Waiter::Nobody,
         }
     }
 

@@ -13,7 +13,7 @@ use dafs_client::{Buffer, ClientError, File, Outcome, RegionPath};
 
 use crate::core::State;
 use crate::errors::Failure;
-use crate::memory::{Lent, Range};
+use crate::memory::{CallMemory, Range};
 use crate::staged;
 
 /// The minimum length of unregistered memory for a transfer without a copy. Shorter memory is
@@ -25,21 +25,25 @@ enum Place {
     /// In memory that was registered before.
     Registered(Buffer, usize),
     /// In memory that is registered for this call.
-    Lent(Lent),
+    CallMemory(CallMemory),
     /// In a client buffer, at an offset, with a copy to or from the program's memory.
     Copied(Buffer, usize, Range),
 }
 
 impl Place {
     /// Returns a place for a transfer without a copy, or the range if it must be copied.
-    fn straight(range: Range, file: &File, state: &State) -> Result<Result<Self, Range>, Failure> {
+    fn without_copy(
+        range: Range,
+        file: &File,
+        state: &State,
+    ) -> Result<Result<Self, Range>, Failure> {
         if let Some((buffer, offset)) = state.buffer_around(range.address(), range.length()) {
             return Ok(Ok(Self::Registered(buffer, offset)));
         }
         if range.length() < STRAIGHT_MIN {
             return Ok(Err(range));
         }
-        Ok(Ok(Self::Lent(range.lend(&file.session().client(), &state.counters)?)))
+        Ok(Ok(Self::CallMemory(range.lend(&file.session().client(), &state.counters)?)))
     }
 
     /// Copies data to be written into the buffer, if there is one.
@@ -52,7 +56,7 @@ impl Place {
     fn buffer(&self) -> (&Buffer, usize) {
         match self {
             Self::Registered(buffer, offset) => (buffer, *offset),
-            Self::Lent(lent) => (&lent.buffer, 0),
+            Self::CallMemory(memory) => (&memory.buffer, 0),
             Self::Copied(buffer, at, _) => (buffer, *at),
         }
     }
@@ -61,7 +65,7 @@ impl Place {
     fn end(self, moved: &Result<usize, ClientError>, file: &File, state: &State, reads: bool) {
         let path = file.session().path_of(self.buffer().0);
         let bytes = moved.as_ref().copied().unwrap_or(0);
-        let is_straight = path != Some(RegionPath::Staged);
+        let is_direct = path != Some(RegionPath::Staged);
         match self {
             Self::Copied(buffer, at, range) => {
                 if reads {
@@ -69,11 +73,11 @@ impl Place {
                 }
                 state.counters.note_copy(bytes);
             }
-            Self::Registered(..) => state.counters.note_move(bytes, is_straight),
-            Self::Lent(lent) => {
-                state.counters.note_move(bytes, is_straight);
-                if is_settled(moved) {
-                    lent.settle();
+            Self::Registered(..) => state.counters.note_move(bytes, is_direct),
+            Self::CallMemory(memory) => {
+                state.counters.note_move(bytes, is_direct);
+                if is_complete(moved) {
+                    memory.complete();
                 }
             }
         }
@@ -81,7 +85,7 @@ impl Place {
 }
 
 /// True if the server has replied to every request that named the memory.
-fn is_settled(moved: &Result<usize, ClientError>) -> bool {
+fn is_complete(moved: &Result<usize, ClientError>) -> bool {
     matches!(moved, Ok(_) | Err(ClientError::Status { .. }))
 }
 
@@ -94,14 +98,14 @@ pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Resu
         return Ok(0);
     }
     if state.keeps.get() && range.length() < STRAIGHT_MIN {
-        return read_kept(state, file, &range, offset);
+        return read_cached(state, file, &range, offset);
     }
     let length = range.length();
     let _permit = state.calls.enter().await;
     if state.copies(&range) {
         return Ok(staged::read(state, file, &range, offset).await?);
     }
-    let place = match Place::straight(range, file, state)? {
+    let place = match Place::without_copy(range, file, state)? {
         Ok(place) => place,
         Err(range) => return Ok(staged::read(state, file, &range, offset).await?),
     };
@@ -114,7 +118,7 @@ pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Resu
 }
 
 /// Reads a small amount, from the client's cache if it may be used.
-fn read_kept(state: &State, file: &File, range: &Range, offset: u64) -> Result<usize, Failure> {
+fn read_cached(state: &State, file: &File, range: &Range, offset: u64) -> Result<usize, Failure> {
     let client = file.session().client();
     let buffer = client.allocate(range.length())?;
     let mut bytes = vec![0; range.length()];
@@ -170,7 +174,7 @@ pub async fn write(
     if state.copies(&range) {
         return Ok(staged::write(state, file, &range, offset).await?);
     }
-    let place = match Place::straight(range, file, state)? {
+    let place = match Place::without_copy(range, file, state)? {
         Ok(place) => place,
         Err(range) => return Ok(staged::write(state, file, &range, offset).await?),
     };
@@ -215,7 +219,7 @@ pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64,
     let length = range.length();
     let _permit = state.calls.enter().await;
     let client = file.session().client();
-    let place = match Place::straight(range, file, state)? {
+    let place = match Place::without_copy(range, file, state)? {
         Ok(place) => place,
         Err(range) => Place::Copied(client.allocate(length)?, 0, range),
     };
@@ -278,7 +282,7 @@ async fn batch_some(
     let mut batch = session.batch();
     for Request { file, offset, range, is_write } in requests {
         let (file, length) = (state.file(file)?, range.length());
-        let place = Place::straight(range, &file, state)?.unwrap_or_else(|range| {
+        let place = Place::without_copy(range, &file, state)?.unwrap_or_else(|range| {
             let at = used;
             used += length;
             Place::Copied(staging.clone(), at, range)

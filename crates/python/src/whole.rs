@@ -52,7 +52,7 @@ pub async fn read_files(
         if let Ok(bytes) = &read {
             state.counters.note_copy(bytes.len());
         }
-        results[index] = Some(read.map_err(|failure| failure.about(&paths[index])));
+        results[index] = Some(read.map_err(|failure| failure.with_path(&paths[index])));
         under_way.extend(start(buffer));
     }
     Ok(results.into_iter().flatten().collect())
@@ -70,14 +70,14 @@ async fn read_file(session: &Session, path: &OsStr, buffer: &Buffer) -> Result<V
                 // Dropping the file closes it.
                 drop(session.opened(*file, *state, path));
             }
-            if !names::is_for_the_long_way(&failure.error) {
+            if !names::needs_client_resolution(&failure.error) {
                 return Err(Failure::of(failure.error, path));
             }
             None
         }
     };
     if let Some(moved) = moved.filter(|moved| moved.end_of_file) {
-        return Ok(taken(buffer, moved.length as usize));
+        return Ok(copy_of(buffer, moved.length as usize));
     }
     read_long(session, path, &options).await
 }
@@ -96,7 +96,7 @@ async fn read_long(
     loop {
         let read =
             transfer::read_whole(&file, bytes.len() as u64, &buffer, 0, buffer.len()).await?;
-        bytes.extend(taken(&buffer, read));
+        bytes.extend(copy_of(&buffer, read));
         if read < buffer.len() {
             break;
         }
@@ -105,7 +105,7 @@ async fn read_long(
     Ok(bytes)
 }
 
-fn taken(buffer: &Buffer, length: usize) -> Vec<u8> {
+fn copy_of(buffer: &Buffer, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     buffer.read(0, &mut bytes);
     bytes
@@ -142,7 +142,7 @@ pub async fn write_file(
                     drop(session.opened(*file, *state, path));
                     return Err(Failure::of(failure.error, path));
                 }
-                if !names::is_for_the_long_way(&failure.error) {
+                if !names::needs_client_resolution(&failure.error) {
                     return Err(Failure::of(failure.error, path));
                 }
             }
