@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub durability: Durability,
     pub creates_root: bool,
     pub removes_directories: bool,
+    pub names_temporaries: bool,
     pub file_mode: u32,
     pub directory_mode: u32,
 }
@@ -76,6 +77,7 @@ impl DafsStoreBuilder {
             durability: Durability::default(),
             creates_root: false,
             removes_directories: false,
+            names_temporaries: false,
             file_mode: 0o644,
             directory_mode: 0o755,
         };
@@ -118,6 +120,15 @@ impl DafsStoreBuilder {
     #[must_use]
     pub fn with_directory_removal(mut self, removes: bool) -> Self {
         self.settings.removes_directories = removes;
+        self
+    }
+
+    /// Sets whether puts write into temporary files with names. By default they write into files
+    /// without names, of which nothing is left if this process dies. The store changes to names by
+    /// itself where the file system of the server makes no files without names.
+    #[must_use]
+    pub fn with_named_temporaries(mut self, names: bool) -> Self {
+        self.settings.names_temporaries = names;
         self
     }
 

@@ -41,6 +41,13 @@ pub(crate) struct Reply<T> {
     _permit: OwnedSemaphorePermit,
 }
 
+impl<T> Reply<T> {
+    /// The reply alone. Its permit goes back.
+    pub fn take(self) -> T {
+        self.value
+    }
+}
+
 impl Driver {
     /// Starts a driver thread. It connects when it is first asked for something.
     ///

@@ -75,6 +75,8 @@ pub(crate) enum Fault {
     Exists(ClientError),
     /// The object is there for all to see, but is perhaps not on stable storage.
     Visible(ClientError),
+    /// The session of an open file has ended.
+    Ended(ClientError),
     Precondition(StoreError),
     Refused(StoreError),
     Store(object_store::Error),
@@ -116,7 +118,15 @@ impl Fault {
             | Self::Missing(error)
             | Self::Exists(error)
             | Self::Visible(error) => Some(error),
-            Self::Precondition(_) | Self::Refused(_) | Self::Store(_) => None,
+            Self::Ended(_) | Self::Precondition(_) | Self::Refused(_) | Self::Store(_) => None,
+        }
+    }
+
+    /// The same failure of an operation on a file that was opened before.
+    pub fn of_open(self) -> Self {
+        match self {
+            Self::Client(error @ ClientError::SessionEnded { .. }) => Self::Ended(error),
+            other => other,
         }
     }
 
@@ -143,7 +153,7 @@ impl Fault {
             Self::Precondition(error) => {
                 object_store::Error::Precondition { path, source: Box::new(error) }
             }
-            Self::Visible(error) => generic(error),
+            Self::Visible(error) | Self::Ended(error) => generic(error),
             Self::Refused(error) => generic(error),
             Self::Store(error) => error,
             Self::Client(error) => {

@@ -72,7 +72,8 @@ impl Worker {
         let published = self.publish_in(site, made.directory, place, made.source(), mode).await;
         if let (Err(_), Some(name)) = (&published, &made.temporary) {
             // What is left of it is for `DafsStore::remove_leftovers`.
-            let _ = site.session.remove_in_async(made.directory, name, name).await;
+            let chain = site.session.chain().of(&made.file).close();
+            let _ = chain.at(made.directory).remove(name).run_async().await;
         }
         published
     }

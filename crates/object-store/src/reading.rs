@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use dafs_client::{ClientError, File, OpenOptions, Outcome, Slice, Status};
+use dafs_client::{Buffer, ClientError, File, OpenOptions, Outcome, Slice, Status};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta};
 
@@ -139,7 +139,7 @@ impl Worker {
     ) -> Result<Landed, Fault> {
         let file = self.file(number).ok_or(Fault::Refused(StoreError::FileGone))?;
         let buffer = file.session().client().allocate(length)?;
-        read_all(&file, offset, &buffer, 0, length).await?;
+        read_all(&file, offset, &buffer, 0, length).await.map_err(Fault::of_open)?;
         Ok(Landed::new(&self, buffer, vec![length]))
     }
 
@@ -172,33 +172,43 @@ impl Worker {
         segments: Vec<Range<u64>>,
     ) -> Result<Landed, Fault> {
         let file = self.file(number).ok_or(Fault::Refused(StoreError::FileGone))?;
-        let session = file.session();
         let lengths: Vec<usize> = segments.iter().map(length_of).collect();
-        let buffer = session.client().allocate(lengths.iter().sum())?;
-        let (mut batch, mut at) = (session.batch(), 0);
-        for (segment, length) in segments.iter().zip(&lengths) {
-            batch = batch.read(&file, segment.start, buffer.slice(at, *length)?);
-            at += length;
-        }
-        let outcomes = batch.start()?.await;
-        at = 0;
-        for ((segment, length), outcome) in segments.iter().zip(&lengths).zip(outcomes) {
-            let moved = outcome? as usize;
-            if moved < *length {
-                let offset = segment.start + moved as u64;
-                read_all(&file, offset, &buffer, at + moved, length - moved).await?;
-            }
-            at += length;
-        }
+        let buffer = file.session().client().allocate(lengths.iter().sum())?;
+        fill(&file, &segments, &lengths, &buffer).await.map_err(Fault::of_open)?;
         Ok(Landed::new(&self, buffer, lengths))
     }
+}
+
+/// Reads segments of a file into a buffer, one behind the other, by one batch of requests.
+async fn fill(
+    file: &File,
+    segments: &[Range<u64>],
+    lengths: &[usize],
+    buffer: &Buffer,
+) -> Result<(), Fault> {
+    let (mut batch, mut at) = (file.session().batch(), 0);
+    for (segment, length) in segments.iter().zip(lengths) {
+        batch = batch.read(file, segment.start, buffer.slice(at, *length)?);
+        at += length;
+    }
+    let outcomes = batch.start()?.await;
+    at = 0;
+    for ((segment, length), outcome) in segments.iter().zip(lengths).zip(outcomes) {
+        let moved = outcome? as usize;
+        if moved < *length {
+            let offset = segment.start + moved as u64;
+            read_all(file, offset, buffer, at + moved, length - moved).await?;
+        }
+        at += length;
+    }
+    Ok(())
 }
 
 /// Reads so many bytes, which the object must have.
 pub(crate) async fn read_all(
     file: &File,
     offset: u64,
-    buffer: &dafs_client::Buffer,
+    buffer: &Buffer,
     at: usize,
     length: usize,
 ) -> Result<(), Fault> {

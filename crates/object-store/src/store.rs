@@ -128,7 +128,8 @@ impl DafsStore {
         let (place, path, driver) = (Place::of(location)?, location.clone(), self.driver());
         let ranges = ranges.to_vec();
         let opened = driver.call(move |worker| worker.get_ranges(place, path, ranges)).await?;
-        let Ranged { file, plan, first } = opened.value;
+        // The permit goes back here: with it in hand nobody may wait for another.
+        let Ranged { file, plan, first } = opened.take();
         let mut segments = first.map_or_else(Vec::new, |landed| landed.pieces());
         let number = file.number;
         let read = |batch: &Range<usize>| {

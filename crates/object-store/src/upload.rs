@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dafs_client::{DeleteDisposition, File, FileHandle, Status};
+use dafs_client::{File, FileHandle, Status};
 use object_store::path::Path;
 use object_store::{MultipartUpload, PutPayload, PutResult, UploadPart};
 
@@ -131,7 +131,7 @@ impl Worker {
             let site = self.site().await?;
             let directory = self.made_directory(&site, &place.parents, &place.shown).await?;
             let temporary = temporary();
-            let options = self.new_file().delete_disposition(DeleteDisposition::Deny);
+            let options = self.new_file(true);
             let file =
                 site.session.open_in_async(directory, &temporary, &place.shown, &options).await;
             let file = match file {
@@ -167,7 +167,7 @@ impl Worker {
         data: PutPayload,
     ) -> Result<(), Fault> {
         let upload = self.upload(number)?;
-        write_all(&upload.file, offset, &data).await?;
+        write_all(&upload.file, offset, &data).await.map_err(Fault::of_open)?;
         upload.written.set(upload.written.get() + data.content_length() as u64);
         Ok(())
     }
@@ -183,9 +183,11 @@ impl Worker {
             return Err(Fault::Refused(StoreError::PartsMissing { missing }));
         }
         let OpenUpload { place, site, directory, temporary, file, .. } = &*upload;
-        let metadata = site.session.metadata_async(file.handle(), &place.shown).await?;
+        let metadata = site.session.metadata_async(file.handle(), &place.shown).await;
+        let metadata = metadata.map_err(|error| Fault::from(error).of_open())?;
         let source = Source { handle: file.handle(), file: Some(file), temporary: Some(temporary) };
-        self.publish_in(site, *directory, place, source, &Mode::Overwrite).await?;
+        let published = self.publish_in(site, *directory, place, source, &Mode::Overwrite).await;
+        published.map_err(Fault::of_open)?;
         self.uploads.borrow_mut().remove(&number);
         Ok(tag(&metadata))
     }
@@ -204,8 +206,7 @@ impl Worker {
         // While it is open nobody may remove its name.
         let closed = file.close_async().await;
         let removed = site.session.remove_in_async(directory, &temporary, &place.shown).await;
-        closed?;
-        removed?;
+        closed.and(removed).map_err(|error| Fault::from(error).of_open())?;
         if self.settings.removes_directories {
             self.remove_directories(&site, &place).await;
         }

@@ -52,6 +52,7 @@ impl Worker {
     }
 
     fn with(settings: Arc<Settings>, bell: Arc<Bell>, client: Result<Client, ClientError>) -> Self {
+        let needs_names = settings.names_temporaries;
         Self {
             settings,
             bell,
@@ -60,7 +61,7 @@ impl Worker {
             files: RefCell::default(),
             buffers: RefCell::default(),
             uploads: RefCell::default(),
-            needs_names: Cell::new(false),
+            needs_names: Cell::new(needs_names),
             number: Cell::new(0),
             timers: Timers::default(),
         }
@@ -112,7 +113,8 @@ impl Worker {
         Ok(here)
     }
 
-    /// Forgets the session if it has ended.
+    /// Forgets the session if it has ended. Operations on files that were opened before fail with
+    /// [`Fault::Ended`]: there may be a new session by now.
     pub fn note_failure(&self, fault: &Fault) {
         if matches!(fault.client_error(), Some(ClientError::SessionEnded { .. })) {
             let ended = self.site.borrow_mut().take();

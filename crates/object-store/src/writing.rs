@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use dafs_client::{
-    Buffer, Chain, ClientError, File, FileHandle, Metadata, OpenOptions, Outcome, SetAttributes,
-    SetTime, ShareAccess, Status, Transferred, Verifier,
+    Buffer, Chain, ClientError, DeleteDisposition, File, FileHandle, Metadata, OpenOptions,
+    Outcome, SetAttributes, SetTime, ShareAccess, Status, Transferred, Verifier,
 };
 use object_store::PutPayload;
 
@@ -140,17 +140,22 @@ impl Worker {
     /// Makes a file without content. It has no name where the file system can do that: then nothing
     /// is left of it if this process dies.
     fn create<'s>(&self, chain: Chain<'s>, temporary: Option<&str>) -> Chain<'s> {
-        let options = self.new_file();
+        let options = self.new_file(temporary.is_some());
         match temporary {
             None => chain.create_unlinked(&options),
             Some(name) => chain.open_in(name, name, &options),
         }
     }
 
-    /// The options that files are made with.
-    pub fn new_file(&self) -> OpenOptions {
+    /// The options that files are made with. While one with a name is open, nobody may remove the
+    /// name.
+    pub fn new_file(&self, has_name: bool) -> OpenOptions {
         let options = OpenOptions::read().access(ShareAccess::Both).create_new(true);
-        options.mode(self.settings.file_mode)
+        let options = options.mode(self.settings.file_mode);
+        match has_name {
+            true => options.delete_disposition(DeleteDisposition::Deny),
+            false => options,
+        }
     }
 
     fn flushes(&self, has_name: bool) -> Flush {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use dafs_object_store::Durability;
 use dafs_types::Random;
 use futures_util::StreamExt;
 use object_store::path::Path;
@@ -18,7 +19,8 @@ fn content(seed: u64, length: usize) -> Bytes {
 async fn any_ranges_are_read_as_they_were_written() {
     let served = Served::start();
     for transport in TRANSPORTS {
-        let store = served.builder(transport, "/").with_connections(2).build().unwrap();
+        let builder = served.builder(transport, "/").with_connections(2);
+        let store = builder.with_durability(Durability::Server).build().unwrap();
         for (seed, length) in [(1, 1), (2, 300 << 10), (3, 23 << 20)] {
             let (path, bytes) = (Path::from("x"), content(seed, length));
             store.put(&path, bytes.clone().into()).await.unwrap();
@@ -62,13 +64,13 @@ async fn a_stream_sees_one_version_though_the_object_is_replaced_and_deleted() {
     let served = Served::start();
     for transport in TRANSPORTS {
         let store = served.store(transport, "/");
-        let (path, first) = (Path::from("d/x"), content(4, 30 << 20));
+        let (path, first) = (Path::from("d/x"), content(4, 12 << 20));
         let old = store.put(&path, first.clone().into()).await.unwrap();
         let got = store.get(&path).await.unwrap();
         let stale = store.get(&path).await.unwrap().into_stream();
         let mut stream = got.into_stream();
         let mut read = stream.next().await.unwrap().unwrap().to_vec();
-        let new = store.put(&path, content(5, 9 << 20).into()).await.unwrap();
+        let new = store.put(&path, content(5, 3 << 20).into()).await.unwrap();
         assert_ne!(old.e_tag, new.e_tag);
         store.delete(&path).await.unwrap();
         while let Some(piece) = stream.next().await {
@@ -130,6 +132,22 @@ async fn calls_that_are_given_up_leave_nothing_behind() {
     // A put that was given up is done or not, and none is left half done.
     store.put(&path, "z".into()).await.unwrap();
     assert!(served.temporary_files().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_callers_than_permits_get_on() {
+    let served = Served::start();
+    let store = served.store(Transport::SharedMemory, "/");
+    let (path, bytes) = (Path::from("x"), content(7, 17 << 20));
+    store.put(&path, bytes.clone().into()).await.unwrap();
+    // Two batches each, by more callers than there are permits.
+    let whole = 0..17 << 20;
+    let ranges = std::slice::from_ref(&whole);
+    let wide = futures_util::stream::iter(0..100).map(|_| store.get_ranges(&path, ranges));
+    let mut wide = wide.buffer_unordered(70);
+    while let Some(read) = wide.next().await {
+        assert!(read.unwrap()[0] == bytes);
+    }
 }
 
 #[test]

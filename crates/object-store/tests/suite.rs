@@ -43,3 +43,17 @@ suite! {
         integration::list_with_offset_exclusivity(store).await
     };
 }
+
+/// Where the server's file system makes no files without names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn puts_into_temporary_files_with_names_are_the_same() {
+    let served = Served::start();
+    for transport in TRANSPORTS {
+        let root = format!("/{transport:?}");
+        let store = served.builder(transport, &root).with_named_temporaries(true).build().unwrap();
+        integration::put_opts(&store, true).await;
+        integration::rename_and_copy(&store).await;
+        integration::put_get_delete_list(&store).await;
+        assert!(served.temporary_files().is_empty(), "{:?}", served.temporary_files());
+    }
+}
