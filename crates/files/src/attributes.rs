@@ -16,7 +16,7 @@ use dafs_types::{
 };
 
 use crate::Files;
-use crate::caller::{Asker, Caller};
+use crate::caller::{Caller, Identity};
 use crate::delegations::Told;
 use crate::left::{RemainingWork, SizeReply, SizeTask, TimesTask};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
@@ -184,7 +184,7 @@ impl Files<'_> {
 
     fn set_times(
         &mut self,
-        who: Arc<Asker>,
+        who: Arc<Identity>,
         (handle, file, borrowed): (FileHandle, CachedFile, bool),
         times: AttributeChanges,
         set: AttributeSet,

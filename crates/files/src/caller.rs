@@ -21,7 +21,7 @@ pub struct View {
 }
 
 /// The identity of a caller, and its view of the store.
-pub struct Asker {
+pub struct Identity {
     /// The credentials that operations act with.
     pub credentials: Credentials,
     view: Arc<View>,
@@ -31,15 +31,15 @@ pub struct Asker {
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The identity whose rights count, and its view of the exports.
-    pub who: Arc<Asker>,
+    pub who: Arc<Identity>,
     /// The client and connection as the filer knows them.
     pub party: Party,
 }
 
 impl Deref for Caller {
-    type Target = Asker;
+    type Target = Identity;
 
-    fn deref(&self) -> &Asker {
+    fn deref(&self) -> &Identity {
         &self.who
     }
 }
@@ -62,7 +62,7 @@ impl View {
     }
 }
 
-impl Asker {
+impl Identity {
     /// A caller with these credentials that uses a view. The view may replace the credentials.
     pub fn new(who: Credentials, view: &Arc<View>) -> Self {
         let credentials = match &view.squash {
@@ -83,7 +83,7 @@ impl Asker {
     }
 }
 
-impl Deref for Asker {
+impl Deref for Identity {
     type Target = Credentials;
 
     fn deref(&self) -> &Credentials {
@@ -91,7 +91,7 @@ impl Deref for Asker {
     }
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for Identity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.credentials.fmt(out)
     }

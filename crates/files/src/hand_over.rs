@@ -12,7 +12,7 @@ use dafs_store::cache::{CachedFile, CommitTicket, Listener};
 use dafs_types::{ClientId, Credentials, FileHandle, Stability, StateId, Status, limits};
 
 use crate::Files;
-use crate::caller::Asker;
+use crate::caller::Identity;
 
 /// A client's request for a whole file under an open and a delegation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +41,7 @@ impl Files<'_> {
     pub fn check_hand_over(
         &mut self,
         by: ClientKey,
-        (who, credentials, user): (&Asker, &Credentials, u32),
+        (who, credentials, user): (&Identity, &Credentials, u32),
         request: &HandOverRequest,
     ) -> Result<HandOverTarget, Status> {
         let record = self.opened.record(request.state).filter(|open| open.handle == request.file);

@@ -13,7 +13,7 @@ use dafs_store::cache::{CachedFile, CommitTicket};
 use dafs_types::{FileHandle, Stability};
 
 use super::under_way::{Reach, UnderWay};
-use crate::caller::Asker;
+use crate::caller::Identity;
 use crate::undo::seen::UndoSeen;
 
 /// The remaining work of an operation.
@@ -85,7 +85,7 @@ pub enum Ending {
 #[derive(Debug)]
 pub struct SizeTask {
     /// The caller. Its connection may be gone by the time the size is set.
-    pub who: Arc<Asker>,
+    pub who: Arc<Identity>,
     /// The cache's id of the file.
     pub file: CachedFile,
     /// True if the file is open for this request alone.
@@ -125,7 +125,7 @@ pub enum SizeReply {
 #[derive(Debug)]
 pub struct TimesTask {
     /// The caller. Its connection may be gone by the time the times are set.
-    pub who: Arc<Asker>,
+    pub who: Arc<Identity>,
     /// The cache's id of the file.
     pub file: CachedFile,
     /// True if the file is open for this request alone.

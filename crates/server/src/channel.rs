@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dafs_dat::{EndpointId, Inbox, ServingInterface};
 use dafs_filer::{FenceKey, Holder, Party};
-use dafs_files::caller::Asker;
+use dafs_files::caller::Identity;
 use dafs_files::io::Recent;
 use dafs_sessions::{ChannelId, Sessions};
 use dafs_types::{Moment, SessionId};
@@ -42,7 +42,7 @@ pub(crate) struct Channel {
     /// The negotiated size of the largest reply, in bytes.
     pub response_bytes_max: usize,
     /// The caller of the requests.
-    pub who: Arc<Asker>,
+    pub who: Arc<Identity>,
     /// The transport's facts about the client.
     pub peer: PeerFacts,
     /// The files that were read or written recently, by state id.

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::{FencedObject, Filer, OperationId, Party, Principal, RunningRequest};
 use dafs_files::Files;
-use dafs_files::caller::Asker;
+use dafs_files::caller::Identity;
 use dafs_files::hand_over::{HandOverRequest, HandOverTarget};
 use dafs_sessions::Sessions;
 use dafs_store::cache::{CachedFile, CommitTicket};
@@ -132,7 +132,7 @@ impl DirectReads {
 pub(crate) struct Reader {
     endpoint: EndpointId,
     party: Party,
-    who: Arc<Asker>,
+    who: Arc<Identity>,
     /// The credentials of its session.
     credentials: Credentials,
     /// The user as whom its process connected, as reported by the kernel.

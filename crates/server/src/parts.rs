@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dafs_dat::{EndpointId, ServingInterface};
 use dafs_filer::Party;
-use dafs_files::caller::{Asker, Caller};
+use dafs_files::caller::{Caller, Identity};
 use dafs_files::outcome::{Ended, Outcome};
 use dafs_files::undo::gate::{keeps_undo, undo_seen};
 use dafs_files::undo::seen::UndoSeen;
@@ -55,7 +55,7 @@ impl Reactor<'_> {
 
     /// The caller of a request.
     #[inline]
-    pub(crate) fn who(&self, answer: ReplyTo) -> Arc<Asker> {
+    pub(crate) fn identity_of(&self, answer: ReplyTo) -> Arc<Identity> {
         match self.shared.channels.get(answer.endpoint) {
             Some(channel) if !answer.is_acting => channel.who.clone(),
             Some(channel) => match self.shared.sessions.acting_for(channel.id, answer.stream) {
@@ -73,7 +73,7 @@ impl Reactor<'_> {
     #[inline]
     pub(crate) fn caller(&self, to: ReplyTo) -> Result<Caller, Status> {
         let party = self.party_of(to)?;
-        Ok(Caller { who: self.who(to), party })
+        Ok(Caller { who: self.identity_of(to), party })
     }
 
     /// The identity under which the filer handles a request.

@@ -54,7 +54,8 @@ pub(crate) struct Shared {
     pub(crate) filer: Filer,
     pub(crate) sessions: Sessions,
     pub(crate) cache: Cache,
-    /// The unrestricted store. Clients use it through their views ([`dafs_files::caller::Asker`]).
+    /// The unrestricted store. Clients use it through their views
+    /// ([`dafs_files::caller::Identity`]).
     pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
     pub(crate) channels: Channels,

@@ -62,7 +62,7 @@ pub struct Plan {
     /// The objects to sync before the request counts as done.
     pub touched: Touched,
     /// True if an intent must be journaled first.
-    pub is_written: bool,
+    pub needs_intent: bool,
 }
 
 impl Files<'_> {
@@ -126,7 +126,7 @@ impl Files<'_> {
                 let truncate = changes_in(&asked.attributes)?.0.size == Some(0);
                 self.check_delegations(by, &asked.file, FileOperation::SetAttributes { truncate })?;
                 let plan = Plan::new(Precondition::Attributes, [itself(&asked.file)], [asked.file]);
-                Plan { is_written: !is_asked_anew(asked), ..plan }
+                Plan { needs_intent: !is_asked_anew(asked), ..plan }
             }
             Operation::Open(asked) => return self.plan_open(by, asked),
             _ => return Ok(None),
@@ -181,7 +181,7 @@ impl Plan {
         touched: [FileHandle; M],
     ) -> Self {
         let (places, touched) = (places.into_iter().collect(), touched.into_iter().collect());
-        Self { precondition, places, touched, is_written: true }
+        Self { precondition, places, touched, needs_intent: true }
     }
 }
 

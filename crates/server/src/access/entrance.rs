@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use dafs_filer::{Holder, Principal};
-use dafs_files::caller::{Asker, View};
+use dafs_files::caller::{Identity, View};
 use dafs_store::{ExportTerms, Store};
 use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
@@ -90,8 +90,8 @@ impl Entrance {
     }
 
     /// The caller of a connection that has not logged in, or that is gone.
-    pub fn unauthenticated(&self) -> Asker {
-        Asker::new(Credentials::nobody(), &self.whole_view)
+    pub fn unauthenticated(&self) -> Identity {
+        Identity::new(Credentials::nobody(), &self.whole_view)
     }
 
     /// The view of the store with these terms. Clients with the same terms share one.

@@ -247,7 +247,7 @@ impl Reactor<'_> {
                 // By the time the data moves, the stream may have other credentials or none.
                 return Err(Status::NotSupp);
             }
-            let who = self.who(answer);
+            let who = self.identity_of(answer);
             let access = match kind {
                 IoKind::Read => ShareAccess::Read,
                 IoKind::Write => ShareAccess::Write,

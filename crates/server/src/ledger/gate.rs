@@ -51,7 +51,7 @@ impl Reactor<'_> {
             journaled.hold(answer, bytes_of(operation), plan.places);
             return true;
         }
-        if !answer.kept().is_some() || !plan.is_written {
+        if !answer.kept().is_some() || !plan.needs_intent {
             return false;
         }
         self.intend(answer, plan, bytes_of(operation));
@@ -64,7 +64,7 @@ impl Reactor<'_> {
             return self.fail(answer, Status::ServerFault);
         };
         let Plan { precondition, places, touched, .. } = plan;
-        let who = self.who(answer).credentials.clone();
+        let who = self.identity_of(answer).credentials.clone();
         let intent = Intent { key, who, precondition, operation: operation.clone() };
         let mut answer = answer;
         answer.logged = true;
@@ -90,7 +90,7 @@ impl Reactor<'_> {
         offset: u64,
     ) {
         let Some((key, order)) = self.request_key(answer) else { return };
-        let who = self.who(answer).credentials.clone();
+        let who = self.identity_of(answer).credentials.clone();
         let precondition = Precondition::Appends { file: asked.file, offset, length: asked.length };
         let operation = bytes_of(&Operation::Append(asked));
         let intent = Intent { key, who, precondition, operation };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::Principal;
-use dafs_files::caller::Asker;
+use dafs_files::caller::Identity;
 use dafs_journal::RecordNumber;
 use dafs_sessions::{
     AuthDecision, BindArguments, ChannelId, ChannelKind, ConnectArguments, ConnectResults,
@@ -338,7 +338,7 @@ impl Reactor<'_> {
             let principal = principal.as_deref().unwrap_or_default();
             let from = &channel.peer;
             tracing::info!(%from, principal, uid, by, trusted, "session established");
-            channel.who = Arc::new(Asker::new(who, &view));
+            channel.who = Arc::new(Identity::new(who, &view));
         }
         // A client that knows the session may ask the next incarnation of the server for it.
         let after = if is_renewal { RecordNumber(0) } else { self.note_session(id) };

@@ -144,7 +144,7 @@ impl Reactor<'_> {
     /// The same. `may_search` is true if the request has not waited for a search before.
     fn refuse_in(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>, may_search: bool) {
         let to = self.keep_begun(to);
-        if may_search && is_put_off(&why, asked) && self.awaits_search_after_all(to, asked) {
+        if may_search && had_no_effect(&why, asked) && self.awaits_search_after_all(to, asked) {
             return;
         }
         match why {
@@ -390,7 +390,7 @@ impl Reactor<'_> {
 }
 
 /// Returns true if a request was put off before it had any effect.
-fn is_put_off(why: &NotDone, asked: Asked<'_>) -> bool {
+fn had_no_effect(why: &NotDone, asked: Asked<'_>) -> bool {
     match why {
         NotDone::Failed(fault) => Status::from(*fault) == Status::Delay,
         // For other requests the search was done before they started.
