@@ -4,6 +4,7 @@
 mod corpora;
 mod knots;
 mod named;
+mod prose;
 mod shown;
 
 use std::collections::BTreeMap;
