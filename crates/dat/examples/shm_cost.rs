@@ -102,7 +102,7 @@ fn serve(mut interface: Interface, block: usize) {
                         continue;
                     }
                     let mut request = [0; 192];
-                    inbox.read(done.context as usize * 256, &mut request);
+                    inbox.read(done.cookie as usize * 256, &mut request);
                     let word = |i: usize| {
                         u64::from_le_bytes(request[i * 8..i * 8 + 8].try_into().unwrap())
                     };
@@ -114,8 +114,8 @@ fn serve(mut interface: Interface, block: usize) {
                     let source = arena.local(word(0), block as u32);
                     let silent = Signal::OnError;
                     let _ = interface.post_rdma_write(done.endpoint, 0, &[source], remote, silent);
-                    let segment = slots.local(done.context * 256, 256);
-                    let _ = interface.post_receive(done.endpoint, done.context, &[segment]);
+                    let segment = slots.local(done.cookie * 256, 256);
+                    let _ = interface.post_receive(done.endpoint, done.cookie, &[segment]);
                     let mut answer = [0; 56];
                     answer[..8].copy_from_slice(&word(3).to_le_bytes());
                     let options = SendOptions { signal: silent, invalidate: None };
@@ -174,9 +174,9 @@ fn client(
         while let Some(event) = interface.next_event() {
             let Event::Completion(done) = event else { panic!("{event:?}") };
             let mut answer = [0; 56];
-            inbox.read(done.context as usize * 64, &mut answer);
+            inbox.read(done.cookie as usize * 64, &mut answer);
             interface
-                .post_receive(endpoint, done.context, &[slots.local(done.context * 64, 64)])
+                .post_receive(endpoint, done.cookie, &[slots.local(done.cookie * 64, 64)])
                 .unwrap();
             let slot = u64::from_le_bytes(answer[..8].try_into().unwrap());
             request(&mut interface, &mut state, slot);

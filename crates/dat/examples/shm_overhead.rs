@@ -50,13 +50,11 @@ fn main() {
         while let Some(event) = server.next_event() {
             let Event::Completion(done) = event else { continue };
             let mut message = [0; 160];
-            arena.read(done.context as usize * 256, &mut message);
+            arena.read(done.cookie as usize * 256, &mut message);
             let local = [source.local(0, 64)];
             let remote = target.remote(0, 64);
             server.post_rdma_write(here, 1, &local, remote, Signal::OnError).unwrap();
-            server
-                .post_receive(here, done.context, &[inbox.local(done.context * 256, 256)])
-                .unwrap();
+            server.post_receive(here, done.cookie, &[inbox.local(done.cookie * 256, 256)]).unwrap();
             server.post_send(here, 2, &[Gather::Bytes(&[8; 56])], silent).unwrap();
         }
         server.flush();
@@ -64,9 +62,9 @@ fn main() {
         while let Some(event) = client.next_event() {
             let Event::Completion(done) = event else { continue };
             let mut message = [0; 56];
-            arena.read(65_536 + done.context as usize * 64, &mut message);
-            let slot = outbox.local(65_536 + done.context * 64, 64);
-            client.post_receive(there, done.context, &[slot]).unwrap();
+            arena.read(65_536 + done.cookie as usize * 64, &mut message);
+            let slot = outbox.local(65_536 + done.cookie * 64, 64);
+            client.post_receive(there, done.cookie, &[slot]).unwrap();
         }
     }
     let each = start.elapsed().as_nanos() as f64 / OPERATIONS as f64;

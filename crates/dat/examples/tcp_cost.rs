@@ -266,7 +266,7 @@ impl Server {
 
     fn answer(&mut self, done: &Completion) {
         let mut request = [0; REQUEST];
-        self.inbox.read(done.context as usize * 256, &mut request);
+        self.inbox.read(done.cookie as usize * 256, &mut request);
         let word = |index: usize| {
             u64::from_le_bytes(request[index * 8..index * 8 + 8].try_into().expect("8 bytes"))
         };
@@ -274,13 +274,13 @@ impl Server {
         let remote = RemoteSegment { stag: Stag(word(1) as u32), address: word(2), length };
         let source = self.arena.local(word(0), length);
         let (interface, endpoint, silent) = (&mut self.interface, done.endpoint, Signal::OnError);
-        let segment = self.slots.local(done.context * 256, 256);
+        let segment = self.slots.local(done.cookie * 256, 256);
         let mut answer = [0; ANSWER];
         answer[..8].copy_from_slice(&word(3).to_le_bytes());
         let options = SendOptions { signal: silent, invalidate: None };
         // If the client is gone, its Broken event follows.
         let _ = interface.post_rdma_write(endpoint, 0, &[source], remote, silent);
-        let _ = interface.post_receive(endpoint, done.context, &[segment]);
+        let _ = interface.post_receive(endpoint, done.cookie, &[segment]);
         let _ = interface.post_send(endpoint, 0, &[Gather::Bytes(&answer)], options);
     }
 }
@@ -364,9 +364,9 @@ impl Client {
         while let Some(event) = self.interface.next_event() {
             let Event::Completion(done) = event else { panic!("{event:?}") };
             let mut answer = [0; ANSWER];
-            self.inbox.read(done.context as usize * 64, &mut answer);
-            let segment = self.slots.local(done.context * 64, 64);
-            self.interface.post_receive(self.endpoint, done.context, &[segment]).expect("room");
+            self.inbox.read(done.cookie as usize * 64, &mut answer);
+            let segment = self.slots.local(done.cookie * 64, 64);
+            self.interface.post_receive(self.endpoint, done.cookie, &[segment]).expect("room");
             self.ask(u64::from_le_bytes(answer[..8].try_into().expect("8 bytes")));
             count += 1;
         }

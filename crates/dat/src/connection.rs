@@ -32,13 +32,13 @@ impl Context<'_> {
     pub(crate) fn complete(
         &mut self,
         operation: Operation,
-        context: u64,
+        cookie: u64,
         status: CompletionStatus,
         length: u32,
     ) {
         self.events.push_completion(Completion {
             endpoint: self.endpoint,
-            context,
+            cookie,
             operation,
             status,
             length,
@@ -584,7 +584,7 @@ mod tests {
         let endpoint = EndpointId::first(0, 0);
         let completion = Completion {
             endpoint,
-            context: 1,
+            cookie: 1,
             operation: Operation::Send,
             status: CompletionStatus::Success,
             length: 0,

@@ -189,8 +189,8 @@ impl Stream {
             }
             Event::Completion(done) if done.operation == Operation::Receive => {
                 if done.status == CompletionStatus::Success {
-                    let (at, length) = (done.context as usize * 256, done.length as usize);
-                    assert!(length <= 116 + done.context as usize);
+                    let (at, length) = (done.cookie as usize * 256, done.length as usize);
+                    assert!(length <= 116 + done.cookie as usize);
                     self.outcome.messages.push(self.inbox.to_vec(at, length));
                 }
             }

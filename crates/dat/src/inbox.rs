@@ -142,7 +142,7 @@ impl Inbox {
         if completion.operation != Operation::Receive {
             return None;
         }
-        let number = completion.context.wrapping_sub(self.cookies);
+        let number = completion.cookie.wrapping_sub(self.cookies);
         self.posted.get_mut(usize::try_from(number).ok()?)?.take()
     }
 }

@@ -63,7 +63,7 @@ pub struct Completion {
     /// The endpoint to which it was posted.
     pub endpoint: EndpointId,
     /// The caller's cookie from the post.
-    pub context: u64,
+    pub cookie: u64,
     /// The kind of the work request.
     pub operation: Operation,
     /// The result of the work request.

@@ -239,7 +239,7 @@ impl Reactor<'_> {
         self.take_handoffs();
         loop {
             // A completion is read in place. Building an event from it would cost a copy.
-            if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
+            if let Some(&Completion { endpoint, cookie, operation, status, length, .. }) =
                 self.own.interface.first_completion()
             {
                 let is_good = status == CompletionStatus::Success;
@@ -249,7 +249,7 @@ impl Reactor<'_> {
                 }
                 self.own.interface.pass_completion();
                 self.follow_up();
-                self.on_completion(context, is_good);
+                self.on_completion(cookie, is_good);
             } else if let Some(event) = self.own.interface.next_event() {
                 self.on_event(event);
             } else {

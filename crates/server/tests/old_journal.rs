@@ -261,7 +261,7 @@ impl Client {
                 Event::Completion(done) if done.operation == Operation::Receive => {
                     assert_eq!(done.status, CompletionStatus::Success);
                     // Receives are used in order; only one is posted while a reply is awaited.
-                    let at = done.context as usize * SLOT_BYTES as usize;
+                    let at = done.cookie as usize * SLOT_BYTES as usize;
                     return self.inbox.to_vec(at, done.length as usize);
                 }
                 Event::Broken { .. } => panic!("the server has ended the connection"),

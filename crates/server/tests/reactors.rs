@@ -245,7 +245,7 @@ impl Client {
             match event {
                 Event::Completion(done) if done.operation == Operation::Receive => {
                     assert_eq!(done.status, CompletionStatus::Success);
-                    let at = done.context as usize * SLOT_BYTES;
+                    let at = done.cookie as usize * SLOT_BYTES;
                     let message = self.inbox.to_vec(at, done.length as usize);
                     self.heard.push((done.endpoint, message));
                 }

@@ -126,9 +126,9 @@ impl Link {
             self.step()?;
         }
         let Some(completion) = self.arrived.pop_front() else { return Err("no message".into()) };
-        let at = completion.context as usize * SLOT_BYTES as usize;
+        let at = completion.cookie as usize * SLOT_BYTES as usize;
         let bytes = self.inbox.to_vec(at, completion.length as usize);
-        self.post_slot(completion.context)?;
+        self.post_slot(completion.cookie)?;
         Ok(Message { bytes, invalidated: completion.invalidated })
     }
 

@@ -378,7 +378,7 @@ impl<'o> Perftest<'o> {
     }
 
     fn on_completion(&mut self, completion: &Completion) -> Result<(), Failure> {
-        let Completion { endpoint, operation, status, context, length, .. } = *completion;
+        let Completion { endpoint, operation, status, cookie, length, .. } = *completion;
         if status != CompletionStatus::Success {
             // The event of the broken connection tells the reason.
             return Ok(());
@@ -391,9 +391,9 @@ impl<'o> Perftest<'o> {
             self.received_count += 1;
             return self.post_main(endpoint);
         }
-        let at = context as usize * PLACE_BYTES;
+        let at = cookie as usize * PLACE_BYTES;
         self.said.push_back(self.inbox.memory.to_vec(at, length as usize));
-        self.post_slot(endpoint, context)
+        self.post_slot(endpoint, cookie)
     }
 }
 

@@ -199,7 +199,7 @@ fn received(
             let endpoint = context.endpoint;
             context.events.push_completion(Completion {
                 endpoint,
-                context: receive.cookie,
+                cookie: receive.cookie,
                 operation: Operation::Receive,
                 status: CompletionStatus::Failed,
                 length: 0,
@@ -210,7 +210,7 @@ fn received(
     }
     context.events.push_completion(Completion {
         endpoint: context.endpoint,
-        context: receive.cookie,
+        cookie: receive.cookie,
         operation: Operation::Receive,
         status: CompletionStatus::Success,
         length,

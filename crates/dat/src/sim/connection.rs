@@ -258,7 +258,7 @@ impl Connection {
         };
         let mut completion = Completion {
             endpoint: context.endpoint,
-            context: receive.cookie,
+            cookie: receive.cookie,
             operation: Operation::Receive,
             status: CompletionStatus::Failed,
             length: 0,

@@ -565,7 +565,7 @@ impl Connection {
         if let Some(receive) = self.receives.pop_front() {
             context.events.push_completion(Completion {
                 endpoint: context.endpoint,
-                context: receive.cookie,
+                cookie: receive.cookie,
                 operation: Operation::Receive,
                 status: CompletionStatus::Success,
                 length,

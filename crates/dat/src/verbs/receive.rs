@@ -248,7 +248,7 @@ impl Connection {
         }
         context.events.push_completion(Completion {
             endpoint: context.endpoint,
-            context: receive.cookie,
+            cookie: receive.cookie,
             operation: Operation::Receive,
             status,
             length,

@@ -61,9 +61,9 @@ pub fn disconnecting_amid_transfers(fixture: &dyn Fixture) {
         pair.acceptor.interface.disconnect(endpoint);
         pair.until_broken();
         for side in [&pair.initiator, &pair.acceptor] {
-            let good = side.received().into_iter().take_while(|c| c.context < 20);
+            let good = side.received().into_iter().take_while(|c| c.cookie < 20);
             let good = good.filter(|c| c.status == CompletionStatus::Success);
-            assert!(good.enumerate().all(|(number, c)| c.context == number as u64));
+            assert!(good.enumerate().all(|(number, c)| c.cookie == number as u64));
         }
     }
 }
@@ -164,7 +164,7 @@ pub fn messages_before_a_close_may_arrive_but_not_after(fixture: &dyn Fixture) {
         pair.initiator.interface.disconnect(endpoint);
         pair.until_broken();
         for (number, completion) in (0..).zip(pair.acceptor.received()) {
-            assert_eq!(completion.context, number);
+            assert_eq!(completion.cookie, number);
             if completion.status == CompletionStatus::Success {
                 let at = number as usize * 1000;
                 assert_eq!(buffer.bytes()[at..at + 1000], pattern(number, 1000));

@@ -245,7 +245,7 @@ pub fn several_connections_stand_side_by_side(fixture: &dyn Fixture) {
     }
     pair.until("five messages", |pair| pair.acceptor.received().len() == 5);
     for completion in pair.acceptor.received() {
-        let number = completion.context;
+        let number = completion.cookie;
         assert_eq!(completion.endpoint, ends[number as usize].1);
         let at = number as usize * 16;
         assert_eq!(buffer.bytes()[at..at + 16], pattern(number, 16));

@@ -45,13 +45,13 @@ pub fn messages_arrive_in_order_each_in_the_oldest_receive(fixture: &dyn Fixture
     });
     for (number, completion) in (0..).zip(pair.acceptor.received()) {
         let length = number * 7 % 512;
-        assert_eq!(completion.context, number);
+        assert_eq!(completion.cookie, number);
         assert_eq!(success(Some(completion)).length as u64, length);
         let at = number as usize * 512;
         let bytes = &buffer.bytes()[at..at + length as usize];
         assert_eq!(bytes, pattern(number, length as usize), "message {number}");
     }
-    let sends: Vec<u64> = pair.initiator.done(Operation::Send).iter().map(|c| c.context).collect();
+    let sends: Vec<u64> = pair.initiator.done(Operation::Send).iter().map(|c| c.cookie).collect();
     assert_eq!(sends, (1000..1000 + COUNT).collect::<Vec<_>>());
     pair.settle();
     assert_eq!(pair.acceptor.received().len() as u64, COUNT, "none twice");
@@ -93,7 +93,7 @@ pub fn an_empty_message_is_a_message(fixture: &dyn Fixture) {
     pair.initiator.gather(13, &[empty, Gather::Bytes(b"")], SendOptions::default());
     pair.until("three messages", |pair| pair.acceptor.received().len() == 3);
     for (number, completion) in (1..).zip(pair.acceptor.received()) {
-        assert_eq!((completion.context, success(Some(completion)).length), (number, 0));
+        assert_eq!((completion.cookie, success(Some(completion)).length), (number, 0));
     }
     assert_eq!(buffer.bytes(), b"untouched");
     pair.assert_alive(20);
@@ -210,7 +210,7 @@ pub fn contexts_and_lengths_come_back(fixture: &dyn Fixture) {
     });
     let expected: Vec<(u64, u32)> = contexts.into_iter().zip(10..).collect();
     let seen = |done: Vec<Completion>| -> Vec<(u64, u32)> {
-        done.into_iter().map(|c| (c.context, success(Some(c)).length)).collect()
+        done.into_iter().map(|c| (c.cookie, success(Some(c)).length)).collect()
     };
     assert_eq!(seen(pair.acceptor.received()), expected);
     for operation in [Operation::Send, Operation::RdmaWrite, Operation::RdmaRead] {
@@ -252,7 +252,7 @@ pub fn unsignalled_failure_is_reported(fixture: &dyn Fixture) {
     pair.initiator.interface.disconnect(endpoint);
     pair.initiator.collect();
     pair.initiator.assert_ended("initiator");
-    let reported: Vec<u64> = pair.initiator.completions().map(|c| c.context).collect();
+    let reported: Vec<u64> = pair.initiator.completions().map(|c| c.cookie).collect();
     let flushed = |c: &Completion| c.status == CompletionStatus::Flushed;
     assert!(pair.initiator.completions().all(flushed), "{:?}", pair.initiator.events);
     let first = *reported.first().expect("not all can have succeeded");

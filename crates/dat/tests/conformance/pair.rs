@@ -247,7 +247,7 @@ impl Side {
 
     /// Returns the only completion of a context, if it has arrived.
     pub fn completion(&self, context: u64) -> Option<Completion> {
-        let mut found = self.completions().filter(|c| c.context == context);
+        let mut found = self.completions().filter(|c| c.cookie == context);
         let first = found.next().copied();
         assert!(found.next().is_none(), "context {context} completed twice");
         first
@@ -308,7 +308,7 @@ impl Side {
     pub fn assert_once(&self, name: &str, wanted: EndpointId, all: bool) {
         let mut counts: HashMap<(u64, Operation), usize> = HashMap::new();
         for completion in self.completions().filter(|c| c.endpoint == wanted) {
-            *counts.entry((completion.context, completion.operation)).or_default() += 1;
+            *counts.entry((completion.cookie, completion.operation)).or_default() += 1;
         }
         for posted in self.posted.iter().filter(|p| p.endpoint == wanted) {
             let key = (posted.context, posted.operation);
@@ -462,9 +462,9 @@ impl Pair {
         self.initiator.receive(context, &[buffer.whole()]);
         self.acceptor.send(context, b"!");
         self.until("the fence", |pair| {
-            pair.initiator.received().iter().any(|c| c.context == context)
+            pair.initiator.received().iter().any(|c| c.cookie == context)
         });
-        let arrived = self.initiator.received().into_iter().find(|c| c.context == context);
+        let arrived = self.initiator.received().into_iter().find(|c| c.cookie == context);
         assert_eq!(arrived.map(|c| c.status), Some(CompletionStatus::Success));
     }
 
@@ -475,7 +475,7 @@ impl Pair {
         self.acceptor.receive(context + 1, &[buffer.whole()]);
         self.initiator.send(context + 1, b"ping");
         self.until("a message back", |pair| {
-            pair.acceptor.received().iter().any(|c| c.context == context + 1)
+            pair.acceptor.received().iter().any(|c| c.cookie == context + 1)
         });
         assert_eq!(buffer.bytes(), b"ping");
     }

@@ -277,7 +277,7 @@ impl Run {
             self.models[here].judged += done.len();
             for completion in done {
                 assert_eq!(completion.status, CompletionStatus::Success, "{completion:?}");
-                let context = completion.context;
+                let context = completion.cookie;
                 match completion.operation {
                     Operation::Receive => self.arrived(here, context, completion.length),
                     Operation::RdmaRead => self.was_read(here, context, completion.length),

@@ -70,7 +70,7 @@ fn read_many(pair: &mut Pair, count: u64) {
     }
     pair.until("all reads", |pair| pair.acceptor.done(Operation::RdmaRead).len() as u64 == count);
     let order: Vec<u64> =
-        pair.acceptor.done(Operation::RdmaRead).iter().map(|c| c.context).collect();
+        pair.acceptor.done(Operation::RdmaRead).iter().map(|c| c.cookie).collect();
     assert_eq!(order, (0..count).collect::<Vec<_>>());
     assert!(target.bytes() == bytes);
     pair.assert_alive(10_000);

@@ -336,7 +336,7 @@ fn connections_overtake_each_other_but_never_themselves() {
             pair.initiator.send(context, b"race");
         }
         pair.until("both", |pair| pair.acceptor.received().len() == 2);
-        overtaken |= pair.acceptor.received()[0].context == 2;
+        overtaken |= pair.acceptor.received()[0].cookie == 2;
     }
     assert!(overtaken);
 }
@@ -445,7 +445,7 @@ fn an_outstanding_read_holds_later_successes_back() {
         pair.acceptor.send(2 * number + 1, b"after");
     }
     pair.until("all work", |pair| pair.acceptor.completions().count() == 40);
-    let order: Vec<u64> = pair.acceptor.completions().map(|c| c.context).collect();
+    let order: Vec<u64> = pair.acceptor.completions().map(|c| c.cookie).collect();
     assert_eq!(order, (0..40).collect::<Vec<_>>());
     assert_eq!(pair.acceptor.done(Operation::RdmaRead).len(), 20);
 }

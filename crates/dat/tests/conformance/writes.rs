@@ -128,7 +128,7 @@ pub fn many_writes_precede_one_message(fixture: &dyn Fixture) {
     assert!(target.bytes() == bytes);
     pair.until("all writes", |pair| pair.acceptor.done(Operation::RdmaWrite).len() == 500);
     let order: Vec<u64> =
-        pair.acceptor.done(Operation::RdmaWrite).iter().map(|c| c.context).collect();
+        pair.acceptor.done(Operation::RdmaWrite).iter().map(|c| c.cookie).collect();
     assert_eq!(order, (0..500).collect::<Vec<_>>());
 }
 

@@ -49,9 +49,9 @@ impl Side {
                 Event::Established { .. } => self.is_established = true,
                 Event::Completion(done) if done.operation == Operation::Receive => {
                     assert_eq!(done.status, CompletionStatus::Success);
-                    let at = done.context as usize * SLOT_BYTES;
+                    let at = done.cookie as usize * SLOT_BYTES;
                     self.messages.push(self.inbox.to_vec(at, done.length as usize));
-                    self.post(done.endpoint, done.context);
+                    self.post(done.endpoint, done.cookie);
                 }
                 Event::Completion(done) => assert_eq!(done.status, CompletionStatus::Success),
                 other => panic!("{other:?}"),

@@ -117,7 +117,7 @@ fn being_ready_is_neither_a_message_nor_a_read_of_the_users() {
         pair.here.post_send(pair.connected, 0, &[], Default::default()).unwrap();
         pair.here.flush();
         let event = next(&mut pair.there, &mut pair.here);
-        assert!(matches!(event, Event::Completion(done) if done.context == 7), "{event:?}");
+        assert!(matches!(event, Event::Completion(done) if done.cookie == 7), "{event:?}");
     }
 }
 

@@ -131,11 +131,11 @@ impl MemberConnection {
                     let is_message = done.operation == Operation::Receive
                         && done.status == CompletionStatus::Success;
                     if is_message && Some(done.endpoint) == self.endpoint && !self.is_ending {
-                        let at = done.context as usize * MESSAGE_BYTES;
+                        let at = done.cookie as usize * MESSAGE_BYTES;
                         words.push(ConnectionEvent::Message(
                             self.inbox.to_vec(at, done.length as usize),
                         ));
-                        self.post(done.endpoint, done.context);
+                        self.post(done.endpoint, done.cookie);
                     }
                 }
                 Event::Established { endpoint, .. } => {
