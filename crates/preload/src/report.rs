@@ -71,7 +71,7 @@ missed! {
     /// File watches.
     Watch = "inotify of a file in DAFS: EOPNOTSUPP",
     /// I/O rings.
-    Ring = "io_uring was set up: the kernel serves it, to which files in DAFS are not open",
+    Ring = "io_uring was set up: the kernel serves it and does not know files in DAFS",
     /// Readiness notification.
     Epoll = "epoll of a file: EPERM, as for any file",
 }

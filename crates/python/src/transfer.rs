@@ -189,7 +189,7 @@ pub async fn write(
 /// Writes from a registered buffer.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub async fn write_whole(
     file: &File,
     offset: u64,
