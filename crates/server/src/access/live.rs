@@ -97,8 +97,8 @@ impl Reloader {
         Ok(LiveVersion { rules: Arc::new(rules), passwords })
     }
 
-    /// Puts rules and users in force, for connections and logins from now on. Sessions that are open
-    /// keep what they were granted.
+    /// Puts rules and users in force, for connections and logins from now on. Sessions that are
+    /// open keep what they were granted.
     pub fn apply(&self, version: LiveVersion) {
         self.live.replace(version);
     }
