@@ -14,7 +14,7 @@ use dafs_types::Credentials;
 
 /// A view of the store that some clients share.
 pub struct View {
-    /// The store, restricted to their terms.
+    /// The store, restricted to the terms of these clients.
     pub store: Arc<dyn Store>,
     /// For a store without terms: which identities are replaced, and by which identity.
     squash: Option<(Squash, Credentials)>,

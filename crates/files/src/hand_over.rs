@@ -29,7 +29,7 @@ pub struct HandOverRequest {
 pub struct HandOverTarget {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The client that may have it.
+    /// The client that may have the file.
     pub client: ClientId,
 }
 

@@ -10,7 +10,7 @@ use crate::ends::FileEnds;
 use crate::lock_waits::LockWaits;
 use crate::opened::Opened;
 
-/// All these tables.
+/// The tables of what clients hold.
 #[derive(Default)]
 pub struct Holdings {
     opened: Opened,

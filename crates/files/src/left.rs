@@ -42,7 +42,7 @@ pub struct CommitTask {
     pub then: Then,
 }
 
-/// The operation to finish after its data is written.
+/// An operation to finish after its data is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Then {
     /// A COMMIT.
@@ -56,11 +56,11 @@ pub enum Then {
     },
     /// An append. It keeps the end of the file if the next append must wait for its outcome.
     Appended {
-        /// The offset at which it begins.
+        /// The offset of the append in the file.
         offset: u64,
         /// The stability that the append asked for.
         stability: Stability,
-        /// True if it still owns the end of its file.
+        /// True if the append still owns the end of its file.
         has_place: bool,
     },
     /// The end of an open.
@@ -105,7 +105,7 @@ pub struct SizeTask {
 }
 
 impl SizeTask {
-    /// The range that it may still change.
+    /// The range that the change of size may still affect.
     pub fn reach(&self) -> Reach {
         let range = ByteRange::from_ends(self.size, u64::MAX);
         Reach { file: self.file, range, changes: Some(self.undo_seen) }

@@ -26,7 +26,7 @@ impl LockWaiter {
         self.fence
     }
 
-    /// The range that it waits for.
+    /// The range that the request waits for.
     pub fn span(&self) -> LockSpan {
         let Self { file, state, offset, length, .. } = *self;
         LockSpan { file, state, offset, length }

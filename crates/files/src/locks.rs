@@ -20,7 +20,7 @@ use crate::{Files, Notice};
 pub enum Aborted {
     /// Nothing is left to roll back.
     Done(Outcome),
-    /// It is done when these rollbacks have finished.
+    /// The locks end when these rollbacks have finished.
     RollsBack(Vec<RollbackId>),
 }
 

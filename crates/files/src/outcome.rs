@@ -37,14 +37,14 @@ impl Now<Outcome> {
 /// The reason why an operation was not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// It failed.
+    /// The operation failed.
     Failed(Fault),
-    /// It failed on its way, and the reply contains how far it got.
+    /// The operation failed on its way, and the reply contains how far it got.
     Partly(Box<Refusal<'static>>),
-    /// It has had no effect yet and must wait for the end of a delegation. The id is that of the
-    /// waiting request.
+    /// The operation has had no effect yet and must wait for the end of a delegation. The id is
+    /// that of the waiting request.
     AwaitsRecall(WaiterId),
-    /// It has had no effect yet and must wait for the reply of a delegation's holder.
+    /// The operation has had no effect yet and must wait for the reply of a delegation's holder.
     AwaitsHolder(Box<HolderQuery>),
 }
 
@@ -111,7 +111,7 @@ pub enum Ended {
 /// The outcome of an operation.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What it has done, or why it failed.
+    /// What the operation has done, or why it failed.
     pub result: Result<Ended, Box<Refusal<'static>>>,
     /// The reply waits until this record is durable; 0 means no wait.
     pub after: RecordNumber,

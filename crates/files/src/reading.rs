@@ -17,7 +17,7 @@ use crate::needs::Need;
 pub struct Reading {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The offset at which it begins.
+    /// The offset of the read in the file.
     pub offset: u64,
     /// The number of bytes to read.
     pub length: u32,
@@ -35,7 +35,7 @@ impl Reading {
         Self { file: io.file, offset, length, done: 0, hint, borrowed: io.borrowed }
     }
 
-    /// The offset at which it continues.
+    /// The offset at which the read continues.
     pub fn place(&self) -> u64 {
         self.offset + u64::from(self.done)
     }
@@ -60,7 +60,7 @@ pub struct Found {
 pub enum Look {
     /// These bytes were found.
     Hit(Found),
-    /// Nothing was found. This must happen first.
+    /// Nothing was found. The `Need` must be met first.
     Needs(Need),
 }
 

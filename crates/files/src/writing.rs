@@ -25,7 +25,7 @@ use crate::undo::seen::UndoSeen;
 pub struct Writing {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The offset at which it begins.
+    /// The offset in the file.
     pub offset: u64,
     /// The number of bytes to write.
     pub length: u32,
@@ -76,7 +76,7 @@ impl Writing {
         Part { file: self.file, place, left: self.length - self.done }
     }
 
-    /// The range that it may still change.
+    /// The range that the write may still change.
     pub fn reach(&self) -> Reach {
         let changes = Some(self.undo_seen);
         match self.is_append && !self.has_place {
@@ -91,7 +91,7 @@ impl Writing {
 pub struct Part {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The offset at which it begins.
+    /// The offset in the file.
     pub place: u64,
     /// The number of bytes.
     pub left: u32,
@@ -102,7 +102,7 @@ pub struct Part {
 pub enum Room {
     /// The spans can be filled. Then the token must be returned with [`Files::filled`].
     Ready(WriteToken),
-    /// There is no room yet. This must happen first.
+    /// There is no room yet. The `Need` must be met first.
     Needs(Need),
     /// The write fails, or it must report that an earlier write was lost.
     Failed(StoreError),

@@ -49,19 +49,19 @@ pub(crate) struct Channel {
     pub recent: Recent,
     /// The login that waits for the check of its password or token.
     pub pending_login: Option<crate::session::PendingLogin>,
-    /// The exchange of tokens that made, or is making, its session.
+    /// The exchange of tokens that made, or is making, the session.
     pub exchange: crate::session::TokenExchange,
     /// When the client disconnected. It closes the connection when it has the reply.
     pub closing: Option<Moment>,
     /// The state of a channel that is bound to the session of another channel.
     pub back: Option<Box<BackChannel>>,
-    /// The connection for the RDMA reads of its session: this one, or a channel bound for them.
+    /// The connection for the session's RDMA reads: this one, or a channel bound for them.
     pub reads_over: EndpointId,
-    /// The chain that its last request has left open for another member.
+    /// The chain that the last request has left open for another member.
     pub open_chain: ChainId,
-    /// Its session, once the session has submitted a batch.
+    /// The session of the channel, once it has submitted a batch.
     pub batch_session: Option<SessionId>,
-    /// Counters of the traffic over it.
+    /// Counters of the traffic over the channel.
     pub traffic: Traffic,
 }
 

@@ -59,7 +59,7 @@ pub enum WriteSource {
     Sealed {
         buffers: Buffers,
         expected: dafs_wire::Checksum,
-        /// The memory that they are fetched into, once that has started.
+        /// The memory that the bytes are fetched into, once that has started.
         staging: Option<Staging>,
     },
     /// The bytes are fetched, and their checksum is being computed.
@@ -85,9 +85,9 @@ pub(crate) struct ReadTask {
 pub(crate) struct WriteTask {
     pub writing: Writing,
     pub source: WriteSource,
-    /// The bytes it holds of the room for checksummed writes.
+    /// The bytes that the write holds of the room for checksummed writes.
     pub sealed_bytes: u32,
-    /// The number of unfinished transfers into its room.
+    /// The number of unfinished transfers into the write's room.
     pub transfers_left: u32,
     pub transfer_failed: bool,
 }
@@ -184,7 +184,7 @@ impl Work {
         }
     }
 
-    /// The range of the file that the task may still access while it waits.
+    /// The range of the file that the task may still access while waiting.
     fn reach(&self) -> Option<Reach> {
         match self {
             Work::Read(ReadTask { reading, .. }) => {

@@ -26,7 +26,7 @@ pub enum StoreError {
     /// The device does not exist.
     #[error("no such device or address")]
     NoDevice,
-    /// The permission bits forbid it.
+    /// The permission bits forbid the access.
     #[error("permission denied")]
     Access,
     /// The name exists already.

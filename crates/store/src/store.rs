@@ -134,8 +134,8 @@ pub struct Created {
 pub struct Removed {
     /// The object that has lost the name.
     pub handle: FileHandle,
-    /// True if that was its last name. Its cached blocks are then useful only to clients that have
-    /// it open.
+    /// True if that was the object's last name. Its cached blocks are then useful only to clients
+    /// that have it open.
     pub was_last: bool,
     /// If that was the last name: the bytes on the medium that the system frees when the last
     /// descriptor is closed ([`Store::close_removed`]).

@@ -15,7 +15,7 @@ pub struct ExportTerms {
     pub read_only: bool,
     /// Which identities are replaced by [`ExportTerms::anonymous`].
     pub squash: Squash,
-    /// The identity that replaces them.
+    /// The identity that replaces squashed ones.
     pub anonymous: Credentials,
 }
 

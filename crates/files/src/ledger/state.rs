@@ -12,9 +12,9 @@ use super::bytes::{Put, Take};
 
 /// A record that can be written to the journal.
 pub trait Entry {
-    /// Returns its kind in the journal.
+    /// Returns the kind of the record.
     fn kind(&self) -> RecordKind;
-    /// Returns its encoded bytes.
+    /// Returns the encoded record.
     fn encode(&self) -> Vec<u8>;
 }
 

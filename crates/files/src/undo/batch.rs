@@ -34,7 +34,7 @@ pub struct Source {
 
 /// What may have changed in cloned pieces.
 pub enum Changed {
-    /// At most these ranges.
+    /// At most these ranges have changed.
     Within(Ranges),
     /// Unknown: compare with the file, to which all changes have been written.
     Unknown(Arc<dyn File>),

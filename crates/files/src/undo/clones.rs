@@ -49,7 +49,7 @@ enum Stage {
 
 /// The state of cloning.
 pub(super) struct Clones {
-    /// True if the storage of undo data supports reflinks at all.
+    /// True if the storage of undo data supports reflinks.
     may: bool,
     /// By file system: true if sharing blocks worked.
     went: BTreeMap<u64, bool>,

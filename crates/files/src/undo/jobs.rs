@@ -22,9 +22,9 @@ pub enum UndoTask {
         storage: Arc<dyn Storage>,
         /// The id of the undo data.
         id: UndoId,
-        /// Its size limits.
+        /// The size limits of the undo data.
         config: UndoConfig,
-        /// A number that distinguishes it from older data.
+        /// A number that distinguishes the undo data from older data.
         stream: u64,
         /// The size of the file in bytes.
         size: u64,
@@ -35,7 +35,7 @@ pub enum UndoTask {
         storage: Arc<dyn Storage>,
         /// The id of the undo data.
         id: UndoId,
-        /// Its size limits.
+        /// The size limits of the undo data.
         config: UndoConfig,
     },
     /// Makes a group of undo data durable.
@@ -47,7 +47,7 @@ pub enum UndoTask {
     },
     /// Reads part of the undo data, to put it back.
     Read {
-        /// The rollback that needs it.
+        /// The rollback that needs the data.
         rollback: RollbackId,
         /// The source of the next batch.
         source: Box<Source>,
@@ -90,7 +90,7 @@ pub enum UndoTaskDone {
     },
     /// A batch was read, or failed.
     Read {
-        /// The rollback that needs it.
+        /// The rollback that needs the data.
         rollback: RollbackId,
         /// The batch; `None` if nothing was ever saved.
         result: Result<Option<Batch>, UndoError>,

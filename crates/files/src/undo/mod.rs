@@ -70,22 +70,22 @@ struct UndoneFile {
 enum Blob {
     /// There is none, because nothing was changed.
     Absent,
-    /// It is as the previous server left it.
+    /// The undo data is as the previous server left it.
     Closed,
-    /// A job is using it.
+    /// A job is using the undo data.
     Busy,
     Open(Box<UndoLog>),
-    /// It could not be created or read. Changes are refused.
+    /// The undo data could not be created or read. Changes are refused.
     Failed,
 }
 
 struct Kept {
     blob: Blob,
-    /// The changes that wait for it.
+    /// The changes that wait for the undo data.
     waiters: Vec<TaskId>,
     /// The pieces that are saved but not durable yet.
     fresh: VecDeque<(PieceNumber, Range<u64>)>,
-    /// False if it is known that it cannot share blocks with the file.
+    /// False if the undo data is known to be unable to share blocks with the file.
     may_clone: bool,
     /// The ranges for which cloning was tried, successfully or not.
     tried: Ranges,
@@ -122,7 +122,7 @@ pub struct Undo {
 pub enum UndoGate {
     /// The change may be made: what it overwrites is saved.
     Open,
-    /// Not yet. This must happen first.
+    /// Not yet. The `Need` must be met first.
     Needs(Need),
     /// Not yet. A notice names the task when it must try again.
     Shut,

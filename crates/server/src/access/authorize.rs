@@ -30,7 +30,7 @@ pub struct AccessRules {
     /// Which identities are replaced where an export does not say it. `None`: user 0 of a client
     /// on another host.
     pub squash: Option<Squash>,
-    /// The identity that replaces them where an export does not say it.
+    /// The identity that replaces squashed ones where an export does not name one.
     pub anonymous: Credentials,
 }
 
@@ -61,20 +61,20 @@ pub struct PartialTerms {
     pub read_only: Option<bool>,
     /// Which identities are replaced by the anonymous one.
     pub squash: Option<Squash>,
-    /// The identity that replaces them.
+    /// The identity that replaces squashed ones.
     pub anonymous: Option<Credentials>,
 }
 
 /// The peers that a rule matches. Each list that is not empty must have a match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// Where the peer may be.
+    /// The locations that match.
     pub from: Vec<Origin>,
-    /// The transports that it may use.
+    /// The transports that match.
     pub transports: Vec<TransportKind>,
-    /// The ways in which it may authenticate.
+    /// The types of authentication that match.
     pub authentication: Vec<AuthType>,
-    /// The principals that it may be.
+    /// The principals that match.
     pub principals: Vec<PrincipalPattern>,
 }
 
@@ -128,15 +128,15 @@ pub enum PrincipalPattern {
 /// The facts about a peer that are known before its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFacts {
-    /// Its network address.
+    /// The network address of the peer.
     pub address: Option<IpAddr>,
-    /// True if it is on this host and the kernel reports its identity.
+    /// True if the peer is on this host and the kernel reports its identity.
     pub is_local: bool,
-    /// Its user on this host, as reported by the kernel.
+    /// The user of the peer on this host, as reported by the kernel.
     pub uid: Option<u32>,
-    /// The transport that it uses.
+    /// The transport that the peer uses.
     pub transport: TransportKind,
-    /// The identity in its certificate.
+    /// The identity in the peer's certificate.
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct Batches {
 #[derive(Debug)]
 struct BatchSession {
     operation: EndpointId,
-    /// Its back-control channel.
+    /// The back-control channel of the session.
     back: Option<EndpointId>,
     /// The strands in progress, and their bytes.
     strands: u32,
@@ -74,7 +74,7 @@ struct BatchSession {
     /// `waiting_batches`.
     is_fetching: bool,
     waiting_batches: VecDeque<(ReplyTo, Batch)>,
-    /// True if its connection is gone.
+    /// True if the session's connection is gone.
     is_ending: bool,
 }
 

@@ -74,12 +74,12 @@ impl Strand {
         self.kind == IoKind::Read
     }
 
-    /// The number of bytes of the transfers that it waits for.
+    /// The number of bytes of the transfers that the strand waits for.
     pub fn bytes_moving(&self) -> u32 {
         self.token.as_ref().map_or(self.lent.posted, |token| token.length())
     }
 
-    /// The range of its file that it may still access.
+    /// The range of its file that the strand may still access.
     pub fn reach(&self) -> Reach {
         let changes = (!self.is_read()).then_some(self.undo_seen);
         Reach::of(self.file, (self.offset, self.length), changes)

@@ -27,17 +27,17 @@ pub struct RequestRecord {
     pub analyzer: u64,
     /// The session; `None` before there is one.
     pub session: Option<SessionId>,
-    /// The transport that it came over.
+    /// The transport that the request came over.
     pub transport: TransportKind,
-    /// The stream that it used.
+    /// The stream that the request used.
     pub stream: StreamId,
-    /// Its sequence number on that stream.
+    /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// The number of file bytes that it moved.
+    /// The number of file bytes that the request moved.
     pub bytes: u32,
-    /// The time of its reply.
+    /// The time of the reply.
     pub ended: SystemTime,
-    /// The time from its arrival to its reply.
+    /// The time from the arrival of the request to the reply.
     pub taken: Duration,
 }
 
@@ -46,9 +46,9 @@ pub struct RequestRecord {
 pub struct Selection {
     /// A value and a mask: the bits under the mask must be equal in the analyzer field.
     pub analyzer: Option<(u64, u64)>,
-    /// The session that it must belong to.
+    /// The session that requests must belong to.
     pub session: Option<SessionId>,
-    /// The shortest time that it must have taken.
+    /// The shortest time that requests must have taken.
     pub slower_than: Duration,
     /// True if only failed requests are followed.
     pub failed_only: bool,

@@ -23,7 +23,7 @@ use crate::meter::{ProcedureNumbers, Traffic, TransportNumbers};
 /// The state of a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// Its statistics.
+    /// The statistics of the server.
     pub stats: ServerStats,
     /// Counters of locks.
     pub lock_counters: LockCounters,
@@ -56,15 +56,15 @@ pub struct Inspection {
 pub struct SessionInspection {
     /// The session as the protocol sees it.
     pub view: SessionView,
-    /// Nanoseconds since its last request.
+    /// Nanoseconds since the last request of the session.
     pub silent_ns: u64,
-    /// The number of the reactor that its connection belongs to.
+    /// The number of the reactor that the connection belongs to.
     pub reactor: usize,
-    /// The transport of its connection.
+    /// The transport of the connection.
     pub transport: TransportKind,
     /// The client's network address, if the transport has addresses.
     pub address: Option<IpAddr>,
-    /// Counters of its traffic.
+    /// Counters of the session's traffic.
     pub traffic: Traffic,
 }
 
@@ -84,9 +84,9 @@ pub struct FenceView {
 /// A file, named as well as possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileView {
-    /// Its handle; `None` if no client has it open.
+    /// The handle of the file; `None` if no client has the file open.
     pub handle: Option<FileHandle>,
-    /// Its path, if the file system knows it.
+    /// The path of the file, if the file system knows it.
     pub place: Option<String>,
 }
 
@@ -130,7 +130,7 @@ pub struct WaiterView {
     pub length: u64,
     /// The kind of the lock.
     pub mode: LockMode,
-    /// The clients that it waits for.
+    /// The clients that the request waits for.
     pub waits_for: Vec<ClientId>,
 }
 

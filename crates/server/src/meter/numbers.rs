@@ -26,7 +26,7 @@ pub struct ProcedureNumbers {
     pub requests: u64,
     /// The number of failed requests for each status.
     pub failures: Vec<(Status, u64)>,
-    /// The number of file bytes that they moved.
+    /// The number of file bytes that the requests moved.
     pub bytes: u64,
     /// The times from arrival to reply. The counts add up to `requests`, except for the most recent
     /// requests, which the next timed one will stand for.
@@ -73,6 +73,6 @@ pub struct TransportNumbers {
     pub transport: TransportKind,
     /// The number of current connections.
     pub connections: usize,
-    /// The traffic of all its connections since the start.
+    /// The traffic of all connections since the start.
     pub traffic: Traffic,
 }

@@ -74,7 +74,7 @@ pub(crate) enum BackRequest {
 /// The state of a bound channel.
 #[derive(Debug)]
 pub struct BackChannel {
-    /// The operation channel that it belongs to.
+    /// The operation channel that the bound channel belongs to.
     operation: EndpointId,
     kind: ChannelKind,
     sizes: BackSizes,

@@ -140,7 +140,7 @@ impl PosixAcl {
 pub(crate) struct Lists {
     /// The list for access to the object.
     pub access: PosixAcl,
-    /// The list for new objects in it; directories only.
+    /// The list for new objects in the directory; directories only.
     pub default: Option<PosixAcl>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,
-    /// The number of its last close.
+    /// The number of the file's last close.
     pub closed_at: u64,
     pub pattern: CachePattern,
     /// The open file, held while it is open, dirty or used by a job.

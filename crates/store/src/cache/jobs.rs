@@ -38,7 +38,7 @@ pub(super) type BlockList = ArrayVec<Blocks, JOB_RANGE_COUNT_MAX>;
 /// Makes the kernel allocate and clear a huge page of the arena.
 pub struct ClearJob {
     pub(super) arena: Memory,
-    /// The first of its blocks.
+    /// The first block of the huge page.
     pub(super) block: u32,
 }
 

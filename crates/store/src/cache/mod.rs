@@ -86,7 +86,7 @@ pub struct Piece {
     pub offset: u64,
     /// The number of bytes.
     pub length: u32,
-    /// The pin that keeps it in place.
+    /// The pin that keeps the piece in place.
     pub pin: Pin,
 }
 

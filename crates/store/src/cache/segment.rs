@@ -17,7 +17,7 @@ pub(super) struct Segment {
     pub file: u32,
     /// The number of pieces used by transfers.
     pub pins: u32,
-    /// The number of writes into it in progress.
+    /// The number of writes in progress into the segment.
     pub writers: u32,
     /// The number of times that the clock algorithm spares it.
     pub reference: u8,

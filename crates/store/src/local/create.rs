@@ -406,7 +406,7 @@ fn give(node: &Node, set: &AttributeChanges) -> Result<()> {
 /// does not look as this was made, and just now.
 struct Making<'a> {
     kind: ObjectType,
-    /// The mode with which it was created.
+    /// The mode with which the object was created.
     mode: u32,
     /// The text of a symbolic link.
     text: Option<&'a [u8]>,

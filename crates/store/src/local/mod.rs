@@ -50,7 +50,7 @@ use table::{Hints, NodeTable};
 /// One exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Its name in the virtual root: any bytes except a slash and NUL. The name is part of the
+    /// The name in the virtual root: any bytes except a slash and NUL. The name is part of the
     /// export's handles, so renaming an export makes its handles stale.
     pub name: OsString,
     /// The path of the directory.
@@ -59,7 +59,7 @@ pub struct Export {
     pub read_only: bool,
     /// Which identities are replaced by [`Export::anonymous`].
     pub squash: Squash,
-    /// The identity that replaces them.
+    /// The identity that replaces squashed ones.
     pub anonymous: Credentials,
     /// True if clients may enter file systems mounted beneath it, as long as this host's kernel
     /// keeps them on a disk or in memory. Pseudo file systems, and file systems that depend on

@@ -25,11 +25,11 @@ pub(super) struct MountPoint {
 /// The kind of a file system, by what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
-    /// This host's kernel serves it, from its disks or memory.
+    /// Served by this host's kernel, from its disks or memory.
     Local,
-    /// It shows the state of this host's kernel. Its files are not real files.
+    /// Shows the state of this host's kernel. The files are not real files.
     Pseudo,
-    /// It depends on another host or a process and may hang. Also all unknown types.
+    /// Depends on another host or a process and may hang. Also all unknown types.
     Foreign,
 }
 

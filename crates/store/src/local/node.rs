@@ -24,7 +24,7 @@ use crate::error::{Result, StoreError};
 pub(super) struct Node {
     fd: OwnedFd,
     pub handle: FileHandle,
-    /// The index of its export.
+    /// The index of the object's export.
     pub export: usize,
     /// The number of the file system beneath the export; 0 for that of the export's root.
     pub file_system: u64,

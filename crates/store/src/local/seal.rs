@@ -34,7 +34,7 @@ pub(super) enum Identity {
 pub(super) enum Facet {
     /// The object itself.
     Object,
-    /// The directory of its named attributes.
+    /// The directory of the object's named attributes.
     AttributeDirectory,
     /// The named attribute whose name has this number; see [`Sealer::name_number`].
     Attribute(u64),

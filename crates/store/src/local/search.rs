@@ -48,7 +48,7 @@ pub(super) struct Absent {
 /// What is known of an object that was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    /// The time until which it is not searched for again, by [`sys::millis`].
+    /// The time until which the object is not searched for again, by [`sys::millis`].
     until: u64,
     /// The number of successive incomplete walks, and the error that made the last one incomplete.
     missed: Option<(u32, StoreError)>,

@@ -34,18 +34,18 @@ pub(super) struct Inode {
     pub attributes: Attributes,
     pub content: Content,
     pub open: Weak<MemoryFile>,
-    /// Its access control list, if it says more than the mode.
+    /// The access control list, if it says more than the mode.
     pub acl: Option<PosixAcl>,
-    /// The default list for new objects in it.
+    /// The default list for new objects in this directory.
     pub default_acl: Option<PosixAcl>,
-    /// Its MIME type.
+    /// The MIME type of the object's content.
     pub mime_type: Option<String>,
-    /// The verifier of the exclusive creation that made it.
+    /// The verifier of the exclusive creation that made the object.
     pub verifier: Option<Verifier>,
 }
 
 impl Inode {
-    /// What decides about access to it.
+    /// The attributes that decide about access to the object.
     pub fn guard(&self) -> Guard<'_> {
         Guard::new(&self.attributes, self.acl.as_ref())
     }
