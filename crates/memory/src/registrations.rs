@@ -1,7 +1,7 @@
 //! A cache of registrations of the application's own memory with devices.
 //!
 //! Invariant: [`RegistrationCache::begin`] returns only a registration of the pages that the range
-//! has now. A range that may have got other pages since is registered anew, and its old
+//! has now. A range that may have got other pages since is registered again, and its old
 //! registration is dropped when its last use ends. Memory that cannot be watched ([`Watched`]) is
 //! registered for one use only.
 //!

@@ -93,7 +93,7 @@ impl<E> Interface<E> {
     }
 
     /// Announces that the reply to the last posted request is the only pending one. The next wait
-    /// then polls the socket for it, if `is_soon` or if the policy allows long spins. Call it anew
+    /// then polls the socket for it, if `is_soon` or if the policy allows long spins. Call it again
     /// for each such request.
     #[inline]
     pub fn await_alone(&mut self, is_soon: bool) {

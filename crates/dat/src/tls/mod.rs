@@ -4,7 +4,7 @@
 //! The tcp provider handles the records.
 //!
 //! Invariant: only TLS 1.3 is used, without session resumption and without early data. So every
-//! connection proves the identity of its ends anew, before any of its data is used.
+//! connection proves the identity of its ends again, before any of its data is used.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

@@ -15,11 +15,11 @@
 //! records.
 
 mod config;
+#[cfg(test)]
+mod crash_tests;
 mod error;
 mod job;
 mod open;
-#[cfg(test)]
-mod proof;
 mod recovered;
 mod scan;
 mod segment;

@@ -13,10 +13,10 @@
 //! [`UndoLog::on_done`] takes the result.
 
 mod clone;
+#[cfg(test)]
+mod crash_tests;
 mod error;
 mod header;
-#[cfg(test)]
-mod proof;
 mod ranges;
 mod saved;
 

@@ -309,7 +309,7 @@ fn check(seed: u64) -> Seen {
     run(seed).unwrap_or_else(|why| {
         panic!(
             "{why}\nreplay it with: DAFS_JOURNAL_SEED={seed} cargo test -p dafs-journal \
-             undo::proof::replay"
+             undo::crash_tests::replay"
         )
     })
 }
@@ -340,7 +340,7 @@ fn a_file_goes_back_to_what_it_was_after_any_crash() {
         all.cloned,
         all.not_cloned,
     ];
-    assert!(counts.iter().all(|count| *count >= 100), "it has not seen much: {all:?}");
+    assert!(counts.iter().all(|count| *count >= 100), "too little of it occurred: {all:?}");
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn defects_are_noticed() {
         Mutation::RetrySync,
     ] {
         let caught = with(Some(mutation), || (0..1000).find(|seed| run(*seed).is_err()));
-        assert!(caught.is_some(), "nobody notices {mutation:?}");
+        assert!(caught.is_some(), "no run detects {mutation:?}");
     }
 }
 

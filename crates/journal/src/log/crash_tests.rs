@@ -311,7 +311,7 @@ fn check(seed: u64) -> Seen {
     run(seed).unwrap_or_else(|why| {
         panic!(
             "{why}\nreplay it with: DAFS_JOURNAL_SEED={seed} cargo test -p dafs-journal \
-             log::proof::replay"
+             log::crash_tests::replay"
         )
     })
 }
@@ -333,7 +333,7 @@ fn a_log_keeps_its_promises_over_any_crash() {
         all.openings += seen.openings;
     }
     let counts = [all.lost, all.found, all.checkpoints, all.broken_off, all.poisoned, all.openings];
-    assert!(counts.iter().all(|count| *count >= 100), "it has not seen much: {all:?}");
+    assert!(counts.iter().all(|count| *count >= 100), "too little of it occurred: {all:?}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn defects_are_noticed() {
         Mutation::RetrySync,
     ] {
         let caught = with(Some(mutation), || (0..1000).find(|seed| run(*seed).is_err()));
-        assert!(caught.is_some(), "nobody notices {mutation:?}");
+        assert!(caught.is_some(), "no run detects {mutation:?}");
     }
 }
 
