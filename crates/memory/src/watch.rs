@@ -15,8 +15,9 @@
 //! write-protect anything (`Watch::is_settled`). So a query after a change finds the change in
 //! progress, or the epoch odd, or the mark set.
 //!
-//! The kernel reports discarded pages before it discards them. A range that is watched again between
-//! the two would get no second report. So such a range is not watched again for [`SETTLING`].
+//! The kernel reports discarded pages before it discards them. A range that is watched again
+//! between the two would get no second report. So such a range is not watched again for
+//! [`SETTLING`].
 //!
 //! A forked child has its own memory, for which there are no reports. In the child nothing is
 //! current, and dropping a value leaves the parent's watches unchanged.
