@@ -133,9 +133,9 @@ pub(crate) struct Reader {
     endpoint: EndpointId,
     party: Party,
     who: Arc<Identity>,
-    /// The credentials of its session.
+    /// The credentials of the reader's session.
     credentials: Credentials,
-    /// The user as whom its process connected, as reported by the kernel.
+    /// The user as whom the client's process connected, as reported by the kernel.
     user: u32,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct PendingLogin {
 pub(crate) struct TokenExchange {
     /// The acceptor that waits for the next token, and the session that it is bound to.
     awaited: Option<(Box<Acceptor>, Option<SessionId>)>,
-    /// The established context. It ends with its channel (draft 3.1.1.1.1).
+    /// The established context. It ends with the channel (draft 3.1.1.1.1).
     _context: Option<Box<Context>>,
 }
 

@@ -110,7 +110,7 @@ pub(crate) struct FlushTask {
 /// The reason for a flush.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FlushOf {
-    /// Transfers of batches wait for it.
+    /// Transfers of batches wait for the flush.
     Batches,
     /// A client waits to be given the file itself.
     HandOver(HandOverRequest),
@@ -159,7 +159,7 @@ impl Task {
 }
 
 impl Task {
-    /// The connection of its transfers. That connection's reactor steps the task.
+    /// The connection of the task's transfers. That connection's reactor steps the task.
     #[inline]
     pub fn moves_over(&self) -> EndpointId {
         match &self.work {
@@ -222,17 +222,17 @@ pub enum Wait {
     File(CachedFile),
     /// Progress on any file.
     Room,
-    /// The end of its own transfers.
+    /// The end of the task's own transfers.
     Transfers,
-    /// The journal record of its intent.
+    /// The journal record of the task's intent.
     Journal,
-    /// Stable storage of what it has written.
+    /// Stable storage of the written data.
     Commit,
-    /// Undo data of what it overwrites.
+    /// Undo data of what the task overwrites.
     Undo,
-    /// The checksum of its fetched bytes.
+    /// The checksum of the fetched bytes.
     Sum,
-    /// The reactor of its connection, which must step it.
+    /// The reactor of the task's connection, which must step the task.
     Reactor,
 }
 

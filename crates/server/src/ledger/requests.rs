@@ -42,9 +42,9 @@ pub(super) enum AwaitingIntent {
 /// A request between its intent and its outcome.
 pub(super) struct Running {
     key: RequestKey,
-    /// The byte order of its session.
+    /// The byte order of the request's session.
     order: ByteOrder,
-    /// The number of its intent.
+    /// The record number of the intent.
     number: RecordNumber,
     endpoint: EndpointId,
     intent: Vec<u8>,
@@ -64,7 +64,7 @@ pub(super) enum FenceStep {
 /// A reply that waits for its outcome, or another record, to be durable.
 pub(super) struct AwaitingRecord {
     pub(super) answer: ReplyTo,
-    /// Its key in the journal, if its outcome is there.
+    /// The request's key in the journal, if the outcome is there.
     pub(super) key: Option<RequestKey>,
     pub(super) status: Status,
     /// The reply after its header.

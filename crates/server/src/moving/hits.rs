@@ -53,7 +53,7 @@ struct Hit {
     hold: Hold,
     /// The result of the attempt to move the bytes: true if they were moved. `None` before it.
     moved: Option<bool>,
-    /// Its entry in the table of tasks, if it is moved while other reactors take turns.
+    /// The hit's entry in the table of tasks, if it is moved while other reactors take turns.
     moves_as: Option<TaskId>,
     /// True if the reply is already encoded, except for its credits.
     is_foretold: bool,

@@ -47,7 +47,7 @@ pub(crate) enum Direction {
 /// The oldest transfer of a connection in one direction.
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
-    /// The number of its start, in increasing order.
+    /// The serial number of the transfer's start.
     begun: u64,
     bytes: u64,
     /// True if other requests wait for this transfer or for a later one of the same lane.

@@ -63,7 +63,7 @@ struct Chain {
 struct Running {
     stream: StreamId,
     sequence: SequenceNumber,
-    /// True if its results contain a handle for the next member.
+    /// True if the member's results contain a handle for the next one.
     finds: bool,
 }
 

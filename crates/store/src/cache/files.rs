@@ -68,7 +68,7 @@ pub(super) struct Entry {
     /// True if the change attribute was reported since then, so the next change must differ from
     /// it.
     pub is_shown: bool,
-    /// True if it was reported while the size of the file was ahead of the cached content.
+    /// True if the change attribute was reported while the size was ahead of the cached content.
     pub is_shown_ahead: bool,
     /// True if the last name of the file was removed.
     pub is_unlinked: bool,

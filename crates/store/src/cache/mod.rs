@@ -113,7 +113,7 @@ pub enum Read {
         /// The bytes in the pieces just added; 0 only at or after the end of the file, or if the
         /// list of pieces was full.
         length: u32,
-        /// True if the file ends with them.
+        /// True if the file ends with these bytes.
         is_end: bool,
         /// True if a sequential reader comes near the end of the cached data: call
         /// [`Cache::plan_ahead`].

@@ -93,7 +93,7 @@ impl Segment {
             .unwrap_or(0);
     }
 
-    /// Returns true if nothing uses its memory and nothing would be lost with it.
+    /// Returns true if nothing uses the segment's memory and nothing would be lost with it.
     pub fn is_idle(&self) -> bool {
         self.pins | self.writers == 0
             && self.dirty | self.flushing | self.filling | self.writing == 0
