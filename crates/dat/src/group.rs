@@ -32,7 +32,7 @@ pub struct AcceptGroup(Arc<Slots>);
 
 #[derive(Default)]
 struct Slots {
-    /// Indexed by owner.
+    /// The slots of the members, indexed by owner number.
     slots: [Slot; OWNERS_MAX],
     /// The owner whose turn it is among members with equally few connections.
     turn: AtomicUsize,

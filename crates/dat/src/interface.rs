@@ -44,7 +44,7 @@ use crate::{
 pub struct Interface<E = Exposes> {
     exposure: PhantomData<fn() -> E>,
     config: InterfaceConfig,
-    /// Unique within this process.
+    /// A number that is unique within this process.
     number: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,

@@ -17,17 +17,17 @@ pub enum Gather<'a> {
 /// When a work request reports success. A failure is always reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signal {
-    /// Success queues a completion.
+    /// A success queues a completion, and so does a failure.
     #[default]
     Always,
-    /// Success queues no completion.
+    /// Only a failure queues a completion.
     OnError,
 }
 
 /// The options of a posted send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// When success is reported.
+    /// The cases in which a completion is queued.
     pub signal: Signal,
     /// A region of the receiver that the receiver invalidates before it delivers the message.
     pub invalidate: Option<Stag>,

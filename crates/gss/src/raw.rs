@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 
 use crate::library::GssUnavailable;
 
-/// `gss_OID_desc`.
+/// The layout of the C `gss_OID_desc`.
 #[repr(C)]
 pub(crate) struct Oid {
     pub(crate) length: u32,
@@ -37,14 +37,14 @@ pub(crate) static HOST_BASED: Oid =
 pub(crate) static PRINCIPAL: Oid =
     Oid::new(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x01]);
 
-/// `gss_OID_set_desc`.
+/// The layout of the C `gss_OID_set_desc`.
 #[repr(C)]
 pub(crate) struct OidSet {
     pub(crate) count: usize,
     pub(crate) elements: *const Oid,
 }
 
-/// `gss_buffer_desc`.
+/// The layout of the C `gss_buffer_desc`.
 #[repr(C)]
 pub(crate) struct BufferDescriptor {
     pub(crate) length: usize,
@@ -55,7 +55,7 @@ impl BufferDescriptor {
     pub(crate) const EMPTY: Self = Self { length: 0, value: std::ptr::null_mut() };
 }
 
-/// `struct gss_channel_bindings_struct`.
+/// The layout of the C `struct gss_channel_bindings_struct`.
 #[repr(C)]
 pub(crate) struct ChannelBindings {
     pub(crate) initiator_type: u32,
@@ -65,14 +65,14 @@ pub(crate) struct ChannelBindings {
     pub(crate) application: BufferDescriptor,
 }
 
-/// `gss_key_value_element_desc`.
+/// The layout of the C `gss_key_value_element_desc`.
 #[repr(C)]
 pub(crate) struct StoreEntry {
     pub(crate) key: *const c_char,
     pub(crate) value: *const c_char,
 }
 
-/// `gss_key_value_set_desc`.
+/// The layout of the C `gss_key_value_set_desc`.
 #[repr(C)]
 pub(crate) struct Store {
     pub(crate) count: u32,
@@ -83,15 +83,15 @@ pub(crate) struct Store {
 pub(crate) type Handle = *mut c_void;
 type Buffer = *mut BufferDescriptor;
 
-/// `GSS_C_INITIATE`.
+/// The C constant `GSS_C_INITIATE`.
 pub(crate) const USAGE_INITIATE: c_int = 1;
-/// `GSS_C_ACCEPT`.
+/// The C constant `GSS_C_ACCEPT`.
 pub(crate) const USAGE_ACCEPT: c_int = 2;
-/// `GSS_C_GSS_CODE`.
+/// The C constant `GSS_C_GSS_CODE`.
 pub(crate) const STATUS_MAJOR: c_int = 1;
-/// `GSS_C_MECH_CODE`.
+/// The C constant `GSS_C_MECH_CODE`.
 pub(crate) const STATUS_MINOR: c_int = 2;
-/// `GSS_C_INDEFINITE`.
+/// The C constant `GSS_C_INDEFINITE`.
 pub(crate) const INDEFINITE: u32 = u32::MAX;
 
 /// The flags of a context (RFC 2744 5.19).

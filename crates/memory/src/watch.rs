@@ -473,7 +473,7 @@ unsafe fn ioctl<T>(file: &OwnedFd, request: u64, argument: &mut T) -> io::Result
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `struct uffdio_api`.
+/// The layout of the C `struct uffdio_api`.
 #[repr(C)]
 struct Api {
     api: u64,
@@ -481,21 +481,21 @@ struct Api {
     ioctls: u64,
 }
 
-/// `struct uffdio_range`.
+/// The layout of the C `struct uffdio_range`.
 #[repr(C)]
 struct Span {
     start: u64,
     length: u64,
 }
 
-/// `struct uffdio_writeprotect`.
+/// The layout of the C `struct uffdio_writeprotect`.
 #[repr(C)]
 struct WriteProtect {
     range: Span,
     mode: u64,
 }
 
-/// `struct uffdio_register`.
+/// The layout of the C `struct uffdio_register`.
 #[repr(C)]
 struct Register {
     range: Span,
@@ -503,7 +503,7 @@ struct Register {
     ioctls: u64,
 }
 
-/// `struct uffd_msg`, for events that have two or three numbers.
+/// The layout of the C `struct uffd_msg`, for events that have two or three numbers.
 #[repr(C)]
 struct Event {
     kind: u8,

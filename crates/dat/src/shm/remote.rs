@@ -17,7 +17,7 @@ use crate::{RegionPath, RemoteSegment, Stag, disposal};
 /// The peer's regions, by STag.
 #[derive(Debug)]
 pub struct PeerRegions {
-    /// Sorted by STag.
+    /// The regions, sorted by STag.
     regions: Vec<PeerRegion>,
     /// The index of the region used last: successive requests often use the same one.
     recent: usize,

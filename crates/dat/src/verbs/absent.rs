@@ -21,7 +21,7 @@ use crate::{Address, AddressError, EndpointConfig, ListenerId, Rights, Stag};
 
 /// The types of the C libraries that the tables of regions use.
 pub(crate) mod raw {
-    /// `struct ibv_sge`.
+    /// The layout of the C `struct ibv_sge`.
     pub struct Sge {
         pub address: u64,
         pub length: u32,

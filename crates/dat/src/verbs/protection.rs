@@ -31,7 +31,7 @@ pub struct ProtectionDomain {
     pd: NonNull<raw::Pd>,
     /// Keeps the contexts of all devices open.
     anchor: NonNull<*mut raw::Context>,
-    /// Unique within this process.
+    /// A number that is unique within this process.
     pub number: u64,
     pub domain: Domain,
     pub device: DeviceFacts,

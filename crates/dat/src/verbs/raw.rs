@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 
 use super::VerbsUnavailable;
 
-/// `struct ibv_device`.
+/// The layout of the C `struct ibv_device`.
 #[repr(C)]
 pub struct Device {
     pub operations: [*mut c_void; 2],
@@ -23,10 +23,10 @@ pub struct Device {
     pub ibdev_path: [c_char; 256],
 }
 
-/// `enum ibv_transport_type`.
+/// Values of the C `enum ibv_transport_type`.
 pub const TRANSPORT_IWARP: c_int = 1;
 
-/// `struct ibv_context`, up to its operations.
+/// The layout of the C `struct ibv_context`, up to its operations.
 #[repr(C)]
 pub struct Context {
     pub device: *mut Device,
@@ -35,7 +35,7 @@ pub struct Context {
     pub async_fd: c_int,
 }
 
-/// `struct ibv_context_ops`: the functions of the data path.
+/// The layout of the C `struct ibv_context_ops`: the functions of the data path.
 #[repr(C)]
 pub struct ContextOperations {
     pub before_poll: [*const c_void; 11],
@@ -53,14 +53,14 @@ pub type PostSend = unsafe extern "C" fn(*mut Qp, *mut SendRequest, *mut *mut Se
 pub type PostReceive =
     unsafe extern "C" fn(*mut Qp, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
 
-/// `struct ibv_pd`.
+/// The layout of the C `struct ibv_pd`.
 #[repr(C)]
 pub struct Pd {
     pub context: *mut Context,
     pub handle: u32,
 }
 
-/// `struct ibv_mr`.
+/// The layout of the C `struct ibv_mr`.
 #[repr(C)]
 pub struct Mr {
     pub context: *mut Context,
@@ -72,7 +72,7 @@ pub struct Mr {
     pub rkey: u32,
 }
 
-/// `struct ibv_comp_channel`.
+/// The layout of the C `struct ibv_comp_channel`.
 #[repr(C)]
 pub struct CompletionChannel {
     pub context: *mut Context,
@@ -80,7 +80,7 @@ pub struct CompletionChannel {
     pub reference_count: c_int,
 }
 
-/// `struct ibv_cq`, up to the last field in use.
+/// The layout of the C `struct ibv_cq`, up to the last field in use.
 #[repr(C)]
 pub struct Cq {
     pub context: *mut Context,
@@ -90,7 +90,7 @@ pub struct Cq {
     pub entries: c_int,
 }
 
-/// `struct ibv_qp`, up to the last field in use.
+/// The layout of the C `struct ibv_qp`, up to the last field in use.
 #[repr(C)]
 pub struct Qp {
     pub context: *mut Context,
@@ -105,7 +105,7 @@ pub struct Qp {
     pub kind: c_int,
 }
 
-/// `struct ibv_qp_cap`.
+/// The layout of the C `struct ibv_qp_cap`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct QpCapacity {
@@ -116,7 +116,7 @@ pub struct QpCapacity {
     pub inline_bytes_max: u32,
 }
 
-/// `struct ibv_qp_init_attr`.
+/// The layout of the C `struct ibv_qp_init_attr`.
 #[repr(C)]
 pub struct QpAttributes {
     pub context: *mut c_void,
@@ -131,7 +131,8 @@ pub struct QpAttributes {
 /// `IBV_QPT_RC`: the type of a reliable connected queue pair.
 pub const QP_RELIABLE: c_int = 2;
 
-/// `struct ibv_qp_attr`, of which only the state is used; this type is larger than the original.
+/// The layout of the C `struct ibv_qp_attr`, of which only the state is used; this type is larger
+/// than the original.
 #[repr(C)]
 pub struct QpState {
     pub state: c_int,
@@ -143,7 +144,7 @@ pub const QP_ERROR: c_int = 6;
 /// `IBV_QP_STATE`: the bit of the mask that selects the state.
 pub const QP_STATE: c_int = 1;
 
-/// `struct ibv_sge`.
+/// The layout of the C `struct ibv_sge`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sge {
@@ -152,7 +153,7 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// `struct ibv_send_wr`.
+/// The layout of the C `struct ibv_send_wr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SendRequest {
@@ -171,7 +172,7 @@ pub struct SendRequest {
     pub unused_bind: [u64; 6],
 }
 
-/// `enum ibv_wr_opcode`.
+/// Values of the C `enum ibv_wr_opcode`.
 pub mod opcode {
     use std::ffi::c_int;
     pub const RDMA_WRITE: c_int = 0;
@@ -181,14 +182,14 @@ pub mod opcode {
     pub const SEND_WITH_INVALIDATE: c_int = 9;
 }
 
-/// `enum ibv_send_flags`.
+/// Values of the C `enum ibv_send_flags`.
 pub mod send_flag {
     pub const FENCE: u32 = 1;
     pub const SIGNALED: u32 = 2;
     pub const INLINE: u32 = 8;
 }
 
-/// `struct ibv_recv_wr`.
+/// The layout of the C `struct ibv_recv_wr`.
 #[repr(C)]
 pub struct ReceiveRequest {
     pub id: u64,
@@ -197,7 +198,7 @@ pub struct ReceiveRequest {
     pub sge_count: c_int,
 }
 
-/// `struct ibv_wc`.
+/// The layout of the C `struct ibv_wc`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct WorkCompletion {
@@ -217,11 +218,11 @@ pub struct WorkCompletion {
     pub dlid_path_bits: u8,
 }
 
-/// `enum ibv_wc_flags`.
+/// Values of the C `enum ibv_wc_flags`.
 pub const COMPLETION_WITH_IMMEDIATE: u32 = 1 << 1;
 pub const COMPLETION_WITH_INVALIDATE: u32 = 1 << 3;
 
-/// `enum ibv_wc_status`.
+/// Values of the C `enum ibv_wc_status`.
 pub mod status {
     use std::ffi::c_int;
     pub const SUCCESS: c_int = 0;
@@ -234,7 +235,7 @@ pub mod status {
     pub const RECEIVER_NOT_READY: c_int = 13;
 }
 
-/// `enum ibv_access_flags`.
+/// Values of the C `enum ibv_access_flags`.
 pub mod access {
     use std::ffi::c_int;
     pub const LOCAL_WRITE: c_int = 1;
@@ -243,7 +244,7 @@ pub mod access {
     pub const ON_DEMAND: c_int = 64;
 }
 
-/// `struct ibv_device_attr`.
+/// The layout of the C `struct ibv_device_attr`.
 #[repr(C)]
 pub struct DeviceAttributes {
     pub firmware: [c_char; 64],
@@ -273,7 +274,7 @@ pub struct DeviceAttributes {
     pub port_count: u8,
 }
 
-/// `struct ibv_port_attr`.
+/// The layout of the C `struct ibv_port_attr`.
 #[repr(C)]
 pub struct PortAttributes {
     pub state: c_int,
@@ -300,13 +301,13 @@ pub struct PortAttributes {
     pub more_capabilities: u16,
 }
 
-/// `struct rdma_event_channel`.
+/// The layout of the C `struct rdma_event_channel`.
 #[repr(C)]
 pub struct EventChannel {
     pub fd: c_int,
 }
 
-/// `struct rdma_cm_id`, up to the last field in use.
+/// The layout of the C `struct rdma_cm_id`, up to the last field in use.
 #[repr(C)]
 pub struct CmId {
     pub context: *mut Context,
@@ -320,7 +321,7 @@ pub struct CmId {
 /// `RDMA_PS_TCP`: the port space of connected queue pairs.
 pub const PORT_SPACE_TCP: c_int = 0x0106;
 
-/// `struct rdma_conn_param`.
+/// The layout of the C `struct rdma_conn_param`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ConnectionParameters {
@@ -335,7 +336,7 @@ pub struct ConnectionParameters {
     pub qp_number: u32,
 }
 
-/// `struct rdma_cm_event`, for events of a connection.
+/// The layout of the C `struct rdma_cm_event`, for events of a connection.
 #[repr(C)]
 pub struct CmEvent {
     pub id: *mut CmId,
@@ -345,7 +346,7 @@ pub struct CmEvent {
     pub parameters: ConnectionParameters,
 }
 
-/// `enum rdma_cm_event_type`.
+/// Values of the C `enum rdma_cm_event_type`.
 pub mod event {
     use std::ffi::c_int;
     pub const ADDRESS_RESOLVED: c_int = 0;

@@ -14,9 +14,9 @@ use super::{Blob, BlobName, CloneError, Result, Storage, StorageError};
 
 /// Storage in memory that can lose power. Clones share one disk.
 ///
-/// [`CrashStorage::crash`] or [`CrashStorage::kill`] and a new open simulate the restart of a server.
-/// Blobs opened before the restart no longer work, so a job of the old server that is still running
-/// changes nothing.
+/// [`CrashStorage::crash`] or [`CrashStorage::kill`] and a new open simulate the restart of a
+/// server. Blobs opened before the restart no longer work, so a job of the old server that is still
+/// running changes nothing.
 #[derive(Clone, Default)]
 pub struct CrashStorage {
     disk: Arc<Mutex<Disk>>,
@@ -30,9 +30,9 @@ pub enum Operation {
     /// A sync of a blob. Reads still return the written data, but no later sync writes it (as on
     /// Linux).
     Sync,
-    /// A read.
+    /// A read, which fails with an I/O error.
     Read,
-    /// The creation of a blob.
+    /// The creation of a blob, which creates nothing.
     Create,
     /// A sync of names. It changes nothing.
     SyncNames,

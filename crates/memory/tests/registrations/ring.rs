@@ -130,7 +130,7 @@ impl Ring {
     }
 }
 
-/// `struct io_uring_params`, of whose offsets the first eight words are used.
+/// The layout of the C `struct io_uring_params`, of whose offsets the first eight words are used.
 #[repr(C)]
 #[derive(Default)]
 struct Parameters {
@@ -139,7 +139,7 @@ struct Parameters {
     completion: [u32; 10],
 }
 
-/// `struct io_uring_rsrc_register`.
+/// The layout of the C `struct io_uring_rsrc_register`.
 #[repr(C)]
 #[derive(Default)]
 struct Table {
@@ -148,7 +148,7 @@ struct Table {
     rest: [u64; 3],
 }
 
-/// `struct io_uring_rsrc_update2`.
+/// The layout of the C `struct io_uring_rsrc_update2`.
 #[repr(C)]
 #[derive(Default)]
 struct Update {
@@ -160,7 +160,7 @@ struct Update {
     reserved_too: u32,
 }
 
-/// `struct io_uring_sqe`.
+/// The layout of the C `struct io_uring_sqe`.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
