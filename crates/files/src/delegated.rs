@@ -30,7 +30,7 @@ impl Files<'_> {
         Some(granted)
     }
 
-    /// CLAIM_DELEGATE_PREV.
+    /// Reclaims a delegation after a restart (CLAIM_DELEGATE_PREV).
     pub fn claim_delegation(
         &mut self,
         by: &Caller,

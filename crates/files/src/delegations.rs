@@ -78,7 +78,7 @@ pub struct FreshOpen<'o> {
     pub file: &'o Arc<dyn File>,
     /// The cache's id of the file.
     pub cached: CachedFile,
-    /// The file's handle.
+    /// The handle of the file.
     pub handle: FileHandle,
     /// The access that the open allows.
     pub access: ShareAccess,

@@ -33,7 +33,7 @@ impl Holdings {
         &self.opened
     }
 
-    /// The delegated files.
+    /// The files with a delegation.
     pub fn delegations(&mut self) -> &mut Delegations {
         &mut self.delegations
     }

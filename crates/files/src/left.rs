@@ -90,7 +90,7 @@ pub struct SizeTask {
     pub file: CachedFile,
     /// True if the file is open for this request alone.
     pub borrowed: bool,
-    /// The file's handle.
+    /// The handle of the file.
     pub handle: FileHandle,
     /// The new size in bytes.
     pub size: u64,
@@ -130,7 +130,7 @@ pub struct TimesTask {
     pub file: CachedFile,
     /// True if the file is open for this request alone.
     pub borrowed: bool,
-    /// The file's handle.
+    /// The handle of the file.
     pub handle: FileHandle,
     /// The cache's ticket of the write-back.
     pub ticket: CommitTicket,
@@ -145,7 +145,7 @@ pub struct TimesTask {
 pub struct GrantTask {
     /// The cache's id of the file, if it is cached.
     pub file: Option<CachedFile>,
-    /// The locked bytes.
+    /// The locked range of bytes.
     pub range: ByteRange,
     /// The kind of the lock.
     pub mode: LockMode,

@@ -64,7 +64,7 @@ pub struct Files<'r> {
     pub cache: &'r mut Cache,
     /// The open files, by state id.
     pub opened: &'r mut Opened,
-    /// The delegated files.
+    /// The files with a delegation.
     pub delegations: &'r mut Delegations,
     /// The waiting lock requests.
     pub lock_waits: &'r mut LockWaits,

@@ -114,7 +114,7 @@ impl Files<'_> {
         }
     }
 
-    /// Ends locks (LOCKU).
+    /// Ends locks of a range (LOCKU).
     pub fn unlock(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
             return self.end_undo(by, &ask.file, Ending::Unlock(*ask));

@@ -11,7 +11,7 @@ use dafs_types::{FileHandle, QuickMap, StateId};
 /// The open of a state id.
 #[derive(Clone, Debug)]
 pub struct OpenRecord {
-    /// The file's handle.
+    /// The handle of the file.
     pub handle: FileHandle,
     /// The store's key of the file.
     pub key: FileKey,
@@ -75,7 +75,7 @@ impl Opened {
         self.records.insert(state, record);
     }
 
-    /// Removes an open.
+    /// Removes an open, and its file after the last one.
     pub fn forget(&mut self, state: StateId) -> Option<OpenRecord> {
         let record = self.records.remove(&state)?;
         if let Some(entry) = self.files.get_mut(&record.handle) {

@@ -21,7 +21,7 @@ pub enum Now<T> {
 }
 
 impl<T> Now<T> {
-    /// Wraps remaining work.
+    /// Returns remaining work as the result.
     pub fn later(left: RemainingWork) -> Self {
         Self::Later(Box::new(left))
     }
@@ -53,7 +53,7 @@ pub enum NotDone {
 pub struct HolderQuery {
     /// The client that holds the delegation.
     pub client: ClientId,
-    /// The delegated file.
+    /// The handle of the delegated file.
     pub file: FileHandle,
     /// The id of the request that waits for the reply.
     pub waiter: WaiterId,

@@ -22,7 +22,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Starts the clock.
+    /// Starts the server's clock.
     pub fn begin(boot: u64) -> Self {
         Self {
             boot,

@@ -121,7 +121,7 @@ impl Own {
         may_move(self.is_alone, length)
     }
 
-    /// Waits for events.
+    /// Waits for events, or only polls for them.
     #[inline]
     pub fn wait(&mut self, rest: &Rest) {
         match rest.pause {

@@ -76,7 +76,7 @@ impl ReplyTo {
 pub struct ChainId(pub u32);
 
 impl ChainId {
-    /// No chain.
+    /// The id of no chain.
     pub const NONE: Self = Self(u32::MAX);
 
     #[inline]

@@ -229,7 +229,7 @@ impl ListRequest {
 /// The first cookie that the protocol leaves to a store.
 pub const FIRST_COOKIE: u64 = 3;
 
-/// One directory entry.
+/// One entry of a directory listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEntry {
     /// The cookie that continues after it. Never 0, 1 or 2.

@@ -95,7 +95,7 @@ struct Kept {
     lost: Option<StoreError>,
 }
 
-/// All undo data.
+/// The undo data of all files.
 pub struct Undo {
     storage: Arc<dyn Storage>,
     config: UndoConfig,

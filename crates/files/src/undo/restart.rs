@@ -16,9 +16,9 @@ use super::{Blob, Extent, Kept, Undo, without};
 
 /// A recorded lock and its file.
 pub struct RecordedLock {
-    /// The file's handle.
+    /// The handle of the file.
     pub handle: FileHandle,
-    /// The open file.
+    /// The file, open in the store.
     pub file: Arc<dyn File>,
     /// The record of the lock.
     pub record: LockRecord,

@@ -73,7 +73,7 @@ enum StepResult {
 }
 
 impl Undo {
-    /// Starts a rollback.
+    /// Starts the rollback of a range.
     pub fn roll_back(&mut self, id: RollbackId, key: FileKey, range: ByteRange) {
         let (file, left, stage) = (None, Vec::new(), Stage::Quiet);
         self.rollbacks.push(Rollback { id, key, range, file, left, stage });

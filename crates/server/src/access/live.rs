@@ -28,7 +28,7 @@ pub struct LiveVersion {
 }
 
 impl Live {
-    /// The first version.
+    /// Creates the first version of the rules and users.
     pub fn new(rules: AccessRules, passwords: PasswordFile) -> Self {
         let version = LiveVersion { rules: Arc::new(rules), passwords: Arc::new(passwords) };
         Self { current: Arc::new(RwLock::new(version)) }

@@ -25,19 +25,19 @@ use crate::meter::{ProcedureNumbers, Traffic, TransportNumbers};
 pub struct Inspection {
     /// The statistics of the server.
     pub stats: ServerStats,
-    /// Counters of locks.
+    /// The counters of all locks.
     pub lock_counters: LockCounters,
     /// True during the grace period, while clients reclaim what they held before a restart.
     pub is_in_grace: bool,
-    /// All sessions.
+    /// The state of every session.
     pub sessions: Vec<SessionInspection>,
-    /// All locks.
+    /// The state of every lock.
     pub locks: Vec<LockView>,
     /// All requests that wait for locks.
     pub waiters: Vec<WaiterView>,
-    /// All fences.
+    /// The state of every fence.
     pub fences: Vec<FenceView>,
-    /// Counters of fences.
+    /// The counters of all fences.
     pub fence_counters: FenceCounters,
     /// The number of request credits that may be granted in total, and the number granted.
     pub credits: (u32, u32),
@@ -93,11 +93,11 @@ pub struct FileView {
 /// The state of one lock.
 #[derive(Clone, Debug)]
 pub struct LockView {
-    /// The locked file.
+    /// The file that is locked.
     pub file: FileView,
     /// The client that holds or held the lock.
     pub client: ClientId,
-    /// The client's name.
+    /// The name of the client.
     pub client_name: Box<[u8]>,
     /// The lock owner within that client.
     pub owner: Box<[u8]>,

@@ -16,11 +16,11 @@ use crate::file::{File, FileVersion};
 /// Contiguous blocks of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
-    /// The segment's slot.
+    /// The slot of the segment.
     pub slot: u32,
     /// The segment's epoch at the start.
     pub epoch: u32,
-    /// The first block.
+    /// The number of the first block.
     pub first: u32,
     /// The block after the last one.
     pub end: u32,

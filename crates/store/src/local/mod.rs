@@ -47,7 +47,7 @@ use seal::{Facet, Identity, Parts, Sealer};
 use search::Searches;
 use table::{Hints, NodeTable};
 
-/// One exported directory.
+/// One exported directory and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// The name in the virtual root: any bytes except a slash and NUL. The name is part of the

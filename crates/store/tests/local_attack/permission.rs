@@ -141,7 +141,7 @@ fn what_a_server_that_is_not_root_cannot_give_to_its_maker_runs_as_nobody_else()
                 let (at, how) = (super::top(&store), CreateMode::Unchecked);
                 store.create_file(&user(who), &at, name, how, &mode(0o6777), ShareAccess::Both)
             };
-            // The object belongs to her, whoever has created and filled it.
+            // The object belongs to her, no matter which user has created and filled it.
             let (made, _) = make(BOB, b"bobs").unwrap();
             assert_eq!((made.object.attributes.uid, made.object.attributes.mode), (ANN, 0o777));
             make(ANN, b"anns").unwrap();

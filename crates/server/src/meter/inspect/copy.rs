@@ -26,7 +26,7 @@ pub(crate) struct Shown<'r> {
 }
 
 impl Shown<'_> {
-    /// Makes the copy.
+    /// Copies the state of all parts.
     pub fn copy(&self) -> Inspection {
         let locks = self.filer.locks().map(|lock| LockView {
             file: self.file_view(lock.file),
