@@ -36,7 +36,7 @@ pub struct Report {
     pub steps: u64,
     /// Sessions that were made.
     pub sessions: u64,
-    /// Crashes of the server.
+    /// How often the server crashed.
     pub crashes: u64,
     /// A hash over all events; equal for equal plans.
     pub trace: u64,

@@ -149,7 +149,7 @@ impl Judge {
         }
     }
 
-    /// Checks a reply.
+    /// Ends an operation and checks its reply.
     pub fn end(&mut self, number: u64, reply: &Reply) -> Result<(), String> {
         if *reply == Reply::Status(Status::Grace) {
             return self.refuse(number);

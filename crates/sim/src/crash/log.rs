@@ -25,7 +25,8 @@ struct Record {
     absent: Option<Tick>,
     /// When the writer was shut out.
     shut_out: Option<Tick>,
-    /// The position at which a read saw it after that, so that it stays there.
+    /// The position at which a read saw the record after its writer was shut out. The record stays
+    /// there.
     stays: Option<u64>,
 }
 
