@@ -1,6 +1,6 @@
 //! The wakeup of a driver thread: by tasks, by callers, and by what callers drop.
 //!
-//! Invariant: whoever rings while the thread sleeps, or is about to, gets it out of its sleep.
+//! Invariant: a ring wakes the thread if it sleeps, and keeps it from sleeping if it is about to.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use dafs_client::Client;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-/// What a caller has dropped. The driver thread gives it back.
+/// A resource of the driver thread that a caller has dropped. The driver thread releases it.
 pub(crate) enum Garbage {
     /// An open file, by its number.
     File(u64),
@@ -49,7 +49,7 @@ impl Bell {
         }
     }
 
-    /// Forgets the rings so far. The thread looks at everything after this.
+    /// Clears earlier rings. The thread checks all its sources of work after this.
     pub fn clear(&self) {
         self.is_rung.store(false, Ordering::SeqCst);
     }
@@ -58,8 +58,8 @@ impl Bell {
         self.is_rung.load(Ordering::SeqCst)
     }
 
-    /// Notes something that a caller does not need any more. It never waits, so `drop` may call it.
-    /// The list holds no more than callers have held.
+    /// Queues a resource for release. Never blocks, so `drop` may call it. The queue is no longer
+    /// than the number of resources that callers hold.
     pub fn discard(&self, garbage: Garbage) {
         let is_urgent = !matches!(garbage, Garbage::Buffer(_));
         self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push_back(garbage);
@@ -72,7 +72,7 @@ impl Bell {
         std::mem::take(&mut *self.garbage.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sleeps until the client has something to do, or somebody rings, or the time is over.
+    /// Sleeps until the client has something to do, the bell rings, or `limit` is over.
     pub fn sleep(&self, client: &Client, limit: Option<Duration>) {
         self.is_asleep.store(true, Ordering::SeqCst);
         if !self.is_rung() && client.arm() {
@@ -90,7 +90,7 @@ impl Bell {
             });
         }
         self.is_asleep.store(false, Ordering::SeqCst);
-        // It fails only if nobody has rung.
+        // It fails only if there was no ring.
         let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
     }
 }

@@ -1,4 +1,4 @@
-//! Threads that own a client each, and how callers of any executor have them work.
+//! Driver threads, each of which owns a client, and the calls that other threads make to them.
 //!
 //! Invariants:
 //! - A client and all that belongs to it stays on its driver thread.
@@ -28,7 +28,7 @@ type Command = Box<dyn FnOnce(Rc<Worker>) -> Task + Send>;
 /// A command that is being carried out.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A driver thread, as its callers see it. The thread ends when the last of them has dropped this.
+/// A handle of a driver thread. The thread ends when the last handle is dropped.
 pub(crate) struct Driver {
     commands: mpsc::Sender<Command>,
     permits: Arc<Semaphore>,
@@ -153,7 +153,7 @@ impl Loop {
         }
     }
 
-    /// Begins with the commands that are there. True if no more can come.
+    /// Starts the commands in the queue. Returns true if the queue is closed.
     fn take_commands(&mut self, context: &mut Context<'_>) -> bool {
         loop {
             match self.queue.poll_recv(context) {
@@ -181,7 +181,7 @@ impl Loop {
     }
 }
 
-/// How long a server has been silent that owes a reply.
+/// Measures how long a server that owes a reply has been silent.
 struct Silence {
     heard: Instant,
     was_owed: bool,
@@ -194,7 +194,7 @@ impl Default for Silence {
 }
 
 impl Silence {
-    /// So many events have come. Gives up sessions that have been silent for too long.
+    /// Takes note of `count` events. Gives up sessions that have been silent for too long.
     fn note(&mut self, client: &dafs_client::Client, count: usize) {
         let patience = client.patience();
         if count > 0 || !self.was_owed {
@@ -212,5 +212,5 @@ impl Silence {
     }
 }
 
-/// Operations in progress on one driver thread; others wait for their turn.
+/// The most operations in progress on one driver thread; further callers wait for a permit.
 const OPERATIONS_MAX: usize = 64;

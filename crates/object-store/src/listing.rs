@@ -24,14 +24,14 @@ pub(crate) enum Entry {
     Directory(Path, FileHandle),
 }
 
-/// What a directory holds that is of the store's own.
+/// The result of removing temporary files from one directory.
 pub(crate) struct Swept {
     pub removed: u64,
     pub directories: Vec<FileHandle>,
 }
 
 impl Entry {
-    /// What its paths begin with, so that entries are in the order of all paths below them.
+    /// Returns the path, and whether it is that of a directory.
     fn key(&self) -> (&str, bool) {
         match self {
             Self::Object(meta) => (meta.location.as_ref(), false),
@@ -39,7 +39,7 @@ impl Entry {
         }
     }
 
-    /// Compares as the full paths do: a directory's have a slash behind its name.
+    /// Compares the full paths below the entries: below a directory a slash follows its name.
     fn compare(&self, other: &Self) -> std::cmp::Ordering {
         let bytes = |(path, is_directory): (&str, bool)| {
             let slash = is_directory.then_some(b'/');
@@ -48,7 +48,7 @@ impl Entry {
         bytes(self.key()).cmp(&bytes(other.key()))
     }
 
-    /// True if it may hold paths behind `offset`.
+    /// True if the entry is, or may hold, a path after `offset`.
     fn is_behind(&self, offset: &Path) -> bool {
         match self {
             Self::Object(meta) => meta.location > *offset,
@@ -170,7 +170,7 @@ fn entry_of(path: &Path, entry: DirectoryEntry) -> Option<Entry> {
     }
 }
 
-/// All objects below a prefix and behind an offset.
+/// Lists all objects below a prefix whose paths come after an offset.
 pub(crate) fn list(
     driver: Arc<Driver>,
     prefix: Path,

@@ -1,6 +1,6 @@
 //! Deleting, copying and renaming objects.
 //!
-//! Invariant: the holder of an object's lock alone takes its name away.
+//! Invariant: only the holder of an object's lock removes its name.
 
 use std::rc::Rc;
 
@@ -171,7 +171,7 @@ impl Worker {
         self.settle_rename(site, &held, renamed, &to.shown).await
     }
 
-    /// Keeps others from an object that is to be this file still.
+    /// Holds an object, which must still be the given file.
     ///
     /// # Errors
     /// NOENT or DEADLOCK if it is another one by now: then the caller begins anew.

@@ -1,4 +1,4 @@
-//! Finding objects, and what is told of them.
+//! Looks objects up and describes them.
 //!
 //! Invariant: no symbolic link is followed below the root of the store. The server does not follow
 //! them, and neither do the chains here.
@@ -52,7 +52,7 @@ impl Landed {
         Self { memory, lengths, number, bell: worker.bell.clone() }
     }
 
-    /// Copies the pieces, which lie one behind the other.
+    /// Copies the pieces, which are adjacent in the buffer.
     pub fn pieces(&self) -> Vec<Bytes> {
         let mut at = 0;
         let copy = |&length: &usize| {
@@ -71,7 +71,8 @@ impl Drop for Landed {
 }
 
 impl Worker {
-    /// Walks so much of a path that the rest fits a chain. Returns where that is, and the rest.
+    /// Walks the beginning of a path until the rest fits a chain. Returns the directory it has
+    /// reached and the rest.
     pub async fn near<'n>(
         &self,
         site: &Site,
@@ -88,7 +89,7 @@ impl Worker {
         Ok((here, rest))
     }
 
-    /// The directory that a path leads to, which may be anything as yet.
+    /// Returns the handle that a path leads to. It need not be a directory.
     pub async fn directory(
         &self,
         site: &Site,

@@ -1,8 +1,8 @@
-//! Names of objects: given, replaced, taken away.
+//! Gives files the names of objects, and replaces objects.
 //!
 //! Invariants, among all users of this store, through whatever sessions and root directories:
-//! - A name that is free is taken by LINK, which fails if somebody was faster. Only a rename, which
-//!   must be one step, takes it by RENAME.
+//! - A name that is free is taken by LINK, which fails if another client was faster. Only a rename,
+//!   which must be one step, takes it by RENAME.
 //! - A name that leads to a file is replaced or removed by the holder of that file's lock alone: an
 //!   exclusive lock of one byte far behind any data, which readers never meet.
 //!
@@ -44,7 +44,7 @@ pub(crate) struct Source<'f> {
     pub temporary: Option<&'f str>,
 }
 
-/// An object that nobody else replaces or removes while this lasts.
+/// An object that no other client replaces or removes while this value exists.
 pub(crate) struct Held {
     file: File,
     pub metadata: Metadata,
@@ -126,7 +126,7 @@ impl Worker {
             };
         }
         if let Some(name) = source.temporary {
-            // Who has it open keeps its names from being removed.
+            // The server refuses to remove the name while the file is open.
             if let Some(file) = source.file {
                 chain = chain.of(file).close();
             }
@@ -167,7 +167,7 @@ impl Worker {
                 return Ok(true);
             }
             match self.rename_over(site, directory, place, source).await {
-                // Somebody has cleaned up: the temporary name is gone.
+                // Another client has removed the temporary name (`remove_leftovers`).
                 Err(Fault::Client(error)) if is_missing(&error) && source.temporary.is_none() => {}
                 Err(fault) if keeps_name(&fault) => {}
                 Err(fault) => return Err(fault),
@@ -209,8 +209,8 @@ impl Worker {
         Err(if is_renamed { Fault::Visible(error) } else { Fault::Client(error) })
     }
 
-    /// Keeps others from replacing and removing an object, which must be the `wanted` version.
-    /// `None` if there is none.
+    /// Locks an object, so that no other client replaces or removes it. It must be the `wanted`
+    /// version. Returns `None` if there is no object.
     pub async fn hold(
         &self,
         site: &Site,
@@ -274,7 +274,7 @@ impl Worker {
                     return Ok(Some(Held { file, metadata }));
                 }
             }
-            // Others have replaced or removed it meanwhile.
+            // Another client has replaced or removed the object.
             drop(file);
             patience.again(self).await?;
         }
@@ -314,13 +314,13 @@ fn check_version(metadata: &Metadata, wanted: Option<&str>) -> Result<(), Fault>
     }
 }
 
-/// True if somebody has the object open who keeps its name: an upload that was completed just now
-/// does for a moment.
+/// True if an open of the object keeps its name. The open of an upload that was just completed does
+/// so for a moment.
 pub(crate) fn keeps_name(fault: &Fault) -> bool {
     matches!(fault, Fault::Client(_)) && fault.status() == Some(Status::DenyDispConflict)
 }
 
-/// The byte that is locked: behind the end of any file that there can be.
+/// The offset of the byte that is locked. No file is that long.
 const LOCK_OFFSET: u64 = 1 << 62;
 /// Longest wait for another client. One that has died keeps its locks for a lease.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(120);

@@ -1,7 +1,7 @@
 //! Reading objects: whole, in part, and many parts at once.
 //!
 //! Invariant: an object that is read in several requests stays open meanwhile, so that all of them
-//! see one version, whoever replaces or deletes it.
+//! see one version even if another client replaces or deletes it.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::names::{Place, walk};
 use crate::objects::{Landed, RemoteFile, length_of, object_meta, regular};
 use crate::worker::{Site, Worker};
 
-/// What a get has brought.
+/// The result of a get.
 pub(crate) struct Got {
     pub meta: ObjectMeta,
     pub range: Range<u64>,
@@ -29,14 +29,14 @@ pub(crate) struct Got {
 pub(crate) struct Ranged {
     pub file: RemoteFile,
     pub plan: Plan,
-    /// What the first batch has brought.
+    /// The bytes of the first batch.
     pub first: Option<Landed>,
 }
 
 /// How ranges are read: in segments, several of which go into one batch of requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The ranges that were asked for, without what lies behind the end of the object.
+    /// The ranges that were asked for, cut at the end of the object.
     pub ranges: Vec<Range<u64>>,
     /// In their order, without overlaps. Each range lies in segments that touch each other.
     pub segments: Vec<Range<u64>>,
@@ -179,7 +179,7 @@ impl Worker {
     }
 }
 
-/// Reads segments of a file into a buffer, one behind the other, by one batch of requests.
+/// Reads segments of a file into adjacent parts of a buffer, by one batch of requests.
 async fn fill(
     file: &File,
     segments: &[Range<u64>],
@@ -204,7 +204,7 @@ async fn fill(
     Ok(())
 }
 
-/// Reads so many bytes, which the object must have.
+/// Reads exactly `length` bytes.
 pub(crate) async fn read_all(
     file: &File,
     offset: u64,

@@ -82,7 +82,7 @@ impl DafsStore {
         Ok(removed)
     }
 
-    /// The connection whose turn it is.
+    /// Returns the next connection, in turn.
     fn driver(&self) -> Arc<Driver> {
         let next = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.0.drivers[next % self.0.drivers.len()].clone()
@@ -128,7 +128,7 @@ impl DafsStore {
         let (place, path, driver) = (Place::of(location)?, location.clone(), self.driver());
         let ranges = ranges.to_vec();
         let opened = driver.call(move |worker| worker.get_ranges(place, path, ranges)).await?;
-        // The permit goes back here: with it in hand nobody may wait for another.
+        // This releases the permit. A caller that holds one must not wait for another.
         let Ranged { file, plan, first } = opened.take();
         let mut segments = first.map_or_else(Vec::new, |landed| landed.pieces());
         let number = file.number;
@@ -349,7 +349,7 @@ impl fmt::Debug for DafsStore {
     }
 }
 
-/// Pieces of an object that are read ahead of a caller who takes it as a stream.
+/// Pieces that are read ahead of the consumer of a stream.
 const PIECES_AHEAD: usize = 4;
 /// Batches of ranges of one call that are read at once.
 const BATCHES_MAX: usize = 2;

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A part that was written is on stable storage. So an upload outlives its server.
-//! - Nobody removes the temporary file while it is open. So `DafsStore::remove_leftovers` finds
-//!   what belongs to dead clients alone.
+//! - The server refuses to remove the temporary file while it is open. So
+//!   `DafsStore::remove_leftovers` finds what belongs to dead clients alone.
 
 use std::cell::Cell;
 use std::fmt;
@@ -135,7 +135,7 @@ impl Worker {
             let file =
                 site.session.open_in_async(directory, &temporary, &place.shown, &options).await;
             let file = match file {
-                // Somebody has removed the directory, which was empty, or there is such a file.
+                // Another client has removed the empty directory, or the name is taken.
                 Err(error)
                     if matches!(
                         error.status(),
@@ -203,7 +203,7 @@ impl Worker {
             Err(shared) => self.last_of(shared).await,
         };
         let OpenUpload { place, site, directory, temporary, file, .. } = upload;
-        // While it is open nobody may remove its name.
+        // The server refuses to remove the name while the file is open.
         let closed = file.close_async().await;
         let removed = site.session.remove_in_async(directory, &temporary, &place.shown).await;
         closed.and(removed).map_err(|error| Fault::from(error).of_open())?;
@@ -213,7 +213,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits until nobody else has an upload.
+    /// Waits until parts that are being written have released the upload.
     async fn last_of(&self, mut shared: Rc<OpenUpload>) -> OpenUpload {
         loop {
             match Rc::try_unwrap(shared) {

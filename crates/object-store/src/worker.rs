@@ -129,7 +129,7 @@ impl Worker {
         self.buffers.borrow_mut().clear();
         let site = self.site.borrow_mut().take();
         if let Some(site) = site {
-            // Nobody waits for it, and the server notices a lost client.
+            // An error needs no report: the server notices a lost client.
             let _ = site.session.disconnect();
         }
     }
@@ -172,7 +172,7 @@ pub(crate) fn is_missing(error: &ClientError) -> bool {
     error.status() == Some(dafs_client::Status::NoEnt)
 }
 
-/// How long an operation is begun anew because others get in its way. One of them gets on each
+/// How long an operation is repeated because of other clients. One of them gets on each
 /// time, so this ends.
 pub(crate) struct Patience {
     until: Instant,

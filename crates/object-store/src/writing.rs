@@ -147,8 +147,8 @@ impl Worker {
         }
     }
 
-    /// The options that files are made with. While one with a name is open, nobody may remove the
-    /// name.
+    /// The options that files are made with. While a file with a name is open, the
+    /// server refuses to remove the name.
     pub fn new_file(&self, has_name: bool) -> OpenOptions {
         let options = OpenOptions::read().access(ShareAccess::Both).create_new(true);
         let options = options.mode(self.settings.file_mode);
