@@ -3,7 +3,8 @@
 //! Such a struct is `non_exhaustive`, so that a later version can add a field. Other crates start
 //! from a constructor and set what they need.
 
-/// Gives a struct one method for each named field. The method sets the field and returns the struct.
+/// Gives a struct one method for each named field. The method sets the field and returns the
+/// struct.
 macro_rules! setters {
     ($owner:ident: $($field:ident: $kind:ty),* $(,)?) => {
         impl $owner {

@@ -3,8 +3,8 @@
 //! The [`log`] stores records that must survive a crash, many of them with one sync, and
 //! checkpoints of the state that they result in. [`undo`] stores the former contents of a file that
 //! is changed under an auto-recovery lock, so that the changes can be rolled back. Both use a
-//! [`storage`], a flat directory of named blobs. In production it is a real directory; in tests it is
-//! a model of a disk that crashes.
+//! [`storage`], a flat directory of named blobs. In production it is a real directory; in tests it
+//! is a model of a disk that crashes.
 //!
 //! Invariant: data reported as durable survives every crash, and data once found lost never
 //! reappears. `docs/spec/journal.md` specifies the bytes on disk and the guarantees of recovery.

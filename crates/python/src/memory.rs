@@ -138,8 +138,8 @@ impl Range {
         let guard = OwnerGuard { owner: Some(self.owner), is_complete: is_complete.clone() };
         let base = NonNull::new(self.address as *mut u8).unwrap_or(NonNull::dangling());
         // SAFETY: the owner, a view of the memory, keeps it mapped and in place until it is
-        // dropped, and `guard` drops it only when no server can access it any more. No references to
-        // the memory exist: the interpreter only uses pointers, and a program that reads memory
+        // dropped, and `guard` drops it only when no server can access it any more. No references
+        // to the memory exist: the interpreter only uses pointers, and a program that reads memory
         // during a transfer sees partial data at worst.
         let memory = unsafe { dafs_client::Memory::of_owner(base, self.length, Box::new(guard)) };
         counters.note_registration();

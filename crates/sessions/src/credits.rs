@@ -194,8 +194,8 @@ impl Window {
     }
 
     /// Returns the first expired stream if streams have expired since the last call. The response
-    /// cache may drop their replies (draft 5.2.2). Call it after each successful `on_request`: once the
-    /// window has grown again, the information is lost.
+    /// cache may drop their replies (draft 5.2.2). Call it after each successful `on_request`: once
+    /// the window has grown again, the information is lost.
     pub fn take_expired(&mut self) -> Option<StreamId> {
         let expired = std::mem::replace(&mut self.expired, NO_STREAM);
         (expired != NO_STREAM).then_some(StreamId(expired))

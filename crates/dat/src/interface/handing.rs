@@ -10,8 +10,8 @@ use crate::EndpointId;
 
 impl<E> Interface<E> {
     /// Sends a duplicate of a descriptor to a client on this host, under a name that a later
-    /// message tells the client. Returns false if the transport cannot do that, or if the client has not
-    /// received the descriptor sent before.
+    /// message tells the client. Returns false if the transport cannot do that, or if the client
+    /// has not received the descriptor sent before.
     pub fn hand_over(&mut self, endpoint: EndpointId, name: u64, file: BorrowedFd<'_>) -> bool {
         self.lend(endpoint).is_some_and(|(connection, _)| connection.hand_over(name, file))
     }

@@ -32,8 +32,8 @@ impl DirectoryStorage {
     /// files contain the data of other users.
     ///
     /// # Errors
-    /// [`StorageError::InUse`] if this or another process has it open; otherwise the system's error.
-    /// A symbolic link in place of the directory is an error.
+    /// [`StorageError::InUse`] if this or another process has it open; otherwise the system's
+    /// error. A symbolic link in place of the directory is an error.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let failed = |action, errno: rustix::io::Errno| {

@@ -9,9 +9,9 @@
 //! repeats requests that were not executed.
 //!
 //! By file: `world` schedules; `member` and `recover` implement a member, `choose` selects its
-//! requests, `requests` encodes them as messages, `connection` carries them; `servers` is the server and its
-//! disks; `judge` checks, with `space` (names), `cells` and `log` (content), `holdings` (locks and
-//! reservations) and `fences`; `end` reads everything back.
+//! requests, `requests` encodes them as messages, `connection` carries them; `servers` is the
+//! server and its disks; `judge` checks, with `space` (names), `cells` and `log` (content),
+//! `holdings` (locks and reservations) and `fences`; `end` reads everything back.
 //!
 //! Invariant: a run depends only on its seed.
 
