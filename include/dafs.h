@@ -29,7 +29,7 @@
 // Use shared memory only.
 #define DAP_CONNECT_SHARED_MEMORY 1
 
-// Use TCP only.
+// Use only TCP to connect.
 #define DAP_CONNECT_TCP 2
 
 // Use checksums on every message and all data.
@@ -53,16 +53,16 @@
 // A user name and a password, in clear text.
 #define DAP_AUTH_PASSWORD 1
 
-// Kerberos only.
+// Authenticate with Kerberos only.
 #define DAP_AUTH_KERBEROS 2
 
 // The strongest method that both the server and this program support.
 #define DAP_AUTH_AUTOMATIC 3
 
-// Open for reading.
+// Open the file for reading.
 #define DAP_READ 1
 
-// Open for writing.
+// Open the file for writing.
 #define DAP_WRITE 2
 
 // Create the file if it does not exist.
@@ -120,13 +120,13 @@
 // The file ends where the read ended.
 #define DAP_END_OF_FILE 1
 
-// Set the mode.
+// Set the permissions to `mode`.
 #define DAP_SET_MODE 1
 
-// Set the owner.
+// Set the owner to `uid`.
 #define DAP_SET_UID 2
 
-// Set the group.
+// Set the group to `gid`.
 #define DAP_SET_GID 4
 
 // Set the size, by truncating or extending.
@@ -150,7 +150,7 @@
 // Read data, or list a directory.
 #define DAP_ACCESS_READ 1
 
-// Look up names.
+// Look up names in a directory.
 #define DAP_ACCESS_LOOKUP 2
 
 // Change existing data or entries.
@@ -159,10 +159,10 @@
 // Add data or entries.
 #define DAP_ACCESS_EXTEND 8
 
-// Remove names.
+// Remove names from a directory.
 #define DAP_ACCESS_DELETE 16
 
-// Execute the file.
+// Execute the file, or search the directory.
 #define DAP_ACCESS_EXECUTE 32
 
 // A lock that excludes writers.
@@ -203,7 +203,7 @@ typedef struct dap_client dap_client;
 // A directory that is being read.
 typedef struct dap_directory dap_directory;
 
-// An open file.
+// An open file of a session.
 typedef struct dap_file dap_file;
 
 // A completion group, which collects the completions of operations.
@@ -217,7 +217,7 @@ typedef struct dap_session dap_session;
 
 // Options of a client. Zero means the default.
 typedef struct {
-    // sizeof (dap_client_options).
+    // The size of this struct: sizeof (dap_client_options).
     size_t size;
     // Longest time to poll before sleeping, in microseconds plus one; 0 for the default (50), 1
     // for never. With more than the default, a socket is polled as long as any reply is awaited.
@@ -242,7 +242,7 @@ typedef struct {
 // The answer of an authentication callback, with NULL for unused fields. Texts are copied when the
 // callback returns.
 typedef struct {
-    // One of DAP_AUTH_...
+    // The method, one of DAP_AUTH_...
     uint32_t method;
     // For a password: the user name; NULL for the user in the URL.
     const char *user;
@@ -265,7 +265,7 @@ typedef int (*dap_authenticate)(void *context,
 
 // Options of a session. Zero and NULL mean the default.
 typedef struct {
-    // sizeof (dap_connect_options).
+    // The size of this struct: sizeof (dap_connect_options).
     size_t size;
     // A combination of DAP_CONNECT_...
     uint32_t flags;
@@ -282,7 +282,7 @@ typedef struct {
     int64_t recovery_timeout_ms;
     // The authentication callback; NULL to use the user and password in the URL, or none.
     dap_authenticate authenticate;
-    // Passed to `authenticate`.
+    // The first argument of `authenticate`.
     void *authenticate_context;
     // For dafs+tls: a file with the authorities that sign server certificates.
     const char *tls_authorities;
@@ -296,7 +296,7 @@ typedef struct {
 
 // Options of an open. Zero means the default.
 typedef struct {
-    // sizeof (dap_open_options).
+    // The size of this struct: sizeof (dap_open_options).
     size_t size;
     // A combination of DAP_DENY_..., DAP_SHARE_KEY and DAP_KEEP_NAME.
     uint32_t sharing;
@@ -307,17 +307,17 @@ typedef struct {
     // DAP_HINT_PREFETCH in bit 0. Bits 1 to 3 and 4 to 6 are the likelihood of reading and
     // writing, from 1 to 7, or 0 for unknown.
     uint32_t hint;
-    // Must be 0.
+    // Reserved, and must be 0.
     uint32_t reserved;
 } dap_open_options;
 
 // A time since 1970-01-01 00:00 UTC.
 typedef struct {
-    // Seconds.
+    // The number of whole seconds.
     int64_t seconds;
-    // Nanoseconds, below 1,000,000,000.
+    // The number of nanoseconds, below 1,000,000,000.
     uint32_t nanoseconds;
-    // Must be 0.
+    // Reserved, and must be 0.
     uint32_t reserved;
 } dap_time;
 
@@ -366,9 +366,9 @@ typedef struct {
     void *context;
     // The number of bytes transferred, or a negative error number.
     int64_t result;
-    // DAP_END_OF_FILE or 0.
+    // The flags: DAP_END_OF_FILE or 0.
     uint32_t flags;
-    // Always 0.
+    // Reserved, and always 0.
     uint32_t reserved;
     // The error text, valid until this thread waits for completions again; NULL without an error.
     const char *text;
@@ -385,11 +385,11 @@ typedef struct {
 // A request of a batch: several ranges of a file, and several pieces of memory with the same total
 // length. At most 64 of each.
 typedef struct {
-    // The file.
+    // The file of the request.
     dap_file *file;
-    // DAP_READ or DAP_WRITE.
+    // The direction: DAP_READ or DAP_WRITE.
     uint32_t direction;
-    // Must be 0.
+    // Reserved, and must be 0.
     uint32_t reserved;
     // The ranges of the file.
     const dap_range *ranges;
@@ -427,21 +427,21 @@ typedef struct {
     uint32_t link_count_max;
     // How long the server keeps the opens and locks of a silent client, in seconds.
     uint32_t lease_seconds;
-    // Always 0.
+    // Reserved, and always 0.
     uint32_t reserved;
 } dap_filesystem;
 
 // The attributes to set, all or none of them.
 typedef struct {
-    // sizeof (dap_changes).
+    // The size of this struct: sizeof (dap_changes).
     size_t size;
     // A combination of DAP_SET_... and DAP_NO_FOLLOW.
     uint32_t flags;
-    // The permissions.
+    // The new permissions of the object.
     uint32_t mode;
-    // The owner.
+    // The new owner's user id.
     uint32_t uid;
-    // The group.
+    // The new group's id.
     uint32_t gid;
     // The size in bytes.
     uint64_t file_size;
@@ -451,7 +451,7 @@ typedef struct {
     dap_time modified;
 } dap_changes;
 
-// A directory entry.
+// An entry of a directory.
 typedef struct {
     // The name, valid until the next dap_readdir or dap_closedir of this directory.
     const char *name;
@@ -459,15 +459,15 @@ typedef struct {
     dap_attributes attributes;
     // Not 0 if there are attributes.
     uint32_t has_attributes;
-    // Always 0.
+    // Reserved, and always 0.
     uint32_t reserved;
 } dap_entry;
 
-// A conflicting lock.
+// A lock that conflicts with a request.
 typedef struct {
-    // DAP_LOCK_SHARED or DAP_LOCK_EXCLUSIVE.
+    // The kind of lock: DAP_LOCK_SHARED or DAP_LOCK_EXCLUSIVE.
     uint32_t kind;
-    // Always 0.
+    // Reserved, and always 0.
     uint32_t reserved;
     // The offset of its first byte.
     uint64_t offset;

@@ -1,8 +1,8 @@
-//! Checks of the prose: words that made readers stop do not come back, and a doc comment of a public
-//! item says something.
+//! Checks of the prose: words that made readers stop do not come back, and a doc comment of a
+//! public item says something.
 //!
-//! `docs/glossary.md` has the words to use. `tools/sample-prose` draws comments and paragraphs for a
-//! reader to judge, which no machine can.
+//! `docs/glossary.md` has the words to use. `tools/sample-prose` draws comments and paragraphs for
+//! a reader to judge, which no machine can.
 
 use std::path::Path;
 

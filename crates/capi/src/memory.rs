@@ -40,7 +40,7 @@ impl Drop for Use {
 
 /// A piece of memory to transfer to or from.
 pub(crate) struct Target {
-    /// The first byte.
+    /// The address of the first byte.
     pub pointer: *mut u8,
     pub length: usize,
     /// The region, and the offset of the first byte in it.

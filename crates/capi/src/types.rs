@@ -17,7 +17,7 @@ pub struct dap_session {
     _private: [u8; 0],
 }
 
-/// An open file.
+/// An open file of a session.
 pub struct dap_file {
     _private: [u8; 0],
 }
@@ -47,7 +47,7 @@ pub const DAP_TO_END: u64 = u64::MAX;
 
 /// Use shared memory only.
 pub const DAP_CONNECT_SHARED_MEMORY: u32 = 1;
-/// Use TCP only.
+/// Use only TCP to connect.
 pub const DAP_CONNECT_TCP: u32 = 2;
 /// Use checksums on every message and all data.
 pub const DAP_CONNECT_CHECKSUMS: u32 = 4;
@@ -64,7 +64,7 @@ pub const DAP_CONNECT_DELEGATIONS: u32 = 0x40;
 pub const DAP_AUTH_NONE: u32 = 0;
 /// A user name and a password, in clear text.
 pub const DAP_AUTH_PASSWORD: u32 = 1;
-/// Kerberos only.
+/// Authenticate with Kerberos only.
 pub const DAP_AUTH_KERBEROS: u32 = 2;
 /// The strongest method that both the server and this program support.
 pub const DAP_AUTH_AUTOMATIC: u32 = 3;
@@ -88,7 +88,7 @@ pub struct dap_auth_question {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_auth_answer {
-    /// One of DAP_AUTH_...
+    /// The method, one of DAP_AUTH_...
     pub method: u32,
     /// For a password: the user name; NULL for the user in the URL.
     pub user: *const c_char,
@@ -117,7 +117,7 @@ pub type dap_authenticate = Option<
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_client_options {
-    /// sizeof (dap_client_options).
+    /// The size of this struct: sizeof (dap_client_options).
     pub size: usize,
     /// Longest time to poll before sleeping, in microseconds plus one; 0 for the default (50), 1
     /// for never. With more than the default, a socket is polled as long as any reply is awaited.
@@ -131,7 +131,7 @@ pub struct dap_client_options {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_connect_options {
-    /// sizeof (dap_connect_options).
+    /// The size of this struct: sizeof (dap_connect_options).
     pub size: usize,
     /// A combination of DAP_CONNECT_...
     pub flags: u32,
@@ -148,7 +148,7 @@ pub struct dap_connect_options {
     pub recovery_timeout_ms: i64,
     /// The authentication callback; NULL to use the user and password in the URL, or none.
     pub authenticate: dap_authenticate,
-    /// Passed to `authenticate`.
+    /// The first argument of `authenticate`.
     pub authenticate_context: *mut c_void,
     /// For dafs+tls: a file with the authorities that sign server certificates.
     pub tls_authorities: *const c_char,
@@ -162,9 +162,9 @@ pub struct dap_connect_options {
 
 // ---- opening ------------------------------------------------------------------------
 
-/// Open for reading.
+/// Open the file for reading.
 pub const DAP_READ: u32 = 1;
-/// Open for writing.
+/// Open the file for writing.
 pub const DAP_WRITE: u32 = 2;
 /// Create the file if it does not exist.
 pub const DAP_CREATE: u32 = 4;
@@ -203,7 +203,7 @@ pub const DAP_HINT_PREFETCH: u32 = 1;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_open_options {
-    /// sizeof (dap_open_options).
+    /// The size of this struct: sizeof (dap_open_options).
     pub size: usize,
     /// A combination of DAP_DENY_..., DAP_SHARE_KEY and DAP_KEEP_NAME.
     pub sharing: u32,
@@ -214,7 +214,7 @@ pub struct dap_open_options {
     /// DAP_HINT_PREFETCH in bit 0. Bits 1 to 3 and 4 to 6 are the likelihood of reading and
     /// writing, from 1 to 7, or 0 for unknown.
     pub hint: u32,
-    /// Must be 0.
+    /// Reserved, and must be 0.
     pub reserved: u32,
 }
 
@@ -263,9 +263,9 @@ pub struct dap_completion {
     pub context: *mut c_void,
     /// The number of bytes transferred, or a negative error number.
     pub result: i64,
-    /// DAP_END_OF_FILE or 0.
+    /// The flags: DAP_END_OF_FILE or 0.
     pub flags: u32,
-    /// Always 0.
+    /// Reserved, and always 0.
     pub reserved: u32,
     /// The error text, valid until this thread waits for completions again; NULL without an error.
     pub text: *const c_char,
@@ -276,11 +276,11 @@ pub struct dap_completion {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_batch_request {
-    /// The file.
+    /// The file of the request.
     pub file: *mut dap_file,
-    /// DAP_READ or DAP_WRITE.
+    /// The direction: DAP_READ or DAP_WRITE.
     pub direction: u32,
-    /// Must be 0.
+    /// Reserved, and must be 0.
     pub reserved: u32,
     /// The ranges of the file.
     pub ranges: *const dap_range,
@@ -304,11 +304,11 @@ pub struct dap_batch_request {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct dap_time {
-    /// Seconds.
+    /// The number of whole seconds.
     pub seconds: i64,
-    /// Nanoseconds, below 1,000,000,000.
+    /// The number of nanoseconds, below 1,000,000,000.
     pub nanoseconds: u32,
-    /// Must be 0.
+    /// Reserved, and must be 0.
     pub reserved: u32,
 }
 
@@ -340,7 +340,7 @@ pub struct dap_attributes {
     pub changed: dap_time,
 }
 
-/// A directory entry.
+/// An entry of a directory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_entry {
@@ -350,7 +350,7 @@ pub struct dap_entry {
     pub attributes: dap_attributes,
     /// Not 0 if there are attributes.
     pub has_attributes: u32,
-    /// Always 0.
+    /// Reserved, and always 0.
     pub reserved: u32,
 }
 
@@ -376,15 +376,15 @@ pub struct dap_filesystem {
     pub link_count_max: u32,
     /// How long the server keeps the opens and locks of a silent client, in seconds.
     pub lease_seconds: u32,
-    /// Always 0.
+    /// Reserved, and always 0.
     pub reserved: u32,
 }
 
-/// Set the mode.
+/// Set the permissions to `mode`.
 pub const DAP_SET_MODE: u32 = 1;
-/// Set the owner.
+/// Set the owner to `uid`.
 pub const DAP_SET_UID: u32 = 2;
-/// Set the group.
+/// Set the group to `gid`.
 pub const DAP_SET_GID: u32 = 4;
 /// Set the size, by truncating or extending.
 pub const DAP_SET_SIZE: u32 = 8;
@@ -403,15 +403,15 @@ pub const DAP_NO_FOLLOW: u32 = 0x100;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_changes {
-    /// sizeof (dap_changes).
+    /// The size of this struct: sizeof (dap_changes).
     pub size: usize,
     /// A combination of DAP_SET_... and DAP_NO_FOLLOW.
     pub flags: u32,
-    /// The permissions.
+    /// The new permissions of the object.
     pub mode: u32,
-    /// The owner.
+    /// The new owner's user id.
     pub uid: u32,
-    /// The group.
+    /// The new group's id.
     pub gid: u32,
     /// The size in bytes.
     pub file_size: u64,
@@ -423,15 +423,15 @@ pub struct dap_changes {
 
 /// Read data, or list a directory.
 pub const DAP_ACCESS_READ: u32 = 1;
-/// Look up names.
+/// Look up names in a directory.
 pub const DAP_ACCESS_LOOKUP: u32 = 2;
 /// Change existing data or entries.
 pub const DAP_ACCESS_MODIFY: u32 = 4;
 /// Add data or entries.
 pub const DAP_ACCESS_EXTEND: u32 = 8;
-/// Remove names.
+/// Remove names from a directory.
 pub const DAP_ACCESS_DELETE: u32 = 0x10;
-/// Execute the file.
+/// Execute the file, or search the directory.
 pub const DAP_ACCESS_EXECUTE: u32 = 0x20;
 
 // ---- locks and fences ---------------------------------------------------------------
@@ -448,13 +448,13 @@ pub const DAP_LOCK_AUTO_RECOVERY: u32 = 4;
 /// Take over a broken lock. The caller has checked and repaired the data.
 pub const DAP_LOCK_REPAIR: u32 = 8;
 
-/// A conflicting lock.
+/// A lock that conflicts with a request.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct dap_lock_holder {
-    /// DAP_LOCK_SHARED or DAP_LOCK_EXCLUSIVE.
+    /// The kind of lock: DAP_LOCK_SHARED or DAP_LOCK_EXCLUSIVE.
     pub kind: u32,
-    /// Always 0.
+    /// Reserved, and always 0.
     pub reserved: u32,
     /// The offset of its first byte.
     pub offset: u64,

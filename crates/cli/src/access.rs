@@ -117,7 +117,7 @@ impl KerberosTable {
     }
 }
 
-/// Kerberos authentication.
+/// The settings of Kerberos authentication.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct KerberosTable {

@@ -19,7 +19,7 @@ use dafs_types::check_secret;
 /// How to reach servers.
 #[derive(Clone, Debug, Args)]
 pub struct Access {
-    /// Transport to use.
+    /// The transport to connect with.
     #[arg(long, value_enum, default_value = "auto")]
     pub transport: Transport,
     /// How to authenticate. `auto` uses a password if the URL names a user, else Kerberos if the

@@ -59,7 +59,7 @@ pub struct Arguments {
     /// Do not offer shared memory.
     #[arg(long)]
     pub no_socket: bool,
-    /// Refuse changes.
+    /// Refuse all changes by clients.
     #[arg(long)]
     pub read_only: bool,
     /// Let clients enter file systems that are mounted beneath the directories, if they are on a
@@ -121,7 +121,7 @@ pub struct Arguments {
     /// Exports, and which clients see them.
     #[arg(skip)]
     pub export: Vec<ExportTable>,
-    /// Kerberos authentication.
+    /// The settings of Kerberos authentication.
     #[arg(skip)]
     pub kerberos: Option<KerberosTable>,
     /// Directory for the key that protects file handles, and for the journal.
@@ -622,7 +622,7 @@ fn obey_signals(stopper: Stopper, mut reload: Reload) -> Result<()> {
         .spawn(move || {
             let mut is_stopping = false;
             for signal in signals.forever() {
-                if signal == SIGHUP && !(had_terminal && !has_terminal()) {
+                if signal == SIGHUP && (!had_terminal || has_terminal()) {
                     reload.run();
                 } else if is_stopping {
                     std::process::exit(1);

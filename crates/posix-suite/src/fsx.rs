@@ -65,7 +65,7 @@ struct Done {
 pub struct Limits {
     /// The maximum number of calls.
     pub calls: u64,
-    /// The maximum duration.
+    /// The maximum duration of the run.
     pub time: Option<Duration>,
     /// The maximum length of the file in bytes.
     pub length_max: usize,

@@ -153,7 +153,7 @@ pub fn check(words: &[String]) -> Result<()> {
 }
 
 impl Performer {
-    /// Executes a call.
+    /// Executes a call and returns its result.
     pub fn perform(&mut self, words: &[&str]) -> Brought {
         let brought = perform_names::perform(self, words)
             .or_else(|| perform_files::perform(self, words))

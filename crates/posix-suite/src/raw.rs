@@ -131,7 +131,7 @@ fn owned(descriptor: RawFd) -> Outcome<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Duplicates a descriptor.
+/// Duplicates the descriptor of a file.
 pub fn dup(file: &impl AsRawFd) -> Outcome<OwnedFd> {
     // SAFETY: the argument is a number.
     owned(unsafe { libc::dup(file.as_raw_fd()) })
@@ -367,7 +367,7 @@ pub fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// A directory stream.
+/// An open stream of directory entries.
 #[derive(Debug)]
 pub struct Directory(std::ptr::NonNull<libc::DIR>);
 

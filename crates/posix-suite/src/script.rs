@@ -39,7 +39,7 @@ pub struct Case {
 pub struct Step {
     /// The line in its table.
     pub line: usize,
-    /// The accepted results.
+    /// The results that are accepted.
     pub expected: Vec<Expected>,
     /// The actor that makes the call. Each actor is a process of its own.
     pub actor: String,

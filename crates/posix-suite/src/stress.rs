@@ -61,7 +61,7 @@ enum Call {
 pub struct Limits {
     /// The maximum number of calls.
     pub calls: u64,
-    /// The maximum duration.
+    /// The maximum duration of the run.
     pub time: Option<Duration>,
 }
 

@@ -98,7 +98,7 @@ impl Suite {
         Ok(None)
     }
 
-    /// Runs one case.
+    /// Runs one case and returns its verdict.
     pub fn run(&mut self, case: &Case) -> Result<Verdict> {
         for need in &case.needs {
             match self.lacks.get(&need[..]) {

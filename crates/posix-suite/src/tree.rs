@@ -26,15 +26,15 @@ pub enum Kind {
 pub struct Node {
     /// The type and contents.
     pub kind: Kind,
-    /// Permission bits.
+    /// The permission bits of the object.
     pub mode: u32,
     /// The number of names.
     pub links: u64,
-    /// The extended attributes.
+    /// The extended attributes of the object.
     pub attributes: BTreeMap<String, Vec<u8>>,
 }
 
-/// The whole tree.
+/// The tree with all its objects.
 #[derive(Debug)]
 pub struct Tree {
     nodes: BTreeMap<NodeId, Node>,
@@ -126,7 +126,7 @@ impl Tree {
         }
     }
 
-    /// Makes an object.
+    /// Makes an object of a kind.
     pub fn make(&mut self, place: Place<'_>, kind: Kind, mode: u32) -> Result<NodeId, Errno> {
         if self.find(place).is_ok() {
             return Err(libc::EEXIST);
@@ -152,7 +152,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes a name.
+    /// Removes a name of an object.
     pub fn unlink(&mut self, place: Place<'_>) -> Result<(), Errno> {
         let id = self.find(place)?;
         if self.nodes[&id].is_directory() {
@@ -163,7 +163,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes a directory.
+    /// Removes a directory that is empty.
     pub fn rmdir(&mut self, place: Place<'_>) -> Result<(), Errno> {
         let id = self.find(place)?;
         let names = self.nodes[&id].names().ok_or(libc::ENOTDIR)?;
@@ -180,7 +180,7 @@ impl Tree {
         self.nodes.retain(|id, node| node.links > 0 || is_kept(*id));
     }
 
-    /// Renames an object.
+    /// Renames an object in the tree.
     pub fn rename(&mut self, from: Place<'_>, to: Place<'_>) -> Result<(), Errno> {
         let path = |(directory, name): Place<'_>| format!("{directory}/{name}");
         let is_within = |inner: &str, outer: &str| {

@@ -61,7 +61,7 @@ impl<'c> Workers<'c> {
         Self { program, directory, running: BTreeMap::new() }
     }
 
-    /// Starts a call.
+    /// Starts a call of an actor.
     pub fn start(&mut self, actor: &str, words: &[String]) -> Result<()> {
         if !self.running.contains_key(actor) {
             let worker = Worker::new(self.program, self.directory, actor)?;

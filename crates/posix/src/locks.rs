@@ -20,7 +20,7 @@
 /// A byte range for a lock request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockRange {
-    /// The first byte.
+    /// The offset of the first byte.
     pub offset: u64,
     /// The length in bytes; never 0, and never the value that means "to the end".
     pub length: u64,
@@ -29,7 +29,7 @@ pub struct LockRange {
 /// The bytes that an `fcntl` lock covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// The first byte.
+    /// The offset of the first byte.
     pub first: u64,
     /// The last byte; [`LAST`] if the lock extends to the end of the file, even if the file grows.
     pub last: u64,

@@ -17,9 +17,9 @@ pub struct Stat {
     pub mode: u32,
     /// The number of hard links.
     pub links: u32,
-    /// The numeric owner.
+    /// The user id of the owner.
     pub uid: u32,
-    /// The numeric group.
+    /// The id of the group.
     pub gid: u32,
     /// The size in bytes.
     pub size: u64,

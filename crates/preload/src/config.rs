@@ -21,7 +21,7 @@ pub struct Mount {
     pub location: Location,
 }
 
-/// The whole configuration.
+/// The configuration of this process, from its environment.
 #[derive(Debug, Default)]
 pub struct Config {
     /// The prefixes, longest first.
@@ -47,7 +47,7 @@ pub fn get() -> &'static Config {
     CONFIG.get().unwrap_or(&NONE)
 }
 
-/// Reads the configuration.
+/// Reads the configuration from the environment.
 pub fn read() {
     let _ = CONFIG.set(from_environment());
 }

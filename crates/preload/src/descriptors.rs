@@ -18,7 +18,7 @@ use crate::user_memory;
 use crate::waiting::wait;
 
 impl State {
-    /// Closes a descriptor.
+    /// Closes a descriptor of the program.
     pub fn close(&mut self, number: RawFd) -> Outcome<i32> {
         let closed = self.release_description(number);
         let answer = real!(close(number => RawFd) -> i32);

@@ -46,11 +46,11 @@ pub fn is_tracked() -> bool {
 /// The arguments of an `mmap` call.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapRequest {
-    /// The requested address.
+    /// The address that the program requests.
     pub address: *mut c_void,
     /// The length in bytes.
     pub length: usize,
-    /// The requested protection.
+    /// The protection that the program requests.
     pub protection: i32,
     /// The flags of the call.
     pub flags: i32,
@@ -109,7 +109,7 @@ impl Mappings {
 }
 
 impl State {
-    /// Maps a file.
+    /// Maps a file into the memory of the program.
     pub fn map(&mut self, request: MmapRequest) -> Outcome<Mapped> {
         let of = self.get(request.number)?;
         match of.identity.kind {

@@ -15,7 +15,7 @@ use crate::waiting::wait_result;
 use crate::walk::{Object, Slot};
 
 impl State {
-    /// Creates a directory.
+    /// Creates a directory with a mode.
     pub fn make_directory(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
@@ -66,7 +66,7 @@ impl State {
         remove(&slot)
     }
 
-    /// Renames an object.
+    /// Renames an object on the server.
     pub fn rename(&mut self, from: &Place, to: &Place, flags: u32) -> Outcome<i32> {
         if flags & !libc::RENAME_NOREPLACE != 0 {
             // The error of a file system that supports none of these flags.

@@ -84,7 +84,7 @@ impl Page {
         self.fields().flags.load(Ordering::Relaxed) as i32
     }
 
-    /// Sets the flags.
+    /// Sets the status flags of the open file.
     pub fn set_flags(&self, flags: i32) {
         self.fields().flags.store(flags as u32, Ordering::Relaxed);
     }

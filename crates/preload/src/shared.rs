@@ -43,7 +43,7 @@ pub struct SharedObject {
 pub struct Change {
     /// The offset in the file.
     pub offset: u64,
-    /// The changed bytes.
+    /// The bytes after the change.
     pub now: Vec<u8>,
     /// The bytes that the file contained.
     pub base: Vec<u8>,

@@ -91,7 +91,7 @@ pub fn share_before(inheritor: Inheritor) {
     });
 }
 
-/// Prepares for `exec`.
+/// Prepares this process for `exec`.
 pub fn before_exec() {
     flush();
     share_before(Inheritor::Program);

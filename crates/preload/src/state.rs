@@ -23,7 +23,7 @@ use crate::unstable::{AllUnstable, Key};
 
 /// An open file, shared by all descriptors with the same offset.
 pub struct Description {
-    /// Identifies the file.
+    /// Identifies the file across opens.
     pub identity: Identity,
     /// The offset and flags.
     pub page: Page,
@@ -70,7 +70,7 @@ pub struct State {
     pub owned: HashMap<(usize, FileHandle), Rc<File>>,
     /// The names of users and groups.
     pub names: Names,
-    /// The mapped memory.
+    /// The files that are mapped into memory.
     pub mappings: Mappings,
     /// Written data that a server restart may lose.
     pub unstable: AllUnstable,

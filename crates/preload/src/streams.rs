@@ -202,7 +202,7 @@ pub fn follow_all() {
     }
 }
 
-/// Flushes all streams.
+/// Flushes all streams of the C library.
 pub fn flush_all() {
     // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };

@@ -65,7 +65,7 @@ impl XattrOwner {
         Ok(value)
     }
 
-    /// Sets an attribute.
+    /// Sets an extended attribute of the object.
     pub fn set(&self, name: &[u8], value: &[u8], flags: i32) -> Outcome<i32> {
         if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
             return fail(libc::EINVAL);
@@ -134,7 +134,7 @@ impl XattrOwner {
         Ok(names)
     }
 
-    /// Removes an attribute.
+    /// Removes an extended attribute of the object.
     pub fn remove(&self, name: &[u8]) -> Outcome<i32> {
         let name = known(name)?;
         if !self.has_any {

@@ -79,7 +79,7 @@ pub enum OwnMemory {
     Straight,
 }
 
-/// Statistics of transfers.
+/// Statistics of the transfers of a session.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// The number of reads and writes without a copy.
@@ -162,7 +162,7 @@ impl Core {
         })
     }
 
-    /// Returns the client.
+    /// Returns the client of this session.
     pub fn shared(&self) -> &SharedClient {
         &self.shared
     }

@@ -127,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// Returns the exception.
+    /// Returns the Python exception for this failure.
     pub fn to_exception(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let make = MAKE.get_or_try_init(py, || {

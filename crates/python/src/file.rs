@@ -20,7 +20,7 @@ use crate::tasks::Outcome;
 use crate::transfer;
 use crate::value::Value;
 
-/// An open file.
+/// An open file of a session.
 #[pyclass(frozen, module = "dafs._dafs")]
 pub struct File {
     core: Arc<Core>,

@@ -210,7 +210,7 @@ fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py
 
 /// Memory of a Python object that is registered for one call.
 pub struct CallMemory {
-    /// The registration.
+    /// The registration of the memory.
     pub buffer: Buffer,
     is_complete: Arc<AtomicBool>,
 }

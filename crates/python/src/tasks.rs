@@ -159,7 +159,7 @@ impl Tasks {
         self.slots.borrow().is_empty()
     }
 
-    /// Drops all tasks.
+    /// Drops all tasks of the session.
     pub fn clear(&self) {
         let slots = std::mem::take(&mut *self.slots.borrow_mut());
         drop(slots);

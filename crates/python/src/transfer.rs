@@ -238,11 +238,11 @@ pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64,
 
 /// One request of a batch.
 pub struct Request {
-    /// The file's number.
+    /// The number of the file.
     pub file: usize,
     /// The offset in the file.
     pub offset: u64,
-    /// The memory.
+    /// The memory to transfer from or to.
     pub range: Range,
     /// True for a write.
     pub is_write: bool,

@@ -262,7 +262,7 @@ pub fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-/// Returns the median.
+/// Returns the median of the values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

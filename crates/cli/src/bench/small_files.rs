@@ -45,9 +45,9 @@ pub struct Arguments {
 /// One way to copy, and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The server's `--exactly-once`.
+    /// The value of the server's `--exactly-once`.
     pub exactly_once: String,
-    /// "in" or "out".
+    /// The direction of the copy: "in" or "out".
     pub direction: String,
     /// The median of the rounds.
     pub seconds: f64,

@@ -16,7 +16,7 @@ pub const NAME: &str = "dafs.toml.5";
 /// The example configuration that the package installs. A test parses it.
 const EXAMPLE: &str = include_str!("../../../../dist/dafs.toml");
 
-/// Returns the page.
+/// Returns the text of the page.
 pub fn page() -> String {
     let schema = schemars::schema_for!(Arguments);
     let mut roff = Roff::default();

@@ -133,7 +133,7 @@ enum Task {
 /// The attributes of an input, to be set on its output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attributes {
-    /// Permission bits.
+    /// The permission bits of the output.
     pub mode: Option<u32>,
     /// The time of the last change of the content.
     pub modified: Option<Timestamp>,
@@ -448,9 +448,9 @@ pub fn parse_compression_time(line: &str) -> Option<Duration> {
 /// The numbers of bytes read and written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lengths {
-    /// Bytes read.
+    /// The number of bytes read.
     pub input: u64,
-    /// Bytes written.
+    /// The number of bytes written.
     pub output: u64,
 }
 

@@ -17,7 +17,7 @@ use dafs_types::Timestamp;
 use super::Attributes;
 use crate::copy::read_next;
 
-/// An open input.
+/// An input that is open for reading.
 pub struct Source {
     kind: Kind,
     /// The file name without directories.

@@ -29,7 +29,7 @@ use crate::ignored::is_ignored;
 /// The blocked signals that are forwarded to the command.
 pub struct Signals(SignalFd);
 
-/// A running command.
+/// A command that this process has started.
 pub struct RunningCommand {
     child: Child,
     running: Arc<Running>,

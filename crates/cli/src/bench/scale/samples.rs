@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::host::median;
 
-/// The server's counters.
+/// The server's counters at one time.
 #[derive(Clone, Copy)]
 pub struct Counters {
     requests: u64,

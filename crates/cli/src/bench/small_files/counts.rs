@@ -21,7 +21,7 @@ use crate::cleanup;
 /// The average cost of each file of a tree.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Messages by procedure.
+    /// The number of messages of each procedure.
     pub messages: BTreeMap<String, f64>,
     pub journal_records: f64,
     /// System calls by name; `None` if strace is missing or may not trace.
