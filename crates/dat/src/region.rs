@@ -140,8 +140,8 @@ pub enum DmabufError {
     },
     /// The device refuses to register the dmabuf.
     #[error(
-        "device {device} does not register this dmabuf; this needs a device and driver that support \
-         dmabufs, such as mlx5 since Linux 5.12, and rdma-core 34"
+        "device {device} does not register this dmabuf; this needs a device and driver that \
+         support dmabufs, such as mlx5 since Linux 5.12, and rdma-core 34"
     )]
     Device {
         /// The name of the device.

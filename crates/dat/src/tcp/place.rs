@@ -152,7 +152,7 @@ impl Place {
         Ok(())
     }
 
-    /// Counts placed bytes.
+    /// Counts bytes that have been placed.
     #[inline]
     pub fn advance(&mut self, count: usize) {
         // The wire counts a frame's payload in 16 bits.

@@ -385,7 +385,9 @@ macro_rules! functions {
                 let (file, package) = ($file, $package);
                 // SAFETY: loading runs only code of the system's library, which looks for devices.
                 let library = unsafe { libloading::Library::new(file) }
-                    .map_err(|source| VerbsUnavailable::Missing { file, package, source: source.into() })?;
+                    .map_err(|source| {
+                        VerbsUnavailable::Missing { file, package, source: source.into() }
+                    })?;
                 let library = ManuallyDrop::new(library);
                 $(
                     let function = stringify!($name);

@@ -65,7 +65,7 @@ impl Staging {
         Ok(staged)
     }
 
-    /// Releases a range.
+    /// Releases a range that is no longer in use.
     #[inline]
     pub fn give_back(&mut self, staged: Staged) {
         let chunk = &mut self.chunks[staged.chunk as usize];

@@ -22,7 +22,7 @@ pub struct RdmaSurvey {
     pub lock_bytes_max: Option<u64>,
 }
 
-/// One RDMA device.
+/// An RDMA device of this host.
 #[derive(Clone, Debug)]
 pub struct Device {
     /// The name of the device, such as `mlx5_0`.
@@ -53,7 +53,7 @@ pub struct Port {
 pub struct Gid {
     /// The index of the address in the port's table.
     pub index: u16,
-    /// The address itself.
+    /// The 128 bits of the address.
     pub gid: Ipv6Addr,
     /// The type of the address as the kernel names it: `IB/RoCE v1` or `RoCE v2`.
     pub kind: String,

@@ -14,7 +14,7 @@ pub(super) struct Header {
     /// Drawn at random, so that no content of a file can look like a group of this undo data.
     pub stream: u64,
     pub original_size: u64,
-    /// The owner's data.
+    /// The data that the owner stored.
     pub bytes: Vec<u8>,
 }
 
