@@ -36,7 +36,7 @@ fn main() {
     let options = SessionOptions::default();
     let mut turn = || {
         step();
-        client.turn(Some(Duration::ZERO));
+        client.process_events(Some(Duration::ZERO));
     };
     let connecting = client.connect_async(&address, &options).unwrap();
     let session = drive(connecting, &mut turn).unwrap();

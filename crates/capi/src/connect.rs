@@ -144,7 +144,7 @@ unsafe fn session_options(given: &dap_connect_options) -> Result<SessionOptions>
         .crc(has(DAP_CONNECT_CRC))
         .response_cache(has(DAP_CONNECT_RESPONSE_CACHE))
         .delegations(has(DAP_CONNECT_DELEGATIONS))
-        .umask(Umask::OfProcess);
+        .umask(Umask::Process);
     if given.credits != 0 {
         let text = || format!("credits {} exceeds the limit of {}", given.credits, u16::MAX);
         options.credits = u16::try_from(given.credits).map_err(|_| Failure::invalid(text()))?;

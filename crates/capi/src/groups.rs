@@ -178,7 +178,7 @@ impl GroupState {
         match (&operation.submission, self.in_batch(number)) {
             // Transfers are never delayed.
             (Submission::Transfers(_), _) => Ok(true),
-            (Submission::Batch, Some((batch, place))) => Ok(batch.hurry_up(place)?),
+            (Submission::Batch, Some((batch, place))) => Ok(batch.expedite(place)?),
             (Submission::Batch, None) => Ok(false),
         }
     }

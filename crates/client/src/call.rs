@@ -17,7 +17,7 @@ use crate::file::File;
 use crate::reply_future::ReplyFuture;
 use crate::session::Session;
 
-/// A request in flight. The thread that polls it must also call [`crate::Client::turn`].
+/// A request in flight. The thread that polls it must also call [`crate::Client::process_events`].
 #[derive(Debug)]
 #[must_use = "dropping it discards the result of the request"]
 pub struct Call {

@@ -14,7 +14,7 @@ use dafs_wire::{
 use crate::core::Core;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
-use crate::impersonation::{Registered, acting_bits};
+use crate::impersonation::{RegisteredCredentials, acting_bits};
 use crate::recovery::delay::means_delay;
 use crate::requests::is_quick;
 use crate::result_sinks::ReplyTicket;
@@ -27,7 +27,7 @@ impl Core {
     pub fn start_call(
         &mut self,
         key: SessionKey,
-        acting: Option<Registered>,
+        acting: Option<RegisteredCredentials>,
         request: &Request<'_>,
     ) -> Result<ReplyTicket> {
         let bytes_max = self.sessions.open(key)?.terms.request_bytes_max;
@@ -39,7 +39,7 @@ impl Core {
         &mut self,
         key: SessionKey,
         bytes_max: u32,
-        acting: Option<Registered>,
+        acting: Option<RegisteredCredentials>,
         request: &Request<'_>,
     ) -> Result<ReplyTicket> {
         let session = self.sessions.open_mut(key)?;
@@ -167,7 +167,7 @@ impl SessionState {
     pub fn encode_call(
         &self,
         bytes_max: u32,
-        acting: Option<Registered>,
+        acting: Option<RegisteredCredentials>,
         request: &Request<'_>,
     ) -> Result<Vec<u8>> {
         let mut message = vec![0; bytes_max as usize];

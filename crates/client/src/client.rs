@@ -280,7 +280,7 @@ impl Client {
 
     /// Makes progress: waits for at least one event, for the timeout, or until a session has a
     /// timer to handle. Returns the number of events processed.
-    pub fn turn(&self, timeout: Option<Duration>) -> usize {
+    pub fn process_events(&self, timeout: Option<Duration>) -> usize {
         let count = self.0.borrow_mut().turn(1, timeout);
         self.0.deliver_events();
         count
@@ -288,7 +288,7 @@ impl Client {
 
     /// Makes progress without waiting: processes what has arrived and sends what was submitted.
     /// Returns the number of events processed.
-    pub fn progress(&self) -> usize {
+    pub fn process_pending_events(&self) -> usize {
         let count = self.0.borrow_mut().turn(0, Some(Duration::ZERO));
         self.0.deliver_events();
         count
@@ -298,14 +298,14 @@ impl Client {
     /// sessions that wait for a reply; `None` if no session waits, or those that do have no
     /// timeout.
     #[must_use]
-    pub fn patience(&self) -> Option<Duration> {
+    pub fn min_answer_timeout(&self) -> Option<Duration> {
         self.0.borrow().sessions.patience_for_all()
     }
 
     /// Ends or reconnects all sessions that wait for a reply and whose timeout is at most
     /// `silence`. For callers with their own way of waiting, after nothing has arrived for that
     /// long.
-    pub fn give_up_silent(&self, silence: Duration) {
+    pub fn end_silent_sessions(&self, silence: Duration) {
         self.0.borrow_mut().give_up_silent(silence);
         self.0.deliver_events();
     }
@@ -313,7 +313,7 @@ impl Client {
     /// Makes progress: sleeps until about `count` events have arrived, or as many as are expected.
     /// Returns false, without sleeping, if no event is expected.
     #[must_use]
-    pub fn turn_for(&self, count: usize) -> bool {
+    pub fn wait_for_events(&self, count: usize) -> bool {
         let mut core = self.0.borrow_mut();
         let is_worth_it = core.sessions.is_expecting();
         if is_worth_it {
@@ -325,7 +325,7 @@ impl Client {
         is_worth_it
     }
 
-    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::turn`] has something to
+    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::process_events`] has something to
     /// do. Call [`Client::arm`] before waiting; if it returns false, call `turn` instead.
     pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         use_fd(self.0.borrow().transport.interface().as_fd())
@@ -337,10 +337,10 @@ impl Client {
         self.0.borrow_mut().transport.interface_mut().arm()
     }
 
-    /// Returns the longest time to wait on the descriptor before calling [`Client::turn`]; `None`
+    /// Returns the longest time to wait on the descriptor before calling [`Client::process_events`]; `None`
     /// for no limit. A session that is reconnecting makes its next attempt then.
     #[must_use]
-    pub fn until_timer(&self) -> Option<Duration> {
+    pub fn next_timer(&self) -> Option<Duration> {
         self.0.borrow().sessions.until_timer()
     }
 

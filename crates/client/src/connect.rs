@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// Starts to connect to one transport address and returns a future for the session. The thread
-    /// that polls it must also call [`Client::turn`].
+    /// that polls it must also call [`Client::process_events`].
     ///
     /// # Errors
     /// The errors of [`Client::connect`]. Failures before the connection starts are returned

@@ -6,7 +6,7 @@ use dafs_wire::messages::ReleaseCred;
 use dafs_wire::{Request, Response};
 
 use crate::error::Result;
-use crate::impersonation::{ActFor, Impersonated, Registered};
+use crate::impersonation::{ActFor, Impersonated, RegisteredCredentials};
 use crate::refusal::done;
 use crate::session::Session;
 
@@ -17,7 +17,7 @@ impl Session {
     /// # Errors
     /// NOT_AUTHORIZED unless the client is trusted ([`crate::Identity::trusted`]); RESOURCE beyond
     /// the agreed number; INVAL if the server does not know the user.
-    pub fn register_credentials(&self, whom: ActFor<'_>) -> Result<Registered> {
+    pub fn register_credentials(&self, whom: ActFor<'_>) -> Result<RegisteredCredentials> {
         let whom = Impersonated::from(whom);
         // A handle is valid for the server incarnation that gave it out.
         let client = self.shared.borrow().sessions[self.key].standing.client;
@@ -36,7 +36,7 @@ impl Session {
     ///
     /// # Errors
     /// CRHAND_CONFLICT while requests run with them; NO_CREDS if they are not registered.
-    pub fn release_credentials(&self, whom: Registered) -> Result<()> {
+    pub fn release_credentials(&self, whom: RegisteredCredentials) -> Result<()> {
         let handle = self.shared.borrow().sessions[self.key].standing.registered.handle(whom);
         let request = Request::ReleaseCred(ReleaseCred { handle });
         self.call(&request, |status, _| done("RELEASE_CRED", status))?;
@@ -48,7 +48,7 @@ impl Session {
     /// Returns a handle of the same session whose requests use these registered credentials. With
     /// credentials that are not registered in this session, requests fail with NO_CREDS.
     #[must_use]
-    pub fn acting_for(&self, whom: Registered) -> Session {
+    pub fn acting_for(&self, whom: RegisteredCredentials) -> Session {
         let mut session = self.clone();
         session.acting = Some(whom);
         session

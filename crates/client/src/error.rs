@@ -131,7 +131,7 @@ pub enum ClientError {
         "{path} is the root of a server, of an export or of a mounted file system, which cannot \
          be removed; name its entries instead"
     )]
-    Kept {
+    CannotRemove {
         /// The path of the directory.
         path: String,
     },
@@ -164,7 +164,7 @@ impl ClientError {
             | Self::DataLost { .. }
             | Self::OutOfReach { .. }
             | Self::TooManyLinks(_)
-            | Self::Kept { .. }
+            | Self::CannotRemove { .. }
             | Self::System { .. } => None,
         }
     }
@@ -208,7 +208,7 @@ impl ClientError {
             Self::System { source, .. } => source.errno(),
             Self::OutOfReach { .. } => Errno::OPNOTSUPP.raw_os_error(),
             Self::TooManyLinks(_) => Errno::LOOP.raw_os_error(),
-            Self::Kept { .. } => Errno::BUSY.raw_os_error(),
+            Self::CannotRemove { .. } => Errno::BUSY.raw_os_error(),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::label::Label;
 
 /// Credentials registered at the server. Valid only in the session that registered them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Registered(pub(crate) NonZeroU64);
+pub struct RegisteredCredentials(pub(crate) NonZeroU64);
 
 /// A user whose credentials a trusted client's requests can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) struct Registrations(Vec<Registration>);
 
 #[derive(Debug)]
 struct Registration {
-    number: Registered,
+    number: RegisteredCredentials,
     whom: Impersonated,
     handle: CredHandle,
     /// The client id under which the server gave out `handle`.
@@ -95,7 +95,7 @@ impl Registrations {
     /// Records credentials that the server has registered as `handle`.
     pub fn add(
         &mut self,
-        number: Registered,
+        number: RegisteredCredentials,
         whom: Impersonated,
         handle: CredHandle,
         client: ClientId,
@@ -104,12 +104,12 @@ impl Registrations {
     }
 
     /// Removes credentials that the server has deregistered.
-    pub fn remove(&mut self, number: Registered) {
+    pub fn remove(&mut self, number: RegisteredCredentials) {
         self.0.retain(|registration| registration.number != number);
     }
 
     /// True if credentials with this number are registered.
-    pub fn has(&self, number: Registered) -> bool {
+    pub fn has(&self, number: RegisteredCredentials) -> bool {
         self.0.iter().any(|registration| registration.number == number)
     }
 
@@ -122,12 +122,12 @@ impl Registrations {
     }
 
     #[cold]
-    fn write_handle(&self, message: &mut [u8], whom: Registered) {
+    fn write_handle(&self, message: &mut [u8], whom: RegisteredCredentials) {
         message[HANDLE_AT..HANDLE_AT + 4].copy_from_slice(&self.handle(whom).0.to_le_bytes());
     }
 
     /// Returns the server's current handle for these credentials.
-    pub fn handle(&self, whom: Registered) -> CredHandle {
+    pub fn handle(&self, whom: RegisteredCredentials) -> CredHandle {
         let known = self.0.iter().find(|registration| registration.number == whom);
         known.map_or(INVALID_HANDLE, |registration| registration.handle)
     }
@@ -155,16 +155,16 @@ impl Registrations {
 
 /// Returns the bits of the header's `analyzer` field that name the credentials of a request.
 #[inline]
-pub(crate) fn acting_bits(whom: Option<Registered>) -> u64 {
-    whom.map_or(0, |Registered(number)| number.get() << Label::BITS)
+pub(crate) fn acting_bits(whom: Option<RegisteredCredentials>) -> u64 {
+    whom.map_or(0, |RegisteredCredentials(number)| number.get() << Label::BITS)
 }
 
 /// Reads the credentials number from an encoded request.
 #[inline]
-pub(crate) fn acting_in(message: &[u8]) -> Option<Registered> {
+pub(crate) fn acting_in(message: &[u8]) -> Option<RegisteredCredentials> {
     let bytes = message.get(LABEL_AT..LABEL_AT + 8)?;
     let number = u64::from_ne_bytes(bytes.try_into().ok()?) >> Label::BITS;
-    NonZeroU64::new(number).map(Registered)
+    NonZeroU64::new(number).map(RegisteredCredentials)
 }
 
 /// The largest number of credentials, since numbers are `analyzer` bits above the label.

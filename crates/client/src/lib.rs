@@ -142,7 +142,7 @@ pub use error::{ClientError, Result, SystemCause};
 pub use file::{File, OpenOptions};
 pub use groups::Group;
 pub use held_locks::LockKind;
-pub use impersonation::{ActFor, Registered};
+pub use impersonation::{ActFor, RegisteredCredentials};
 pub use label::Label;
 pub use locks::{LockHolder, POLL_MAX as LOCK_POLL_MAX};
 pub use login::identity::{Identity, Login, Tickets};

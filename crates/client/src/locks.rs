@@ -126,7 +126,7 @@ impl File {
                 if left.is_zero() || self.is_lock_ready(offset, length) {
                     break;
                 }
-                client.turn(Some(left));
+                client.process_events(Some(left));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(ClientError::TimedOut);

@@ -15,7 +15,7 @@ use dafs_wire::{
 
 use crate::error::ClientError;
 use crate::held_locks::{HeldLock, HeldLocks};
-use crate::impersonation::{Registered, acting_in};
+use crate::impersonation::{RegisteredCredentials, acting_in};
 use crate::requests::{procedure_of, word_at};
 
 /// One open of one file, shared by everything that uses it.
@@ -84,7 +84,7 @@ impl Opened {
     }
 
     /// Returns the impersonated user of the open.
-    pub fn acting(&self) -> Option<Registered> {
+    pub fn acting(&self) -> Option<RegisteredCredentials> {
         acting_in(&self.claim.as_ref()?.request)
     }
 

@@ -28,7 +28,7 @@ impl Session {
     /// Errors about single objects are passed to `tell`, and the removal continues.
     ///
     /// # Errors
-    /// If the name does not exist, or the session has ended. [`ClientError::Kept`] for the root of
+    /// If the name does not exist, or the session has ended. [`ClientError::CannotRemove`] for the root of
     /// the server, of an export or of a mounted file system; nothing was removed then.
     pub async fn remove_tree_in_async<N, P>(
         &self,
@@ -57,7 +57,7 @@ impl Session {
         }
         // The name of a file system's root cannot be removed, so its content must stay too.
         if top == self.root || file_system_of(top) != file_system_of(directory) {
-            return Err(ClientError::Kept { path: label(path).into_owned() });
+            return Err(ClientError::CannotRemove { path: label(path).into_owned() });
         }
         let mut removal = Removal {
             session: self,

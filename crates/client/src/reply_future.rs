@@ -12,7 +12,7 @@ use crate::client::Shared;
 use crate::core::Core;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
-use crate::impersonation::Registered;
+use crate::impersonation::RegisteredCredentials;
 use crate::result_sinks::ReplyTicket;
 use crate::state::Phase;
 
@@ -28,7 +28,7 @@ impl ReplyFuture {
     pub fn send(
         shared: &Rc<Shared>,
         key: SessionKey,
-        acting: Option<Registered>,
+        acting: Option<RegisteredCredentials>,
         request: &Request<'_>,
     ) -> Result<Self> {
         let ticket = shared.borrow_mut().start_call(key, acting, request)?;

@@ -17,7 +17,7 @@ use crate::decode::unexpected;
 use crate::driving::run;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
-use crate::impersonation::Registered;
+use crate::impersonation::RegisteredCredentials;
 use crate::label::Label;
 use crate::recovery::options::SessionEvent;
 use crate::refusal::done;
@@ -31,7 +31,7 @@ pub struct Session {
     pub(crate) key: SessionKey,
     pub(crate) root: FileHandle,
     /// The impersonated user, if any.
-    pub(crate) acting: Option<Registered>,
+    pub(crate) acting: Option<RegisteredCredentials>,
     _anchor: Rc<Anchor>,
 }
 

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::error::{ClientError, Result};
 use crate::ids::{SessionKey, SessionTag};
-use crate::impersonation::{NUMBER_MAX, Registered};
+use crate::impersonation::{NUMBER_MAX, RegisteredCredentials};
 use crate::sizes::LOOK_PERIOD;
 use crate::state::SessionState;
 
@@ -155,10 +155,11 @@ impl SessionTable {
     // ---- credentials ----------------------------------------------------------------
 
     /// Returns a number that no registered credentials have.
-    pub fn next_registered(&mut self) -> Registered {
+    pub fn next_registered(&mut self) -> RegisteredCredentials {
         loop {
             self.last_registered = self.last_registered % NUMBER_MAX + 1;
-            let number = Registered(NonZeroU64::MIN.saturating_add(self.last_registered - 1));
+            let number =
+                RegisteredCredentials(NonZeroU64::MIN.saturating_add(self.last_registered - 1));
             if !self.iter().any(|session| session.standing.registered.has(number)) {
                 return number;
             }

@@ -16,7 +16,7 @@ pub enum Umask {
     /// These mode bits are removed.
     Bits(u32),
     /// The bits of this process's umask at the time an object is made.
-    OfProcess,
+    Process,
 }
 
 impl Umask {
@@ -25,7 +25,7 @@ impl Umask {
         match self {
             Self::Nothing => 0,
             Self::Bits(bits) => bits,
-            Self::OfProcess => process_umask(),
+            Self::Process => process_umask(),
         }
     }
 }
@@ -53,7 +53,7 @@ mod tests {
         let made = std::fs::File::options().write(true).create_new(true).mode(0o777).open(&place);
         let mode = made.unwrap().metadata().unwrap().permissions().mode();
         std::fs::remove_file(place).unwrap();
-        assert_eq!(0o777 & !Umask::OfProcess.bits(), mode & 0o777);
+        assert_eq!(0o777 & !Umask::Process.bits(), mode & 0o777);
         assert_eq!((Umask::Nothing.bits(), Umask::Bits(0o27).bits()), (0, 0o27));
     }
 }

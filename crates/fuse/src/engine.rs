@@ -155,7 +155,7 @@ impl Engine {
                     Err(error) => return Err(error.into()),
                 }
             }
-            self.client.turn(Some(Duration::ZERO));
+            self.client.process_events(Some(Duration::ZERO));
             if self.connection.has_restarted.take() {
                 self.rewrite_all();
             }
@@ -184,7 +184,7 @@ impl Engine {
         if !self.client.arm() {
             return Ok(());
         }
-        let until = [until, self.client.until_timer()].into_iter().flatten().min();
+        let until = [until, self.client.next_timer()].into_iter().flatten().min();
         let timeout = until.and_then(|until| Timespec::try_from(until).ok());
         self.client.with_fd(|fd| {
             let device = self.device.as_fd();

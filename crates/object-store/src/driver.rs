@@ -142,13 +142,13 @@ impl Loop {
                 return self.worker.leave();
             }
             let Some(client) = self.worker.client() else { return };
-            let count = client.progress();
+            let count = client.process_pending_events();
             silence.note(client, count);
             if count > 0 || bell.is_rung() {
                 continue;
             }
             let limits =
-                [client.until_timer(), self.worker.timers.until_next(), silence.left(client)];
+                [client.next_timer(), self.worker.timers.until_next(), silence.left(client)];
             bell.sleep(client, limits.into_iter().flatten().min());
         }
     }
@@ -196,19 +196,19 @@ impl Default for Silence {
 impl Silence {
     /// Takes note of `count` events. Gives up sessions that have been silent for too long.
     fn note(&mut self, client: &dafs_client::Client, count: usize) {
-        let patience = client.patience();
+        let patience = client.min_answer_timeout();
         if count > 0 || !self.was_owed {
             self.heard = Instant::now();
         }
         self.was_owed = patience.is_some();
         let silence = self.heard.elapsed();
         if patience.is_some_and(|patience| silence >= patience) {
-            client.give_up_silent(silence);
+            client.end_silent_sessions(silence);
         }
     }
 
     fn left(&self, client: &dafs_client::Client) -> Option<Duration> {
-        client.patience().map(|patience| patience.saturating_sub(self.heard.elapsed()))
+        client.min_answer_timeout().map(|patience| patience.saturating_sub(self.heard.elapsed()))
     }
 }
 

@@ -11,7 +11,7 @@ pub fn errno(error: &ClientError) -> i32 {
     match error {
         ClientError::Status { status, .. } => of_status(*status),
         ClientError::TooManyLinks(_) => ELOOP,
-        ClientError::Kept { .. } => EBUSY,
+        ClientError::CannotRemove { .. } => EBUSY,
         ClientError::TimedOut => ETIMEDOUT,
         ClientError::Cancelled => EINTR,
         ClientError::Range { .. } | ClientError::Foreign { .. } => EINVAL,

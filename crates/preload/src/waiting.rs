@@ -67,22 +67,26 @@ impl<'c> Wait<'c> {
 
     /// True if the client is currently reconnecting.
     fn is_reconnecting(&self) -> bool {
-        self.client.until_timer().is_some()
+        self.client.next_timer().is_some()
     }
 
     /// Waits until a message arrives, or until the next check is due.
     fn listen(&mut self, is_reconnecting: bool) {
         let client = self.client;
         // Most replies of a reachable server arrive within this time.
-        let count = if is_reconnecting { client.progress() } else { client.turn(Some(QUICK_MAX)) };
+        let count = if is_reconnecting {
+            client.process_pending_events()
+        } else {
+            client.process_events(Some(QUICK_MAX))
+        };
         if count > 0 {
             self.silent_since = None;
             return;
         }
         let silence = self.silent_since.get_or_insert_with(Instant::now).elapsed();
-        match client.patience() {
+        match client.min_answer_timeout() {
             Some(patience) if silence >= patience && !is_reconnecting => {
-                client.give_up_silent(silence)
+                client.end_silent_sessions(silence)
             }
             patience => sleep(client, patience.map(|patience| patience.saturating_sub(silence))),
         }
@@ -102,7 +106,7 @@ fn sleep(client: &Client, patience: Option<Duration>) {
     if !client.arm() {
         return;
     }
-    let until = client.until_timer();
+    let until = client.next_timer();
     let limits = [until, patience.filter(|_| until.is_none()), Some(SLEEP_MAX)];
     let limit = limits.into_iter().flatten().min().unwrap_or(SLEEP_MAX);
     let limit = Timespec {

@@ -90,7 +90,7 @@ pub fn connect(
         .fence_id(fence_id.to_owned())
         .delegations(delegations)
         .answer_timeout(seconds(answer_timeout)?)
-        .umask(Umask::OfProcess);
+        .umask(Umask::Process);
     // The user is in the login.
     location.user = None;
     let path = location.path.clone();

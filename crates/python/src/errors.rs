@@ -83,7 +83,7 @@ impl Failure {
                 ClientError::DataLost { .. } => "data_lost",
                 ClientError::OutOfReach { .. }
                 | ClientError::TooManyLinks(_)
-                | ClientError::Kept { .. }
+                | ClientError::CannotRemove { .. }
                 | ClientError::System { .. } => "system",
                 // A later version of the client may have more of them.
                 _ => "system",
@@ -142,7 +142,7 @@ impl Failure {
 fn subject_of(error: &ClientError) -> Option<&str> {
     match error {
         ClientError::Status { what, .. } | ClientError::DataLost { what } => Some(what),
-        ClientError::TooManyLinks(path) | ClientError::Kept { path } => Some(path),
+        ClientError::TooManyLinks(path) | ClientError::CannotRemove { path } => Some(path),
         _ => None,
     }
 }

@@ -75,7 +75,7 @@ pub async fn remove_tree(
     depth_max: Option<usize>,
 ) -> Result<(), Failure> {
     if split_last(path).1.is_empty() {
-        return Err(ClientError::Kept { path: shown_path(path).into_owned() }.into());
+        return Err(ClientError::CannotRemove { path: shown_path(path).into_owned() }.into());
     }
     let (directory, name) = parent(session, path).await?;
     let mut first = None;

@@ -66,7 +66,7 @@ impl Operation {
             self.core.visit(|client, state| {
                 state.tasks.spawn(begin(state.clone()), Waiter::Nobody);
                 // Send it now, because there may be no later call.
-                client.turn(Some(Duration::ZERO));
+                client.process_events(Some(Duration::ZERO));
                 state.tasks.poll_ready();
             })
         })?;

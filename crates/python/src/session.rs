@@ -156,14 +156,14 @@ impl Session {
             self.core.visit(|client, state| {
                 let mut has_more = true;
                 for _ in 0..ROUNDS_MAX {
-                    client.turn_for_loop();
+                    client.process_events_for_loop();
                     let is_woken = state.tasks.poll_ready();
                     if client.arm() && !is_woken {
                         has_more = false;
                         break;
                     }
                 }
-                let timer = client.until_turn().map(|left| left.as_secs_f64());
+                let timer = client.until_next_turn().map(|left| left.as_secs_f64());
                 (state.tasks.take_ended(), has_more, timer)
             })
         })?;

@@ -111,9 +111,9 @@ impl SharedClient {
     fn make_progress(&self, state: &State, wait: &Wait) {
         let is_contended = self.is_contended();
         let count = match is_contended {
-            true => state.client.progress(),
+            true => state.client.process_pending_events(),
             // Wait as the client does, which knows best when to busy-poll.
-            false => state.client.turn(Some(wait.quick(is_contended))),
+            false => state.client.process_events(Some(wait.quick(is_contended))),
         };
         self.note(state, count);
     }
@@ -125,8 +125,9 @@ impl SharedClient {
             return;
         }
         let silence = state.last_event.get().elapsed();
-        let patience = state.client.patience().map(|patience| patience.saturating_sub(silence));
-        let limits = [patience, state.client.until_timer(), Some(SLEEP_MAX)];
+        let patience =
+            state.client.min_answer_timeout().map(|patience| patience.saturating_sub(silence));
+        let limits = [patience, state.client.next_timer(), Some(SLEEP_MAX)];
         let limit = wait.limit(limits.into_iter().flatten().min().unwrap_or(SLEEP_MAX));
         state.driver_sleeps.set(true);
         // The driver's own future may have been woken before it slept.
@@ -139,17 +140,19 @@ impl SharedClient {
 
     /// Processes what has arrived, or gives up sessions that have been silent for too long.
     fn turn_at_once(&self, state: &State) -> usize {
-        let count = state.client.turn(Some(Duration::ZERO));
+        let count = state.client.process_events(Some(Duration::ZERO));
         self.note(state, count);
         let silence = state.last_event.get().elapsed();
-        if count == 0 && state.client.patience().is_some_and(|patience| silence >= patience) {
-            state.client.give_up_silent(silence);
+        if count == 0
+            && state.client.min_answer_timeout().is_some_and(|patience| silence >= patience)
+        {
+            state.client.end_silent_sessions(silence);
             wake_event_waiters(state);
         }
         count
     }
 
-    pub(crate) fn turn_for_loop(&self, state: &State) -> usize {
+    pub(crate) fn process_events_for_loop(&self, state: &State) -> usize {
         state.begin_silence();
         let count = self.turn_at_once(state);
         state.end_silence();
@@ -170,7 +173,7 @@ impl SharedClient {
     /// Makes progress while another thread is the driver.
     pub(crate) fn progress_beside_driver(&self, state: &State) {
         loop {
-            let count = state.client.progress();
+            let count = state.client.process_pending_events();
             self.note(state, count);
             if !state.driver_sleeps.get() || state.client.arm() {
                 return;
@@ -305,7 +308,7 @@ impl State {
     }
 
     fn end_silence(&self) {
-        self.last_wait_end.set((Instant::now(), self.client.patience().is_some()));
+        self.last_wait_end.set((Instant::now(), self.client.min_answer_timeout().is_some()));
     }
 }
 

@@ -206,18 +206,18 @@ impl Deref for Entered<'_> {
 
 impl Entered<'_> {
     /// Makes all progress that is possible without waiting, and gives up sessions that have been
-    /// silent for too long. For event loops, in place of [`Client::turn`]. Returns the number of
+    /// silent for too long. For event loops, in place of [`Client::process_events`]. Returns the number of
     /// events.
-    pub fn turn_for_loop(&self) -> usize {
-        self.shared.turn_for_loop(&self.guard)
+    pub fn process_events_for_loop(&self) -> usize {
+        self.shared.process_events_for_loop(&self.guard)
     }
 
     /// Returns when to make the next turn if nothing arrives. For event loops, in place of
-    /// [`Client::until_timer`].
+    /// [`Client::next_timer`].
     #[must_use]
-    pub fn until_turn(&self) -> Option<Duration> {
-        let listening = self.guard.client.patience().map(|_| drive::LOOP_TURN_PERIOD);
-        listening.into_iter().chain(self.guard.client.until_timer()).min()
+    pub fn until_next_turn(&self) -> Option<Duration> {
+        let listening = self.guard.client.min_answer_timeout().map(|_| drive::LOOP_TURN_PERIOD);
+        listening.into_iter().chain(self.guard.client.next_timer()).min()
     }
 
     /// Wraps a value of the client so that it can outlive this access.

@@ -356,7 +356,7 @@ fn one_channel_that_breaks_is_a_pause_for_its_files_alone() {
     }
     assert_eq!(session.channel_count(), 4);
     await_that("all channels are back", || {
-        client.progress();
+        client.process_pending_events();
         fixture.look().sessions.len() == 4
     });
 }
@@ -388,7 +388,7 @@ fn a_channel_that_cannot_come_back_leaves_its_transfers_to_the_first() {
     let others = open_files(&other);
     for (number, file) in others.iter().enumerate() {
         await_that("each file is written", || {
-            client.progress();
+            client.process_pending_events();
             has_bytes(SMALL, file, 2 + number as u64)
         });
     }

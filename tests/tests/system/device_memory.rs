@@ -279,7 +279,7 @@ fn lists_are_scattered_and_gathered() {
             let batch = send(session.batch().write_list(&file, &ranges, spans));
             let mut outcome = None;
             while outcome.is_none() {
-                client.turn(None);
+                client.process_events(None);
                 outcome = batch.outcome(0);
             }
             assert_eq!((outcome, batch.left()), (Some(Ok(2000)), 0));
@@ -320,7 +320,7 @@ fn cancelled_transfers_hold_the_memory_until_they_end() {
         // The transfer of the dropped future has ended when a later one has.
         session.ping().unwrap();
         while world.registrations() != [0, 0] {
-            client.turn(Some(Duration::ZERO));
+            client.process_events(Some(Duration::ZERO));
         }
         drop(file);
     });
@@ -469,7 +469,7 @@ fn requests_that_name_buffers_go_on_over_whatever_the_session_comes_back_by() {
                 buffer: piece(4).direct(),
             });
             let append = session.start(&append).unwrap();
-            client.turn(Some(Duration::ZERO));
+            client.process_events(Some(Duration::ZERO));
             world.go_on_with(device);
             for chain in sent {
                 block_on(&client, chain).unwrap();

@@ -109,7 +109,7 @@ impl Store for Served {
         let store = &*self;
         let futures = lanes.iter_mut().zip(&store.buffers);
         let futures = futures.map(|(lane, buffer)| store.lane(lane, buffer));
-        all(futures, || client.turn_for(1))
+        all(futures, || client.wait_for_events(1))
     }
 
     fn remove_directories(&mut self, count: usize) -> Result<()> {

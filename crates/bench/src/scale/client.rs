@@ -186,7 +186,7 @@ impl Link {
                 }
             }
         });
-        all(lanes, || link.client.turn_for(LANES / 2))?;
+        all(lanes, || link.client.wait_for_events(LANES / 2))?;
         self.made += done.iter().max().copied().unwrap_or(0);
         Ok(done.iter().sum::<u64>() * OPERATIONS_OF_A_NAME)
     }

@@ -37,7 +37,7 @@ where
             return Ok(());
         }
         let ready = tasks.take_ready();
-        if ready.is_empty() && !client.turn_for((tasks.count() / 4).max(1)) {
+        if ready.is_empty() && !client.wait_for_events((tasks.count() / 4).max(1)) {
             bail!("requests were lost; this is a fault of the client library");
         }
         for index in ready {

@@ -21,7 +21,7 @@ use crate::reply_future::ReplyFuture;
 
 /// A batch in flight. It becomes ready when every request has ended and yields their outcomes; the
 /// slices it was given are then free. The thread that polls it must also call
-/// [`crate::Client::turn`].
+/// [`crate::Client::process_events`].
 #[must_use = "dropping it discards the results of the batch"]
 pub struct Batched {
     shared: Rc<Shared>,
@@ -62,7 +62,7 @@ impl Batched {
     ///
     /// # Errors
     /// If the session has ended, and any error that the server reports.
-    pub fn hurry_up(&self, request: usize) -> Result<bool> {
+    pub fn expedite(&self, request: usize) -> Result<bool> {
         let name = name_of(self.batch, request);
         let hurry = Request::HurryUp(HurryUp { request: name });
         let address = self.shared.borrow().sessions.open(self.session)?.address.clone();

@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::state::SessionState;
 
 /// A chain in flight. It becomes ready when every member has a reply; the slices it was given are
-/// then free. The thread that polls it must also call [`crate::Client::turn`].
+/// then free. The thread that polls it must also call [`crate::Client::process_events`].
 #[must_use = "dropping it discards the results of the chain"]
 pub struct Chained<'s> {
     session: &'s Session,

@@ -6,7 +6,7 @@ use dafs_types::{FileHandle, StateId};
 use dafs_wire::{ChainClass, ChainFlags, Procedure};
 
 use crate::chain::outcome::ChainFailure;
-use crate::impersonation::Registered;
+use crate::impersonation::RegisteredCredentials;
 
 /// What is known about the next member while a chain is being built.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Draft {
     /// The number of credits to request.
     pub wanted_credits: u16,
     /// The user that the session impersonates.
-    pub acting: Option<Registered>,
+    pub acting: Option<RegisteredCredentials>,
     /// The session's label, sent in each member for monitoring the server.
     pub label: u64,
     /// The first member that cannot be sent.

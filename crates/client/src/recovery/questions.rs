@@ -11,7 +11,7 @@ use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_
 
 use crate::core::Core;
 use crate::ids::SessionKey;
-use crate::impersonation::Registered;
+use crate::impersonation::RegisteredCredentials;
 use crate::login::tokens::{AuthStep, OPERATION_CHANNEL, token_request};
 use crate::opens::Opened;
 use crate::recovery::delay::means_delay;
@@ -39,7 +39,7 @@ impl Core {
     fn ask_for(
         &mut self,
         key: SessionKey,
-        acting: Option<Registered>,
+        acting: Option<RegisteredCredentials>,
         question: Question,
         request: &Request<'_>,
     ) -> bool {
@@ -52,7 +52,7 @@ impl Core {
         &mut self,
         key: SessionKey,
         bytes_max: u32,
-        acting: Option<Registered>,
+        acting: Option<RegisteredCredentials>,
         question: Question,
         request: &Request<'_>,
     ) -> bool {

@@ -264,8 +264,8 @@ impl DafsChannel {
             self.file.watch.check()?;
             client.wait(self.group, 1, Some(TICK));
             let silence = begun.elapsed();
-            if client.patience().is_some_and(|patience| silence > patience) {
-                client.give_up_silent(silence);
+            if client.min_answer_timeout().is_some_and(|patience| silence > patience) {
+                client.end_silent_sessions(silence);
             }
         }
     }

@@ -302,7 +302,7 @@ fn a_session_outlives_its_ticket_if_it_is_renewed() {
             .unwrap();
         let client = session.client();
         await_that("the ticket runs out", || {
-            client.turn(Some(std::time::Duration::from_millis(50)));
+            client.process_events(Some(std::time::Duration::from_millis(50)));
             match session.ping() {
                 Ok(()) => false,
                 Err(error) => error.status() == Some(Status::NotAuthenticated),

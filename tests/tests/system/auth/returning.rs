@@ -102,7 +102,7 @@ fn a_session_waits_for_a_ticket_that_is_missing() {
         };
         while attempts() < 3 {
             assert!(recovered(&events).is_none());
-            client.turn(Some(Duration::from_millis(50)));
+            client.process_events(Some(Duration::from_millis(50)));
         }
         std::fs::rename(&away, &cache).unwrap();
         session.ping().unwrap();

@@ -173,12 +173,12 @@ fn a_window_holds_a_batch_and_hurrying_ends_that() {
         let batched = batch.submit().unwrap();
         session.ping().unwrap();
         assert_eq!(batched.left(), 2, "held");
-        assert!(batched.hurry_up(1).unwrap());
+        assert!(batched.expedite(1).unwrap());
         while batched.left() == 2 {
-            client.turn(None);
+            client.process_events(None);
         }
         assert_eq!((batched.outcome(0), batched.outcome(1)), (None, Some(Ok(1000))));
-        assert!(!batched.hurry_up(1).unwrap(), "it has ended");
+        assert!(!batched.expedite(1).unwrap(), "it has ended");
         assert!(batched.cancel(0));
         assert_eq!(batched.wait(), [Err(ClientError::Cancelled), Ok(1000)]);
     }

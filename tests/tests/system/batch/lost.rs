@@ -56,16 +56,16 @@ fn what_was_submitted_is_submitted_again_when_the_session_has_come_back() {
         let batched = batch.write(&file, 9000, slice(2)).read(&file, 0, slice(3));
         let batched = batched.submit().unwrap();
         // With checksums, a batch is accepted after its bytes have arrived.
-        await_that("the batch to be accepted", || batched.hurry_up(0).unwrap());
+        await_that("the batch to be accepted", || batched.expedite(0).unwrap());
         while batched.left() == 4 {
-            client.turn(None);
+            client.process_events(None);
         }
         assert!(batched.cancel(3));
         proxy.cut();
         // The channel reconnects after the session.
-        await_that("the batch to be submitted again", || batched.hurry_up(1).unwrap());
-        assert!(batched.hurry_up(2).unwrap());
-        assert!(!batched.hurry_up(0).unwrap(), "its end was told");
+        await_that("the batch to be submitted again", || batched.expedite(1).unwrap());
+        assert!(batched.expedite(2).unwrap());
+        assert!(!batched.expedite(0).unwrap(), "its end was told");
         let whole = Ok(PIECE as u32);
         let expected = [whole.clone(), whole.clone(), whole, Err(ClientError::Cancelled)];
         assert_eq!(batched.wait(), expected);
@@ -92,7 +92,7 @@ fn connections_that_break_again_and_again_cost_no_batch_anything() {
             buffer.write(0, &content);
             let batched = begin(&session, &file, &buffer, round % 2 == 0);
             for _ in 0..random.below(8) {
-                client.turn(Some(Duration::ZERO));
+                client.process_events(Some(Duration::ZERO));
             }
             proxy.cut();
             let outcomes = batched.wait();
@@ -121,7 +121,7 @@ fn batches_go_on_with_a_server_that_was_killed() {
                 buffer.write(0, &content);
                 let batched = begin(&session, &file, &buffer, round % 2 == 0);
                 if round > 3 {
-                    client.turn(Some(Duration::ZERO));
+                    client.process_events(Some(Duration::ZERO));
                 }
                 server.kill();
                 server.revive();

@@ -84,11 +84,11 @@ impl Play {
                     let batch = &self.under_way[index];
                     let request = self.dice.below(batch.lengths.len().max(1));
                     if request < batch.lengths.len() {
-                        batch.batched.hurry_up(request).unwrap();
+                        batch.batched.expedite(request).unwrap();
                     }
                 }
                 2 => {
-                    self.client.turn(Some(Duration::ZERO));
+                    self.client.process_events(Some(Duration::ZERO));
                 }
                 _ => {}
             }

@@ -181,7 +181,7 @@ impl Scene {
 
     /// Processes received replies.
     fn take(&mut self) {
-        self.client.turn(Some(std::time::Duration::ZERO));
+        self.client.process_events(Some(std::time::Duration::ZERO));
         while let Some(completion) = self.client.next(self.group) {
             let (index, slot) =
                 (completion.context as usize / SLOTS, completion.context as usize % SLOTS);
@@ -324,7 +324,7 @@ impl Scene {
         while self.members.iter().any(|member| {
             !member.appends.is_empty() || member.places.iter().any(|p| p.writing.is_some())
         }) {
-            self.client.turn(None);
+            self.client.process_events(None);
             self.take();
         }
         self.compare();

@@ -150,7 +150,7 @@ fn killed_before_it_was_asked(keeps_results: bool, transport: Transport) {
     let making = session.create_dir_in_async(root, "made", "/made", 0o755);
     let slice = client.allocate(4096).unwrap().slice(0, 5).unwrap();
     let reading = file.read_async(0, slice);
-    client.turn(Some(Duration::ZERO));
+    client.process_events(Some(Duration::ZERO));
     restart(&mut server);
     // A query is sent again in any case.
     assert_eq!(block_on(&client, reading).unwrap().length, 5);
