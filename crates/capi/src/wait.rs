@@ -102,7 +102,7 @@ fn take(
     unsafe {
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             group.client.within(|entered| {
-                entered.progress();
+                entered.process_pending_events();
                 Ok(())
             })?;
         }

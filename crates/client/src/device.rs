@@ -16,7 +16,7 @@ use std::rc::Rc;
 use crate::buffer::{RegisteredMemory, Slice};
 use crate::error::Result;
 
-/// RegisteredCredentials memory of a device, which servers can read and write while a transfer names it. Cheap
+/// Registered memory of a device, which servers can read and write while a transfer names it. Cheap
 /// to clone. It stays registered until its last clone, all slices and all transfers with it are
 /// gone.
 ///

@@ -110,7 +110,7 @@ pub struct File {
     path: String,
     /// The verifier of unstable writes that are not committed yet.
     unstable: Cell<Option<Verifier>>,
-    /// RegisteredCredentials memory through which plain slices are copied.
+    /// Registered memory through which plain slices are copied.
     staging: RefCell<Option<Buffer>>,
     is_closed: Cell<bool>,
     /// The delegation that the open was granted.
