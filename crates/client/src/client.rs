@@ -325,7 +325,8 @@ impl Client {
         is_worth_it
     }
 
-    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::process_events`] has something to
+    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::process_events`] has
+    /// something to
     /// do. Call [`Client::arm`] before waiting; if it returns false, call `turn` instead.
     pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         use_fd(self.0.borrow().transport.interface().as_fd())
@@ -337,7 +338,8 @@ impl Client {
         self.0.borrow_mut().transport.interface_mut().arm()
     }
 
-    /// Returns the longest time to wait on the descriptor before calling [`Client::process_events`]; `None`
+    /// Returns the longest time to wait on the descriptor before calling
+    /// [`Client::process_events`]; `None`
     /// for no limit. A session that is reconnecting makes its next attempt then.
     #[must_use]
     pub fn next_timer(&self) -> Option<Duration> {

@@ -2,7 +2,8 @@
 //! executor.
 //!
 //! Invariant: a future is ready once its result has arrived, and its task is woken then. Progress
-//! is made by [`crate::Client::process_events`], which [`block_on`] calls between polls. Under another
+//! is made by [`crate::Client::process_events`], which [`block_on`] calls between polls. Under
+//! another
 //! executor, one task waits for the client's descriptor ([`crate::Client::arm`],
 //! [`crate::Client::with_fd`]) no longer than [`crate::Client::next_timer`], and then calls
 //! `turn`. Dropping a future early leaks nothing: its transfer is cancelled, or ends without being

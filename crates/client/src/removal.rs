@@ -28,7 +28,8 @@ impl Session {
     /// Errors about single objects are passed to `tell`, and the removal continues.
     ///
     /// # Errors
-    /// If the name does not exist, or the session has ended. [`ClientError::CannotRemove`] for the root of
+    /// If the name does not exist, or the session has ended. [`ClientError::CannotRemove`] for the
+    /// root of
     /// the server, of an export or of a mounted file system; nothing was removed then.
     pub async fn remove_tree_in_async<N, P>(
         &self,

@@ -206,7 +206,8 @@ impl Deref for Entered<'_> {
 
 impl Entered<'_> {
     /// Makes all progress that is possible without waiting, and gives up sessions that have been
-    /// silent for too long. For event loops, in place of [`Client::process_events`]. Returns the number of
+    /// silent for too long. For event loops, in place of [`Client::process_events`]. Returns the
+    /// number of
     /// events.
     pub fn process_events_for_loop(&self) -> usize {
         self.shared.process_events_for_loop(&self.guard)
