@@ -27,7 +27,8 @@ macro_rules! mapping {
                 }
                 if is_ours(number) && flags & libc::MAP_ANONYMOUS == 0 && !guard::is_inside() {
                     report::served(Call::Map);
-                    let request = MmapRequest { address, length, protection, flags, number, offset };
+                    let request =
+                        MmapRequest { address, length, protection, flags, number, offset };
                     return super::answer(|state| state.map(request));
                 }
                 real!($name(

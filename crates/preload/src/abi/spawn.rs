@@ -299,8 +299,9 @@ macro_rules! spawning {
                 // SAFETY: the program passes a list as the manual requires.
                 let held = unsafe { environment_of(given) };
                 let environment = held.as_ptr();
-                let actions_here =
-                    with_recorded(|noted| noted.get(&(actions as usize)).cloned().unwrap_or_default());
+                let actions_here = with_recorded(|recorded| {
+                    recorded.get(&(actions as usize)).cloned().unwrap_or_default()
+                });
                 let (is_searched, actions_noted) = ($is_searched, actions_here);
                 let spawn = Spawn {
                     path, is_searched, attributes, arguments, environment, actions: actions_noted,
