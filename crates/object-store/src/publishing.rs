@@ -20,7 +20,7 @@ use crate::builder::Durability;
 use crate::error::{Fault, StoreError, about};
 use crate::names::{Place, temporary};
 use crate::objects::{regular, tag};
-use crate::worker::{Patience, Site, Worker, is_missing};
+use crate::worker::{Patience, Site, Worker, is_lost_open, is_missing};
 use crate::writing::Made;
 
 /// What an object may replace.
@@ -257,14 +257,20 @@ impl Worker {
             let file = session.opened(*file, *state, &place.shown);
             let metadata = match failure {
                 None => Some(regular(done.into_iter().next_back(), &place.shown).map_err(named)?),
-                Some(error) if is_missing(&error) => None,
+                Some(error) if is_missing(&error) || is_lost_open(&error) => None,
                 Some(error) if error.status() == Some(Status::Denied) => {
                     if expected.is_some_and(|expected| expected != file.handle()) {
                         let (what, status) = (place.shown.clone(), Status::Deadlock);
                         return Err(ClientError::Status { what, status }.into());
                     }
-                    self.wait_for_lock(&file).await?;
-                    self.look_in(session, directory, &place.name).await.map_err(named)?
+                    match self.wait_for_lock(&file).await {
+                        Err(Fault::Client(error)) if is_lost_open(&error) => None,
+                        waited => {
+                            waited?;
+                            let name = &place.name;
+                            self.look_in(session, directory, name).await.map_err(named)?
+                        }
+                    }
                 }
                 Some(error) => return Err(named(error)),
             };

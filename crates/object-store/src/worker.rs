@@ -172,6 +172,12 @@ pub(crate) fn is_missing(error: &ClientError) -> bool {
     error.status() == Some(dafs_client::Status::NoEnt)
 }
 
+/// True if a server has restarted and has not given back an open, or the file of a handle is gone.
+pub(crate) fn is_lost_open(error: &ClientError) -> bool {
+    use dafs_client::Status::{BadStateId, Expired, OldStateId, Stale, StaleStateId};
+    matches!(error.status(), Some(Stale | StaleStateId | BadStateId | OldStateId | Expired))
+}
+
 /// How long an operation is repeated because of other clients. One of them gets on each
 /// time, so this ends.
 pub(crate) struct Patience {

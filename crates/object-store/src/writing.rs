@@ -18,7 +18,7 @@ use crate::error::{Fault, StoreError, about};
 use crate::names::{Place, temporary, walk};
 use crate::objects::{regular, tag};
 use crate::publishing::Mode;
-use crate::worker::{Patience, Site, Worker, is_missing};
+use crate::worker::{Patience, Site, Worker, is_lost_open, is_missing};
 
 /// A file that is whole, and open. It is closed when it is dropped.
 pub(crate) struct Made {
@@ -187,9 +187,7 @@ fn lacks_unlinked(error: &ClientError) -> bool {
 pub(crate) fn is_gone(fault: &Fault) -> bool {
     match fault {
         Fault::Client(ClientError::DataLost { .. }) => true,
-        Fault::Client(error) => {
-            matches!(error.status(), Some(Status::Stale | Status::NoEnt))
-        }
+        Fault::Client(error) => is_missing(error) || is_lost_open(error),
         _ => false,
     }
 }
