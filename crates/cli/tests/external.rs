@@ -250,7 +250,7 @@ fn mistakes_are_named_and_leave_nothing() {
     assert!(of("sort", &["--record", "3"]).contains("4 bytes, which is not a multiple"));
     assert!(of("sort", &["-k", "0:4:u"]).contains("give --record"));
     assert!(of("sort", &["--record", "4", "-k", "2:4"]).contains("within a record of 4 bytes"));
-    assert!(of("sort", &["--memory", "1M"]).contains("raise it"));
+    assert!(of("sort", &["--memory", "1M"]).contains("raise the memory limit"));
     let error = fails("sort", &[], &[&place.url("missing")], &output);
     assert!(error.contains("opening /missing") && error.contains("no such"), "{error}");
     let error = fails("sort", &[], &[&file], &place.url("nowhere/output"));
