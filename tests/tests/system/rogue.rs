@@ -146,12 +146,12 @@ impl Rogue {
                 operation: Operation::Receive,
                 status: CompletionStatus::Success,
                 endpoint,
-                context,
+                cookie,
                 length,
                 ..
             }) => {
-                let bytes = self.inbox.to_vec(context as usize * SLOT_BYTES, length as usize);
-                self.post_on(endpoint, context);
+                let bytes = self.inbox.to_vec(cookie as usize * SLOT_BYTES, length as usize);
+                self.post_on(endpoint, cookie);
                 self.aside.push((endpoint, bytes));
             }
             Event::Broken { endpoint, reason } => {

@@ -65,7 +65,7 @@ impl Crowd {
         self.interface.flush();
         let mut answered = 0;
         while answered < COUNT {
-            let Event::Completion(Completion { operation, status, context, length, .. }) =
+            let Event::Completion(Completion { operation, status, cookie, length, .. }) =
                 self.event()
             else {
                 panic!("somebody's connection has ended")
@@ -73,8 +73,8 @@ impl Crowd {
             assert_eq!(status, CompletionStatus::Success);
             if operation == Operation::Receive {
                 let answer =
-                    self.inbox.to_vec(context as usize * SLOT_BYTES as usize, length as usize);
-                assert_eq!(status_of(&answer), Status::Ok, "of client {context}");
+                    self.inbox.to_vec(cookie as usize * SLOT_BYTES as usize, length as usize);
+                assert_eq!(status_of(&answer), Status::Ok, "of client {cookie}");
                 answered += 1;
             }
         }

@@ -116,10 +116,10 @@ impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
                     operation: Operation::Receive,
                     status: CompletionStatus::Success,
                     endpoint,
-                    context,
+                    cookie,
                     length,
                     ..
-                }) => self.on_message(endpoint, context, length as usize),
+                }) => self.on_message(endpoint, cookie, length as usize),
                 Event::Completion(Completion { operation: Operation::Send, endpoint, .. }) => {
                     self.on_left(endpoint);
                 }
