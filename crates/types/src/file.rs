@@ -15,7 +15,7 @@ impl AccessMask {
     pub const EXTEND: Self = Self(8);
     /// Delete an entry of a directory.
     pub const DELETE: Self = Self(0x10);
-    /// Execute a file.
+    /// Execute a regular file.
     pub const EXECUTE: Self = Self(0x20);
     /// All defined rights together.
     pub const ALL: Self = Self(0x3f);

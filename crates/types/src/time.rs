@@ -26,7 +26,7 @@ impl Moment {
 pub struct Timestamp {
     /// Seconds since 1970-01-01 UTC.
     pub seconds: i64,
-    /// Nanoseconds, below 1,000,000,000.
+    /// The nanoseconds within the second, below 1,000,000,000.
     pub nanoseconds: u32,
 }
 
