@@ -2,7 +2,8 @@
 //!
 //! Invariant: no reactor waits for a peer, a disk or a socket while it holds the shared state.
 
-use std::sync::{Mutex, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::reactor::Shared;
 
@@ -16,7 +17,60 @@ pub(crate) trait Hold {
 pub(crate) struct Alone<'s>(pub &'s mut Shared);
 
 /// Access for one of several reactors, through a lock.
-pub(crate) struct InTurns<'s>(pub &'s Mutex<Shared>);
+pub(crate) struct InTurns<'s>(pub &'s Lock);
+
+/// The shared state of several reactors, and the lock that protects it.
+///
+/// A reactor that waits for the lock reads `is_held`, and tries to take the lock only when it is
+/// free. Each attempt takes the cache line of the lock away from the holder. The shared state
+/// has cache lines of its own, so that the holder does not lose part of it as well.
+pub(crate) struct Lock {
+    shared: Mutex<OwnLines>,
+    is_held: AtomicBool,
+}
+
+/// The shared state, on cache lines of its own. Processors fetch lines in pairs.
+#[repr(align(128))]
+struct OwnLines(Shared);
+
+impl Lock {
+    pub fn new(shared: Shared) -> Self {
+        Self { shared: Mutex::new(OwnLines(shared)), is_held: AtomicBool::new(false) }
+    }
+
+    /// Returns the shared state when all reactors have ended.
+    pub fn into_inner(self) -> Shared {
+        self.shared.into_inner().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Wakes all reactors, since the server ends.
+    pub fn wake_all(&self) {
+        // The lock may be poisoned by a panic. Only the wakers of the shared state are used here.
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.0.handoffs.wake_all();
+    }
+
+    #[inline]
+    fn take(&self) -> MutexGuard<'_, OwnLines> {
+        // A turn takes some microseconds, less than to sleep and be woken.
+        for _ in 0..SPINS_MAX {
+            if self.is_held.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+                continue;
+            }
+            match self.shared.try_lock() {
+                Ok(shared) => return shared,
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+                Err(TryLockError::Poisoned(_)) => break,
+            }
+        }
+        // The panic of another reactor left the shared state half changed, so this one must end
+        // too.
+        self.shared.lock().unwrap_or_else(|_| {
+            std::panic::resume_unwind(Box::new("another reactor has panicked"));
+        })
+    }
+}
 
 impl Hold for Alone<'_> {
     #[inline]
@@ -28,23 +82,14 @@ impl Hold for Alone<'_> {
 impl Hold for InTurns<'_> {
     #[inline]
     fn with<R>(&mut self, act: impl FnOnce(&mut Shared) -> R) -> R {
-        // A turn takes some microseconds, less than to sleep and be woken.
-        for _ in 0..SPINS_MAX {
-            match self.0.try_lock() {
-                Ok(mut shared) => return act(&mut shared),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-                Err(TryLockError::Poisoned(_)) => break,
-            }
-        }
-        match self.0.lock() {
-            Ok(mut shared) => act(&mut shared),
-            // The panic of the other reactor left the shared state half changed, so this one
-            // must end too.
-            Err(_) => std::panic::resume_unwind(Box::new("another reactor has panicked")),
-        }
+        let mut shared = self.0.take();
+        self.0.is_held.store(true, Ordering::Relaxed);
+        let result = act(&mut shared.0);
+        self.0.is_held.store(false, Ordering::Relaxed);
+        result
     }
 }
 
-/// The number of attempts to take the lock before this thread sleeps. By then the holder is
-/// probably not running.
+/// The number of looks at the lock before this thread sleeps. By then the holder is probably not
+/// running.
 const SPINS_MAX: u32 = 1000;

@@ -3,8 +3,8 @@
 //! Invariant: when [`Server::run`] returns, all written data is in the files.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dafs_dat::{AcceptGroup, Address, InterfaceConfig, ServingInterface, WaitPolicy, Waker};
@@ -14,7 +14,7 @@ use dafs_types::Entropy;
 
 use crate::access::live::Reloader;
 use crate::config::{ServerConfig, ServerError};
-use crate::hold::{Alone, Hold, InTurns};
+use crate::hold::{Alone, Hold, InTurns, Lock};
 use crate::meter::inspect::Inspector;
 use crate::meter::stats::ServerStats;
 use crate::pool::jobs::Pool;
@@ -152,7 +152,7 @@ fn serve_together(
     others: Vec<Own>,
     stop: &Arc<AtomicBool>,
 ) -> Shared {
-    let shared = Mutex::new(shared);
+    let shared = Lock::new(shared);
     std::thread::scope(|scope| {
         for mut other in others {
             let name = format!("dafs-reactor-{}", other.number);
@@ -169,21 +169,19 @@ fn serve_together(
         let _ends = StopAll { shared: &shared, stop };
         serve(own, &mut InTurns(&shared), stop);
     });
-    shared.into_inner().unwrap_or_else(PoisonError::into_inner)
+    shared.into_inner()
 }
 
 /// Stops all reactors when one has ended.
 struct StopAll<'s> {
-    shared: &'s Mutex<Shared>,
+    shared: &'s Lock,
     stop: &'s AtomicBool,
 }
 
 impl Drop for StopAll<'_> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // The lock may be poisoned by a panic. Only the wakers of the shared state are used here.
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.handoffs.wake_all();
+        self.shared.wake_all();
     }
 }
 
