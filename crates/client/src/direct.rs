@@ -57,7 +57,7 @@ impl DirectFile {
         self.is_over.get()
     }
 
-    /// Forbids further reads.
+    /// Forbids further reads of this file.
     pub fn end(&self) {
         self.is_over.set(true);
     }
@@ -108,7 +108,7 @@ impl Direct {
         self.held.is_some()
     }
 
-    /// Keeps a descriptor.
+    /// Keeps the descriptor of a file.
     pub fn hold(&mut self, file: Rc<DirectFile>) {
         self.held = Some(file);
     }

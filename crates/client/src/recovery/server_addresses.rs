@@ -46,7 +46,7 @@ pub(crate) struct ServerAddresses {
 }
 
 impl ServerAddresses {
-    /// A single address.
+    /// Makes the list of a single address.
     pub fn one(address: Address) -> Self {
         Self { local: Vec::new(), fixed: vec![address], spare: Vec::new() }
     }
