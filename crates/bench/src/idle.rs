@@ -37,7 +37,7 @@ impl Idle {
 ///
 /// # Errors
 /// If a session cannot be opened, or the server's process cannot be read.
-pub fn idle(
+pub(crate) fn idle(
     address: &Address,
     options: &SessionOptions,
     process: u32,

@@ -15,7 +15,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::style::{FINE_GRID, GRID, LINE_PIXELS, Style, fitting, number, styles, widest};
 
 /// A line chart.
-pub struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     /// The title above the chart.
     pub title: &'a str,
     /// The label of the horizontal axis, which is scaled by powers of two.
@@ -32,7 +32,7 @@ pub struct Lines<'a> {
 
 /// One line of the chart.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     /// The name of the line.
     pub label: String,
     /// Pairs of horizontal and vertical value.
@@ -47,7 +47,7 @@ impl Lines<'_> {
     ///
     /// # Errors
     /// If there is no point, or the file cannot be written.
-    pub fn draw(&self, path: &Path) -> Result<()> {
+    pub(crate) fn draw(&self, path: &Path) -> Result<()> {
         if self.points().next().is_none() {
             return Err(anyhow!("no measurements for {}", path.display()));
         }

@@ -32,7 +32,7 @@ pub struct Figure {
 
 /// The number and length of rounds.
 #[derive(Clone, Copy, Debug)]
-pub struct Rounds {
+pub(crate) struct Rounds {
     /// The number of rounds.
     pub count: usize,
     /// The length of each round.
@@ -45,7 +45,7 @@ pub struct Rounds {
 ///
 /// # Errors
 /// The first error of a peer.
-pub fn measure(
+pub(crate) fn measure(
     peers: &mut [Box<dyn Peer>],
     block: usize,
     rounds: Rounds,

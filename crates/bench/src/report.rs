@@ -196,7 +196,7 @@ fn print_goals(out: &mut dyn Write, goals: &[Goal]) -> Result<()> {
 }
 
 /// Formats a size in bytes for people.
-pub fn bytes(size: usize) -> String {
+pub(crate) fn bytes(size: usize) -> String {
     match size {
         size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
         size if size >= 1 << 10 && size.is_multiple_of(1 << 10) => format!("{} KiB", size >> 10),

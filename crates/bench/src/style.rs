@@ -21,9 +21,9 @@ const FAMILIES: [(&str, RGBColor, Shape); 10] = [
 ];
 
 /// The color of DAFS in charts with two groups.
-pub const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
 /// The color of other systems in charts with two groups.
-pub const ORANGE: RGBColor = RGBColor(230, 159, 0);
+pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const VERMILION: RGBColor = RGBColor(213, 94, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);
 const SKY: RGBColor = RGBColor(86, 180, 233);
@@ -31,12 +31,12 @@ const PURPLE: RGBColor = RGBColor(204, 121, 167);
 const GRAY: RGBColor = RGBColor(120, 120, 120);
 
 /// The color of the grid behind the data.
-pub const GRID: RGBColor = RGBColor(205, 205, 205);
+pub(crate) const GRID: RGBColor = RGBColor(205, 205, 205);
 /// The color of the finer grid lines.
-pub const FINE_GRID: RGBColor = RGBColor(238, 238, 238);
+pub(crate) const FINE_GRID: RGBColor = RGBColor(238, 238, 238);
 
 /// The inside of a marker and its border, in pixels.
-pub type Marker = (Polygon<(i32, i32)>, PathElement<(i32, i32)>);
+pub(crate) type Marker = (Polygon<(i32, i32)>, PathElement<(i32, i32)>);
 
 /// The corners of a marker, in hundredths of its radius.
 type Shape = &'static [(i32, i32)];
@@ -56,7 +56,7 @@ const DASHES: [Option<(u32, u32)>; 4] = [None, Some((7, 4)), Some((2, 3)), Some(
 
 /// The appearance of a line.
 #[derive(Clone, Copy, Debug)]
-pub struct Style {
+pub(crate) struct Style {
     /// The color of the line and its marker.
     pub color: RGBColor,
     shape: Shape,
@@ -65,7 +65,7 @@ pub struct Style {
 }
 
 /// Returns the appearance of each line of a chart, by their names.
-pub fn styles(labels: &[&str]) -> Vec<Style> {
+pub(crate) fn styles(labels: &[&str]) -> Vec<Style> {
     let family = |label: &str| FAMILIES.iter().position(|(name, ..)| label.starts_with(name));
     let mut styles = Vec::with_capacity(labels.len());
     for (index, label) in labels.iter().enumerate() {
@@ -79,12 +79,12 @@ pub fn styles(labels: &[&str]) -> Vec<Style> {
 
 impl Style {
     /// Returns the pixels of a dash and of a gap; `None` for a solid line.
-    pub fn dashes(&self) -> Option<(u32, u32)> {
+    pub(crate) fn dashes(&self) -> Option<(u32, u32)> {
         DASHES[self.variant % DASHES.len()]
     }
 
     /// Returns the marker around a position in pixels.
-    pub fn marker(&self, (x, y): (i32, i32)) -> Marker {
+    pub(crate) fn marker(&self, (x, y): (i32, i32)) -> Marker {
         let corner = |&(right, down): &(i32, i32)| {
             (x + right * MARKER_PIXELS / 100, y + down * MARKER_PIXELS / 100)
         };
@@ -98,19 +98,19 @@ impl Style {
 }
 
 /// Returns the largest font size, at most `most`, with which a text fits into the pixels.
-pub fn fitting(text: &str, most: u32, pixels: u32) -> u32 {
+pub(crate) fn fitting(text: &str, most: u32, pixels: u32) -> u32 {
     let fits = f64::from(pixels) / (text.chars().count().max(1) as f64 * CHARACTER);
     most.min(fits as u32)
 }
 
 /// Estimates the pixels of the widest text, rather too large.
-pub fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, font: u32) -> u32 {
+pub(crate) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, font: u32) -> u32 {
     let most = texts.into_iter().map(|text| text.chars().count()).max().unwrap_or(0);
     (most as f64 * CHARACTER * f64::from(font)).ceil() as u32
 }
 
 /// Formats a number at an axis, without a fraction if that is zero.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let text = if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") };
     let text = match text.split_once('.') {
         Some(_) => text.trim_end_matches('0').trim_end_matches('.'),
@@ -129,7 +129,7 @@ pub fn number(value: f64) -> String {
 }
 
 /// The width of a line in pixels.
-pub const LINE_PIXELS: u32 = 2;
+pub(crate) const LINE_PIXELS: u32 = 2;
 const MARKER_PIXELS: i32 = 5;
 /// The width of a character relative to the font size, for wide fonts.
 const CHARACTER: f64 = 0.53;

@@ -24,7 +24,7 @@ pub(crate) struct ClientObject {
 
 impl ClientObject {
     /// Makes a client with default options.
-    pub fn plain() -> Result<Self> {
+    pub(crate) fn plain() -> Result<Self> {
         Self::new(ClientConfig::default())
     }
 
@@ -37,7 +37,10 @@ impl ClientObject {
     ///
     /// # Safety
     /// Every client object that `visit` leaves behind is in a [`dafs_share::Held`] of this client.
-    pub unsafe fn within<T>(&self, visit: impl FnOnce(&Entered<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) unsafe fn within<T>(
+        &self,
+        visit: impl FnOnce(&Entered<'_>) -> Result<T>,
+    ) -> Result<T> {
         // SAFETY: objects that `visit` makes are dropped when it ends, or held.
         let entered = unsafe { self.shared.enter()? };
         visit(&entered)

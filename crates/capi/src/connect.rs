@@ -37,12 +37,12 @@ pub(crate) struct SessionObject {
 
 impl SessionObject {
     /// Returns the session to a thread that holds the lock.
-    pub fn session<'a>(&'a self, entered: &'a Entered<'_>) -> &'a Session {
+    pub(crate) fn session<'a>(&'a self, entered: &'a Entered<'_>) -> &'a Session {
         self.session.get(entered)
     }
 
     /// Runs requests on the session. Other threads can use the client while it waits.
-    pub fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&Session) -> std::result::Result<T, dafs_client::ClientError>,
     ) -> Result<T> {
@@ -56,7 +56,11 @@ impl SessionObject {
     ///
     /// # Safety
     /// As for [`check::text`].
-    pub unsafe fn path<'a>(&self, path: *const c_char, what: &str) -> Result<Cow<'a, OsStr>> {
+    pub(crate) unsafe fn path<'a>(
+        &self,
+        path: *const c_char,
+        what: &str,
+    ) -> Result<Cow<'a, OsStr>> {
         // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { check::path(path, what)? };
         if path.is_empty() {

@@ -23,12 +23,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub fn new(errno: c_int, text: impl Into<String>) -> Self {
+    pub(crate) fn new(errno: c_int, text: impl Into<String>) -> Self {
         Self { errno, text: text.into() }
     }
 
     /// Returns a failure with EINVAL.
-    pub fn invalid(text: impl Into<String>) -> Self {
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
         Self::new(libc::EINVAL, text)
     }
 }

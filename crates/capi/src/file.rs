@@ -33,24 +33,24 @@ pub(crate) struct FileObject {
 }
 
 impl FileObject {
-    pub fn client(&self) -> &Arc<ClientObject> {
+    pub(crate) fn client(&self) -> &Arc<ClientObject> {
         &self.session.client
     }
 
     /// Keeps the error of a short write. The next call that asks gets it, because the server may
     /// report lost data only once.
-    pub fn keep_failure(&self, failure: Failure) {
+    pub(crate) fn keep_failure(&self, failure: Failure) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
     /// Returns the kept error, if any, and clears it.
-    pub fn take_failure(&self) -> Result<()> {
+    pub(crate) fn take_failure(&self) -> Result<()> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         kept.map_or(Ok(()), Err)
     }
 
     /// Runs requests on the file. Other threads can use the client while it waits.
-    pub fn wait_for<T>(
+    pub(crate) fn wait_for<T>(
         &self,
         question: impl AsyncFnOnce(&File) -> std::result::Result<T, ClientError>,
     ) -> Result<T> {
@@ -59,7 +59,7 @@ impl FileObject {
     }
 
     /// Runs requests on the file with the client's blocking calls, which hold the lock meanwhile.
-    pub fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         question: impl FnOnce(&File) -> std::result::Result<T, ClientError>,
     ) -> Result<T> {
@@ -77,7 +77,7 @@ impl FileObject {
     ///
     /// # Safety
     /// The result contains no client objects that are not held.
-    pub unsafe fn run<T>(
+    pub(crate) unsafe fn run<T>(
         &self,
         work: impl AsyncFnOnce(&File, &Entered<'_>) -> Result<T>,
     ) -> Result<T> {

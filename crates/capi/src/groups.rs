@@ -44,7 +44,7 @@ struct BatchUnderWay {
 }
 
 impl GroupObject {
-    pub fn new(client: Arc<ClientObject>) -> Result<Self> {
+    pub(crate) fn new(client: Arc<ClientObject>) -> Result<Self> {
         // SAFETY: the client objects are held.
         let state = unsafe {
             client.within(|entered| {
@@ -61,27 +61,27 @@ impl GroupObject {
     }
 
     /// Returns the contents to a thread that holds the lock.
-    pub fn state<'a>(&'a self, entered: &'a Entered<'_>) -> RefMut<'a, GroupState> {
+    pub(crate) fn state<'a>(&'a self, entered: &'a Entered<'_>) -> RefMut<'a, GroupState> {
         self.state.get(entered).borrow_mut()
     }
 
     /// True if the group is empty.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
     /// Adds to the number of operations.
-    pub fn note_added(&self, count: usize) {
+    pub(crate) fn note_added(&self, count: usize) {
         self.count.fetch_add(count, Ordering::AcqRel);
     }
 
     /// Subtracts returned completions from the number of operations.
-    pub fn note_taken(&self, count: usize) {
+    pub(crate) fn note_taken(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::AcqRel);
     }
 
     /// Fails if an object belongs to another client.
-    pub fn check_client(&self, client: &Arc<ClientObject>) -> Result<()> {
+    pub(crate) fn check_client(&self, client: &Arc<ClientObject>) -> Result<()> {
         match Arc::ptr_eq(&self.client, client) {
             true => Ok(()),
             false => Err(Failure::invalid("the group belongs to another client")),
@@ -97,7 +97,7 @@ impl Drop for GroupState {
 
 impl GroupState {
     /// Adds an operation. One that has nothing to wait for has ended.
-    pub fn add(&mut self, number: u64, operation: Operation) {
+    pub(crate) fn add(&mut self, number: u64, operation: Operation) {
         match operation.is_finished() {
             true => self.ready.push_back(operation.end(number)),
             false => drop(self.operations.insert(number, operation)),
@@ -105,14 +105,14 @@ impl GroupState {
     }
 
     /// Adds a batch whose operations were added before.
-    pub fn add_batch(&mut self, batched: Batched, numbers: Vec<u64>) {
+    pub(crate) fn add_batch(&mut self, batched: Batched, numbers: Vec<u64>) {
         let left = numbers.len();
         let numbers = numbers.into_iter().map(Some).collect();
         self.batches.push(BatchUnderWay { batched, numbers, left });
     }
 
     /// Processes all events of the client.
-    pub fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         while let Some(completion) = self.client.next(self.group) {
             let (number, part) = Operation::place_of(completion.context);
             self.note(number, |operation| operation.note_part(part, completion.result));
@@ -150,17 +150,17 @@ impl GroupState {
     }
 
     /// True if `count` completions are available, or no operation is in flight.
-    pub fn has(&self, count: usize) -> bool {
+    pub(crate) fn has(&self, count: usize) -> bool {
         self.ready.len() >= count || self.operations.is_empty()
     }
 
     /// Returns the next completion.
-    pub fn take(&mut self) -> Option<Ended> {
+    pub(crate) fn take(&mut self) -> Option<Ended> {
         self.ready.pop_front()
     }
 
     /// Cancels an operation. Returns false if it has ended.
-    pub fn cancel(&self, number: u64) -> bool {
+    pub(crate) fn cancel(&self, number: u64) -> bool {
         let Some(operation) = self.operations.get(&number) else { return false };
         match &operation.submission {
             Submission::Transfers(ids) => {
@@ -173,7 +173,7 @@ impl GroupState {
     }
 
     /// Makes the server execute a request of a batch at once. Returns false if it has ended.
-    pub fn expedite(&self, number: u64) -> Result<bool> {
+    pub(crate) fn expedite(&self, number: u64) -> Result<bool> {
         let Some(operation) = self.operations.get(&number) else { return Ok(false) };
         match (&operation.submission, self.in_batch(number)) {
             // Transfers are never delayed.

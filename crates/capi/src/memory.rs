@@ -152,7 +152,7 @@ pub unsafe extern "C" fn dap_deregister(region: *mut dap_region) -> c_int {
 
 impl RegionObject {
     /// Returns the region's buffer to a thread that holds the lock.
-    pub fn buffer(&self, entered: &Entered<'_>) -> Buffer {
+    pub(crate) fn buffer(&self, entered: &Entered<'_>) -> Buffer {
         self.buffer.get(entered).clone()
     }
 }
@@ -214,7 +214,12 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// Returns the part of `length` bytes at `start`, for a thread that holds the lock.
-    pub fn of(target: &Target, start: usize, length: usize, entered: &Entered<'_>) -> Result<Self> {
+    pub(crate) fn of(
+        target: &Target,
+        start: usize,
+        length: usize,
+        entered: &Entered<'_>,
+    ) -> Result<Self> {
         match &target.region {
             Some((region, first)) => {
                 Ok(Self { buffer: region.buffer(entered), start: first + start, length, own: None })
@@ -229,7 +234,7 @@ impl Piece {
     }
 
     /// Copies the data to be written into the buffer.
-    pub fn fill(&self) {
+    pub(crate) fn fill(&self) {
         if let Some(own) = self.own {
             let to = self.buffer.memory().pointer(self.start, self.length);
             // SAFETY: the C caller guarantees this many bytes at `own`. They are not the library's
@@ -239,7 +244,7 @@ impl Piece {
     }
 
     /// Copies the data that was read out of the buffer.
-    pub fn copy_out(&self, length: usize) {
+    pub(crate) fn copy_out(&self, length: usize) {
         if let Some(own) = self.own {
             let length = length.min(self.length);
             let from = self.buffer.memory().pointer(self.start, length);

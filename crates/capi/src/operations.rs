@@ -59,7 +59,7 @@ pub(crate) struct Ended {
 
 impl Operation {
     /// Makes an operation without parts.
-    pub fn new(
+    pub(crate) fn new(
         kind: OperationKind,
         submission: Submission,
         file: &Arc<FileObject>,
@@ -74,28 +74,28 @@ impl Operation {
     }
 
     /// Returns a number that no other operation of this process has.
-    pub fn next_number() -> u64 {
+    pub(crate) fn next_number() -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Encodes an operation and a part into the context of a client's transfer.
-    pub fn word_of(number: u64, part: usize) -> u64 {
+    pub(crate) fn word_of(number: u64, part: usize) -> u64 {
         number << PART_BITS | part as u64
     }
 
     /// Decodes the operation and the part from such a context.
-    pub fn place_of(word: u64) -> (u64, usize) {
+    pub(crate) fn place_of(word: u64) -> (u64, usize) {
         (word >> PART_BITS, (word % (1 << PART_BITS)) as usize)
     }
 
     /// Returns the number of parts so far.
-    pub fn part_count(&self) -> usize {
+    pub(crate) fn part_count(&self) -> usize {
         self.parts.len()
     }
 
     /// Adds a transfer that is in flight.
-    pub fn add_part(&mut self, piece: Option<Piece>, id: OperationId) {
+    pub(crate) fn add_part(&mut self, piece: Option<Piece>, id: OperationId) {
         self.add_piece(piece);
         if let Submission::Transfers(ids) = &mut self.submission {
             ids.push(id);
@@ -103,22 +103,22 @@ impl Operation {
     }
 
     /// Adds memory of a request in a batch.
-    pub fn add_piece(&mut self, piece: Option<Piece>) {
+    pub(crate) fn add_piece(&mut self, piece: Option<Piece>) {
         self.parts.push(Part { piece, result: None });
         self.left += 1;
     }
 
     /// Notes that the remaining parts could not be submitted.
-    pub fn set_refusal(&mut self, failure: Failure) {
+    pub(crate) fn set_refusal(&mut self, failure: Failure) {
         self.refusal = Some(failure);
     }
 
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.left == 0
     }
 
     /// Notes the end of a transfer.
-    pub fn note_part(&mut self, part: usize, result: Result<Transferred, ClientError>) {
+    pub(crate) fn note_part(&mut self, part: usize, result: Result<Transferred, ClientError>) {
         if let Some(part) = self.parts.get_mut(part)
             && part.result.is_none()
         {
@@ -128,7 +128,7 @@ impl Operation {
     }
 
     /// Notes the end of a request in a batch, which transferred this many bytes from its beginning.
-    pub fn note_whole(&mut self, outcome: Result<u32, ClientError>) {
+    pub(crate) fn note_whole(&mut self, outcome: Result<u32, ClientError>) {
         let mut left = outcome.as_ref().copied().unwrap_or(0);
         for part in &mut self.parts {
             let length = part.piece.as_ref().map_or(0, |piece| piece.length);
@@ -144,7 +144,7 @@ impl Operation {
 
     /// Returns the completion. It counts the contiguous bytes from the beginning up to the first
     /// that was not transferred.
-    pub fn end(mut self, number: u64) -> Ended {
+    pub(crate) fn end(mut self, number: u64) -> Ended {
         let file = self.file.upgrade();
         let (mut moved, mut end_of_file, mut failure, mut is_finished) = (0, false, None, false);
         for part in std::mem::take(&mut self.parts) {

@@ -28,7 +28,7 @@ use crate::socket_users;
 /// decides. Which keys a rule may contain depends on the table it is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Rule {
+pub(crate) struct Rule {
     /// `"allow"` or `"deny"`. Only in `[[connect]]`.
     action: Option<String>,
     /// Where the client connects from: `"local"` (shared memory), an address, or a network such as
@@ -55,7 +55,7 @@ pub struct Rule {
 /// An export and the clients that can see it.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ExportTable {
+pub(crate) struct ExportTable {
     /// The name of the export.
     pub name: String,
     /// The directory to export. Without it, `name` must be the name of one of `directories`.
@@ -82,7 +82,7 @@ pub struct ExportTable {
 impl ExportTable {
     /// Returns the first restriction of this export that `other`, an export that contains it,
     /// lacks.
-    pub fn asks_more_than(
+    pub(crate) fn asks_more_than(
         &self,
         other: Option<&Self>,
         all_read_only: bool,
@@ -105,14 +105,14 @@ impl ExportTable {
     }
 
     /// The terms that apply to all clients of the export.
-    pub fn terms_of_all(&self) -> (Option<bool>, Option<&str>, Option<&str>, &[Rule]) {
+    pub(crate) fn terms_of_all(&self) -> (Option<bool>, Option<&str>, Option<&str>, &[Rule]) {
         (self.read_only, self.squash.as_deref(), self.anonymous.as_deref(), &self.clients)
     }
 }
 
 impl KerberosTable {
     /// The keytab file with the server's keys.
-    pub fn keytab(&self) -> Option<&Path> {
+    pub(crate) fn keytab(&self) -> Option<&Path> {
         self.keytab.as_deref()
     }
 }
@@ -120,7 +120,7 @@ impl KerberosTable {
 /// The settings of Kerberos authentication.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct KerberosTable {
+pub(crate) struct KerberosTable {
     /// Keytab file with the server's keys. It is read again for each client.
     keytab: Option<PathBuf>,
     /// Accept only tickets for this service, as `"dafs@host"`, instead of for every key in the
@@ -157,7 +157,7 @@ impl Default for KerberosTable {
 }
 
 /// Returns the access rules of a configuration.
-pub fn rules(arguments: &Arguments) -> Result<AccessRules> {
+pub(crate) fn rules(arguments: &Arguments) -> Result<AccessRules> {
     all_rules(arguments).with_context(|| place_of(arguments))
 }
 
@@ -286,7 +286,7 @@ fn squash(text: &str, key: &str) -> Result<Squash> {
 }
 
 /// Parses a user and group given as `UID:GID`.
-pub fn identity(text: &str, key: &str) -> Result<Credentials> {
+pub(crate) fn identity(text: &str, key: &str) -> Result<Credentials> {
     let error = || {
         anyhow!(
             "{key}: {text:?} is no user and group; write UID:GID, as in \
@@ -308,7 +308,7 @@ where
 }
 
 /// Returns the Kerberos configuration, or `None` if Kerberos is not requested.
-pub fn kerberos(arguments: &Arguments) -> Result<Option<KerberosConfig>> {
+pub(crate) fn kerberos(arguments: &Arguments) -> Result<Option<KerberosConfig>> {
     let table = match (&arguments.kerberos, &arguments.keytab) {
         (None, None) => return Ok(None),
         (table, _) => table.clone().unwrap_or_default(),

@@ -7,13 +7,13 @@ use crate::{external, gzip, postmark};
 
 #[derive(Debug, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     app: App,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum App {
+pub(crate) enum App {
     /// Compress files here or on servers, as gzip does.
     Gzip(Box<gzip::Arguments>),
     /// Decompress files here or on servers, as gunzip does.
@@ -33,11 +33,11 @@ pub enum App {
     Postmark(Box<postmark::Arguments>),
 }
 
-pub fn run(arguments: Arguments) -> Result<()> {
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
     run_app(arguments.app)
 }
 
-pub fn run_app(app: App) -> Result<()> {
+pub(crate) fn run_app(app: App) -> Result<()> {
     match app {
         App::Gzip(arguments) => gzip::run(&arguments),
         App::Gunzip(arguments) => gzip::gunzip(*arguments),

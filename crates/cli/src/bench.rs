@@ -23,7 +23,7 @@ use crate::place::{self, Access};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     application: Option<Application>,
     #[command(flatten)]
@@ -49,7 +49,7 @@ enum Application {
 
 /// Reads and writes of blocks.
 #[derive(Debug, Args)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     /// Directory on an existing server to measure instead of starting one. It needs space for a
     /// file of 256 MiB.
     url: Option<String>,
@@ -75,7 +75,7 @@ pub struct Blocks {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let _kept = cleanup::start()?;
     match &arguments.application {
         None => blocks(&arguments.blocks).map(drop),
@@ -170,7 +170,7 @@ fn start(place: &Path, pass: &Pass) -> Result<ChildServer> {
 
 /// Arguments of `dafs bench-peer`, a process that the benchmarks run to compare with.
 #[derive(Debug, Args)]
-pub struct PeerArguments {
+pub(crate) struct PeerArguments {
     /// echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip, gzip-memory, scale-client or
     /// keep.
     work: String,
@@ -182,7 +182,7 @@ pub struct PeerArguments {
     more: Vec<String>,
 }
 
-pub fn serve_peer(arguments: &PeerArguments) -> Result<()> {
+pub(crate) fn serve_peer(arguments: &PeerArguments) -> Result<()> {
     match (arguments.work.as_str(), arguments.more.as_slice()) {
         ("gzip-memory", [level, paths @ ..]) => return gzip::in_memory(level, paths),
         ("nfs-gzip", [process, level, paths @ ..]) => {

@@ -18,37 +18,37 @@ use crate::unauthenticated::OWN_USER;
 
 /// The password that admits only this process to the servers it starts.
 #[derive(Clone)]
-pub struct Pass {
+pub(crate) struct Pass {
     password: String,
 }
 
 impl Pass {
     /// Generates a new pass.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).context("asking the system for random bytes")?;
         Ok(Self { password: bytes.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
     /// Returns the pass that another process of this program received through `write`.
-    pub fn from_password(password: String) -> Self {
+    pub(crate) fn from_password(password: String) -> Self {
         Self { password }
     }
 
     /// Writes the pass to a process that reads it as its first line.
-    pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+    pub(crate) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "{}", self.password)
     }
 
     /// Returns session options that log in with the pass.
-    pub fn options(&self) -> SessionOptions {
+    pub(crate) fn options(&self) -> SessionOptions {
         let (user, password) = (OWN_USER.to_owned(), self.password.clone());
         SessionOptions::default().login(Login::Password { user, password })
     }
 
     /// Writes the pass into a file that only this user can read, for commands with
     /// `--password-from`.
-    pub fn keep(&self, path: &Path) -> Result<()> {
+    pub(crate) fn keep(&self, path: &Path) -> Result<()> {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -58,7 +58,7 @@ impl Pass {
 }
 
 /// A running `dafs serve`.
-pub struct ChildServer {
+pub(crate) struct ChildServer {
     child: Child,
     /// Closing it stops the server.
     stdin: Option<ChildStdin>,
@@ -69,7 +69,11 @@ pub struct ChildServer {
 
 impl ChildServer {
     /// Starts `dafs serve` on a free port of this machine and waits until it is ready.
-    pub fn start(scratch: &Path, exports: &[impl AsRef<OsStr>], pass: &Pass) -> Result<Self> {
+    pub(crate) fn start(
+        scratch: &Path,
+        exports: &[impl AsRef<OsStr>],
+        pass: &Pass,
+    ) -> Result<Self> {
         let no_more: &[&str] = &[];
         Self::start_at(ANY_PORT, 1, scratch, exports, no_more, pass)
     }
@@ -78,7 +82,7 @@ impl ChildServer {
     ///
     /// Without an explicit number the server has one reactor, whatever the default of `dafs serve`
     /// is, because it shares the cores with its clients.
-    pub fn start_at(
+    pub(crate) fn start_at(
         tcp: SocketAddr,
         reactors: usize,
         scratch: &Path,
@@ -121,19 +125,19 @@ impl ChildServer {
         Ok(served)
     }
 
-    pub fn process(&self) -> u32 {
+    pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
     /// Kills the server with SIGKILL and waits for it.
-    pub fn kill(mut self) -> Result<()> {
+    pub(crate) fn kill(mut self) -> Result<()> {
         self.child.kill().context("killing the server")?;
         self.child.wait().context("waiting for the server's end")?;
         Ok(())
     }
 
     /// Stops the server cleanly. Fails if the server does not confirm that.
-    pub fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         self.stdin.take();
         let status = self.child.wait().context("waiting for the server's end")?;
         if !status.success() {
@@ -152,10 +156,10 @@ impl Drop for ChildServer {
 }
 
 /// The loopback interface, on a port that the system chooses.
-pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Parses an address as `dafs serve` prints it.
-pub fn address(text: &str) -> Option<Address> {
+pub(crate) fn address(text: &str) -> Option<Address> {
     match text.split_once(':')? {
         ("tcp", socket) => Some(Address::Tcp(socket.parse().ok()?)),
         ("verbs", socket) => Some(Address::Verbs(socket.parse().ok()?)),

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 /// Keeps the cleanup active until it is dropped.
 #[must_use]
-pub struct Kept(());
+pub(crate) struct Kept(());
 
 /// The handle of this process on its keeper.
 struct Keeper {
@@ -47,7 +47,7 @@ enum Order {
 static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
 
 /// Starts the keeper of this process. It must not have one yet.
-pub fn start() -> Result<Kept> {
+pub(crate) fn start() -> Result<Kept> {
     let mut child = Command::new("/proc/self/exe")
         .args(["bench-peer", "keep"])
         .stdin(Stdio::piped())
@@ -62,22 +62,22 @@ pub fn start() -> Result<Kept> {
 
 /// Puts a command into the keeper's process group, or into a group of its own if there is no
 /// keeper. A signal from the terminal then reaches only this process, which ends the command.
-pub fn join(command: &mut Command) {
+pub(crate) fn join(command: &mut Command) {
     let group = keeper().as_ref().map_or(0, |keeper| keeper.child.id());
     command.process_group(group.cast_signed());
 }
 
 /// Tells the keeper that a file system will be mounted on the directory.
-pub fn mounting(directory: &Path) -> Result<()> {
+pub(crate) fn mounting(directory: &Path) -> Result<()> {
     tell(&Order::Mounting(directory.to_owned()))
 }
 
 /// A directory that no other user can enter. It is removed when the value is dropped.
-pub struct Scratch(Option<tempfile::TempDir>);
+pub(crate) struct Scratch(Option<tempfile::TempDir>);
 
 impl Scratch {
     /// Makes a directory beneath `place`, or in the directory for temporary files.
-    pub fn new(prefix: &str, place: Option<&Path>) -> Result<Self> {
+    pub(crate) fn new(prefix: &str, place: Option<&Path>) -> Result<Self> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(prefix).permissions(std::fs::Permissions::from_mode(0o700));
         let made = match place {
@@ -89,7 +89,7 @@ impl Scratch {
         Ok(Self(Some(made)))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         // The directory exists until the value is dropped.
         self.0.as_ref().map_or(Path::new(""), tempfile::TempDir::path)
     }
@@ -126,7 +126,7 @@ fn tell(order: &Order) -> Result<()> {
 }
 
 /// Runs in the keeper's process.
-pub fn serve() -> Result<()> {
+pub(crate) fn serve() -> Result<()> {
     if getpgrp() != rustix::process::getpid() {
         anyhow::bail!("this ends its process group, so it must lead one: a benchmark starts it");
     }

@@ -20,7 +20,7 @@ use crate::cleanup::{self, Scratch};
 use crate::copy::{Extras, Mover, Side, copy};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The directory to serve. Default: the libraries of the Rust toolchain, about 90 files.
     directory: Option<PathBuf>,
     /// Where to put copies. It needs space for one copy of the directory at a time.
@@ -31,7 +31,7 @@ pub struct Arguments {
     tiny: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let start = Instant::now();
     let directory = match &arguments.directory {
         Some(directory) => directory.clone(),

@@ -21,7 +21,7 @@ use crate::serve::Outlook;
 use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The server to reach.
     url: Option<OsString>,
     /// Check this server configuration without starting the server.
@@ -62,7 +62,7 @@ impl Findings {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let location = arguments.url.as_deref().map(Location::parse).transpose()?;
     let location = location.map(|location| arguments.access.tls.applied(&location));
     let mut findings = Findings::default();

@@ -29,7 +29,7 @@ use crate::serve::Arguments;
     schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Durability {
+pub(crate) enum Durability {
     /// In the journal.
     Stable,
     /// In memory.
@@ -38,7 +38,7 @@ pub enum Durability {
 
 /// Opens the journal for these exports. Each set of exports has its own, so servers with the same
 /// state directory conflict only if they serve the same exports.
-pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConfig>> {
+pub(crate) fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConfig>> {
     let is_stable = match arguments.exactly_once {
         Some(durability) => durability == Durability::Stable,
         None => arguments.memory.is_none(),

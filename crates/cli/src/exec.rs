@@ -15,7 +15,7 @@ use clap::Args;
 use dafs_client::{Location, shown_path, without_passwords};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Map a path prefix to a directory of a server: /dafs=dafs://host/path. May be given several
     /// times.
     #[arg(long, value_name = "PREFIX=URL", required_unless_present = "maps_there")]
@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 /// Replaces this process with the program.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for map in &arguments.map {
         let shown = || format!("--map {}", without_passwords(&shown_path(map)));
         check(map).with_context(shown)?;

@@ -7,7 +7,7 @@ use rustix::process::{Pid, test_kill_process};
 
 /// True if the process is gone, or was killed or has exited while some of its threads are still
 /// ending. Its locks become free when they have ended.
-pub fn is_ending(process: u32) -> bool {
+pub(crate) fn is_ending(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) == Err(Errno::SRCH) {
         return true;

@@ -14,13 +14,13 @@ use crate::serve::{Arguments, state_directory};
 
 /// A directory and the name that clients use for it.
 #[derive(Clone, Debug)]
-pub struct Exported {
+pub(crate) struct Exported {
     pub name: OsString,
     pub path: PathBuf,
 }
 
 /// Returns all exports in the order given.
-pub fn all(arguments: &Arguments) -> Vec<Exported> {
+pub(crate) fn all(arguments: &Arguments) -> Vec<Exported> {
     let plain = arguments.directories.iter().map(|given| plain(given));
     let named = arguments.export.iter().filter_map(|export| {
         Some(Exported { name: export.name.clone().into(), path: export.path.clone()? })
@@ -44,7 +44,7 @@ fn plain(given: &Path) -> Exported {
 
 /// Refuses exports that would expose the server's secrets, or an export's files to clients that its
 /// rules exclude.
-pub fn check(arguments: &Arguments) -> Result<()> {
+pub(crate) fn check(arguments: &Arguments) -> Result<()> {
     let exports = all(arguments);
     let state = full(&state_directory(arguments));
     for export in &exports {
@@ -89,7 +89,7 @@ pub fn check(arguments: &Arguments) -> Result<()> {
 }
 
 /// Returns warnings about settings that are valid but may not be intended.
-pub fn risks(arguments: &Arguments) -> Vec<String> {
+pub(crate) fn risks(arguments: &Arguments) -> Vec<String> {
     let exports = all(arguments);
     let differs = |(outer, inner): &(&Exported, &Exported)| {
         let (outer, inner) = (table(arguments, outer), table(arguments, inner));

@@ -17,7 +17,7 @@ use crate::place::{Access, open};
 use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Action,
 }
@@ -65,7 +65,7 @@ struct Change {
     ids: Vec<String>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     use FenceAccess::{Allow, Deny};
     use FenceUpdate::{Append, Overwrite, Remove};
     match &arguments.action {

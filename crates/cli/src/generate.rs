@@ -15,12 +15,12 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 #[derive(Debug, Args)]
-pub struct Completions {
+pub(crate) struct Completions {
     /// The shell.
     shell: Shell,
 }
 
-pub fn completions(arguments: &Completions) -> Result<()> {
+pub(crate) fn completions(arguments: &Completions) -> Result<()> {
     let mut command = crate::Cli::command();
     // Generate into memory, because clap panics if it cannot write.
     let mut script = Vec::new();
@@ -29,12 +29,12 @@ pub fn completions(arguments: &Completions) -> Result<()> {
 }
 
 #[derive(Debug, Args)]
-pub struct Manual {
+pub(crate) struct Manual {
     /// Directory for the pages.
     directory: PathBuf,
 }
 
-pub fn manual(arguments: &Manual) -> Result<()> {
+pub(crate) fn manual(arguments: &Manual) -> Result<()> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
         .with_context(|| format!("making {}", directory.display()))?;

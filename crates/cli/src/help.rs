@@ -7,7 +7,7 @@ use std::fmt::Write;
 use clap::Command;
 
 /// Returns the command with grouped help.
-pub fn grouped(command: Command) -> Command {
+pub(crate) fn grouped(command: Command) -> Command {
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
     for (heading, names) in GROUPS {
         let _ = write!(text, "\n{heading}:\n");

@@ -23,7 +23,7 @@ use crate::secrets;
 use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The directory of a server to mount.
     url: OsString,
     /// The mount point, preferably an empty directory.
@@ -46,7 +46,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Args)]
-pub struct UnmountArguments {
+pub(crate) struct UnmountArguments {
     /// The mounted directory.
     directory: PathBuf,
     /// Detach the mount at once even if programs use it; it ends when they stop using it.
@@ -54,11 +54,11 @@ pub struct UnmountArguments {
     lazy: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.foreground { serve(arguments) } else { start() }
 }
 
-pub fn unmount(arguments: &UnmountArguments) -> Result<()> {
+pub(crate) fn unmount(arguments: &UnmountArguments) -> Result<()> {
     let directory = &arguments.directory;
     dafs_fuse::unmount(directory, arguments.lazy).with_context(|| {
         format!("unmounting {}; --lazy unmounts it even if programs use it", directory.display())

@@ -9,7 +9,7 @@ use dafs_server::PasswordFile;
 use dafs_types::Credentials;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The password file. It is created if it does not exist.
     #[arg(long)]
     file: PathBuf,
@@ -29,7 +29,7 @@ pub struct Arguments {
     groups: Vec<u32>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut passwords = if arguments.file.exists() {
         PasswordFile::load_to_change(&arguments.file)?
     } else {

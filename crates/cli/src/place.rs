@@ -18,7 +18,7 @@ use dafs_types::check_secret;
 
 /// How to reach servers.
 #[derive(Clone, Debug, Args)]
-pub struct Access {
+pub(crate) struct Access {
     /// The transport to connect with.
     #[arg(long, value_enum, default_value = "auto")]
     pub transport: Transport,
@@ -59,7 +59,7 @@ pub struct Access {
 
 /// TLS settings, for dafs+tls:// or --tls.
 #[derive(Clone, Debug, Args)]
-pub struct Tls {
+pub(crate) struct Tls {
     /// Use TLS with every server, as if its URL began with dafs+tls://.
     #[arg(id = "tls", long, env = "DAFS_TLS")]
     pub always: bool,
@@ -79,7 +79,7 @@ pub struct Tls {
 
 impl Tls {
     /// Loads the TLS settings for a location. Returns `None` without TLS.
-    pub fn load(&self, location: &Location) -> Result<Option<TlsClient>> {
+    pub(crate) fn load(&self, location: &Location) -> Result<Option<TlsClient>> {
         match self.applied(location).server {
             ServerName::Host { tls: true, .. } => {}
             ServerName::Verbs { .. } if self.always => {
@@ -99,7 +99,7 @@ impl Tls {
     }
 
     /// Returns the location changed to TLS if --tls is set.
-    pub fn applied(&self, location: &Location) -> Location {
+    pub(crate) fn applied(&self, location: &Location) -> Location {
         let mut location = location.clone();
         if let ServerName::Host { tls, .. } = &mut location.server {
             *tls |= self.always;
@@ -110,7 +110,7 @@ impl Tls {
 
 /// A transport, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// Shared memory if the server offers it, else TCP.
     Auto,
     /// Shared memory.
@@ -121,7 +121,7 @@ pub enum Transport {
 
 /// An authentication method, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LoginChoice {
+pub(crate) enum LoginChoice {
     /// The best available method.
     Auto,
     /// A Kerberos ticket.
@@ -134,13 +134,13 @@ pub enum LoginChoice {
 
 /// A local path or a path on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     Local(PathBuf),
     Remote(Location),
 }
 
 impl Place {
-    pub fn parse(text: impl AsRef<OsStr>) -> Result<Self> {
+    pub(crate) fn parse(text: impl AsRef<OsStr>) -> Result<Self> {
         let text = text.as_ref();
         let bytes = text.as_bytes();
         if Location::is_url(text) || bytes.windows(3).any(|three| three == b"://") {
@@ -152,47 +152,47 @@ impl Place {
 }
 
 /// Opens a session with the server of a URL. Returns it with the path in the URL.
-pub fn open(url: impl AsRef<OsStr>, access: &Access) -> Result<(Session, OsString)> {
+pub(crate) fn open(url: impl AsRef<OsStr>, access: &Access) -> Result<(Session, OsString)> {
     let location = Location::parse(url)?;
     let session = connect(&location, access)?;
     Ok((session, location.path))
 }
 
 /// Returns the path of a name in a directory.
-pub fn below(directory: impl AsRef<OsStr>, name: impl AsRef<OsStr>) -> OsString {
+pub(crate) fn below(directory: impl AsRef<OsStr>, name: impl AsRef<OsStr>) -> OsString {
     Path::new(&directory).join(name.as_ref()).into_os_string()
 }
 
 /// Returns a path as text, for uses that need UTF-8.
-pub fn text(path: &OsStr) -> Result<&str> {
+pub(crate) fn text(path: &OsStr) -> Result<&str> {
     path.to_str().with_context(|| format!("{path:?} is not UTF-8, which this command needs"))
 }
 
 /// The sessions of one client, one for each server and user that the operands name.
-pub struct Sessions<'a> {
+pub(crate) struct Sessions<'a> {
     access: &'a Access,
     client: Client,
     open: Vec<(Location, Session)>,
 }
 
 impl<'a> Sessions<'a> {
-    pub fn new(access: &'a Access) -> Result<Self> {
+    pub(crate) fn new(access: &'a Access) -> Result<Self> {
         Ok(Self { access, client: client(access)?, open: Vec::new() })
     }
 
-    pub fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
     /// Returns a session with the server of a URL, and the path in the URL.
-    pub fn open(&mut self, url: impl AsRef<OsStr>) -> Result<(Session, OsString)> {
+    pub(crate) fn open(&mut self, url: impl AsRef<OsStr>) -> Result<(Session, OsString)> {
         let location = Location::parse(url)?;
         let session = self.connect(&location)?;
         Ok((session, location.path))
     }
 
     /// Returns a session with the server of a location.
-    pub fn connect(&mut self, location: &Location) -> Result<Session> {
+    pub(crate) fn connect(&mut self, location: &Location) -> Result<Session> {
         let mut server = location.clone();
         server.path = "/".into();
         if let Some((_, session)) = self.open.iter().find(|(known, _)| *known == server) {
@@ -205,7 +205,7 @@ impl<'a> Sessions<'a> {
 }
 
 /// Returns the client configuration: how long to poll before sleeping.
-pub fn client_config(access: &Access) -> ClientConfig {
+pub(crate) fn client_config(access: &Access) -> ClientConfig {
     let mut config = ClientConfig::default();
     if let Some(spin) = access.spin {
         config.wait.spin_max = spin;
@@ -214,20 +214,20 @@ pub fn client_config(access: &Access) -> ClientConfig {
 }
 
 /// Creates a client with that configuration.
-pub fn client(access: &Access) -> Result<Client> {
+pub(crate) fn client(access: &Access) -> Result<Client> {
     Ok(Client::new(client_config(access))?)
 }
 
-pub fn connect(location: &Location, access: &Access) -> Result<Session> {
+pub(crate) fn connect(location: &Location, access: &Access) -> Result<Session> {
     connect_by(&client(access)?, location, access)
 }
 
-pub fn connect_by(client: &Client, location: &Location, access: &Access) -> Result<Session> {
+pub(crate) fn connect_by(client: &Client, location: &Location, access: &Access) -> Result<Session> {
     Ok(client.connect(&access.tls.applied(location), &options(location, access)?)?)
 }
 
 /// Returns the session options for the server of a location. Asks the user for a missing password.
-pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
+pub(crate) fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
     let transport = match access.transport {
         Transport::Auto => TransportChoice::Automatic,
         Transport::Shm => TransportChoice::SharedMemory,
@@ -325,4 +325,4 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// One second. A longer wait is for a disk or a person, and polling would not help.
 const SPIN_MAX_US: i64 = 1_000_000;
 /// The default port of servers.
-pub const DEFAULT_PORT: u16 = 2050;
+pub(crate) const DEFAULT_PORT: u16 = 2050;

@@ -9,7 +9,7 @@ use dafs_bench::postmark::{self, Directory, Outcome, Served, Workload};
 use crate::place::{Access, Place, connect, text};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The directory to work in, on a server or here. It must not contain s0, s1 and so on, which
     /// the workload makes and removes.
     place: String,
@@ -24,7 +24,7 @@ pub struct Arguments {
 
 /// The parameters of the workload.
 #[derive(Clone, Debug, Args)]
-pub struct Numbers {
+pub(crate) struct Numbers {
     /// Files in the pool before the first transaction.
     #[arg(long, default_value_t = 500)]
     pub files: usize,
@@ -49,14 +49,14 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    pub fn workload(&self) -> Workload {
+    pub(crate) fn workload(&self) -> Workload {
         let &Self { files, transactions, directories, size, in_flight, seed, stable } = self;
         let (size_min, size_max) = size;
         Workload { files, transactions, directories, size_min, size_max, in_flight, seed, stable }
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let workload = arguments.numbers.workload();
     let outcome = match Place::parse(&arguments.place)? {
         Place::Local(path) => {

@@ -7,14 +7,14 @@ use dafs_server::REACTORS_MAX;
 ///
 /// # Errors
 /// The text says what is wrong and which values are valid.
-pub fn parse(text: &str) -> Result<usize, String> {
+pub(crate) fn parse(text: &str) -> Result<usize, String> {
     let no_number = |_| format!("not a number of reactors; give 1 to {REACTORS_MAX}");
     let count = text.parse().map_err(no_number)?;
     in_range(count).map_err(|error| error.to_string())
 }
 
 /// Returns the number of reactors to start: the requested one, or the default.
-pub fn of(asked: Option<usize>) -> Result<usize> {
+pub(crate) fn of(asked: Option<usize>) -> Result<usize> {
     match asked {
         Some(count) => in_range(count),
         None => Ok(by_default()),
@@ -22,12 +22,12 @@ pub fn of(asked: Option<usize>) -> Result<usize> {
 }
 
 /// Returns the default number of reactors.
-pub fn by_default() -> usize {
+pub(crate) fn by_default() -> usize {
     if ARE_SPREAD { cores().min(REACTORS_MAX) } else { 1 }
 }
 
 /// Returns the number of cores that this process may use, by its affinity and its cgroup quota.
-pub fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

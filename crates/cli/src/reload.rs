@@ -15,7 +15,7 @@ use crate::serve::{Arguments, merge, tls};
 use crate::socket_users;
 
 /// Reloads the configuration of one server.
-pub struct Reload {
+pub(crate) struct Reload {
     /// What the command line said.
     flags: Arguments,
     /// What the server was started with, the file included.
@@ -29,7 +29,7 @@ pub struct Reload {
 
 impl Reload {
     /// For a server that was started with `flags`, which `started` merges with its file.
-    pub fn new(
+    pub(crate) fn new(
         flags: Arguments,
         started: Arguments,
         addresses: &[Address],
@@ -41,7 +41,7 @@ impl Reload {
     }
 
     /// Reads the configuration again and applies it; says in the log what happened.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         use sd_notify::NotifyState;
         // Without systemd nothing listens.
         let reloading = [NotifyState::Reloading, monotonic_now()];

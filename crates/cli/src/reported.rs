@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 /// The error after a failure that was already reported: only the exit status is left.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("something has failed; see above")]
-pub struct AlreadyReported;
+pub(crate) struct AlreadyReported;
 
 /// Reports a failure, unless it means that the output is closed. Returns true if there was one.
-pub fn report(done: Result<()>) -> Result<bool> {
+pub(crate) fn report(done: Result<()>) -> Result<bool> {
     match done {
         Ok(()) => Ok(false),
         Err(error) if crate::is_broken_pipe(&error) => Err(error),
@@ -29,7 +29,7 @@ pub fn report(done: Result<()>) -> Result<bool> {
 struct OutputClosed(std::io::Error);
 
 /// Writes to standard output. A failure unwinds to [`unless_output_closed`].
-pub fn print(what: fmt::Arguments<'_>) {
+pub(crate) fn print(what: fmt::Arguments<'_>) {
     if let Err(error) = std::io::stdout().write_fmt(what) {
         // Unwind so that destructors clean up, without running the panic hook.
         resume_unwind(Box::new(OutputClosed(error)));
@@ -37,7 +37,7 @@ pub fn print(what: fmt::Arguments<'_>) {
 }
 
 /// Runs `work` until it ends or its output can no longer be written.
-pub fn unless_output_closed(work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn unless_output_closed(work: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|end| {
         match end.downcast::<OutputClosed>() {
             Ok(unheard) => Err(unheard.0).context("writing to standard output"),

@@ -16,12 +16,12 @@ use dafs_client::password_range;
 static TYPED: OnceLock<Vec<OsString>> = OnceLock::new();
 
 /// Returns the original arguments, passwords included.
-pub fn arguments() -> &'static [OsString] {
+pub(crate) fn arguments() -> &'static [OsString] {
     TYPED.get_or_init(|| std::env::args_os().collect())
 }
 
 /// Overwrites the passwords in the arguments that other users can read.
-pub fn hide() {
+pub(crate) fn hide() {
     let arguments = arguments();
     if !arguments.iter().any(|argument| range_in(argument).is_some()) {
         return;

@@ -31,7 +31,7 @@ use crate::unauthenticated;
 /// Arguments of `dafs serve`. The configuration file has the same keys.
 #[derive(Clone, Debug, Default, Args, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Directories to serve, each a path or NAME=PATH.
     #[serde(rename = "directories")]
     pub directories: Vec<PathBuf>,
@@ -201,18 +201,18 @@ pub struct Arguments {
 
 impl Arguments {
     /// Returns the TCP address to listen on. The default socket is named after its port.
-    pub fn tcp_address(&self) -> SocketAddr {
+    pub(crate) fn tcp_address(&self) -> SocketAddr {
         self.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))
     }
 
     /// True if the server listens on TCP. Unless requested, it does not if no client could log in.
-    pub fn listens_on_tcp(&self) -> bool {
+    pub(crate) fn listens_on_tcp(&self) -> bool {
         let is_asked_for = self.tcp.is_some() || self.tls_cert.is_some();
         !self.no_tcp && (is_asked_for || unauthenticated::can_log_in(self))
     }
 }
 
-pub fn run(flags: Arguments) -> Result<()> {
+pub(crate) fn run(flags: Arguments) -> Result<()> {
     let arguments = merge(flags.clone())?;
     if arguments.check {
         return check(&arguments);
@@ -265,7 +265,7 @@ fn check(arguments: &Arguments) -> Result<()> {
 }
 
 /// Returns what a server with this configuration would be, without starting it.
-pub fn outlook(config: PathBuf) -> Result<Outlook> {
+pub(crate) fn outlook(config: PathBuf) -> Result<Outlook> {
     let arguments = merge(Arguments { config: Some(config), ..Arguments::default() })?;
     exports::check(&arguments)?;
     access::rules(&arguments)?;
@@ -274,7 +274,7 @@ pub fn outlook(config: PathBuf) -> Result<Outlook> {
 }
 
 /// A description of a server with a certain configuration.
-pub struct Outlook {
+pub(crate) struct Outlook {
     /// Warnings about access that may not be intended.
     pub risks: Vec<String>,
     /// The number of reactors.
@@ -366,7 +366,7 @@ fn announce(
 }
 
 /// Reads the configuration file and applies the flags to it.
-pub fn merge(flags: Arguments) -> Result<Arguments> {
+pub(crate) fn merge(flags: Arguments) -> Result<Arguments> {
     let Some(path) = &flags.config else { return Ok(flags) };
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the configuration {}", path.display()))?;
@@ -510,7 +510,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
 }
 
 /// Returns the TLS configuration, if TLS is requested.
-pub fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
+pub(crate) fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
     let (certificate, key) = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
         (None, None) if arguments.tls_only || arguments.tls_client_ca.is_some() => {
@@ -532,7 +532,7 @@ pub fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
 }
 
 /// Parses a number of bytes with an optional K, M, G or T.
-pub fn bytes(text: &str) -> Result<u64> {
+pub(crate) fn bytes(text: &str) -> Result<u64> {
     let (digits, factor) = match text.char_indices().last() {
         Some((end, 'k' | 'K')) => (&text[..end], 1 << 10),
         Some((end, 'm' | 'M')) => (&text[..end], 1 << 20),
@@ -546,7 +546,7 @@ pub fn bytes(text: &str) -> Result<u64> {
 }
 
 /// Returns the directory for the key of file handles and the journal.
-pub fn state_directory(arguments: &Arguments) -> PathBuf {
+pub(crate) fn state_directory(arguments: &Arguments) -> PathBuf {
     arguments.state.clone().unwrap_or_else(default_state)
 }
 

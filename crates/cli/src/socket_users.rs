@@ -18,7 +18,7 @@ use crate::serve::Arguments;
 
 /// Returns the rules that precede all others. They admit the named users, root and the server's own
 /// user through the socket, and reject all others there. Empty if no users are named.
-pub fn rules(arguments: &Arguments) -> Result<Vec<ConnectRule>> {
+pub(crate) fn rules(arguments: &Arguments) -> Result<Vec<ConnectRule>> {
     if arguments.allow_user.is_empty() {
         return Ok(Vec::new());
     }
@@ -54,7 +54,7 @@ fn number(name: &str) -> Result<u32> {
 
 /// Returns the default path of the socket: the first usual place whose directory can be made or
 /// belongs to us, and which the intended users can reach.
-pub fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
+pub(crate) fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let is_for_others = !arguments.allow_user.is_empty();
     let mut candidates = local_socket_candidates(arguments.tcp_address().port()).into_iter();
     let found =
@@ -103,7 +103,7 @@ fn let_through(directory: &Path) -> rustix::io::Result<()> {
 /// reject others before their first request. A server with the rights of a single user, or one
 /// started by a program for itself, keeps its socket private. Sockets are created with access for
 /// their owner alone, whatever the umask is.
-pub fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
+pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     let is_for_others = !arguments.allow_user.is_empty();
     if is_ones_own(arguments) {
         return;
@@ -126,7 +126,7 @@ pub fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
 }
 
 /// Closes the sockets to other users of this host, where [`open_sockets`] would not open them.
-pub fn close_sockets(arguments: &Arguments, addresses: &[Address]) -> Result<()> {
+pub(crate) fn close_sockets(arguments: &Arguments, addresses: &[Address]) -> Result<()> {
     for address in addresses {
         if let Address::Shm(path) = address
             && is_ones_own(arguments)

@@ -10,7 +10,7 @@ use dafs_client::without_passwords;
 use serde_json::Value;
 
 /// Escapes control characters and characters that change the text direction.
-pub fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         if is_active(letter) {
@@ -23,22 +23,22 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Formats an error with its causes.
-pub fn complaint(error: &anyhow::Error) -> String {
+pub(crate) fn complaint(error: &anyhow::Error) -> String {
     message(&format!("{error:#}"))
 }
 
 /// Formats a message that contains names from outside.
-pub fn message(text: &str) -> String {
+pub(crate) fn message(text: &str) -> String {
     printable(&without_passwords(text))
 }
 
 /// Formats JSON with the same values, but safe on a terminal.
-pub fn json(value: &Value) -> String {
+pub(crate) fn json(value: &Value) -> String {
     spelled_out(&format!("{value:#}"))
 }
 
 /// Does the same as [`json`], in one line.
-pub fn one_line(value: &Value) -> String {
+pub(crate) fn one_line(value: &Value) -> String {
     spelled_out(&value.to_string())
 }
 

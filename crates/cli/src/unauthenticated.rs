@@ -14,10 +14,10 @@ use crate::access;
 use crate::serve::Arguments;
 
 /// The user name for a program that connects to a server that it started itself.
-pub const OWN_USER: &str = "own";
+pub(crate) const OWN_USER: &str = "own";
 
 /// Returns the credentials for clients without authentication, or `None` if they are refused.
-pub fn anonymous(arguments: &Arguments) -> Result<Option<Credentials>> {
+pub(crate) fn anonymous(arguments: &Arguments) -> Result<Option<Credentials>> {
     let Some(text) = arguments.anonymous.as_ref().filter(|_| !arguments.no_anonymous) else {
         return Ok(None);
     };
@@ -38,7 +38,7 @@ pub fn anonymous(arguments: &Arguments) -> Result<Option<Credentials>> {
 
 /// Returns the one-time user for the program that starts this server. The password is the first
 /// line of the standard input, which no other process can read.
-pub fn one_time_user(arguments: &Arguments) -> Result<Option<OneTimeUser>> {
+pub(crate) fn one_time_user(arguments: &Arguments) -> Result<Option<OneTimeUser>> {
     if !arguments.one_time_password {
         return Ok(None);
     }
@@ -51,7 +51,7 @@ pub fn one_time_user(arguments: &Arguments) -> Result<Option<OneTimeUser>> {
 }
 
 /// Returns warnings about what peers without authentication may do.
-pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
+pub(crate) fn risks(arguments: &Arguments) -> Result<Vec<String>> {
     let open = open_addresses(arguments);
     let Some(who) = anonymous(arguments)?.filter(|_| !open.is_empty()) else {
         return Ok(Vec::new());
@@ -74,12 +74,12 @@ pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
 }
 
 /// True if the server listens on the network but no client can log in there.
-pub fn is_closed(arguments: &Arguments) -> bool {
+pub(crate) fn is_closed(arguments: &Arguments) -> bool {
     !can_log_in(arguments) && !open_addresses(arguments).is_empty()
 }
 
 /// True if a network client could log in.
-pub fn can_log_in(arguments: &Arguments) -> bool {
+pub(crate) fn can_log_in(arguments: &Arguments) -> bool {
     let has_proofs = arguments.password_file.is_some()
         || arguments.one_time_password
         || arguments.keytab.is_some()

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Reads the first block of every file in a directory. Returns the names with the numbers of bytes.
-pub fn first_blocks(directory: &Location) -> Result<Vec<(OsString, usize)>, Box<dyn Error>> {
+pub(crate) fn first_blocks(directory: &Location) -> Result<Vec<(OsString, usize)>, Box<dyn Error>> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect(directory, &SessionOptions::default())?;
     let is_file = |kind| kind == ObjectType::Regular;

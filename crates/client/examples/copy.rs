@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Copies a file of a server into a local file. Returns the number of bytes.
-pub fn fetch(source: &Location, target: &str) -> Result<u64, Box<dyn Error>> {
+pub(crate) fn fetch(source: &Location, target: &str) -> Result<u64, Box<dyn Error>> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect(source, &SessionOptions::default())?;
     let file = session.open(&source.path, &OpenOptions::read())?;
@@ -49,7 +49,7 @@ pub fn fetch(source: &Location, target: &str) -> Result<u64, Box<dyn Error>> {
 
 /// Copies a local file to a server, and waits until it is on stable storage. Returns the number of
 /// bytes.
-pub fn store(source: &str, target: &Location) -> Result<u64, Box<dyn Error>> {
+pub(crate) fn store(source: &str, target: &Location) -> Result<u64, Box<dyn Error>> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect(target, &SessionOptions::default())?;
     let file = session.open(&target.path, &OpenOptions::write().truncate(true))?;

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Adds one to the number in a file, which is made if it does not exist. Returns the number.
-pub fn count(location: &Location) -> Result<u64, Box<dyn Error>> {
+pub(crate) fn count(location: &Location) -> Result<u64, Box<dyn Error>> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect(location, &SessionOptions::default())?;
     let file = session.open(&location.path, &OpenOptions::write())?;

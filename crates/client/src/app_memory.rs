@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// Ends the transfers of memory that the reconnected session's device does not know.
-    pub fn end_lent_on_other_device(&mut self, key: SessionKey) {
+    pub(crate) fn end_lent_on_other_device(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let (interface, endpoint) = (self.transport.interface(), session.endpoint);
         let is_elsewhere = |transfer: &Transfer| {

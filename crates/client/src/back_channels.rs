@@ -60,36 +60,36 @@ pub(crate) struct BackChannelState {
 
 impl BackChannels {
     /// Returns the channel of a session.
-    pub fn of(&self, key: SessionKey) -> Option<&BackChannel> {
+    pub(crate) fn of(&self, key: SessionKey) -> Option<&BackChannel> {
         self.0.iter().find(|(session, _)| *session == key).map(|(_, back)| back)
     }
 
     /// Returns the channel of a session, mutably.
-    pub fn of_mut(&mut self, key: SessionKey) -> Option<&mut BackChannel> {
+    pub(crate) fn of_mut(&mut self, key: SessionKey) -> Option<&mut BackChannel> {
         self.0.iter_mut().find(|(session, _)| *session == key).map(|(_, back)| back)
     }
 
     /// Adds a channel, whose connection is being established, for a session that has none.
-    pub fn add(&mut self, key: SessionKey, endpoint: EndpointId) {
+    pub(crate) fn add(&mut self, key: SessionKey, endpoint: EndpointId) {
         let (phase, locks_ready) = (BackChannelPhase::Connecting, VecDeque::new());
         self.0.push((key, BackChannel { endpoint, phase, locks_ready }));
     }
 
     /// Removes a session's channel and returns its connection.
-    pub fn remove(&mut self, key: SessionKey) -> Option<EndpointId> {
+    pub(crate) fn remove(&mut self, key: SessionKey) -> Option<EndpointId> {
         let place = self.0.iter().position(|(session, _)| *session == key)?;
         Some(self.0.swap_remove(place).1.endpoint)
     }
 
     /// True if the session's channel is bound, so that the server can send requests over it.
-    pub fn listens(&self, key: SessionKey) -> bool {
+    pub(crate) fn listens(&self, key: SessionKey) -> bool {
         self.of(key).is_some_and(|back| matches!(back.phase, BackChannelPhase::Bound))
     }
 }
 
 impl BackChannel {
     /// Keeps the server's report that a lock is free.
-    pub fn note_ready(&mut self, ready: LockReady) {
+    pub(crate) fn note_ready(&mut self, ready: LockReady) {
         if self.locks_ready.len() == LOCKS_READY_MAX {
             self.locks_ready.pop_front();
         }
@@ -97,12 +97,12 @@ impl BackChannel {
     }
 
     /// Returns the oldest report of a free lock.
-    pub fn next_ready(&mut self) -> Option<LockReady> {
+    pub(crate) fn next_ready(&mut self) -> Option<LockReady> {
         self.locks_ready.pop_front()
     }
 
     /// Returns true, once per report, if exactly this lock was reported free.
-    pub fn take_ready(&mut self, ready: &LockReady) -> bool {
+    pub(crate) fn take_ready(&mut self, ready: &LockReady) -> bool {
         let place = self.locks_ready.iter().position(|other| other == ready);
         place.is_some_and(|place| self.locks_ready.remove(place).is_some())
     }

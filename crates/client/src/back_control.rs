@@ -116,7 +116,7 @@ impl Core {
     }
 
     /// Binds a channel to its session, now that its connection is established.
-    pub fn on_back_established(&mut self, key: SessionKey) {
+    pub(crate) fn on_back_established(&mut self, key: SessionKey) {
         let session = &self.sessions[key];
         let bound = match &session.standing.prover {
             None => {
@@ -137,7 +137,7 @@ impl Core {
     }
 
     /// Handles a message on the channel: a request from the server or the reply to CONNECT_BIND.
-    pub fn on_asked(
+    pub(crate) fn on_asked(
         &mut self,
         key: SessionKey,
         endpoint: EndpointId,
@@ -233,7 +233,7 @@ impl Core {
     // ---- losing and closing the channel ------------------------------------------------
 
     /// Handles the loss of a channel's connection.
-    pub fn end_back(&mut self, key: SessionKey, reason: &str) {
+    pub(crate) fn end_back(&mut self, key: SessionKey, reason: &str) {
         let Some(back) = self.back_channels.of_mut(key) else { return };
         let was_new = match back.phase {
             BackChannelPhase::Connecting | BackChannelPhase::Binding(_) => true,
@@ -274,7 +274,7 @@ impl Core {
     }
 
     /// Closes the channel of a session that has lost its connection.
-    pub fn close_back_of_lost(&mut self, key: SessionKey) {
+    pub(crate) fn close_back_of_lost(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         session.back_state.due = None;
         if let Some(delegated) = &mut session.delegated {
@@ -284,7 +284,7 @@ impl Core {
     }
 
     /// Opens the channel again after its session has reconnected.
-    pub fn rebind_back(&mut self, key: SessionKey) {
+    pub(crate) fn rebind_back(&mut self, key: SessionKey) {
         self.return_owed(key);
         let session = &mut self.sessions[key];
         let Some(machine) = &session.recovery else { return };
@@ -300,7 +300,7 @@ impl Core {
     }
 
     /// Gives up a channel whose reopening has passed its deadline.
-    pub fn check_back_timer(&mut self, key: SessionKey, now: Duration) {
+    pub(crate) fn check_back_timer(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
         if session.back_state.due.take_if(|due| *due <= now).is_some() {
             let address = session.address.clone();
@@ -310,7 +310,7 @@ impl Core {
     }
 
     /// Ends the channel and all batches of a session that has ended.
-    pub fn end_back_of(&mut self, key: SessionKey, error: &ClientError) {
+    pub(crate) fn end_back_of(&mut self, key: SessionKey, error: &ClientError) {
         self.batches.fail_all(key, error);
         self.close_back_of_lost(key);
         self.sessions[key].back_state = BackChannelState::default();

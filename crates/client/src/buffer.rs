@@ -63,14 +63,14 @@ impl Drop for RegisteredMemory {
 
 impl RegisteredMemory {
     /// Wraps memory of another device, which only RDMA devices can access.
-    pub fn device<H: Home + 'static>(region: Region, length: usize, home: &Rc<H>) -> Self {
+    pub(crate) fn device<H: Home + 'static>(region: Region, length: usize, home: &Rc<H>) -> Self {
         let (memory, home) = (Memory::from_heap(Box::default()), weak(home));
         let is_exposed = Cell::new(false);
         Self { memory, region, length, home, is_exposed, is_device: true }
     }
 
     /// Returns the slice of `length` bytes at `offset`.
-    pub fn slice(self: &Rc<Self>, offset: usize, length: usize) -> Result<Slice> {
+    pub(crate) fn slice(self: &Rc<Self>, offset: usize, length: usize) -> Result<Slice> {
         match u32::try_from(length) {
             Ok(bytes) if self.contains(offset, length) => {
                 Ok(Slice { buffer: Rc::clone(self), offset, length: bytes })
@@ -84,18 +84,18 @@ impl RegisteredMemory {
     }
 
     /// The length in bytes.
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 
     /// Notes that a session ended with a transfer of this memory in flight.
-    pub fn note_exposed(&self) {
+    pub(crate) fn note_exposed(&self) {
         self.is_exposed.set(true);
     }
 
     /// True if this memory is registered with the client `home`.
     #[inline]
-    pub fn belongs_to<H: Home>(&self, home: &Rc<H>) -> bool {
+    pub(crate) fn belongs_to<H: Home>(&self, home: &Rc<H>) -> bool {
         std::ptr::addr_eq(self.home.as_ptr(), Rc::as_ptr(home))
     }
 }

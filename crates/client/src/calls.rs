@@ -24,7 +24,7 @@ use crate::work::{Pending, QueuedCall};
 impl Core {
     /// Sends a request without bulk data, with the credentials `acting` or the client's own. The
     /// reply is delivered to the returned ticket.
-    pub fn start_call(
+    pub(crate) fn start_call(
         &mut self,
         key: SessionKey,
         acting: Option<RegisteredCredentials>,
@@ -35,7 +35,7 @@ impl Core {
     }
 
     /// As [`Core::start_call`], for a request of at most `bytes_max` bytes.
-    pub fn start_call_within(
+    pub(crate) fn start_call_within(
         &mut self,
         key: SessionKey,
         bytes_max: u32,
@@ -56,7 +56,11 @@ impl Core {
     }
 
     /// Sends a request whose reply is ignored.
-    pub fn send_ignoring_reply(&mut self, key: SessionKey, request: &Request<'_>) -> Result<()> {
+    pub(crate) fn send_ignoring_reply(
+        &mut self,
+        key: SessionKey,
+        request: &Request<'_>,
+    ) -> Result<()> {
         let session = self.sessions.open_mut(key)?;
         session.note_request(request);
         let message = session.encode_call(session.terms.request_bytes_max, None, request)?;
@@ -67,7 +71,7 @@ impl Core {
     }
 
     /// Sends an encoded request, now or when there is a credit.
-    pub fn queue_call(&mut self, key: SessionKey, call: QueuedCall) {
+    pub(crate) fn queue_call(&mut self, key: SessionKey, call: QueuedCall) {
         let session = &mut self.sessions[key];
         if session.role.has_channels() {
             return self.queue_behind_transfers(key, call);
@@ -88,7 +92,7 @@ impl Core {
     }
 
     /// Sends or queues a request that waits for no transfer.
-    pub fn send_or_queue_call(&mut self, key: SessionKey, call: QueuedCall) {
+    pub(crate) fn send_or_queue_call(&mut self, key: SessionKey, call: QueuedCall) {
         let in_flight = &mut self.sessions[key].in_flight;
         match in_flight.credits.take() {
             Some((stream, sequence)) => self.send_call(key, stream, sequence, call),
@@ -96,7 +100,7 @@ impl Core {
         }
     }
 
-    pub fn send_call(
+    pub(crate) fn send_call(
         &mut self,
         key: SessionKey,
         stream: StreamId,
@@ -110,7 +114,7 @@ impl Core {
     }
 
     /// Sends NULL, to tell the server that this client has seen its lower credit target.
-    pub fn send_null(&mut self, key: SessionKey) {
+    pub(crate) fn send_null(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         if !session.is_open() {
             return;
@@ -134,7 +138,7 @@ impl Core {
     }
 
     /// Handles the reply to a request without bulk data.
-    pub fn on_called(
+    pub(crate) fn on_called(
         &mut self,
         key: SessionKey,
         mut call: QueuedCall,
@@ -164,7 +168,7 @@ impl Core {
 impl SessionState {
     /// Encodes a request of at most `bytes_max` bytes for this session; stream and sequence number
     /// are set when it is sent.
-    pub fn encode_call(
+    pub(crate) fn encode_call(
         &self,
         bytes_max: u32,
         acting: Option<RegisteredCredentials>,

@@ -56,12 +56,12 @@ enum DeferredDrop {
 }
 
 impl Shared {
-    pub fn borrow(&self) -> Ref<'_, Core> {
+    pub(crate) fn borrow(&self) -> Ref<'_, Core> {
         self.core.borrow()
     }
 
     #[inline]
-    pub fn borrow_mut(&self) -> RefMut<'_, Core> {
+    pub(crate) fn borrow_mut(&self) -> RefMut<'_, Core> {
         let mut core = self.core.borrow_mut();
         if !self.deferred_drops.borrow().is_empty() {
             // Ending a session drops buffers, which may add to the list again.
@@ -78,7 +78,7 @@ impl Shared {
 
     /// Calls the listeners of sessions that have events. Nothing is borrowed meanwhile, so that
     /// listeners may use the client.
-    pub fn deliver_events(&self) {
+    pub(crate) fn deliver_events(&self) {
         if self.is_delivering.get() {
             return;
         }
@@ -101,7 +101,7 @@ impl Shared {
     /// Makes progress until `take` returns a value. If the server sends nothing within the
     /// session's reply timeout, the session ends or reconnects: there is no retransmission at this
     /// level, and the outcome of the request stays unknown (draft 3.2.2).
-    pub fn turn_until<T>(
+    pub(crate) fn turn_until<T>(
         &self,
         key: SessionKey,
         mut take: impl FnMut(&mut Core) -> Option<T>,
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     /// Ends a session whose last handle was dropped.
-    pub fn leave(&self, key: SessionKey) {
+    pub(crate) fn leave(&self, key: SessionKey) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => core.leave(key),
             Err(_) => return self.deferred_drops.borrow_mut().push(DeferredDrop::Session(key)),

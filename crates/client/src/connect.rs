@@ -169,7 +169,7 @@ pub(crate) fn open_endpoint(
 
 impl Core {
     /// Starts to reconnect a session that has nothing in flight.
-    pub fn connect_again(
+    pub(crate) fn connect_again(
         &mut self,
         key: SessionKey,
         place: &ServerAddress,
@@ -185,7 +185,7 @@ impl Core {
     }
 
     /// Completes a session after the server has accepted the client for the first time.
-    pub fn on_connected(
+    pub(crate) fn on_connected(
         &mut self,
         key: SessionKey,
         granted: &WireOptions,
@@ -214,7 +214,7 @@ impl Core {
     }
 
     /// Applies the parameters that the server has granted.
-    pub fn apply(&mut self, key: SessionKey, granted: &WireOptions) -> Result<()> {
+    pub(crate) fn apply(&mut self, key: SessionKey, granted: &WireOptions) -> Result<()> {
         let session = &mut self.sessions[key];
         let token_bytes = session.token_request_bytes();
         session.terms.agree(granted, token_bytes);

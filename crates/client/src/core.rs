@@ -55,7 +55,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(interface: Interface) -> Self {
+    pub(crate) fn new(interface: Interface) -> Self {
         Self {
             transport: Transport::new(interface),
             sessions: SessionTable::default(),
@@ -72,7 +72,7 @@ impl Core {
 
     /// Handles a receive's completion.
     #[inline(always)]
-    pub fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
+    pub(crate) fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
         match self.transport.take_received(endpoint) {
             Some((Owner::Session(key), slot)) if is_good => {
                 self.on_answer(key, endpoint, slot, length);
@@ -85,7 +85,7 @@ impl Core {
         }
     }
 
-    pub fn on_event(&mut self, event: Event) {
+    pub(crate) fn on_event(&mut self, event: Event) {
         match event {
             // Completions are handled before other events.
             Event::Completion(_) => {}
@@ -182,7 +182,7 @@ impl Core {
 
     /// Sends what waits for credits, and returns credits that the server wants back.
     #[inline]
-    pub fn pump(&mut self, key: SessionKey) {
+    pub(crate) fn pump(&mut self, key: SessionKey) {
         loop {
             let in_flight = &mut self.sessions[key].in_flight;
             if !in_flight.has_waiting() {
@@ -209,7 +209,7 @@ impl Core {
     /// Sends a request over a session's connection, and records what waits for its reply. Sending
     /// comes first, so that the server works while the client does its bookkeeping.
     #[inline]
-    pub fn post(
+    pub(crate) fn post(
         &mut self,
         (key, endpoint): (SessionKey, EndpointId),
         stream: StreamId,
@@ -221,7 +221,7 @@ impl Core {
     }
 
     #[inline]
-    pub fn note_posted(
+    pub(crate) fn note_posted(
         &mut self,
         key: SessionKey,
         stream: StreamId,
@@ -245,7 +245,7 @@ impl Core {
 
     /// Ends a transfer and delivers its result to its group or ticket.
     #[inline]
-    pub fn complete(&mut self, transfer: &Transfer, result: Result<Transferred>) {
+    pub(crate) fn complete(&mut self, transfer: &Transfer, result: Result<Transferred>) {
         transfer.note_over();
         self.sinks.end_transfer(transfer.destination, transfer.id, transfer.context, result);
     }
@@ -253,12 +253,12 @@ impl Core {
     // ---- chains ---------------------------------------------------------------------
 
     /// Returns an empty chain, reusing a finished one if possible.
-    pub fn new_chain(&mut self) -> SharedChain {
+    pub(crate) fn new_chain(&mut self) -> SharedChain {
         self.spare_chain.take().unwrap_or_default()
     }
 
     /// Takes back a chain whose owner dropped it, for reuse unless it has grown too large.
-    pub fn leave_chain(&mut self, mut chain: SharedChain) {
+    pub(crate) fn leave_chain(&mut self, mut chain: SharedChain) {
         if Rc::get_mut(&mut chain).is_some_and(|chain| ChainWork::clear(chain.get_mut())) {
             self.spare_chain = Some(chain);
         }

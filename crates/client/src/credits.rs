@@ -11,7 +11,7 @@ use dafs_types::{SequenceNumber, StreamId};
 
 /// The users that credits are reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReservedFor {
+pub(crate) enum ReservedFor {
     /// Any request may take a credit.
     Any,
     /// Only members of the open chain may take a credit.
@@ -22,7 +22,7 @@ pub enum ReservedFor {
 
 /// The credits and streams of a session.
 #[derive(Debug)]
-pub struct Credits {
+pub(crate) struct Credits {
     nreq: u16,
     target: u16,
     /// The number of receives posted for replies; a target above it is ignored.
@@ -39,7 +39,7 @@ pub struct Credits {
 
 impl Credits {
     /// Starts with one credit, as before the connect exchange; the window may grow up to `limit`.
-    pub fn new(limit: u16) -> Self {
+    pub(crate) fn new(limit: u16) -> Self {
         Self {
             nreq: 1,
             target: 1,
@@ -54,7 +54,7 @@ impl Credits {
 
     /// Takes a credit and a stream for a request; `None` if there is none.
     #[inline]
-    pub fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
+    pub(crate) fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.open {
             return None;
         }
@@ -62,17 +62,17 @@ impl Credits {
     }
 
     /// Takes a credit for a member of the open chain, or for the first member of the next one.
-    pub fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
+    pub(crate) fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.holder == ReservedFor::Recovery { None } else { self.take_held() }
     }
 
     /// Takes a credit whatever credits are reserved for.
-    pub fn take_held(&mut self) -> Option<(StreamId, SequenceNumber)> {
+    pub(crate) fn take_held(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.nreq { None } else { self.take_any() }
     }
 
     /// Reserves the credits from now on.
-    pub fn hold(&mut self, holder: ReservedFor) {
+    pub(crate) fn hold(&mut self, holder: ReservedFor) {
         self.holder = holder;
         self.open = if holder == ReservedFor::Any { self.nreq } else { 0 };
     }
@@ -94,7 +94,7 @@ impl Credits {
 
     /// Returns the credit of a stream whose reply arrived with the server's new target.
     #[inline]
-    pub fn give(&mut self, stream: StreamId, target: u16) {
+    pub(crate) fn give(&mut self, stream: StreamId, target: u16) {
         self.outstanding -= 1;
         self.free.push(stream.0);
         self.target = target.clamp(1, self.limit);
@@ -105,35 +105,35 @@ impl Credits {
     }
 
     /// Returns the credit of a stream on which nothing was sent.
-    pub fn withdraw(&mut self, stream: StreamId) {
+    pub(crate) fn withdraw(&mut self, stream: StreamId) {
         self.outstanding -= 1;
         self.free.push(stream.0);
     }
 
     /// True if `sequence` belongs to the newest request on a stream.
     #[inline]
-    pub fn is_newest(&self, stream: StreamId, sequence: SequenceNumber) -> bool {
+    pub(crate) fn is_newest(&self, stream: StreamId, sequence: SequenceNumber) -> bool {
         self.sequences.get(usize::from(stream.0)).is_some_and(|next| sequence.next() == *next)
     }
 
     /// Returns the sequence number of the newest request on a stream.
-    pub fn newest(&self, stream: StreamId) -> SequenceNumber {
+    pub(crate) fn newest(&self, stream: StreamId) -> SequenceNumber {
         let next = self.sequences.get(usize::from(stream.0)).copied().unwrap_or_default();
         SequenceNumber(next.0.wrapping_sub(1))
     }
 
     /// True if the server wants credits back and no request in flight will return them.
-    pub fn should_shrink(&self) -> bool {
+    pub(crate) fn should_shrink(&self) -> bool {
         self.outstanding == 0 && self.target < self.nreq && self.holder == ReservedFor::Any
     }
 
     /// Returns the number of requests without a reply.
-    pub fn outstanding(&self) -> u16 {
+    pub(crate) fn outstanding(&self) -> u16 {
         self.outstanding
     }
 
     /// Returns the limit for outstanding requests.
-    pub fn nreq(&self) -> u16 {
+    pub(crate) fn nreq(&self) -> u16 {
         self.nreq
     }
 

@@ -30,7 +30,7 @@ impl Core {
     ///
     /// [`TRANSFER_BYTES_MAX`]: dafs_types::limits::TRANSFER_BYTES_MAX
     #[inline]
-    pub fn submit(
+    pub(crate) fn submit(
         &mut self,
         key: SessionKey,
         job: TransferJob,
@@ -69,7 +69,7 @@ impl Core {
     }
 
     /// Sends a transfer over the channel chosen for it, or queues it there.
-    pub fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
+    pub(crate) fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
         let in_flight = &mut self.sessions[key].in_flight;
         match in_flight.take_for_transfer() {
             Some((stream, sequence)) => self.send_transfer(key, stream, sequence, transfer),
@@ -79,7 +79,7 @@ impl Core {
 
     /// Handles the reply to a transfer.
     #[inline]
-    pub fn on_transferred(
+    pub(crate) fn on_transferred(
         &mut self,
         key: SessionKey,
         mut transfer: Transfer,
@@ -102,7 +102,7 @@ impl Core {
     }
 
     #[inline]
-    pub fn send_transfer(
+    pub(crate) fn send_transfer(
         &mut self,
         key: SessionKey,
         stream: StreamId,

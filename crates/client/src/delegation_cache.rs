@@ -89,73 +89,77 @@ pub(crate) enum GrantOutcome {
 
 impl CacheFill {
     /// True if no change was in flight that would make the reply stale.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet
     }
 
     /// Returns the time of the request.
-    pub fn asked(&self) -> Duration {
+    pub(crate) fn asked(&self) -> Duration {
         self.asked
     }
 }
 
 impl DelegationCache {
     /// Returns the number of reads served from the cache or from files open in this client.
-    pub fn hits(&self) -> u64 {
+    pub(crate) fn hits(&self) -> u64 {
         self.hits + self.direct_reads.get()
     }
 
     /// Returns the counter of reads of files that this client has open itself.
-    pub fn direct_reads(&self) -> Rc<Cell<u64>> {
+    pub(crate) fn direct_reads(&self) -> Rc<Cell<u64>> {
         self.direct_reads.clone()
     }
 
     /// Returns the direct-read state of a file, if this delegation of it is held.
-    pub fn direct_of(&mut self, file: &FileHandle, delegation: StateId) -> Option<&mut Direct> {
+    pub(crate) fn direct_of(
+        &mut self,
+        file: &FileHandle,
+        delegation: StateId,
+    ) -> Option<&mut Direct> {
         let kept = self.files.get_mut(file).filter(|kept| kept.delegation == delegation);
         kept.map(|kept| &mut kept.direct)
     }
 
     /// Notes that the server hands no descriptors over to this session.
-    pub fn note_no_files(&mut self) {
+    pub(crate) fn note_no_files(&mut self) {
         self.has_no_files = true;
     }
 
     /// True unless the server is known to hand over no descriptors.
-    pub fn may_have_files(&self) -> bool {
+    pub(crate) fn may_have_files(&self) -> bool {
         !self.has_no_files
     }
 
     /// True if this session may hold one more descriptor.
-    pub fn has_room_for_files(&self) -> bool {
+    pub(crate) fn has_room_for_files(&self) -> bool {
         self.files.values().filter(|kept| kept.direct.is_held()).count() < FILES_HELD_MAX
     }
 
     /// True if the delegation is held and nothing was changed since the request.
-    pub fn is_as_asked(&self, file: &FileHandle, asked: &CacheFill) -> bool {
+    pub(crate) fn is_as_asked(&self, file: &FileHandle, asked: &CacheFill) -> bool {
         asked.epoch == self.epoch && self.holds(file, asked.delegation)
     }
 
     /// Invalidates a file's data before a lock is requested: mandatory locks may exclude other
     /// opens of this session from reading.
-    pub fn note_lock(&mut self, file: &FileHandle) {
+    pub(crate) fn note_lock(&mut self, file: &FileHandle) {
         if let Some(kept) = self.files.get_mut(file) {
             kept.direct.give_up();
         }
     }
 
     /// Returns how long cached data is valid after a proof; zero until the lease is known.
-    pub fn window(&self) -> Duration {
+    pub(crate) fn window(&self) -> Duration {
         self.window
     }
 
     /// Sets the validity time, once the lease is known.
-    pub fn set_window(&mut self, window: Duration) {
+    pub(crate) fn set_window(&mut self, window: Duration) {
         self.window = window;
     }
 
     /// Records a delegation that an OPEN has granted.
-    pub fn take(
+    pub(crate) fn take(
         &mut self,
         file: FileHandle,
         access: ShareAccess,
@@ -180,29 +184,29 @@ impl DelegationCache {
     }
 
     /// True if this delegation of a file is held.
-    pub fn holds(&self, file: &FileHandle, delegation: StateId) -> bool {
+    pub(crate) fn holds(&self, file: &FileHandle, delegation: StateId) -> bool {
         self.files.get(file).is_some_and(|kept| kept.delegation == delegation)
     }
 
     /// Takes the delegations of a lost connection that must be returned.
-    pub fn take_owed(&mut self) -> Vec<StateId> {
+    pub(crate) fn take_owed(&mut self) -> Vec<StateId> {
         std::mem::take(&mut self.to_return)
     }
 
     /// Starts a request whose reply may be cached.
-    pub fn begin_fill(&self, delegation: StateId, is_quiet: bool) -> CacheFill {
+    pub(crate) fn begin_fill(&self, delegation: StateId, is_quiet: bool) -> CacheFill {
         CacheFill { delegation, epoch: self.epoch, asked: coarse_now(), is_quiet }
     }
 
     /// Returns the valid cached attributes of a file.
-    pub fn metadata(&mut self, file: &FileHandle) -> Option<Metadata> {
+    pub(crate) fn metadata(&mut self, file: &FileHandle) -> Option<Metadata> {
         let kept = self.valid(file, coarse_now())?.metadata.clone();
         self.hits += u64::from(kept.is_some());
         kept
     }
 
     /// Caches the attributes of a file, if they are still current.
-    pub fn keep_metadata(&mut self, file: &FileHandle, fill: CacheFill, found: &Metadata) {
+    pub(crate) fn keep_metadata(&mut self, file: &FileHandle, fill: CacheFill, found: &Metadata) {
         // The delegation was in force when the request was sent.
         let is_valid = self.valid(file, coarse_now()).is_some();
         if is_valid
@@ -216,7 +220,7 @@ impl DelegationCache {
     }
 
     /// Invalidates a file before this session changes it; `None` invalidates all files.
-    pub fn note_change(&mut self, file: Option<&FileHandle>) {
+    pub(crate) fn note_change(&mut self, file: Option<&FileHandle>) {
         self.epoch += 1;
         match file {
             Some(file) => {
@@ -238,21 +242,21 @@ impl DelegationCache {
 
     /// Removes a file from the cache and returns its delegation, which must be returned to the
     /// server.
-    pub fn forget(&mut self, file: &FileHandle) -> Option<StateId> {
+    pub(crate) fn forget(&mut self, file: &FileHandle) -> Option<StateId> {
         let mut kept = self.files.remove(file)?;
         self.bytes -= kept.empty();
         Some(kept.delegation)
     }
 
     /// Removes all files and returns their delegations.
-    pub fn forget_all(&mut self) -> Vec<StateId> {
+    pub(crate) fn forget_all(&mut self) -> Vec<StateId> {
         self.order.clear();
         self.bytes = 0;
         self.files.drain().map(|(_, kept)| kept.delegation).collect()
     }
 
     /// Discards the cache of a session that has lost its connection.
-    pub fn set_aside(&mut self) {
+    pub(crate) fn set_aside(&mut self) {
         let states = self.forget_all();
         self.to_return.extend(states);
         // The next connection may lead to another server.
@@ -260,7 +264,7 @@ impl DelegationCache {
     }
 
     /// Removes a file whose delegation the server recalls.
-    pub fn recalled(&mut self, file: &FileHandle, delegation: StateId) {
+    pub(crate) fn recalled(&mut self, file: &FileHandle, delegation: StateId) {
         if self.files.get(file).is_some_and(|kept| kept.delegation == delegation) {
             self.forget(file);
             return;
@@ -279,7 +283,12 @@ impl DelegationCache {
 
     /// Copies cached data from `offset` on. Returns the number of bytes copied, and true if the
     /// file ends after them.
-    pub fn copy(&mut self, file: &FileHandle, offset: u64, bytes: &mut [u8]) -> (usize, bool) {
+    pub(crate) fn copy(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> (usize, bool) {
         let Some(kept) = self.valid(file, coarse_now()) else { return (0, false) };
         let mut done = 0;
         while done < bytes.len() {
@@ -300,7 +309,7 @@ impl DelegationCache {
     }
 
     /// Caches data that was read from a block boundary on.
-    pub fn keep(
+    pub(crate) fn keep(
         &mut self,
         file: &FileHandle,
         fill: CacheFill,

@@ -238,7 +238,7 @@ impl Core {
         None
     }
 
-    pub fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<CacheFill> {
+    pub(crate) fn begin_fill(&self, key: SessionKey, delegation: StateId) -> Option<CacheFill> {
         let session = &self.sessions[key];
         let submits = !self.batches.submitted(key).is_empty();
         let mut channels =
@@ -257,13 +257,13 @@ impl Core {
         }
     }
 
-    pub fn return_delegation(&mut self, key: SessionKey, state: StateId) {
+    pub(crate) fn return_delegation(&mut self, key: SessionKey, state: StateId) {
         // The reply is ignored; a session that has ended has returned everything.
         let _ = self.send_ignoring_reply(key, &Request::DelegReturn(DelegReturn { state }));
     }
 
     /// Returns all delegations, because the server can no longer recall them.
-    pub fn return_all(&mut self, key: SessionKey) {
+    pub(crate) fn return_all(&mut self, key: SessionKey) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
         for delegation in delegated.forget_all() {
             self.return_delegation(key, delegation);
@@ -271,7 +271,7 @@ impl Core {
     }
 
     /// Returns the delegations of the lost connection after the session has reconnected.
-    pub fn return_owed(&mut self, key: SessionKey) {
+    pub(crate) fn return_owed(&mut self, key: SessionKey) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
         for state in delegated.take_owed() {
             self.return_delegation(key, state);
@@ -280,7 +280,7 @@ impl Core {
 
     /// Handles BC_RECALL. Cached data is discarded before the delegation is returned. An unknown
     /// delegation is returned too: it was not kept, or its grant has not arrived yet.
-    pub fn on_recall(&mut self, key: SessionKey, file: &FileHandle, delegation: StateId) {
+    pub(crate) fn on_recall(&mut self, key: SessionKey, file: &FileHandle, delegation: StateId) {
         if let Some(delegated) = &mut self.sessions[key].delegated {
             delegated.recalled(file, delegation);
         }
@@ -291,7 +291,7 @@ impl Core {
 impl SessionState {
     /// Invalidates cached data that a request, which is about to be sent, may change.
     #[inline]
-    pub fn note_request(&mut self, request: &Request<'_>) {
+    pub(crate) fn note_request(&mut self, request: &Request<'_>) {
         if let Some(delegated) = &mut self.delegated {
             match changed_by(request) {
                 Changed::Nothing => {
@@ -307,7 +307,7 @@ impl SessionState {
 
     /// Invalidates all cached data, because several requests are about to be sent.
     #[inline]
-    pub fn note_changes(&mut self) {
+    pub(crate) fn note_changes(&mut self) {
         if let Some(delegated) = &mut self.delegated {
             delegated.note_change(None);
         }

@@ -41,7 +41,7 @@ pub(crate) struct Direct {
 
 impl DirectFile {
     /// Wraps a descriptor that was requested over a session whose server recalls over `back`.
-    pub fn new(
+    pub(crate) fn new(
         file: SystemFile,
         back: EndpointId,
         (asked, window): (Duration, Duration),
@@ -53,17 +53,17 @@ impl DirectFile {
 
     /// True if the file must not be read any more.
     #[inline]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over.get()
     }
 
     /// Forbids further reads of this file.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_over.set(true);
     }
 
     /// Reads up to the end of the file; `None` if the system reports an error.
-    pub fn read(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+    pub(crate) fn read(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         let mut done = 0;
         while done < bytes.len() {
             match self.file.read_at(&mut bytes[done..], offset + done as u64) {
@@ -79,7 +79,7 @@ impl DirectFile {
 
     /// Reads from the mapping; `None` unless all of the range is mapped.
     #[inline]
-    pub fn copy(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+    pub(crate) fn copy(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         let view = self.view()?;
         let offset = usize::try_from(offset).ok()?;
         if offset.checked_add(bytes.len())? > view.length() || view.read(offset, bytes).is_err() {
@@ -91,7 +91,7 @@ impl DirectFile {
 
     /// Returns the mapping, which is made at the first call.
     #[inline]
-    pub fn view(&self) -> Option<&FileView> {
+    pub(crate) fn view(&self) -> Option<&FileView> {
         self.view.get_or_init(|| self.map()).as_ref()
     }
 
@@ -104,18 +104,18 @@ impl DirectFile {
 
 impl Direct {
     /// True if there is a descriptor.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
     /// Keeps the descriptor of a file.
-    pub fn hold(&mut self, file: Rc<DirectFile>) {
+    pub(crate) fn hold(&mut self, file: Rc<DirectFile>) {
         self.held = Some(file);
     }
 
     /// Ends reads by descriptor. The descriptor is requested again after a number of reads that
     /// doubles with each such loss.
-    pub fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         if self.held.is_some() {
             self.expire();
             self.defer();
@@ -123,25 +123,25 @@ impl Direct {
     }
 
     /// Ends reads by a descriptor that was requested too long ago.
-    pub fn expire(&mut self) {
+    pub(crate) fn expire(&mut self) {
         if let Some(file) = self.held.take() {
             file.end();
         }
     }
 
     /// Notes that no descriptor was available.
-    pub fn defer(&mut self) {
+    pub(crate) fn defer(&mut self) {
         self.waiting = 0;
         self.losses = (self.losses + 1).min(LOSSES_MAX);
     }
 
     /// Notes that no descriptor will be available under this delegation.
-    pub fn refuse(&mut self) {
+    pub(crate) fn refuse(&mut self) {
         self.is_refused = true;
     }
 
     /// Counts a read without a descriptor. Returns true if one should be requested now.
-    pub fn is_due(&mut self) -> bool {
+    pub(crate) fn is_due(&mut self) -> bool {
         if self.is_refused {
             return false;
         }

@@ -18,7 +18,7 @@ use crate::work::{QueuedCall, Work};
 
 impl Core {
     /// Ends a session that no handle refers to. Its key becomes invalid.
-    pub fn leave(&mut self, key: SessionKey) {
+    pub(crate) fn leave(&mut self, key: SessionKey) {
         let additional = self.sessions[key].role.additional();
         // The first channel leaves last: with it go the locks and opens that the client holds.
         additional.iter().chain([&key]).for_each(|&key| self.send_disconnect(key));
@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// Ends a session, its connection and all its outstanding operations.
-    pub fn end_session(&mut self, key: SessionKey, reason: String) {
+    pub(crate) fn end_session(&mut self, key: SessionKey, reason: String) {
         let session = &mut self.sessions[key];
         let address = session.address.clone();
         let error = match session.phase {
@@ -85,7 +85,7 @@ impl Core {
     }
 
     /// Ends a request with an error.
-    pub fn fail(&mut self, work: Work, error: &ClientError) {
+    pub(crate) fn fail(&mut self, work: Work, error: &ClientError) {
         match work {
             Work::Transfer(transfer) => self.complete(&transfer, Err(error.clone())),
             Work::Call(QueuedCall { ticket: Some(ticket), .. }) => {
@@ -103,7 +103,7 @@ impl Core {
 
     /// Cancels a transfer that waits for a credit; marks one in flight. Returns false if it has
     /// ended.
-    pub fn cancel(&mut self, operation: OperationId) -> bool {
+    pub(crate) fn cancel(&mut self, operation: OperationId) -> bool {
         for key in self.sessions.keys() {
             let session = &mut self.sessions[key];
             if let Some(transfer) = session.in_flight.take_transfer(operation) {

@@ -33,19 +33,19 @@ struct Slot {
 
 impl Groups {
     /// Starts with the default group alone.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut slots = Slab::default();
         let default = Group(slots.insert(Slot::default()));
         debug_assert_eq!(default, Group::DEFAULT);
         Self(slots)
     }
 
-    pub fn make(&mut self) -> Group {
+    pub(crate) fn make(&mut self) -> Group {
         Group(self.0.insert(Slot::default()))
     }
 
     /// Releases a group that its owner no longer needs. The default group stays.
-    pub fn release(&mut self, group: Group) {
+    pub(crate) fn release(&mut self, group: Group) {
         if group == Group::DEFAULT {
             return;
         }
@@ -60,7 +60,7 @@ impl Groups {
     /// Counts a submission. Returns false if there is no such group.
     #[inline]
     #[must_use]
-    pub fn begin(&mut self, group: Group) -> bool {
+    pub(crate) fn begin(&mut self, group: Group) -> bool {
         match self.0.get_mut(group.0) {
             Some(slot) if !slot.is_released => {
                 slot.outstanding += 1;
@@ -71,7 +71,7 @@ impl Groups {
     }
 
     #[inline]
-    pub fn end(&mut self, group: Group, completion: Completion) {
+    pub(crate) fn end(&mut self, group: Group, completion: Completion) {
         let Some(slot) = self.0.get_mut(group.0) else { return };
         slot.outstanding -= 1;
         if !slot.is_released {
@@ -82,19 +82,19 @@ impl Groups {
     }
 
     #[inline]
-    pub fn next(&mut self, group: Group) -> Option<Completion> {
+    pub(crate) fn next(&mut self, group: Group) -> Option<Completion> {
         self.0.get_mut(group.0)?.queue.pop_front()
     }
 
     /// Returns the number of completions available.
     #[inline]
-    pub fn there(&self, group: Group) -> usize {
+    pub(crate) fn there(&self, group: Group) -> usize {
         self.0.get(group.0).map_or(0, |slot| slot.queue.len())
     }
 
     /// Returns the number of completions still to come.
     #[inline]
-    pub fn to_come(&self, group: Group) -> usize {
+    pub(crate) fn to_come(&self, group: Group) -> usize {
         self.0.get(group.0).map_or(0, |slot| slot.outstanding)
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct HeldLocks(Vec<HeldLock>);
 
 impl HeldLock {
     /// Returns the LOCK request that reclaims this lock under an open.
-    pub fn reclaim(self, file: dafs_types::FileHandle, state: dafs_types::StateId) -> Lock {
+    pub(crate) fn reclaim(self, file: dafs_types::FileHandle, state: dafs_types::StateId) -> Lock {
         let options = self.options.with(LockOptions::RECLAIM);
         let length = match self.last {
             u64::MAX => u64::MAX,
@@ -35,7 +35,7 @@ impl HeldLock {
 
 impl HeldLocks {
     /// Records a LOCK that was granted.
-    pub fn note_lock(&mut self, lock: &Lock) {
+    pub(crate) fn note_lock(&mut self, lock: &Lock) {
         if lock.lock_type == LockType::Abort {
             return;
         }
@@ -52,17 +52,17 @@ impl HeldLocks {
     }
 
     /// Records a LOCKU that was carried out.
-    pub fn note_unlock(&mut self, unlock: &Unlock) {
+    pub(crate) fn note_unlock(&mut self, unlock: &Unlock) {
         if let Some((first, last)) = bytes(unlock.offset, unlock.length) {
             self.cut(first, last);
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn all(&self) -> Vec<HeldLock> {
+    pub(crate) fn all(&self) -> Vec<HeldLock> {
         self.0.clone()
     }
 

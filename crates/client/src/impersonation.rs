@@ -65,7 +65,7 @@ impl From<ActFor<'_>> for Impersonated {
 
 impl Impersonated {
     /// Returns the REGISTER_CRED request for this user.
-    pub fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         let credentials = match self {
             Self::User(name) => CredentialData::Name(name),
             Self::Id { uid, gid, groups } => {
@@ -93,7 +93,7 @@ struct Registration {
 
 impl Registrations {
     /// Records credentials that the server has registered as `handle`.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         number: RegisteredCredentials,
         whom: Impersonated,
@@ -104,18 +104,18 @@ impl Registrations {
     }
 
     /// Removes credentials that the server has deregistered.
-    pub fn remove(&mut self, number: RegisteredCredentials) {
+    pub(crate) fn remove(&mut self, number: RegisteredCredentials) {
         self.0.retain(|registration| registration.number != number);
     }
 
     /// True if credentials with this number are registered.
-    pub fn has(&self, number: RegisteredCredentials) -> bool {
+    pub(crate) fn has(&self, number: RegisteredCredentials) -> bool {
         self.0.iter().any(|registration| registration.number == number)
     }
 
     /// Writes the current credential handle into an encoded request that impersonates a user.
     #[inline]
-    pub fn fill_in_handle(&self, message: &mut [u8]) {
+    pub(crate) fn fill_in_handle(&self, message: &mut [u8]) {
         if let Some(whom) = acting_in(message) {
             self.write_handle(message, whom);
         }
@@ -127,26 +127,30 @@ impl Registrations {
     }
 
     /// Returns the server's current handle for these credentials.
-    pub fn handle(&self, whom: RegisteredCredentials) -> CredHandle {
+    pub(crate) fn handle(&self, whom: RegisteredCredentials) -> CredHandle {
         let known = self.0.iter().find(|registration| registration.number == whom);
         known.map_or(INVALID_HANDLE, |registration| registration.handle)
     }
 
     /// Returns the indexes of the credentials that were registered under a client id other than
     /// `client` and must be registered again.
-    pub fn unknown_to(&self, client: ClientId) -> Vec<usize> {
+    pub(crate) fn unknown_to(&self, client: ClientId) -> Vec<usize> {
         let is_unknown = |&place: &usize| self.0[place].client != client;
         (0..self.0.len()).filter(is_unknown).collect()
     }
 
     /// Calls `ask` with the request that registers the credentials at `place`.
-    pub fn ask_for<T>(&self, place: usize, ask: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+    pub(crate) fn ask_for<T>(
+        &self,
+        place: usize,
+        ask: impl FnOnce(&Request<'_>) -> T,
+    ) -> Option<T> {
         self.0.get(place).map(|registration| ask(&registration.whom.request()))
     }
 
     /// Records the server's reply for the credentials at `place`: `None` if it no longer knows the
     /// user.
-    pub fn note(&mut self, place: usize, handle: Option<CredHandle>, client: ClientId) {
+    pub(crate) fn note(&mut self, place: usize, handle: Option<CredHandle>, client: ClientId) {
         if let Some(registration) = self.0.get_mut(place) {
             (registration.handle, registration.client) = (handle.unwrap_or(INVALID_HANDLE), client);
         }

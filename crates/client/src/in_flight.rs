@@ -32,7 +32,7 @@ pub(crate) type CutOff = (StreamId, SequenceNumber, Pending);
 
 impl InFlight {
     /// Starts empty, with one credit; the window may grow up to `limit`.
-    pub fn new(limit: u16) -> Self {
+    pub(crate) fn new(limit: u16) -> Self {
         Self {
             credits: Credits::new(limit),
             pending: Vec::new(),
@@ -44,13 +44,13 @@ impl InFlight {
 
     /// True if any request waits for credits.
     #[inline]
-    pub fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         !self.calls.is_empty() || !self.transfers.is_empty() || !self.chains.is_empty()
     }
 
     /// True if a chain must be sent next.
     #[inline]
-    pub fn owes_a_chain(&self) -> bool {
+    pub(crate) fn owes_a_chain(&self) -> bool {
         !self.chains.is_empty() && (self.calls.is_empty() || self.chains.is_open())
     }
 
@@ -58,7 +58,7 @@ impl InFlight {
 
     /// Records a request that was sent on a stream.
     #[inline]
-    pub fn set_pending(&mut self, stream: StreamId, pending: Pending) {
+    pub(crate) fn set_pending(&mut self, stream: StreamId, pending: Pending) {
         let place = usize::from(stream.0);
         if self.pending.len() <= place {
             self.pending.resize_with(place + 1, || None);
@@ -68,17 +68,17 @@ impl InFlight {
 
     /// Takes what waits for the reply on a stream.
     #[inline]
-    pub fn take_pending(&mut self, stream: StreamId) -> Option<Pending> {
+    pub(crate) fn take_pending(&mut self, stream: StreamId) -> Option<Pending> {
         self.pending.get_mut(usize::from(stream.0))?.take()
     }
 
     /// Returns everything that waits for a reply.
-    pub fn pending(&self) -> impl Iterator<Item = &Pending> {
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &Pending> {
         self.pending.iter().flatten()
     }
 
     /// Returns the transfers that wait for replies, mutably.
-    pub fn pending_transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
+    pub(crate) fn pending_transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.pending.iter_mut().flatten().filter_map(|pending| match pending {
             Pending::Transfer(transfer) => Some(transfer),
             Pending::Call(_) | Pending::Member(_) | Pending::Recovery(_) | Pending::Ignored => None,
@@ -89,64 +89,67 @@ impl InFlight {
 
     /// Takes a credit for a new transfer, unless others wait, which it must not overtake.
     #[inline]
-    pub fn take_for_transfer(&mut self) -> Option<(StreamId, SequenceNumber)> {
+    pub(crate) fn take_for_transfer(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.transfers.is_empty() { self.credits.take() } else { None }
     }
 
     #[inline]
-    pub fn next_call(&mut self) -> Option<QueuedCall> {
+    pub(crate) fn next_call(&mut self) -> Option<QueuedCall> {
         self.calls.pop_front()
     }
 
     #[inline]
-    pub fn next_transfer(&mut self) -> Option<Transfer> {
+    pub(crate) fn next_transfer(&mut self) -> Option<Transfer> {
         self.transfers.pop_front()
     }
 
-    pub fn push_call(&mut self, call: QueuedCall) {
+    pub(crate) fn push_call(&mut self, call: QueuedCall) {
         self.calls.push_back(call);
     }
 
-    pub fn push_call_first(&mut self, call: QueuedCall) {
+    pub(crate) fn push_call_first(&mut self, call: QueuedCall) {
         self.calls.push_front(call);
     }
 
     #[inline]
-    pub fn push_transfer(&mut self, transfer: Transfer) {
+    pub(crate) fn push_transfer(&mut self, transfer: Transfer) {
         self.transfers.push_back(transfer);
     }
 
-    pub fn push_transfer_first(&mut self, transfer: Transfer) {
+    pub(crate) fn push_transfer_first(&mut self, transfer: Transfer) {
         self.transfers.push_front(transfer);
     }
 
     /// Returns the calls that wait for credits.
-    pub fn waiting_calls(&self) -> impl Iterator<Item = &QueuedCall> {
+    pub(crate) fn waiting_calls(&self) -> impl Iterator<Item = &QueuedCall> {
         self.calls.iter()
     }
 
     /// Returns the calls that wait for credits, mutably.
-    pub fn waiting_calls_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
+    pub(crate) fn waiting_calls_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
         self.calls.iter_mut()
     }
 
     /// Takes the calls that wait for credits, so that they can be encoded again.
-    pub fn take_calls(&mut self) -> VecDeque<QueuedCall> {
+    pub(crate) fn take_calls(&mut self) -> VecDeque<QueuedCall> {
         std::mem::take(&mut self.calls)
     }
 
     /// Keeps only the waiting calls for which `is_kept` is true.
-    pub fn retain_calls(&mut self, is_kept: impl FnMut(&QueuedCall) -> bool) {
+    pub(crate) fn retain_calls(&mut self, is_kept: impl FnMut(&QueuedCall) -> bool) {
         self.calls.retain(is_kept);
     }
 
     /// Returns the transfers that wait for credits.
-    pub fn waiting_transfers(&self) -> impl Iterator<Item = &Transfer> {
+    pub(crate) fn waiting_transfers(&self) -> impl Iterator<Item = &Transfer> {
         self.transfers.iter()
     }
 
     /// Takes the waiting transfers for which `is_meant` is true, the last one first.
-    pub fn extract_transfers(&mut self, is_meant: impl Fn(&Transfer) -> bool) -> Vec<Transfer> {
+    pub(crate) fn extract_transfers(
+        &mut self,
+        is_meant: impl Fn(&Transfer) -> bool,
+    ) -> Vec<Transfer> {
         let mut taken = Vec::new();
         for place in (0..self.transfers.len()).rev() {
             if is_meant(&self.transfers[place]) {
@@ -157,7 +160,7 @@ impl InFlight {
     }
 
     /// Takes one transfer that waits for credits.
-    pub fn take_transfer(&mut self, operation: OperationId) -> Option<Transfer> {
+    pub(crate) fn take_transfer(&mut self, operation: OperationId) -> Option<Transfer> {
         let place = self.transfers.iter().position(|transfer| transfer.id == operation)?;
         self.transfers.remove(place)
     }
@@ -166,7 +169,7 @@ impl InFlight {
 
     /// Takes everything that waited for replies, and the open chain, after the connection was lost.
     /// Recovery gets all credits of the next connection.
-    pub fn cut_off(&mut self, wanted_credits: u16) -> (Vec<CutOff>, Option<SharedChain>) {
+    pub(crate) fn cut_off(&mut self, wanted_credits: u16) -> (Vec<CutOff>, Option<SharedChain>) {
         let pending = (0..).map(StreamId).zip(std::mem::take(&mut self.pending));
         let cut_off = pending
             .filter_map(|(stream, pending)| Some((stream, self.credits.newest(stream), pending?)));
@@ -176,14 +179,14 @@ impl InFlight {
     }
 
     /// Discards the requests of a failed attempt to reconnect.
-    pub fn begin_again(&mut self, wanted_credits: u16) {
+    pub(crate) fn begin_again(&mut self, wanted_credits: u16) {
         self.pending.clear();
         self.credits = Credits::new(wanted_credits);
         self.credits.hold(ReservedFor::Recovery);
     }
 
     /// Ends the session. Returns what waited for replies, and what waited for credits.
-    pub fn end(&mut self) -> (Vec<Work>, Vec<Work>) {
+    pub(crate) fn end(&mut self) -> (Vec<Work>, Vec<Work>) {
         let pending = std::mem::take(&mut self.pending).into_iter().flatten();
         let transfers = std::mem::take(&mut self.transfers).into_iter().map(Work::Transfer);
         let calls = std::mem::take(&mut self.calls).into_iter().map(Work::Call);

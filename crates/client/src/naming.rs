@@ -26,7 +26,7 @@ impl Transport {
     /// Sends a stamped request with the connection's names for the memory in it. A failure means
     /// that the connection is ending.
     #[inline]
-    pub fn post_renamed(
+    pub(crate) fn post_renamed(
         &mut self,
         session: &SessionState,
         message: &[u8],

@@ -56,7 +56,7 @@ struct Share {
 
 impl Opened {
     /// An open that is used under a state id but cannot be reclaimed.
-    pub fn plain(handle: FileHandle, state: StateId) -> Self {
+    pub(crate) fn plain(handle: FileHandle, state: StateId) -> Self {
         Self {
             handle,
             state: Cell::new(state),
@@ -71,7 +71,7 @@ impl Opened {
     }
 
     /// Makes the open for an OPEN request and its reply.
-    pub fn from_answer(request: &[u8], answer: &[u8]) -> Option<Self> {
+    pub(crate) fn from_answer(request: &[u8], answer: &[u8]) -> Option<Self> {
         let (_, response) = decode_response(ByteOrder::NATIVE, Procedure::Open, answer).ok()?;
         let Response::Open(result) = response else { return None };
         let claim = Some(Claim::new(request)?);
@@ -79,17 +79,17 @@ impl Opened {
     }
 
     #[inline]
-    pub fn state(&self) -> StateId {
+    pub(crate) fn state(&self) -> StateId {
         self.state.get()
     }
 
     /// Returns the impersonated user of the open.
-    pub fn acting(&self) -> Option<RegisteredCredentials> {
+    pub(crate) fn acting(&self) -> Option<RegisteredCredentials> {
         acting_in(&self.claim.as_ref()?.request)
     }
 
     /// True if a request releases locks of this open, or closes it.
-    pub fn is_given_up_by(&self, request: &[u8]) -> bool {
+    pub(crate) fn is_given_up_by(&self, request: &[u8]) -> bool {
         match decode_request(ByteOrder::NATIVE, request) {
             Ok((_, Request::LockU(Unlock { state, .. }))) => state == self.state(),
             Ok((_, Request::Close(Close { state, .. }))) => state == self.state(),
@@ -98,30 +98,30 @@ impl Opened {
     }
 
     /// Returns the number of unstable writes with a reply.
-    pub fn writes(&self) -> u32 {
+    pub(crate) fn writes(&self) -> u32 {
         self.writes.get()
     }
 
     /// True if an unstable write got its reply after the last commit was sent.
-    pub fn has_unconfirmed(&self) -> bool {
+    pub(crate) fn has_unconfirmed(&self) -> bool {
         self.writes.get() != self.confirmed.get()
     }
 
     /// Counts an unstable write that got its reply.
     #[inline]
-    pub fn note_write(&self) {
+    pub(crate) fn note_write(&self) {
         self.writes.set(self.writes.get().wrapping_add(1));
     }
 
     /// Records the reply to a commit; `writes` had replies when the commit was sent.
-    pub fn note_commit(&self, writes: u32) {
+    pub(crate) fn note_commit(&self, writes: u32) {
         self.confirmed.set(writes);
         // The verifier in the commit's reply has reported any loss.
         self.has_lost_data.set(false);
     }
 
     /// Records that the server has lost uncommitted data.
-    pub fn note_restart(&self) {
+    pub(crate) fn note_restart(&self) {
         if self.has_unconfirmed() {
             self.confirmed.set(self.writes.get());
             self.has_lost_data.set(true);
@@ -129,40 +129,40 @@ impl Opened {
     }
 
     /// Returns true, once, if a restart has lost unstable writes since the last commit.
-    pub fn take_lost_data(&self) -> bool {
+    pub(crate) fn take_lost_data(&self) -> bool {
         self.has_lost_data.take()
     }
 
-    pub fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.get()
     }
 
-    pub fn note_lost(&self) {
+    pub(crate) fn note_lost(&self) {
         self.is_lost.set(true);
     }
 
     /// Returns the locks that the open holds.
-    pub fn locks(&self) -> Vec<HeldLock> {
+    pub(crate) fn locks(&self) -> Vec<HeldLock> {
         self.locks.borrow().all()
     }
 
     /// Counts a transfer that starts on an additional channel.
-    pub fn begin_elsewhere(&self) {
+    pub(crate) fn begin_elsewhere(&self) {
         self.transfers_elsewhere.set(self.transfers_elsewhere.get() + 1);
     }
 
     /// Counts the end of a transfer on an additional channel, or its move to the first.
-    pub fn end_elsewhere(&self) {
+    pub(crate) fn end_elsewhere(&self) {
         self.transfers_elsewhere.set(self.transfers_elsewhere.get().saturating_sub(1));
     }
 
     /// True if transfers are in flight on additional channels.
-    pub fn is_moved_elsewhere(&self) -> bool {
+    pub(crate) fn is_moved_elsewhere(&self) -> bool {
         self.transfers_elsewhere.get() > 0
     }
 
     /// Returns the open owner that the server knows; empty if it is not kept.
-    pub fn owner(&self) -> Vec<u8> {
+    pub(crate) fn owner(&self) -> Vec<u8> {
         let request = self.claim.as_ref().map(|claim| &claim.request);
         match request.and_then(|request| decode_request(ByteOrder::NATIVE, request).ok()) {
             Some((_, Request::Open(open))) => open.owner.to_vec(),
@@ -172,7 +172,7 @@ impl Opened {
 
     /// Returns the error for a status with which the server refused a request on this open.
     #[cold]
-    pub fn refusal(&self, what: &str, status: Status) -> ClientError {
+    pub(crate) fn refusal(&self, what: &str, status: Status) -> ClientError {
         if self.is_lost() {
             let what = format!("{what}: the open was lost when the server restarted");
             return ClientError::Status { what, status: Status::Stale };
@@ -185,7 +185,11 @@ impl Opened {
     ///
     /// By name, nothing prevents other clients from having used the file in between. So this is
     /// only for opens that denied nothing to others.
-    pub fn reclaim<T>(&self, how: Reclaim, ask: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+    pub(crate) fn reclaim<T>(
+        &self,
+        how: Reclaim,
+        ask: impl FnOnce(&Request<'_>) -> T,
+    ) -> Option<T> {
         let claim = self.claim.as_ref()?;
         let (_, Request::Open(open)) = decode_request(ByteOrder::NATIVE, &claim.request).ok()?
         else {
@@ -244,13 +248,13 @@ pub(crate) struct Opens {
 }
 
 impl Opens {
-    pub fn get(&self, state: StateId) -> Option<&Rc<Opened>> {
+    pub(crate) fn get(&self, state: StateId) -> Option<&Rc<Opened>> {
         self.by_state.get(&state)
     }
 
     /// Returns the open that a request changes or releases in a way that earlier transfers of the
     /// open must not see.
-    pub fn ended_by(&self, request: &[u8]) -> Option<&Rc<Opened>> {
+    pub(crate) fn ended_by(&self, request: &[u8]) -> Option<&Rc<Opened>> {
         use Procedure as P;
         let procedure = procedure_of(request)?;
         match procedure {
@@ -271,19 +275,19 @@ impl Opens {
     }
 
     /// Returns the opens that the server should know.
-    pub fn held(&self) -> Vec<Rc<Opened>> {
+    pub(crate) fn held(&self) -> Vec<Rc<Opened>> {
         let is_held = |(state, opened): &(&StateId, &Rc<Opened>)| {
             **state == opened.state() && !opened.is_lost()
         };
         self.by_state.iter().filter(is_held).map(|(_, opened)| opened.clone()).collect()
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Opened> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Opened> {
         self.by_state.values().map(Rc::as_ref)
     }
 
     /// Records what a reply means for the opens.
-    pub fn note_answer(&mut self, request: &[u8], answer: &[u8], status: Status) {
+    pub(crate) fn note_answer(&mut self, request: &[u8], answer: &[u8], status: Status) {
         match procedure_of(request) {
             Some(Procedure::Open) if status == Status::Ok => self.note_open(request, answer),
             Some(Procedure::OpenDowngrade) if status == Status::Ok => self.note_downgrade(request),
@@ -344,7 +348,7 @@ impl Opens {
     }
 
     /// Removes an open that has ended.
-    pub fn forget(&mut self, state: StateId) {
+    pub(crate) fn forget(&mut self, state: StateId) {
         if let Some(opened) = self.by_state.remove(&state)
             && self.has_former
         {
@@ -353,14 +357,14 @@ impl Opens {
     }
 
     /// Gives an open another state id.
-    pub fn rename(&mut self, opened: &Rc<Opened>, state: StateId) {
+    pub(crate) fn rename(&mut self, opened: &Rc<Opened>, state: StateId) {
         opened.state.set(state);
         self.by_state.insert(state, opened.clone());
         self.has_former = true;
     }
 
     /// Replaces former state ids in an encoded request by the current ones.
-    pub fn rewrite_state_ids(&self, message: &mut [u8]) {
+    pub(crate) fn rewrite_state_ids(&self, message: &mut [u8]) {
         if self.has_former {
             for_each_state(message, |state| self.get(state).map_or(state, |opened| opened.state()));
         }

@@ -15,28 +15,28 @@ pub(crate) struct PendingEvents {
 
 impl PendingEvents {
     /// Adds an event for a listener.
-    pub fn add(&mut self, listener: Listener, event: SessionEvent) {
+    pub(crate) fn add(&mut self, listener: Listener, event: SessionEvent) {
         self.events.push((listener, event));
     }
 
     /// Adds a listener that must be dropped.
-    pub fn retire(&mut self, listener: Option<Listener>) {
+    pub(crate) fn retire(&mut self, listener: Option<Listener>) {
         self.dropped_listeners.extend(listener);
     }
 
     /// True if no event is pending.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
     /// Takes everything that is pending. Use the result only while nothing is borrowed.
-    pub fn take(&mut self) -> Self {
+    pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
     /// Returns the events in order, and the listeners to drop.
-    pub fn into_parts(self) -> (Vec<(Listener, SessionEvent)>, Vec<Listener>) {
+    pub(crate) fn into_parts(self) -> (Vec<(Listener, SessionEvent)>, Vec<Listener>) {
         (self.events, self.dropped_listeners)
     }
 }

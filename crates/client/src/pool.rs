@@ -15,12 +15,12 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Returns the size to allocate for a buffer of `length`: that of its class, if there is one.
-    pub fn rounded(length: usize) -> usize {
+    pub(crate) fn rounded(length: usize) -> usize {
         class_of(length).map_or(length, |class| CLASS_BYTES_MIN << class)
     }
 
     /// Takes a buffer of at least `length` bytes.
-    pub fn take(&mut self, length: usize) -> Option<(Memory, Region)> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<(Memory, Region)> {
         let found = self.classes[class_of(length)?].pop()?;
         self.bytes -= found.0.length();
         Some(found)
@@ -28,7 +28,7 @@ impl Pool {
 
     /// Keeps a buffer whose size came from [`Pool::rounded`]. Returns false if it must be released.
     #[must_use]
-    pub fn put(&mut self, memory: &Memory, region: Region) -> bool {
+    pub(crate) fn put(&mut self, memory: &Memory, region: Region) -> bool {
         let length = memory.length();
         let Some(class) = class_of(length).filter(|class| CLASS_BYTES_MIN << class == length)
         else {

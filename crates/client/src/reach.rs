@@ -62,7 +62,11 @@ impl Core {
     /// Registers device memory with the device of a session's connection, before a request that
     /// names it is sent. Does nothing for other memory.
     #[inline]
-    pub fn reach(&mut self, key: SessionKey, memory: Option<&RegisteredMemory>) -> Result<()> {
+    pub(crate) fn reach(
+        &mut self,
+        key: SessionKey,
+        memory: Option<&RegisteredMemory>,
+    ) -> Result<()> {
         match memory {
             Some(memory) if memory.is_device => self.reach_device(key, memory),
             _ => Ok(()),

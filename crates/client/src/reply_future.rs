@@ -25,7 +25,7 @@ pub(crate) struct ReplyFuture {
 
 impl ReplyFuture {
     /// Sends a request with the credentials `acting`, or the client's own if `None`.
-    pub fn send(
+    pub(crate) fn send(
         shared: &Rc<Shared>,
         key: SessionKey,
         acting: Option<RegisteredCredentials>,
@@ -38,7 +38,7 @@ impl ReplyFuture {
     /// As [`ReplyFuture::send`], with the client's own credentials, for a request of at most
     /// `bytes_max`
     /// bytes.
-    pub fn send_limited(
+    pub(crate) fn send_limited(
         shared: &Rc<Shared>,
         key: SessionKey,
         bytes_max: u32,
@@ -50,7 +50,7 @@ impl ReplyFuture {
 
     /// Returns a future that yields no bytes, and is ready when the session's connection is
     /// established.
-    pub fn connected(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
+    pub(crate) fn connected(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
         let mut core = shared.borrow_mut();
         let Core { sessions, sinks, .. } = &mut *core;
         let session = sessions.open_mut(key)?;

@@ -33,7 +33,7 @@ pub(crate) struct ResultSinks {
 
 impl ResultSinks {
     /// Starts with the default group and no waiter.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             groups: Groups::new(),
             transfers: Waiters::default(),
@@ -44,14 +44,14 @@ impl ResultSinks {
 
     /// Returns the id of a new operation; ids increase.
     #[inline]
-    pub fn next_id(&mut self) -> OperationId {
+    pub(crate) fn next_id(&mut self) -> OperationId {
         self.last_operation += 1;
         OperationId(self.last_operation)
     }
 
     /// Delivers the result of a transfer; `context` is its caller's own value.
     #[inline]
-    pub fn end_transfer(
+    pub(crate) fn end_transfer(
         &mut self,
         destination: Destination,
         operation: OperationId,

@@ -43,7 +43,7 @@ pub(crate) struct Anchor {
 
 impl Anchor {
     /// Makes the anchor of a session that is being established.
-    pub fn new(shared: Rc<Shared>, key: SessionKey) -> Rc<Self> {
+    pub(crate) fn new(shared: Rc<Shared>, key: SessionKey) -> Rc<Self> {
         Rc::new(Self { shared, key })
     }
 }

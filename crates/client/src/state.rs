@@ -95,7 +95,7 @@ pub(crate) struct Standing {
 
 impl SessionState {
     /// Makes the state of a session whose connection is being established.
-    pub fn begun(
+    pub(crate) fn begun(
         endpoint: EndpointId,
         place: &ServerAddress,
         options: Rc<SessionOptions>,
@@ -127,7 +127,7 @@ impl SessionState {
     /// # Errors
     /// The reason why the session has ended.
     #[inline]
-    pub fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         match &self.phase {
             Phase::Connecting | Phase::Open | Phase::Recovering => Ok(()),
             Phase::Ended(error) => Err(error.clone()),
@@ -135,18 +135,18 @@ impl SessionState {
     }
 
     /// True if the session's connection is open.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
 
     /// True if the server owes a reply, or requests wait for credits.
-    pub fn owes_an_answer(&self) -> bool {
+    pub(crate) fn owes_an_answer(&self) -> bool {
         let waits = self.in_flight.has_waiting() || self.in_flight.credits.outstanding() > 0;
         waits && !matches!(self.phase, Phase::Ended(_))
     }
 
     /// Writes the stream and sequence number into an encoded request.
-    pub fn stamp(&self, message: &mut [u8], stream: StreamId, sequence: SequenceNumber) {
+    pub(crate) fn stamp(&self, message: &mut [u8], stream: StreamId, sequence: SequenceNumber) {
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
         self.standing.registered.fill_in_handle(message);
@@ -158,14 +158,14 @@ impl SessionState {
     }
 
     /// Disables recovery. Returns true if the session was established and its connection is open.
-    pub fn begin_to_leave(&mut self) -> bool {
+    pub(crate) fn begin_to_leave(&mut self) -> bool {
         let was_established = self.recovery.as_mut().is_some_and(|machine| machine.leave());
         was_established && self.is_open()
     }
 
     /// Replaces state ids from before a restart in an encoded request by the current ones.
     #[inline]
-    pub fn rewrite_state_ids(&self, message: &mut [u8]) {
+    pub(crate) fn rewrite_state_ids(&self, message: &mut [u8]) {
         if let Some(machine) = &self.recovery {
             machine.opens().rewrite_state_ids(message);
         }
@@ -173,7 +173,7 @@ impl SessionState {
 
     /// Records that a request got a reply, which shows that the session works.
     #[inline]
-    pub fn note_progress(&mut self) {
+    pub(crate) fn note_progress(&mut self) {
         if self.is_unconfirmed {
             self.stand();
         }
@@ -188,7 +188,7 @@ impl SessionState {
     }
 
     /// Returns the open with one of its state ids.
-    pub fn opened(&self, handle: FileHandle, state: StateId) -> Rc<Opened> {
+    pub(crate) fn opened(&self, handle: FileHandle, state: StateId) -> Rc<Opened> {
         let known = self.recovery.as_ref().and_then(|machine| machine.opens().get(state));
         match known {
             Some(opened) if opened.handle == handle => opened.clone(),
@@ -197,18 +197,18 @@ impl SessionState {
     }
 
     /// Returns the binding for a token on a channel of the session.
-    pub fn binding(&self, channel: u8) -> Binding {
+    pub(crate) fn binding(&self, channel: u8) -> Binding {
         Binding { session: self.standing.session, client: self.standing.client, channel }
     }
 
     /// Returns the longest request that the transport was set up for.
-    pub fn token_request_bytes(&self) -> u32 {
+    pub(crate) fn token_request_bytes(&self) -> u32 {
         message_bytes_max(&self.place.address, &self.options.login)
     }
 
     /// Holds a request that must not overtake transfers on other channels. Returns it if it need
     /// not wait.
-    pub fn hold(&mut self, call: QueuedCall) -> Option<QueuedCall> {
+    pub(crate) fn hold(&mut self, call: QueuedCall) -> Option<QueuedCall> {
         let Some(machine) = &self.recovery else { return Some(call) };
         match machine.opens().ended_by(&call.message).cloned() {
             Some(opened) => self.role.hold(call, opened),
@@ -218,14 +218,14 @@ impl SessionState {
 
     /// True if there will be events although no reply is in flight: the session is recovering, or
     /// has delayed requests.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         let has_waiting = self.in_flight.has_waiting();
         let is_held = self.role.holds_any();
         is_held || self.recovery.as_ref().is_some_and(|machine| machine.is_awaited(has_waiting))
     }
 
     /// Returns the session's next timer.
-    pub fn next_timer(&self) -> Option<std::time::Duration> {
+    pub(crate) fn next_timer(&self) -> Option<std::time::Duration> {
         let machine = self.recovery.as_ref()?;
         let others = [self.back_state.due, self.role.next_look()];
         machine.next_timer().into_iter().chain(others.into_iter().flatten()).min()
@@ -234,7 +234,7 @@ impl SessionState {
 
 impl Terms {
     /// The parameters before negotiation (draft 3.1).
-    pub fn before_connecting(wanted_credits: u16) -> Self {
+    pub(crate) fn before_connecting(wanted_credits: u16) -> Self {
         Self {
             wanted_credits,
             request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
@@ -247,7 +247,7 @@ impl Terms {
 
     /// Applies the granted parameters. The server may change any value; grants beyond the request
     /// are not used.
-    pub fn agree(&mut self, granted: &WireOptions, token_bytes: u32) {
+    pub(crate) fn agree(&mut self, granted: &WireOptions, token_bytes: u32) {
         self.checksums = granted.checksums;
         self.request_bytes_max = granted.request_bytes_max.min(SLOT_BYTES as u32);
         self.token_bytes_max = granted.request_bytes_max.min(token_bytes);
@@ -255,13 +255,13 @@ impl Terms {
     }
 
     /// Chooses how small writes are sent, by how data reaches this client's memory.
-    pub fn choose_write_form(&mut self, path: RegionPath) {
+    pub(crate) fn choose_write_form(&mut self, path: RegionPath) {
         self.writes_inline = matches!(path, RegionPath::Network | RegionPath::Staged);
     }
 
     /// Returns how many bytes of data fit in a request after WRITE_INLINE's arguments.
     #[inline]
-    pub fn inline_bytes_max(&self) -> u32 {
+    pub(crate) fn inline_bytes_max(&self) -> u32 {
         self.request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct SessionTable {
 
 impl SessionTable {
     /// Adds a session whose state `make` builds for its key.
-    pub fn add<E>(
+    pub(crate) fn add<E>(
         &mut self,
         make: impl FnOnce(SessionKey) -> std::result::Result<SessionState, E>,
     ) -> std::result::Result<SessionKey, E> {
@@ -45,12 +45,12 @@ impl SessionTable {
     }
 
     /// Removes a session whose last handle was dropped.
-    pub fn remove(&mut self, key: SessionKey) {
+    pub(crate) fn remove(&mut self, key: SessionKey) {
         self.all.remove(key);
     }
 
     /// Returns a session, unless its last handle was dropped.
-    pub fn get(&self, key: SessionKey) -> Option<&SessionState> {
+    pub(crate) fn get(&self, key: SessionKey) -> Option<&SessionState> {
         self.all.get(key)
     }
 
@@ -59,7 +59,7 @@ impl SessionTable {
     /// # Errors
     /// The reason why the session has ended.
     #[inline]
-    pub fn open(&self, key: SessionKey) -> Result<&SessionState> {
+    pub(crate) fn open(&self, key: SessionKey) -> Result<&SessionState> {
         match self.all.get(key) {
             Some(session) => session.check_open().map(|()| session),
             None => Err(gone()),
@@ -68,7 +68,7 @@ impl SessionTable {
 
     /// Returns a session that accepts requests, mutably.
     #[inline]
-    pub fn open_mut(&mut self, key: SessionKey) -> Result<&mut SessionState> {
+    pub(crate) fn open_mut(&mut self, key: SessionKey) -> Result<&mut SessionState> {
         match self.all.get_mut(key) {
             Some(session) => session.check_open().map(|()| session),
             None => Err(gone()),
@@ -76,12 +76,12 @@ impl SessionTable {
     }
 
     /// Iterates over all sessions.
-    pub fn iter(&self) -> impl Iterator<Item = &SessionState> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SessionState> {
         self.all.values()
     }
 
     /// Returns the keys of all sessions, so that the table can be changed while iterating.
-    pub fn keys(&self) -> SmallVec<[SessionKey; KEYS_INLINE]> {
+    pub(crate) fn keys(&self) -> SmallVec<[SessionKey; KEYS_INLINE]> {
         self.all.keys().collect()
     }
 
@@ -89,7 +89,7 @@ impl SessionTable {
 
     /// Returns how many arrivals to sleep for if `wanted` completions are wanted: at most as many
     /// as are expected, and only half of those while requests wait for credits.
-    pub fn arrivals_for(&self, wanted: usize) -> usize {
+    pub(crate) fn arrivals_for(&self, wanted: usize) -> usize {
         let mut on_their_way = 0;
         let mut others_wait = false;
         for session in self.iter() {
@@ -101,7 +101,7 @@ impl SessionTable {
     }
 
     /// True if a reply or another event is expected.
-    pub fn is_expecting(&self) -> bool {
+    pub(crate) fn is_expecting(&self) -> bool {
         let is = |session: &SessionState| {
             session.in_flight.credits.outstanding() > 0 || session.is_awaited()
         };
@@ -109,45 +109,45 @@ impl SessionTable {
     }
 
     /// Returns the shortest reply timeout of the sessions that wait for a reply.
-    pub fn patience_for_all(&self) -> Option<Duration> {
+    pub(crate) fn patience_for_all(&self) -> Option<Duration> {
         let owing = self.iter().filter(|session| session.owes_an_answer());
         owing.filter_map(|session| session.options.answer_timeout).min()
     }
 
     /// Returns the limit for a turn's length if sessions have timers or timeouts.
     #[inline]
-    pub fn look_limit(&self) -> Option<Duration> {
+    pub(crate) fn look_limit(&self) -> Option<Duration> {
         let patience = self.patience?;
         if self.has_timers { self.until_timer() } else { Some(patience) }
     }
 
     /// True if some session has a reply timeout.
     #[inline]
-    pub fn are_watched(&self) -> bool {
+    pub(crate) fn are_watched(&self) -> bool {
         self.patience.is_some()
     }
 
     // ---- timers ---------------------------------------------------------------------
 
     /// Notes that some session has a timer.
-    pub fn note_timer(&mut self) {
+    pub(crate) fn note_timer(&mut self) {
         self.has_timers = true;
     }
 
     /// Checks whether any session still has a timer.
-    pub fn look_for_timers(&mut self) {
+    pub(crate) fn look_for_timers(&mut self) {
         let has_timers = self.iter().any(|session| session.next_timer().is_some());
         self.has_timers = has_timers;
     }
 
     /// True if some session may have a timer.
     #[inline]
-    pub fn has_timers(&self) -> bool {
+    pub(crate) fn has_timers(&self) -> bool {
         self.has_timers
     }
 
     /// Returns the time until the next timer; `None` if there is none.
-    pub fn until_timer(&self) -> Option<Duration> {
+    pub(crate) fn until_timer(&self) -> Option<Duration> {
         let first = self.iter().filter_map(SessionState::next_timer).min();
         first.map(|due| due.saturating_sub(coarse_now()))
     }
@@ -155,7 +155,7 @@ impl SessionTable {
     // ---- credentials ----------------------------------------------------------------
 
     /// Returns a number that no registered credentials have.
-    pub fn next_registered(&mut self) -> RegisteredCredentials {
+    pub(crate) fn next_registered(&mut self) -> RegisteredCredentials {
         loop {
             self.last_registered = self.last_registered % NUMBER_MAX + 1;
             let number =

@@ -77,7 +77,7 @@ pub(crate) enum TransferKind {
 
 impl TransferJob {
     #[inline]
-    pub fn procedure(&self) -> Procedure {
+    pub(crate) fn procedure(&self) -> Procedure {
         match self.kind {
             TransferKind::Read => Procedure::ReadDirect,
             TransferKind::Write(_) => Procedure::WriteDirect,
@@ -108,7 +108,7 @@ impl TransferJob {
 impl Transfer {
     /// Makes a transfer between a range of a file and memory.
     #[inline]
-    pub fn new(
+    pub(crate) fn new(
         id: OperationId,
         job: TransferJob,
         slice: Option<Slice>,
@@ -138,13 +138,13 @@ impl Transfer {
 
     /// Returns the memory that the transfer uses, and the offset in it.
     #[inline]
-    pub fn memory(&self) -> (Option<&RegisteredMemory>, usize) {
+    pub(crate) fn memory(&self) -> (Option<&RegisteredMemory>, usize) {
         (self.buffer.as_deref(), self.offset)
     }
 
     /// Records, just before sending, the procedure and the number of writes with replies.
     #[inline]
-    pub fn note_sent(&mut self, procedure: Procedure) {
+    pub(crate) fn note_sent(&mut self, procedure: Procedure) {
         self.procedure = procedure;
         if procedure == Procedure::Commit {
             self.mark = self.job.file.writes();
@@ -153,7 +153,7 @@ impl Transfer {
 
     /// Turns the reply into a result.
     #[inline]
-    pub fn finish(
+    pub(crate) fn finish(
         &self,
         header: &ResponseHeader,
         message: &[u8],
@@ -182,7 +182,7 @@ impl Transfer {
     ///
     /// The verifier of the first part counts: if a restart of the server between parts changed it,
     /// the commit's verifier differs from it too.
-    pub fn follow(&mut self, result: Result<Transferred>) -> Option<Result<Transferred>> {
+    pub(crate) fn follow(&mut self, result: Result<Transferred>) -> Option<Result<Transferred>> {
         let Some(mut rest) = self.rest.take() else { return Some(result) };
         let moved = match result {
             Ok(moved) => moved,
@@ -251,39 +251,39 @@ impl Transfer {
     }
 
     /// Assigns the transfer to an additional channel.
-    pub fn move_elsewhere(&mut self) {
+    pub(crate) fn move_elsewhere(&mut self) {
         self.is_elsewhere = true;
         self.job.file.begin_elsewhere();
     }
 
     /// Returns the transfer to the first channel.
-    pub fn move_to_first_channel(&mut self) {
+    pub(crate) fn move_to_first_channel(&mut self) {
         self.note_over();
         self.is_elsewhere = false;
     }
 
     /// Ends the transfer's count in its open.
     #[inline]
-    pub fn note_over(&self) {
+    pub(crate) fn note_over(&self) {
         if self.is_elsewhere {
             self.job.file.end_elsewhere();
         }
     }
 
     /// Returns the lent memory that it moves, if any.
-    pub fn lent_region(&self) -> Option<&Region> {
+    pub(crate) fn lent_region(&self) -> Option<&Region> {
         self.buffer.as_deref().map(|buffer| &buffer.region).filter(|region| region.is_lent())
     }
 
     /// Notes that the session ended while the server may have been accessing the memory.
-    pub fn note_exposed(&self) {
+    pub(crate) fn note_exposed(&self) {
         if let Some(buffer) = &self.buffer {
             buffer.note_exposed();
         }
     }
 
     /// Computes the checksum of the first `length` bytes in memory.
-    pub fn checksum(&self, length: u32) -> Checksum {
+    pub(crate) fn checksum(&self, length: u32) -> Checksum {
         let mut sums = DirectChecksum::new();
         if let Some(buffer) = &self.buffer
             && buffer.memory.contains(self.offset, length as usize)

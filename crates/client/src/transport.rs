@@ -75,26 +75,26 @@ pub(crate) enum Completed {
 }
 
 impl Transport {
-    pub fn new(interface: Interface) -> Self {
+    pub(crate) fn new(interface: Interface) -> Self {
         Self { interface, links: Vec::new(), owes_receives: false }
     }
 
     /// Gives access to the interface for registrations and other work that involves no messages.
     #[inline]
-    pub fn interface(&self) -> &Interface {
+    pub(crate) fn interface(&self) -> &Interface {
         &self.interface
     }
 
     /// Mutable access to the interface, never used to post, connect or receive.
     #[inline]
-    pub fn interface_mut(&mut self) -> &mut Interface {
+    pub(crate) fn interface_mut(&mut self) -> &mut Interface {
         &mut self.interface
     }
 
     // ---- connections ----------------------------------------------------------------
 
     /// Starts a connection, with a receive posted for every slot of its new inbox.
-    pub fn open(&mut self, opening: &Opening<'_>) -> Result<EndpointId, NotOpened> {
+    pub(crate) fn open(&mut self, opening: &Opening<'_>) -> Result<EndpointId, NotOpened> {
         let Opening { owner, place, options, message_bytes_max, receives, data } = opening;
         let address = &place.address;
         let tls = tls_target(address, options).map_err(|error| error.to_string())?;
@@ -127,7 +127,7 @@ impl Transport {
     }
 
     /// Closes a connection, if it is still open, and ignores its later events.
-    pub fn close(&mut self, endpoint: EndpointId) {
+    pub(crate) fn close(&mut self, endpoint: EndpointId) {
         self.interface.disconnect(endpoint);
         if let Some(place) = self.links.get_mut(endpoint.index())
             && let Some(link) = place.take_if(|link| link.endpoint == endpoint)
@@ -138,13 +138,13 @@ impl Transport {
 
     /// Returns the owner of a connection; `None` if it was closed.
     #[inline]
-    pub fn owner_of(&self, endpoint: EndpointId) -> Option<Owner> {
+    pub(crate) fn owner_of(&self, endpoint: EndpointId) -> Option<Owner> {
         let link = self.links.get(endpoint.index())?.as_ref()?;
         (link.endpoint == endpoint).then_some(link.owner)
     }
 
     /// Releases an endpoint whose end the transport has reported; its number may be reused.
-    pub fn release(&mut self, endpoint: EndpointId) {
+    pub(crate) fn release(&mut self, endpoint: EndpointId) {
         self.interface.release(endpoint);
     }
 
@@ -152,20 +152,24 @@ impl Transport {
 
     /// Sends a message. A failure means that the connection is ending.
     #[inline]
-    pub fn post(&mut self, endpoint: EndpointId, gather: &[Gather<'_>]) -> Result<(), PostError> {
+    pub(crate) fn post(
+        &mut self,
+        endpoint: EndpointId,
+        gather: &[Gather<'_>],
+    ) -> Result<(), PostError> {
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
         self.interface.post_send(endpoint, SEND_COOKIE, gather, options)
     }
 
     /// Pushes out everything that was posted.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.interface.flush();
     }
 
     /// Returns the owner and the message of the receive that ended first on a connection; `None` if
     /// the connection is closed.
     #[inline(always)]
-    pub fn take_received(&mut self, endpoint: EndpointId) -> Option<(Owner, InboxSlot)> {
+    pub(crate) fn take_received(&mut self, endpoint: EndpointId) -> Option<(Owner, InboxSlot)> {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
             && link.endpoint == endpoint
             && let Some(slot) = self.interface.pass_message(&mut link.inbox)
@@ -179,7 +183,7 @@ impl Transport {
     /// Returns a slot whose message was read. Slots are posted again later, or at once if many are
     /// due.
     #[inline]
-    pub fn give_back(&mut self, endpoint: EndpointId, slot: InboxSlot) {
+    pub(crate) fn give_back(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
             && link.endpoint == endpoint
         {
@@ -194,7 +198,7 @@ impl Transport {
 
     /// As [`Transport::give_back`], but posts the slot before anything else is sent, because the
     /// reply lets the peer send the next message.
-    pub fn give_back_at_once(&mut self, endpoint: EndpointId, slot: InboxSlot) {
+    pub(crate) fn give_back_at_once(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
             && link.endpoint == endpoint
         {
@@ -206,7 +210,7 @@ impl Transport {
     /// Sends what was posted, and only then posts returned receives. There are spare receives, and
     /// the server already has work meanwhile.
     #[inline]
-    pub fn pay_receives(&mut self) {
+    pub(crate) fn pay_receives(&mut self) {
         if std::mem::take(&mut self.owes_receives) {
             self.interface.flush();
             for link in self.links.iter_mut().flatten() {
@@ -219,7 +223,7 @@ impl Transport {
 
     /// Waits until about `threshold` events have arrived or the timeout; zero means no waiting.
     #[inline]
-    pub fn wait(&mut self, threshold: usize, timeout: Option<Duration>) {
+    pub(crate) fn wait(&mut self, threshold: usize, timeout: Option<Duration>) {
         if threshold == 0 {
             self.interface.poll();
         } else {
@@ -229,7 +233,7 @@ impl Transport {
 
     /// Returns the next completion. It is not delivered as an event, which avoids a copy.
     #[inline(always)]
-    pub fn next_completion(&mut self) -> Option<Completed> {
+    pub(crate) fn next_completion(&mut self) -> Option<Completed> {
         let &Completion { endpoint, operation, status, length, .. } =
             self.interface.first_completion()?;
         if operation == Operation::Receive {
@@ -242,7 +246,7 @@ impl Transport {
 
     /// Returns the next event that is not a completion.
     #[inline]
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.interface.next_event()
     }
 }
@@ -250,7 +254,7 @@ impl Transport {
 impl NotOpened {
     /// Turns the failure into a connect error for an address. If this machine lacks a resource, the
     /// system's error is reported, since no other address would do better.
-    pub fn at(self, address: impl std::fmt::Display) -> ClientError {
+    pub(crate) fn at(self, address: impl std::fmt::Display) -> ClientError {
         match self.system {
             Some(source) if source.is_exhaustion() => {
                 ClientError::System { what: "opening a connection", source }

@@ -17,7 +17,7 @@ impl Core {
     /// Waits for events and processes them. Returns their number; zero means a timeout, or that a
     /// session's timer was handled.
     #[inline]
-    pub fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
+    pub(crate) fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         if !self.sessions.are_watched() {
             return self.turn_once(threshold, timeout);
         }
@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// Queues an event for a session's listener.
-    pub fn announce(&mut self, key: SessionKey, event: SessionEvent) {
+    pub(crate) fn announce(&mut self, key: SessionKey, event: SessionEvent) {
         let machine = self.sessions[key].recovery.as_ref();
         if let Some(listener) = machine.and_then(|machine| machine.listener()) {
             self.pending_events.add(listener, event);
@@ -84,7 +84,7 @@ impl Core {
 
     /// Makes one turn of waiting for a session, which is given up after its reply timeout. `heard`
     /// keeps the start of the silence between turns.
-    pub fn turn_patiently(&mut self, key: SessionKey, heard: &mut Option<Duration>) {
+    pub(crate) fn turn_patiently(&mut self, key: SessionKey, heard: &mut Option<Duration>) {
         let limit = match self.sessions.get(key) {
             Some(session) if session.role.has_channels() => {
                 let additional = session.role.additional();
@@ -122,7 +122,7 @@ impl Core {
 
     /// Makes one turn of waiting for all sessions that are owed a reply; those that are silent for
     /// too long are given up.
-    pub fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
+    pub(crate) fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
         let limit = self.sessions.patience_for_all();
         if let Some(silence) = self.turn_in_silence(limit, heard) {
             self.give_up_silent(silence);
@@ -130,7 +130,7 @@ impl Core {
     }
 
     /// Gives up the sessions whose reply timeout is at most `silence`.
-    pub fn give_up_silent(&mut self, silence: Duration) {
+    pub(crate) fn give_up_silent(&mut self, silence: Duration) {
         for key in self.sessions.keys() {
             if self.sessions[key].owes_an_answer() {
                 self.give_up_after(key, silence);

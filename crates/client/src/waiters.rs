@@ -30,13 +30,13 @@ impl<T> Default for Waiters<T> {
 
 impl<T> Waiters<T> {
     #[inline]
-    pub fn make(&mut self) -> Ticket<T> {
+    pub(crate) fn make(&mut self) -> Ticket<T> {
         self.0.insert(Waiter::Waiting(None))
     }
 
     /// Stores the result and wakes the waiter.
     #[inline]
-    pub fn put(&mut self, ticket: Ticket<T>, result: T) {
+    pub(crate) fn put(&mut self, ticket: Ticket<T>, result: T) {
         let Some(place) = self.0.get_mut(ticket) else { return };
         match std::mem::replace(place, Waiter::There(result)) {
             Waiter::Waiting(Some(waker)) => waker.wake(),
@@ -47,7 +47,7 @@ impl<T> Waiters<T> {
 
     /// Takes the result if it has arrived, which uses up the ticket.
     #[inline]
-    pub fn take(&mut self, ticket: Ticket<T>) -> Option<T> {
+    pub(crate) fn take(&mut self, ticket: Ticket<T>) -> Option<T> {
         if !matches!(self.0.get(ticket), Some(Waiter::There(_))) {
             return None;
         }
@@ -58,7 +58,7 @@ impl<T> Waiters<T> {
     }
 
     /// Sets the waker to call when the result arrives.
-    pub fn wake_with(&mut self, ticket: Ticket<T>, waker: &Waker) {
+    pub(crate) fn wake_with(&mut self, ticket: Ticket<T>, waker: &Waker) {
         if let Some(Waiter::Waiting(known)) = self.0.get_mut(ticket) {
             match known {
                 Some(known) => known.clone_from(waker),
@@ -68,7 +68,7 @@ impl<T> Waiters<T> {
     }
 
     /// Gives up the result: it is dropped when it arrives.
-    pub fn abandon(&mut self, ticket: Ticket<T>) {
+    pub(crate) fn abandon(&mut self, ticket: Ticket<T>) {
         match self.0.get_mut(ticket) {
             Some(place @ Waiter::Waiting(_)) => *place = Waiter::Abandoned,
             Some(Waiter::There(_)) => drop(self.0.remove(ticket)),
@@ -77,7 +77,7 @@ impl<T> Waiters<T> {
     }
 
     /// Removes a ticket whose operation was never started.
-    pub fn withdraw(&mut self, ticket: Ticket<T>) {
+    pub(crate) fn withdraw(&mut self, ticket: Ticket<T>) {
         self.0.remove(ticket);
     }
 }

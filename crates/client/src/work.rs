@@ -47,7 +47,7 @@ pub(crate) enum Work {
 
 impl Pending {
     /// Returns the work to end with the session; `None` if nothing waits for it.
-    pub fn into_work(self) -> Option<Work> {
+    pub(crate) fn into_work(self) -> Option<Work> {
         match self {
             Self::Call(call) => Some(Work::Call(call)),
             Self::Transfer(transfer) => Some(Work::Transfer(transfer)),
@@ -59,14 +59,14 @@ impl Pending {
 
 impl QueuedCall {
     /// Makes an encoded request whose reply is ignored.
-    pub fn new(id: OperationId, message: Vec<u8>) -> Self {
+    pub(crate) fn new(id: OperationId, message: Vec<u8>) -> Self {
         Self { id, ticket: None, part: None, message, delay: None }
     }
 }
 
 impl Work {
     /// Returns the operation's id; ids increase in the order of submission.
-    pub fn id(&self) -> OperationId {
+    pub(crate) fn id(&self) -> OperationId {
         match self {
             Self::Call(call) => call.id,
             Self::Transfer(transfer) => transfer.id,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The parts of the interface that a provider may use during one call.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) endpoint: EndpointId,
     pub(crate) domain: Domain,
     pub(crate) regions: &'a mut RegionTable,
@@ -82,7 +82,7 @@ pub(crate) struct Alarm {
 ///
 /// A method that returns `Err` breaks the connection: the interface then calls
 /// [`Connection::shutdown`] and reports [`Event::Broken`].
-pub trait Connection: Send {
+pub(crate) trait Connection: Send {
     /// Queues a receive. It completes when a message has arrived in it.
     fn post_receive(
         &mut self,
@@ -298,7 +298,7 @@ pub trait Connection: Send {
 
 /// The queue of completions and other events, in order. Completions are stored compactly.
 #[derive(Debug, Default)]
-pub struct EventQueue {
+pub(crate) struct EventQueue {
     completions: Completions,
     /// Each event with the number of completions that were queued before it.
     others: VecDeque<(u64, Event)>,
@@ -411,7 +411,7 @@ const TAKEN_MAX: usize = 1024;
 
 /// The events to report for a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
+pub(crate) enum Interest {
     /// Readable, level-triggered.
     Read,
     /// Readable or writable, level-triggered.
@@ -422,7 +422,7 @@ pub enum Interest {
 
 /// The reported state of a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     /// A read would return bytes, a connection or end of file.
     pub readable: bool,
     /// A write would accept bytes.
@@ -475,7 +475,7 @@ const _: () = assert!(EndpointId::PLACE_BITS <= 24);
 
 /// The epoll instance of an interface.
 #[derive(Debug)]
-pub struct Poller {
+pub(crate) struct Poller {
     epoll: std::os::fd::OwnedFd,
 }
 

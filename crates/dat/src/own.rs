@@ -63,7 +63,7 @@ pub enum Ended<T> {
 type Cache = Mutex<RegistrationCache<Registered>>;
 
 /// The registrations of the application's own memory that an interface has made.
-pub struct OwnRegistrations {
+pub(crate) struct OwnRegistrations {
     cache: Arc<Cache>,
     follows: bool,
 }

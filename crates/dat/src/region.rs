@@ -98,7 +98,7 @@ pub struct RemoteSegment {
 
 /// A registered region as providers see it.
 #[derive(Clone, Debug)]
-pub struct RegionEntry {
+pub(crate) struct RegionEntry {
     pub(crate) memory: Memory,
     pub(crate) region: Region,
     pub(crate) domain: Domain,
@@ -174,7 +174,7 @@ impl RegisterError {
 
 /// The reason why a peer's access to a region of this side is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessError {
+pub(crate) enum AccessError {
     /// There is no such region, or it was invalidated.
     InvalidStag,
     /// The region does not belong to the connection's domain.
@@ -189,7 +189,7 @@ pub enum AccessError {
 
 /// The registered regions of one interface.
 #[derive(Debug, Default)]
-pub struct RegionTable {
+pub(crate) struct RegionTable {
     slots: Vec<Option<RegionEntry>>,
     free: Vec<u32>,
     next_key: u8,

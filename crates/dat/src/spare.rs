@@ -12,24 +12,24 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 #[derive(Debug)]
-pub struct Spare {
+pub(crate) struct Spare {
     descriptor: Option<OwnedFd>,
     /// The number of peers turned away.
     turned_away: u64,
 }
 
 impl Spare {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { descriptor: placeholder(), turned_away: 0 }
     }
 
-    pub fn turned_away(&self) -> u64 {
+    pub(crate) fn turned_away(&self) -> u64 {
         self.turned_away
     }
 
     /// Returns what `accept` returns, if anything. If there is no descriptor for a peer, accepts
     /// it with the spare one and calls `discard`, which closes its connection.
-    pub fn accept<T>(
+    pub(crate) fn accept<T>(
         &mut self,
         accept: impl Fn() -> Result<T, Errno>,
         discard: impl Fn(T),

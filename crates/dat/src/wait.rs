@@ -70,7 +70,7 @@ impl Default for WaitPolicy {
 
 /// What an interface has learned from its earlier waits.
 #[derive(Debug)]
-pub struct Waiter {
+pub(crate) struct Waiter {
     policy: WaitPolicy,
     /// The present spin time. Exceeds the policy's maximum if sleeps have been short.
     span: Duration,

@@ -250,19 +250,19 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub fn new(stream: &Stream, terminator: u8, flow: Flow, watch: &Watch) -> Result<Self> {
+    pub(crate) fn new(stream: &Stream, terminator: u8, flow: Flow, watch: &Watch) -> Result<Self> {
         let blocks = stream.blocks(flow, watch)?;
         let (window, line) = (Vec::new(), 0..0);
         Ok(Self { blocks, terminator, window, filled: 0, line, next: 0, is_end: false })
     }
 
     /// Returns the present line, without its terminator.
-    pub fn line(&self) -> &[u8] {
+    pub(crate) fn line(&self) -> &[u8] {
         &self.window[self.line.clone()]
     }
 
     /// Moves to the next line. Returns false if there is none.
-    pub fn advance(&mut self) -> Result<bool> {
+    pub(crate) fn advance(&mut self) -> Result<bool> {
         let mut searched = self.next;
         loop {
             let found = memchr::memchr(self.terminator, &self.window[searched..self.filled]);

@@ -110,17 +110,17 @@ pub(crate) struct ClientTable {
 
 impl ClientTable {
     /// Returns the number of clients.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.records.len()
     }
 
     /// Returns the number of clients without sessions.
-    pub fn kept_count(&self) -> u32 {
+    pub(crate) fn kept_count(&self) -> u32 {
         self.kept
     }
 
     /// Returns the incarnations of a client, the one that has begun first.
-    pub fn incarnations(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
+    pub(crate) fn incarnations(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
         let begun = self.by_name.get(name).copied();
         let pending = self.pending.iter().copied();
         let incarnations =
@@ -129,32 +129,36 @@ impl ClientTable {
     }
 
     /// Returns the incarnation of a client that has this verifier.
-    pub fn incarnation(&self, name: &[u8], verifier: Verifier) -> Option<(ClientKey, &Client)> {
+    pub(crate) fn incarnation(
+        &self,
+        name: &[u8],
+        verifier: Verifier,
+    ) -> Option<(ClientKey, &Client)> {
         self.incarnations(name).find(|(_, client)| client.verifier == verifier)
     }
 
     /// Returns a client's record; `None` for [`ClientKey::NONE`] and for a client that is gone.
     #[inline]
-    pub fn get(&self, key: ClientKey) -> Option<&Client> {
+    pub(crate) fn get(&self, key: ClientKey) -> Option<&Client> {
         self.records.get(key.0)
     }
 
     #[inline]
-    pub fn get_mut(&mut self, key: ClientKey) -> Option<&mut Client> {
+    pub(crate) fn get_mut(&mut self, key: ClientKey) -> Option<&mut Client> {
         self.records.get_mut(key.0)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Client> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Client> {
         self.records.values()
     }
 
     /// Returns true if a record has this client id.
-    pub fn has_id(&self, id: ClientId) -> bool {
+    pub(crate) fn has_id(&self, id: ClientId) -> bool {
         self.iter().any(|client| client.id == id)
     }
 
     /// Adds the record of an incarnation that has not begun.
-    pub fn insert(&mut self, client: Client) -> ClientKey {
+    pub(crate) fn insert(&mut self, client: Client) -> ClientKey {
         let key = ClientKey(self.records.insert(client));
         self.pending.push(key);
         key
@@ -162,7 +166,7 @@ impl ClientTable {
 
     /// Begins an incarnation and returns the key of the one that had the name. All pending
     /// incarnations of the name that authenticated earlier are over.
-    pub fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
+    pub(crate) fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
         let name = self.get(key)?.name.clone();
         for heir in self.pending.iter().take_while(|heir| **heir != key) {
             if let Some(client) = self.records.get_mut(heir.0) {
@@ -174,12 +178,12 @@ impl ClientTable {
     }
 
     /// Returns true if this incarnation has begun.
-    pub fn has_begun(&self, key: ClientKey) -> bool {
+    pub(crate) fn has_begun(&self, key: ClientKey) -> bool {
         !self.pending.contains(&key)
     }
 
     /// Removes a record. The client's opens must have been released before.
-    pub fn remove(&mut self, key: ClientKey) {
+    pub(crate) fn remove(&mut self, key: ClientKey) {
         if let Some(client) = self.records.remove(key.0) {
             debug_assert_eq!(client.opens.count, 0);
             self.kept -= u32::from(client.expires.is_some());
@@ -191,7 +195,7 @@ impl ClientTable {
     }
 
     /// Notes that stable storage no longer records the client of this name.
-    pub fn set_unrecorded(&mut self, name: &[u8]) {
+    pub(crate) fn set_unrecorded(&mut self, name: &[u8]) {
         let client = self.by_name.get(name).copied().and_then(|key| self.get_mut(key));
         if let Some(client) = client {
             client.is_recorded = false;
@@ -199,7 +203,7 @@ impl ClientTable {
     }
 
     /// Keeps a client without sessions until `expires`.
-    pub fn keep(&mut self, key: ClientKey, expires: Moment) {
+    pub(crate) fn keep(&mut self, key: ClientKey, expires: Moment) {
         if let Some(client) = self.get_mut(key) {
             debug_assert!(client.sessions == 0 && client.expires.is_none());
             client.expires = Some(expires);
@@ -208,7 +212,7 @@ impl ClientTable {
     }
 
     /// Adds a session to a client.
-    pub fn join(&mut self, key: ClientKey) {
+    pub(crate) fn join(&mut self, key: ClientKey) {
         if let Some(client) = self.get_mut(key) {
             client.sessions += 1;
             let was_kept = client.expires.take().is_some();
@@ -217,7 +221,7 @@ impl ClientTable {
     }
 
     /// Returns the clients whose lease has expired.
-    pub fn expired(&self, now: Moment) -> Vec<ClientKey> {
+    pub(crate) fn expired(&self, now: Moment) -> Vec<ClientKey> {
         if self.kept == 0 {
             return Vec::new();
         }

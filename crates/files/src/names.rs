@@ -17,7 +17,7 @@ use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
 /// A directory and a name in it.
-pub type DirectoryName<'n> = (&'n FileHandle, &'n [u8]);
+pub(crate) type DirectoryName<'n> = (&'n FileHandle, &'n [u8]);
 
 /// The effects of removing a name.
 pub struct Removed {

@@ -26,7 +26,7 @@ pub(crate) const OUT_HEADER_BYTES: usize = 16;
 pub(crate) const WRITE_HEADER_BYTES: usize = IN_HEADER_BYTES + 40;
 
 impl Header {
-    pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let _length = fields.u32()?;
         let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
         let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
@@ -35,7 +35,7 @@ impl Header {
     }
 
     /// Returns which process waits for the reply.
-    pub fn requester(&self) -> Requester {
+    pub(crate) fn requester(&self) -> Requester {
         Requester { unique: self.unique, pid: self.pid }
     }
 }
@@ -51,16 +51,16 @@ impl<'m> Fields<'m> {
         Some(*head)
     }
 
-    pub fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_ne_bytes)
     }
 
-    pub fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_ne_bytes)
     }
 
     /// Reads a text up to a zero byte, and skips the zero.
-    pub fn text(&mut self) -> Option<&'m [u8]> {
+    pub(crate) fn text(&mut self) -> Option<&'m [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let (text, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
@@ -68,7 +68,7 @@ impl<'m> Fields<'m> {
     }
 
     /// Returns the rest of the message.
-    pub fn rest(self) -> &'m [u8] {
+    pub(crate) fn rest(self) -> &'m [u8] {
         self.0
     }
 }
@@ -78,23 +78,23 @@ impl<'m> Fields<'m> {
 pub(crate) struct Message(pub Vec<u8>);
 
 impl Message {
-    pub fn u32(&mut self, value: u32) -> &mut Self {
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
         self.0.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
-    pub fn u64(&mut self, value: u64) -> &mut Self {
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
-    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
     /// Appends zeros up to a multiple of eight bytes.
-    pub fn pad(&mut self) -> &mut Self {
+    pub(crate) fn pad(&mut self) -> &mut Self {
         self.0.resize(self.0.len().next_multiple_of(8), 0);
         self
     }
@@ -102,66 +102,66 @@ impl Message {
 
 /// The numbers of request kinds.
 pub(crate) mod opcode {
-    pub const LOOKUP: u32 = 1;
-    pub const FORGET: u32 = 2;
-    pub const GETATTR: u32 = 3;
-    pub const SETATTR: u32 = 4;
-    pub const READLINK: u32 = 5;
-    pub const SYMLINK: u32 = 6;
-    pub const MKNOD: u32 = 8;
-    pub const MKDIR: u32 = 9;
-    pub const UNLINK: u32 = 10;
-    pub const RMDIR: u32 = 11;
-    pub const RENAME: u32 = 12;
-    pub const LINK: u32 = 13;
-    pub const OPEN: u32 = 14;
-    pub const READ: u32 = 15;
-    pub const WRITE: u32 = 16;
-    pub const STATFS: u32 = 17;
-    pub const RELEASE: u32 = 18;
-    pub const FSYNC: u32 = 20;
-    pub const SETXATTR: u32 = 21;
-    pub const GETXATTR: u32 = 22;
-    pub const LISTXATTR: u32 = 23;
-    pub const REMOVEXATTR: u32 = 24;
-    pub const FLUSH: u32 = 25;
-    pub const OPENDIR: u32 = 27;
-    pub const READDIR: u32 = 28;
-    pub const RELEASEDIR: u32 = 29;
-    pub const FSYNCDIR: u32 = 30;
-    pub const GETLK: u32 = 31;
-    pub const SETLK: u32 = 32;
-    pub const SETLKW: u32 = 33;
-    pub const CREATE: u32 = 35;
-    pub const INTERRUPT: u32 = 36;
-    pub const DESTROY: u32 = 38;
-    pub const BATCH_FORGET: u32 = 42;
-    pub const FALLOCATE: u32 = 43;
-    pub const READDIRPLUS: u32 = 44;
-    pub const RENAME2: u32 = 45;
+    pub(crate) const LOOKUP: u32 = 1;
+    pub(crate) const FORGET: u32 = 2;
+    pub(crate) const GETATTR: u32 = 3;
+    pub(crate) const SETATTR: u32 = 4;
+    pub(crate) const READLINK: u32 = 5;
+    pub(crate) const SYMLINK: u32 = 6;
+    pub(crate) const MKNOD: u32 = 8;
+    pub(crate) const MKDIR: u32 = 9;
+    pub(crate) const UNLINK: u32 = 10;
+    pub(crate) const RMDIR: u32 = 11;
+    pub(crate) const RENAME: u32 = 12;
+    pub(crate) const LINK: u32 = 13;
+    pub(crate) const OPEN: u32 = 14;
+    pub(crate) const READ: u32 = 15;
+    pub(crate) const WRITE: u32 = 16;
+    pub(crate) const STATFS: u32 = 17;
+    pub(crate) const RELEASE: u32 = 18;
+    pub(crate) const FSYNC: u32 = 20;
+    pub(crate) const SETXATTR: u32 = 21;
+    pub(crate) const GETXATTR: u32 = 22;
+    pub(crate) const LISTXATTR: u32 = 23;
+    pub(crate) const REMOVEXATTR: u32 = 24;
+    pub(crate) const FLUSH: u32 = 25;
+    pub(crate) const OPENDIR: u32 = 27;
+    pub(crate) const READDIR: u32 = 28;
+    pub(crate) const RELEASEDIR: u32 = 29;
+    pub(crate) const FSYNCDIR: u32 = 30;
+    pub(crate) const GETLK: u32 = 31;
+    pub(crate) const SETLK: u32 = 32;
+    pub(crate) const SETLKW: u32 = 33;
+    pub(crate) const CREATE: u32 = 35;
+    pub(crate) const INTERRUPT: u32 = 36;
+    pub(crate) const DESTROY: u32 = 38;
+    pub(crate) const BATCH_FORGET: u32 = 42;
+    pub(crate) const FALLOCATE: u32 = 43;
+    pub(crate) const READDIRPLUS: u32 = 44;
+    pub(crate) const RENAME2: u32 = 45;
 }
 
 /// Which attributes a SETATTR sets.
 pub(crate) mod set {
-    pub const MODE: u32 = 1;
-    pub const UID: u32 = 1 << 1;
-    pub const GID: u32 = 1 << 2;
-    pub const SIZE: u32 = 1 << 3;
-    pub const ATIME: u32 = 1 << 4;
-    pub const MTIME: u32 = 1 << 5;
-    pub const FH: u32 = 1 << 6;
-    pub const ATIME_NOW: u32 = 1 << 7;
-    pub const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const MODE: u32 = 1;
+    pub(crate) const UID: u32 = 1 << 1;
+    pub(crate) const GID: u32 = 1 << 2;
+    pub(crate) const SIZE: u32 = 1 << 3;
+    pub(crate) const ATIME: u32 = 1 << 4;
+    pub(crate) const MTIME: u32 = 1 << 5;
+    pub(crate) const FH: u32 = 1 << 6;
+    pub(crate) const ATIME_NOW: u32 = 1 << 7;
+    pub(crate) const MTIME_NOW: u32 = 1 << 8;
 }
 
 /// Flags in the reply to OPEN.
 pub(crate) mod open {
     /// The page cache is not used for this file.
-    pub const DIRECT_IO: u32 = 1;
+    pub(crate) const DIRECT_IO: u32 = 1;
     /// The contents of the page cache are still valid.
-    pub const KEEP_CACHE: u32 = 1 << 1;
+    pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     /// Direct writes may run in parallel.
-    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+    pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
 /// The request is for a `flock` lock, not for a record lock.

@@ -27,7 +27,7 @@ pub(crate) struct SetAttributesRequest {
 
 impl SetAttributesRequest {
     /// Reads a `struct fuse_setattr_in`.
-    pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let (valid, _) = (fields.u32()?, fields.u32()?);
         let (file, size, _lock_owner) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let seconds = [fields.u64()?, fields.u64()?, fields.u64()?];
@@ -64,7 +64,7 @@ impl SetAttributesRequest {
 }
 
 impl Engine {
-    pub async fn getattr(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
+    pub(crate) async fn getattr(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         let known = self.node(node)?;
         match (self.metadata(known.handle).await, known.removed_directory()) {
             (Ok(metadata), _) => Ok(self.attributes_reply(node, &metadata)),
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    pub async fn metadata(self: &Rc<Self>, handle: FileHandle) -> ErrnoResult<Metadata> {
+    pub(crate) async fn metadata(self: &Rc<Self>, handle: FileHandle) -> ErrnoResult<Metadata> {
         let (session, _) = self.session();
         session.metadata_async(handle, "").await.map_err(|error| self.failed(&error))
     }
@@ -96,7 +96,7 @@ impl Engine {
     }
 
     /// Returns a reply that introduces an object to the kernel.
-    pub fn entry_reply(&self, metadata: &Metadata) -> Reply {
+    pub(crate) fn entry_reply(&self, metadata: &Metadata) -> Reply {
         let stat = self.stat(metadata);
         let node = self.nodes.borrow_mut().look_up(metadata, &stat);
         let mut message = Message::default();
@@ -104,7 +104,7 @@ impl Engine {
         Reply::Entries(message.0, vec![node])
     }
 
-    pub async fn setattr(
+    pub(crate) async fn setattr(
         self: Rc<Self>,
         node: u64,
         wish: SetAttributesRequest,
@@ -135,7 +135,7 @@ impl Engine {
         Ok(self.attributes_reply(node, &metadata))
     }
 
-    pub async fn statfs(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
+    pub(crate) async fn statfs(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         let file = self.node(node).or_else(|_| self.node(ROOT))?.handle;
         let (session, _) = self.session();
         let found = session.file_system_async(file, "").await;
@@ -151,7 +151,7 @@ impl Engine {
     }
 
     /// Sends a chain to the server and parses the reply if it succeeded.
-    pub async fn ask<T>(
+    pub(crate) async fn ask<T>(
         self: &Rc<Self>,
         session: &Session,
         request: &Request<'_>,

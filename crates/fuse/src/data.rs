@@ -36,29 +36,29 @@ pub(crate) struct Transfer {
 }
 
 impl Transfers {
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
     /// Cancels the reply to a request. Returns false if the request is not in this list.
-    pub fn give_up(&mut self, unique: u64) -> bool {
+    pub(crate) fn give_up(&mut self, unique: u64) -> bool {
         self.0.values_mut().any(|transfer| transfer.give_up(unique))
     }
 
     /// Returns the process that waits for the reply to a request.
-    pub fn requester(&mut self, unique: u64) -> Option<Requester> {
+    pub(crate) fn requester(&mut self, unique: u64) -> Option<Requester> {
         self.0.values_mut().find_map(|transfer| transfer.requester_of(unique))
     }
 }
 
 impl Transfer {
     /// Returns the process that waits, if this is the given request.
-    pub fn requester_of(&self, unique: u64) -> Option<Requester> {
+    pub(crate) fn requester_of(&self, unique: u64) -> Option<Requester> {
         self.requester.filter(|requester| requester.unique == unique)
     }
 
     /// Cancels the reply. Returns false if this is another request.
-    pub fn give_up(&mut self, unique: u64) -> bool {
+    pub(crate) fn give_up(&mut self, unique: u64) -> bool {
         let is_it = self.requester_of(unique).is_some();
         if is_it {
             self.requester = None;
@@ -68,7 +68,7 @@ impl Transfer {
 }
 
 impl Engine {
-    pub fn read(self: &Rc<Self>, requester: Requester, number: u64, offset: u64, size: u32) {
+    pub(crate) fn read(self: &Rc<Self>, requester: Requester, number: u64, offset: u64, size: u32) {
         let unique = requester.unique;
         let Ok(open) = self.file(number) else { return self.device.fail(unique, EBADF) };
         let wanted = size as usize;
@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// Serves a WRITE. Its data stays in the buffer it was received in.
-    pub fn write(
+    pub(crate) fn write(
         self: &Rc<Self>,
         header: Header,
         mut fields: Fields<'_>,
@@ -154,7 +154,7 @@ impl Engine {
     }
 
     /// Sends a delayed write in the current session.
-    pub fn resubmit(self: &Rc<Self>, transfer: Transfer) {
+    pub(crate) fn resubmit(self: &Rc<Self>, transfer: Transfer) {
         let engine = self.clone();
         self.tasks.spawn(Requester::NONE, async move {
             match engine.current(&transfer.open).await {
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// Completes finished transfers. Returns true if there were any.
-    pub fn complete_transfers(self: &Rc<Self>) -> bool {
+    pub(crate) fn complete_transfers(self: &Rc<Self>) -> bool {
         let mut has_worked = false;
         while let Some(completion) = self.client.next(self.group) {
             has_worked = true;

@@ -31,7 +31,7 @@ struct Listing {
 }
 
 impl Engine {
-    pub async fn opendir(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
+    pub(crate) async fn opendir(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         self.node(node)?;
         let number = self.directories.borrow_mut().insert(Rc::default()).to_bits();
         let mut message = Message::default();
@@ -39,7 +39,7 @@ impl Engine {
         Ok(Reply::Body(message.0))
     }
 
-    pub async fn readdir(
+    pub(crate) async fn readdir(
         self: Rc<Self>,
         node: u64,
         number: u64,

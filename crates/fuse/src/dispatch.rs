@@ -13,7 +13,7 @@ use crate::requests::{ParseError, Request, is_answered};
 use dafs_base::Key;
 
 impl Engine {
-    pub fn dispatch(self: &Rc<Self>, header: Header, rest: &[u8]) {
+    pub(crate) fn dispatch(self: &Rc<Self>, header: Header, rest: &[u8]) {
         let errno = match Request::read(header.opcode, rest) {
             Ok(request) => return self.serve_request(header, request),
             Err(ParseError::Unknown) => ENOSYS,

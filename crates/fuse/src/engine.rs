@@ -96,7 +96,7 @@ pub(crate) struct Engine {
 
 /// How the kernel ended a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// It is unmounted.
     Unmounted,
     /// The connection was aborted, through `/sys/fs/fuse/connections` or by the end of a detached
@@ -105,7 +105,7 @@ pub enum Ended {
 }
 
 impl Engine {
-    pub fn new(
+    pub(crate) fn new(
         device: Device,
         session: Session,
         root: FileHandle,
@@ -142,7 +142,7 @@ impl Engine {
     // ---- the loop -------------------------------------------------------------------
 
     /// Serves until the mount has ended.
-    pub fn serve(self: &Rc<Self>) -> std::io::Result<Ended> {
+    pub(crate) fn serve(self: &Rc<Self>) -> std::io::Result<Ended> {
         let mut idle_since: Option<Instant> = None;
         loop {
             let mut has_worked = false;
@@ -244,14 +244,14 @@ impl Engine {
     }
 
     /// Keeps a buffer for receiving further requests.
-    pub fn keep_receiver(&self, buffer: Buffer) {
+    pub(crate) fn keep_receiver(&self, buffer: Buffer) {
         if buffer.len() >= RECEIVE_BYTES {
             *self.receiver.borrow_mut() = Some(buffer);
         }
     }
 
     /// Runs the operation of a request as a task and sends its reply.
-    pub fn reply(
+    pub(crate) fn reply(
         self: &Rc<Self>,
         requester: Requester,
         work: impl Future<Output = ErrnoResult<Reply>> + 'static,
@@ -274,34 +274,34 @@ impl Engine {
     }
 
     /// True while the connection is lost and the client reconnects.
-    pub fn is_down(&self) -> bool {
+    pub(crate) fn is_down(&self) -> bool {
         self.connection.is_down.get()
     }
 
     // ---- used by the operations -----------------------------------------------------
 
     /// Returns the current session and its epoch.
-    pub fn session(&self) -> (Session, u32) {
+    pub(crate) fn session(&self) -> (Session, u32) {
         let link = self.link.borrow();
         (link.session.clone(), link.epoch)
     }
 
     /// Returns a value that changes when the mount is connected to a server that may not know the
     /// state of an earlier one. Returns `None` while there is no connection.
-    pub fn server_incarnation(&self) -> Option<(u32, u64)> {
+    pub(crate) fn server_incarnation(&self) -> Option<(u32, u64)> {
         let life = (self.link.borrow().epoch, self.connection.restarts.get());
         (!self.connection.is_down.get()).then_some(life)
     }
 
-    pub fn node(&self, number: u64) -> ErrnoResult<Node> {
+    pub(crate) fn node(&self, number: u64) -> ErrnoResult<Node> {
         self.nodes.borrow().get(number).ok_or(ESTALE)
     }
 
-    pub fn lifetimes(&self) -> Lifetimes {
+    pub(crate) fn lifetimes(&self) -> Lifetimes {
         Lifetimes { entry: self.options.entry_timeout, attributes: self.options.attribute_timeout }
     }
 
-    pub fn stat(&self, metadata: &dafs_client::Metadata) -> Stat {
+    pub(crate) fn stat(&self, metadata: &dafs_client::Metadata) -> Stat {
         let mut stat = Stat::of(metadata, &self.names);
         let known = self.unstable.borrow().get(&metadata.handle).and_then(Weak::upgrade);
         if let Some(unstable) = known {
@@ -311,12 +311,12 @@ impl Engine {
     }
 
     /// Returns a number that no other open owner of this mount has.
-    pub fn next_owner(&self) -> u64 {
+    pub(crate) fn next_owner(&self) -> u64 {
         self.next_owner.replace(self.next_owner.get() + 1)
     }
 
     /// Returns the error number of a failure. Starts a new session if the session has ended.
-    pub fn failed(self: &Rc<Self>, error: &ClientError) -> i32 {
+    pub(crate) fn failed(self: &Rc<Self>, error: &ClientError) -> i32 {
         if matches!(error, ClientError::SessionEnded { .. }) {
             self.reconnect();
         }

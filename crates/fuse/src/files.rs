@@ -33,7 +33,7 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(file: File, epoch: u32, flags: u32, unstable: Rc<Unstable>) -> Self {
+    pub(crate) fn new(file: File, epoch: u32, flags: u32, unstable: Rc<Unstable>) -> Self {
         Self {
             handle: file.handle(),
             flags,
@@ -46,18 +46,18 @@ impl OpenFile {
     }
 
     /// True if writes go to the end of the file.
-    pub fn appends(&self) -> bool {
+    pub(crate) fn appends(&self) -> bool {
         self.flags & O_APPEND != 0
     }
 
     /// Returns the open, if it belongs to this session.
-    pub fn in_session(&self, epoch: u32) -> Option<Rc<File>> {
+    pub(crate) fn in_session(&self, epoch: u32) -> Option<Rc<File>> {
         let file = self.file.borrow();
         (file.0 == epoch).then(|| file.1.clone())
     }
 
     /// Notes the failure of a write through this open.
-    pub fn note_failure(&self, error: &ClientError) {
+    pub(crate) fn note_failure(&self, error: &ClientError) {
         if self.unstable.note_failure(error) {
             self.is_dirty.set(true);
         }
@@ -90,12 +90,12 @@ impl OpenFile {
 }
 
 impl Engine {
-    pub fn file(&self, number: u64) -> ErrnoResult<Rc<OpenFile>> {
+    pub(crate) fn file(&self, number: u64) -> ErrnoResult<Rc<OpenFile>> {
         self.files.borrow().get(Key::from_bits(number)).cloned().ok_or(EBADF)
     }
 
     /// Returns the open of a file in the current session. Opens it again if needed.
-    pub async fn current(self: &Rc<Self>, open: &Rc<OpenFile>) -> ErrnoResult<Rc<File>> {
+    pub(crate) async fn current(self: &Rc<Self>, open: &Rc<OpenFile>) -> ErrnoResult<Rc<File>> {
         let (session, epoch) = self.session();
         if let Some(file) = open.in_session(epoch) {
             return Ok(file);
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// Opens a file by its handle.
-    pub async fn open_handle(
+    pub(crate) async fn open_handle(
         self: &Rc<Self>,
         session: &Session,
         handle: FileHandle,
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Opens a file by its handle for a named owner, with an OPEN of ".".
-    pub async fn open_as(
+    pub(crate) async fn open_as(
         self: &Rc<Self>,
         session: &Session,
         handle: FileHandle,
@@ -142,7 +142,7 @@ impl Engine {
         Ok(session.opened(handle, state, ""))
     }
 
-    pub async fn open(self: Rc<Self>, node: u64, flags: u32) -> ErrnoResult<Reply> {
+    pub(crate) async fn open(self: Rc<Self>, node: u64, flags: u32) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let (session, epoch) = self.session();
         let wide = self.widened(flags);
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Returns the flags for the open on the server. With write-back caching, the kernel reads
     /// pages that are partly written, so write-only opens need read access, too.
-    pub fn widened(&self, flags: u32) -> u32 {
+    pub(crate) fn widened(&self, flags: u32) -> u32 {
         match (self.options.writeback, flags & O_ACCMODE) {
             (true, O_WRONLY) => flags & !O_ACCMODE | O_RDWR,
             _ => flags,
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     /// Returns how the kernel may use its page cache for a file that was just opened.
-    pub fn open_flags(&self, file: &OpenFile, node: u64, metadata: &Metadata) -> u32 {
+    pub(crate) fn open_flags(&self, file: &OpenFile, node: u64, metadata: &Metadata) -> u32 {
         // The server decides where appends go, which the page cache cannot know.
         let is_direct = self.options.direct_io
             || file.appends() && !self.options.local_append && !self.options.writeback;
@@ -186,7 +186,7 @@ impl Engine {
         if before == Some(metadata.change) || self.options.writeback { open::KEEP_CACHE } else { 0 }
     }
 
-    pub async fn release(
+    pub(crate) async fn release(
         self: Rc<Self>,
         node: u64,
         number: u64,
@@ -217,7 +217,12 @@ impl Engine {
 
     /// Serves the close of a descriptor. Reports write-back errors now, and again to an `fsync` of
     /// another descriptor of this open.
-    pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> ErrnoResult<Reply> {
+    pub(crate) async fn flush(
+        self: Rc<Self>,
+        node: u64,
+        number: u64,
+        owner: u64,
+    ) -> ErrnoResult<Reply> {
         let told = self.flushed(number).await;
         self.release_owner(node, owner, false);
         told.map(|()| Reply::Done)
@@ -239,7 +244,7 @@ impl Engine {
 
     /// Makes the server pass written data to its file system. A loss that it reports is recorded,
     /// and is no error here.
-    pub async fn pass_on(self: &Rc<Self>, unstable: &Unstable) -> ErrnoResult<()> {
+    pub(crate) async fn pass_on(self: &Rc<Self>, unstable: &Unstable) -> ErrnoResult<()> {
         for _ in 0..COMMITS_MAX {
             self.rewritten(unstable).await;
             let (mark, life) = (unstable.mark(), self.server_incarnation());
@@ -261,7 +266,7 @@ impl Engine {
         Ok(())
     }
 
-    pub async fn fsync(self: Rc<Self>, number: u64) -> ErrnoResult<Reply> {
+    pub(crate) async fn fsync(self: Rc<Self>, number: u64) -> ErrnoResult<Reply> {
         let open = self.file(number)?;
         open.is_dirty.set(false);
         open.prefer_server_error(self.commit(&open).await)?;
@@ -294,7 +299,7 @@ impl Engine {
 
     /// Flushes names by committing the server's file system, since no request does this for a
     /// single directory.
-    pub async fn fsyncdir(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
+    pub(crate) async fn fsyncdir(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         self.node(node)?;
         Ok(Reply::Done)
     }

@@ -32,7 +32,7 @@ struct Interrupted {
 
 impl Engine {
     /// Serves INTERRUPT: a thread that waits for a reply received a signal.
-    pub fn interrupt(self: &Rc<Self>, unique: u64) {
+    pub(crate) fn interrupt(self: &Rc<Self>, unique: u64) {
         if self.locks.borrow_mut().take_waiting(unique) {
             return self.end_with_interrupt(unique);
         }

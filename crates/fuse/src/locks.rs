@@ -41,7 +41,7 @@ struct Owner {
 
 impl Locks {
     /// Removes a request from those that wait for a lock. Returns true if it was one.
-    pub fn take_waiting(&mut self, unique: u64) -> bool {
+    pub(crate) fn take_waiting(&mut self, unique: u64) -> bool {
         self.waiting.remove(&unique)
     }
 }
@@ -60,7 +60,7 @@ pub(crate) struct LockRequest {
 
 impl LockRequest {
     /// Reads a `struct fuse_lk_in`.
-    pub fn read(fields: &mut Fields<'_>, waits: bool) -> Option<Self> {
+    pub(crate) fn read(fields: &mut Fields<'_>, waits: bool) -> Option<Self> {
         let (file, owner) = (fields.u64()?, fields.u64()?);
         let (first, last, kind, pid) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
         let is_flock = fields.u32()? & LK_FLOCK != 0;
@@ -86,7 +86,7 @@ impl LockRequest {
 }
 
 impl Engine {
-    pub async fn setlk(
+    pub(crate) async fn setlk(
         self: Rc<Self>,
         unique: u64,
         node: u64,
@@ -236,7 +236,7 @@ impl Engine {
     }
 
     /// Releases the locks of an owner that has ended.
-    pub fn release_owner(self: &Rc<Self>, node: u64, owner: u64, is_flock: bool) {
+    pub(crate) fn release_owner(self: &Rc<Self>, node: u64, owner: u64, is_flock: bool) {
         let gone = self.locks.borrow_mut().owners.remove(&(node, owner, is_flock));
         let Some(gone) = gone else { return };
         let Some((_, file)) = gone.file.take() else { return };
@@ -261,7 +261,7 @@ impl Engine {
     /// Releases the locks of an open file description (`F_OFD_SETLK`) when its file is closed,
     /// because the kernel does not report their end in another way. Locks of processes that used
     /// this file were released by the preceding close.
-    pub fn release_owners_by(self: &Rc<Self>, file: u64) {
+    pub(crate) fn release_owners_by(self: &Rc<Self>, file: u64) {
         let gone: Vec<Key> = {
             let locks = self.locks.borrow();
             let first_file = locks.owners.iter().filter(|(_, owner)| owner.first_file == file);
@@ -272,7 +272,7 @@ impl Engine {
         }
     }
 
-    pub async fn getlk(self: Rc<Self>, node: u64, wish: LockRequest) -> ErrnoResult<Reply> {
+    pub(crate) async fn getlk(self: Rc<Self>, node: u64, wish: LockRequest) -> ErrnoResult<Reply> {
         let file = self.node(node)?.handle;
         let known = self.locks.borrow().owners.get(&wish.key(node)).map(|owner| owner.name);
         let owner = known.unwrap_or_else(|| owner(self.next_owner(), wish.pid));

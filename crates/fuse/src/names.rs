@@ -15,7 +15,11 @@ use crate::files::OpenFile;
 use crate::nodes::Node;
 
 impl Engine {
-    pub async fn lookup(self: Rc<Self>, directory: u64, name: OsString) -> ErrnoResult<Reply> {
+    pub(crate) async fn lookup(
+        self: Rc<Self>,
+        directory: u64,
+        name: OsString,
+    ) -> ErrnoResult<Reply> {
         let directory = self.node(directory)?.handle;
         if name.len() > NAME_BYTES_MAX {
             return Err(ENAMETOOLONG);
@@ -65,7 +69,7 @@ impl Engine {
         Ok(self.entry_reply(&metadata))
     }
 
-    pub async fn mkdir(
+    pub(crate) async fn mkdir(
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
@@ -75,7 +79,7 @@ impl Engine {
         self.make(caller, directory, &name, NewObject::Directory, Some(mode)).await
     }
 
-    pub async fn symlink(
+    pub(crate) async fn symlink(
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
@@ -85,7 +89,7 @@ impl Engine {
         self.make(caller, directory, &name, NewObject::SymbolicLink(&text), None).await
     }
 
-    pub async fn mknod(
+    pub(crate) async fn mknod(
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
@@ -137,7 +141,7 @@ impl Engine {
         Ok((OpenFile::new(file, epoch, flags, unstable), metadata))
     }
 
-    pub async fn create(
+    pub(crate) async fn create(
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
@@ -163,7 +167,7 @@ impl Engine {
         Ok(Reply::Entries(message.0, vec![node]))
     }
 
-    pub async fn link(
+    pub(crate) async fn link(
         self: Rc<Self>,
         source: u64,
         directory: u64,
@@ -177,14 +181,18 @@ impl Engine {
         Ok(self.entry_reply(&metadata))
     }
 
-    pub async fn remove(self: Rc<Self>, directory: u64, name: OsString) -> ErrnoResult<Reply> {
+    pub(crate) async fn remove(
+        self: Rc<Self>,
+        directory: u64,
+        name: OsString,
+    ) -> ErrnoResult<Reply> {
         let directory = self.node(directory)?.handle;
         let (session, _) = self.session();
         let removed = session.remove_in_async(directory, &name, "").await;
         removed.map(|()| Reply::Done).map_err(|error| self.failed(&error))
     }
 
-    pub async fn rename(
+    pub(crate) async fn rename(
         self: Rc<Self>,
         (from, old_name): (u64, OsString),
         (to, new_name): (u64, OsString),
@@ -202,7 +210,7 @@ impl Engine {
         renamed.map(|()| Reply::Done).map_err(|error| self.failed(&error))
     }
 
-    pub async fn readlink(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
+    pub(crate) async fn readlink(self: Rc<Self>, node: u64) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
         let text = session.read_link_async(handle, "").await;

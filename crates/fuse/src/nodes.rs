@@ -29,14 +29,14 @@ pub(crate) struct Node {
 
 impl Node {
     /// Stores the attributes of a query.
-    pub fn seen(&mut self, stat: &Stat) {
+    pub(crate) fn seen(&mut self, stat: &Stat) {
         (self.mode, self.gid) = (stat.mode, stat.gid);
         self.last = Some(*stat);
     }
 
     /// Returns the attributes to show for a directory that was removed while a process still uses
     /// it: as on a local file system, with a link count of zero. Returns `None` for other objects.
-    pub fn removed_directory(&self) -> Option<Stat> {
+    pub(crate) fn removed_directory(&self) -> Option<Stat> {
         let is_directory = self.mode & FILE_TYPE == DIRECTORY;
         self.last.filter(|_| is_directory).map(|stat| Stat { links: 0, ..stat })
     }
@@ -52,7 +52,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     /// Makes a table with only the root.
-    pub fn new(root: FileHandle) -> Self {
+    pub(crate) fn new(root: FileHandle) -> Self {
         let node =
             Node { handle: root, lookups: 1, mode: 0, gid: 0, last: None, cached_change: None };
         Self {
@@ -63,16 +63,16 @@ impl Nodes {
     }
 
     /// Returns the node with a number, or `None` if the kernel has forgotten it.
-    pub fn get(&self, number: u64) -> Option<Node> {
+    pub(crate) fn get(&self, number: u64) -> Option<Node> {
         self.by_number.get(&number).copied()
     }
 
-    pub fn get_mut(&mut self, number: u64) -> Option<&mut Node> {
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Node> {
         self.by_number.get_mut(&number)
     }
 
     /// Adds a lookup of an object, which the kernel is about to receive. Returns its node number.
-    pub fn look_up(&mut self, metadata: &Metadata, stat: &Stat) -> u64 {
+    pub(crate) fn look_up(&mut self, metadata: &Metadata, stat: &Stat) -> u64 {
         let number = *self.by_handle.entry(metadata.handle).or_insert_with(|| {
             self.next += 1;
             self.next - 1
@@ -91,7 +91,7 @@ impl Nodes {
     }
 
     /// Removes lookups that the kernel has forgotten.
-    pub fn forget(&mut self, number: u64, count: u64) {
+    pub(crate) fn forget(&mut self, number: u64, count: u64) {
         let Some(node) = self.by_number.get_mut(&number) else { return };
         node.lookups = node.lookups.saturating_sub(count);
         if node.lookups == 0 && number != ROOT {

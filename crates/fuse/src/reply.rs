@@ -24,29 +24,29 @@ impl AsFd for Device {
 
 impl Device {
     /// Wraps the device of a mount and makes its reads non-blocking.
-    pub fn new(fd: OwnedFd) -> std::io::Result<Self> {
+    pub(crate) fn new(fd: OwnedFd) -> std::io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Self(fd))
     }
 
     /// Replies with an error number.
-    pub fn fail(&self, unique: u64, errno: i32) {
+    pub(crate) fn fail(&self, unique: u64, errno: i32) {
         self.put(unique, -errno, &[]);
     }
 
     /// Replies with success and no body.
-    pub fn done(&self, unique: u64) {
+    pub(crate) fn done(&self, unique: u64) {
         self.put(unique, 0, &[]);
     }
 
     /// Replies with a body. Returns false if the kernel has dropped the request.
-    pub fn body(&self, unique: u64, body: &[u8]) -> bool {
+    pub(crate) fn body(&self, unique: u64, body: &[u8]) -> bool {
         self.put(unique, 0, body)
     }
 
     /// Replies with bytes of a buffer that begin at `offset`. The header is written in front of
     /// them.
-    pub fn data(&self, unique: u64, buffer: &Buffer, offset: usize, length: usize) {
+    pub(crate) fn data(&self, unique: u64, buffer: &Buffer, offset: usize, length: usize) {
         let header = header(unique, 0, length);
         let start = offset - OUT_HEADER_BYTES;
         buffer.write(start, &header);
@@ -98,7 +98,7 @@ pub(crate) struct Lifetimes {
 
 impl Message {
     /// Appends a `struct fuse_attr`.
-    pub fn attributes(&mut self, stat: &Stat, device: u32) -> &mut Self {
+    pub(crate) fn attributes(&mut self, stat: &Stat, device: u32) -> &mut Self {
         self.u64(stat.ino).u64(stat.size).u64(stat.blocks);
         for time in [stat.accessed, stat.modified, stat.changed] {
             self.u64(time.seconds.cast_unsigned());
@@ -111,31 +111,48 @@ impl Message {
     }
 
     /// Appends a `struct fuse_attr_out`.
-    pub fn attributes_out(&mut self, stat: &Stat, device: u32, life: Lifetimes) -> &mut Self {
+    pub(crate) fn attributes_out(
+        &mut self,
+        stat: &Stat,
+        device: u32,
+        life: Lifetimes,
+    ) -> &mut Self {
         let life = life.attributes;
         self.u64(life.as_secs()).u32(life.subsec_nanos()).u32(0).attributes(stat, device)
     }
 
     /// Appends a `struct fuse_entry_out`.
-    pub fn entry(&mut self, node: u64, stat: &Stat, device: u32, life: Lifetimes) -> &mut Self {
+    pub(crate) fn entry(
+        &mut self,
+        node: u64,
+        stat: &Stat,
+        device: u32,
+        life: Lifetimes,
+    ) -> &mut Self {
         self.u64(node).u64(0).u64(life.entry.as_secs()).u64(life.attributes.as_secs());
         self.u32(life.entry.subsec_nanos()).u32(life.attributes.subsec_nanos());
         self.attributes(stat, device)
     }
 
     /// Appends an empty `struct fuse_entry_out`.
-    pub fn no_entry(&mut self) -> &mut Self {
+    pub(crate) fn no_entry(&mut self) -> &mut Self {
         self.0.resize(self.0.len() + ENTRY_BYTES, 0);
         self
     }
 
     /// Appends a `struct fuse_open_out`.
-    pub fn opened(&mut self, handle: u64, flags: u32) -> &mut Self {
+    pub(crate) fn opened(&mut self, handle: u64, flags: u32) -> &mut Self {
         self.u64(handle).u32(flags).u32(0)
     }
 
     /// Appends a `struct fuse_dirent`. `next` is the offset of the following entry.
-    pub fn directory_entry(&mut self, ino: u64, next: u64, mode: u32, name: &[u8]) -> &mut Self {
+    pub(crate) fn directory_entry(
+        &mut self,
+        ino: u64,
+        next: u64,
+        mode: u32,
+        name: &[u8],
+    ) -> &mut Self {
         let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
         self.u64(ino).u64(next).u32(length).u32((mode >> 12) & 0o17).bytes(name).pad()
     }

@@ -151,7 +151,7 @@ pub(crate) struct Write {
 
 impl Write {
     /// Reads a `struct fuse_write_in` of a request with `there` bytes of data.
-    pub fn read(fields: &mut Fields<'_>, there: usize) -> Option<Self> {
+    pub(crate) fn read(fields: &mut Fields<'_>, there: usize) -> Option<Self> {
         let (file, offset, size, flags) =
             (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
         (there >= size as usize).then_some(Self { file, offset, size, flags })
@@ -165,7 +165,7 @@ impl<'m> Request<'m> {
     ///
     /// # Errors
     /// [`ParseError`] says why the request cannot be parsed.
-    pub fn read(opcode: u32, rest: &'m [u8]) -> Result<Self, ParseError> {
+    pub(crate) fn read(opcode: u32, rest: &'m [u8]) -> Result<Self, ParseError> {
         let kind = KINDS.iter().find(|(number, _)| *number == opcode);
         let (_, read) = kind.ok_or(ParseError::Unknown)?;
         read(Fields(rest)).ok_or(ParseError::Malformed)

@@ -42,7 +42,7 @@ pub(crate) struct Requester {
 
 impl Requester {
     /// For work that no process waits for.
-    pub const NONE: Self = Self { unique: 0, pid: 0 };
+    pub(crate) const NONE: Self = Self { unique: 0, pid: 0 };
 }
 
 struct Place {
@@ -68,7 +68,7 @@ impl Wake for Woken {
 
 impl Tasks {
     /// Starts a task for a request. It runs until it waits for the first time.
-    pub fn spawn(&self, requester: Requester, work: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn(&self, requester: Requester, work: impl Future<Output = ()> + 'static) {
         let mut places = self.places.borrow_mut();
         let index = match places.free.pop() {
             Some(index) => index,
@@ -86,7 +86,7 @@ impl Tasks {
     }
 
     /// Polls the woken tasks. Returns true if there were any.
-    pub fn run(&self) -> bool {
+    pub(crate) fn run(&self) -> bool {
         let woken = std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner));
         for index in &woken {
             let work = self.places.borrow_mut().all[*index].work.take();
@@ -98,7 +98,7 @@ impl Tasks {
     }
 
     /// Drops the task of a request, wherever it waits. Returns false if there is none.
-    pub fn cancel(&self, unique: u64) -> bool {
+    pub(crate) fn cancel(&self, unique: u64) -> bool {
         let mut places = self.places.borrow_mut();
         let Some(index) = places.find(unique) else { return false };
         let work = places.all[index].work.take();
@@ -110,13 +110,13 @@ impl Tasks {
     }
 
     /// Returns the process that waits for the task of a request.
-    pub fn requester(&self, unique: u64) -> Option<Requester> {
+    pub(crate) fn requester(&self, unique: u64) -> Option<Requester> {
         let places = self.places.borrow();
         places.find(unique).map(|index| places.all[index].requester)
     }
 
     /// Returns the number of tasks.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.places.borrow().count
     }
 
@@ -131,12 +131,12 @@ impl Tasks {
     }
 
     /// Returns a future that completes after the given time.
-    pub fn sleep(&self, time: Duration) -> Sleep<'_> {
+    pub(crate) fn sleep(&self, time: Duration) -> Sleep<'_> {
         Sleep { tasks: self, until: Instant::now() + time, number: None }
     }
 
     /// Wakes tasks whose timers have expired. Returns the time until the next timer.
-    pub fn tick(&self) -> Option<Duration> {
+    pub(crate) fn tick(&self) -> Option<Duration> {
         let mut timers = self.timers.borrow_mut();
         while let Some(Reverse((until, number))) = timers.peek().copied() {
             let left = until.saturating_duration_since(Instant::now());

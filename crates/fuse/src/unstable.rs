@@ -96,7 +96,7 @@ impl Data {
 }
 
 impl Unstable {
-    pub fn new(handle: FileHandle, held: Rc<Cell<usize>>) -> Self {
+    pub(crate) fn new(handle: FileHandle, held: Rc<Cell<usize>>) -> Self {
         Self {
             handle,
             pieces: RefCell::default(),
@@ -116,7 +116,7 @@ impl Unstable {
     }
 
     /// Called before a write is sent. Returns `None` if the write must wait.
-    pub fn admit(&self, transfer: Transfer) -> Option<Transfer> {
+    pub(crate) fn admit(&self, transfer: Transfer) -> Option<Transfer> {
         if self.is_rewriting.get() {
             self.waiting.borrow_mut().push(transfer);
             return None;
@@ -127,7 +127,7 @@ impl Unstable {
 
     /// Called after a read. While data is being written again, the read must wait, because the
     /// server may lack some of it. Then returns `None`.
-    pub fn delay_read(&self, transfer: Transfer) -> Option<Transfer> {
+    pub(crate) fn delay_read(&self, transfer: Transfer) -> Option<Transfer> {
         if !self.is_rewriting.get() {
             return Some(transfer);
         }
@@ -137,7 +137,7 @@ impl Unstable {
 
     /// Returns the minimum size of the file: while data is written again, the server may report a
     /// smaller one.
-    pub fn least_size(&self) -> u64 {
+    pub(crate) fn least_size(&self) -> u64 {
         if !self.is_rewriting.get() {
             return 0;
         }
@@ -147,12 +147,12 @@ impl Unstable {
     }
 
     /// Notes the end of a write that was sent.
-    pub fn ended(&self) {
+    pub(crate) fn ended(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
     /// Holds written data. Returns true if the buffer must be kept for that.
-    pub fn hold(&self, offset: u64, buffer: &Buffer, at: usize, length: usize) -> bool {
+    pub(crate) fn hold(&self, offset: u64, buffer: &Buffer, at: usize, length: usize) -> bool {
         if self.held.get() + length > HELD_BYTES_MAX {
             self.let_go();
             self.is_incomplete.set(true);
@@ -169,18 +169,18 @@ impl Unstable {
     }
 
     /// Notes the verifier of a reply. Returns false if earlier data must be written again.
-    pub fn note(&self, verifier: Verifier) -> bool {
+    pub(crate) fn note(&self, verifier: Verifier) -> bool {
         self.verifier.replace(Some(verifier)).is_none_or(|before| before == verifier)
     }
 
     /// Returns the number of the next piece. All earlier pieces are stable after a commit that
     /// begins now has succeeded.
-    pub fn mark(&self) -> u64 {
+    pub(crate) fn mark(&self) -> u64 {
         self.first.get() + self.pieces.borrow().len() as u64
     }
 
     /// Drops the pieces before a mark, which are stable now.
-    pub fn settle(&self, mark: u64) {
+    pub(crate) fn settle(&self, mark: u64) {
         let mut pieces = self.pieces.borrow_mut();
         while self.first.get() < mark
             && let Some(piece) = pieces.pop_front()
@@ -192,20 +192,20 @@ impl Unstable {
 
     /// Notes a commit: the pieces before the mark are stable, and so is all data that is no longer
     /// held.
-    pub fn committed(&self, mark: u64) {
+    pub(crate) fn committed(&self, mark: u64) {
         self.is_incomplete.set(false);
         self.refused.set(None);
         self.settle(mark);
     }
 
     /// Notes that the server's file system has the pieces before a mark.
-    pub fn passed_on(&self, mark: u64) {
+    pub(crate) fn passed_on(&self, mark: u64) {
         let count = usize::try_from(mark.saturating_sub(self.first.get())).unwrap_or(usize::MAX);
         let mut pieces = self.pieces.borrow_mut();
         pieces.iter_mut().take(count).for_each(|piece| piece.is_passed_on = true);
     }
 
-    pub fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         self.settle(self.mark());
     }
 
@@ -214,26 +214,26 @@ impl Unstable {
     /// the request may not see it, because the kernel drops the error of a write after it has sent
     /// a part of it. The data stays held, and the verifier of the next reply shows whether it must
     /// be written again. Returns true if it was such an error.
-    pub fn note_failure(&self, error: &ClientError) -> bool {
+    pub(crate) fn note_failure(&self, error: &ClientError) -> bool {
         let errno = of_lost_data(error);
         self.refused.set(errno.or(self.refused.get()));
         errno.is_some()
     }
 
     /// True if a successful close does not prove that all data was written.
-    pub fn is_doubtful(&self) -> bool {
+    pub(crate) fn is_doubtful(&self) -> bool {
         self.refused.get().is_some()
     }
 
     /// Returns the error of a request refused since the last commit.
-    pub fn reason(&self) -> Option<i32> {
+    pub(crate) fn reason(&self) -> Option<i32> {
         self.refused.get()
     }
 
     /// Notes the failure of a commit, or of a close that passes data on. If the server reports a
     /// loss, it is reported to every process that may have written the data, and writing it again
     /// is no use. Returns true if it was such an error.
-    pub fn record_loss(&self, error: &ClientError) -> bool {
+    pub(crate) fn record_loss(&self, error: &ClientError) -> bool {
         let Some(errno) = of_lost_data(error) else { return false };
         if !self.pieces.borrow().is_empty() {
             self.is_incomplete.set(true);
@@ -245,24 +245,24 @@ impl Unstable {
     }
 
     /// Cancels the reply to a waiting write. Returns false if it does not wait here.
-    pub fn give_up(&self, unique: u64) -> bool {
+    pub(crate) fn give_up(&self, unique: u64) -> bool {
         self.waiting.borrow_mut().iter_mut().any(|transfer| transfer.give_up(unique))
     }
 
     /// Returns the process that waits for the reply to a waiting write.
-    pub fn requester(&self, unique: u64) -> Option<Requester> {
+    pub(crate) fn requester(&self, unique: u64) -> Option<Requester> {
         self.waiting.borrow().iter().find_map(|transfer| transfer.requester_of(unique))
     }
 
     /// Returns the number of the last loss that need not be reported to a new open, because a
     /// process was told of it.
-    pub fn known_loss(&self) -> u64 {
+    pub(crate) fn known_loss(&self) -> u64 {
         let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_reported);
         self.losses.get() - u64::from(is_unknown)
     }
 
     /// Returns the reason and number of a loss after the given one.
-    pub fn report_loss(&self, after: u64) -> Option<(u64, i32)> {
+    pub(crate) fn report_loss(&self, after: u64) -> Option<(u64, i32)> {
         let loss = self.loss.get().filter(|loss| loss.number > after)?;
         self.loss.set(Some(Loss { is_reported: true, ..loss }));
         Some((loss.number, loss.errno))
@@ -274,7 +274,7 @@ impl Unstable {
     }
 
     /// Drops held data beyond the new end of a truncated file.
-    pub fn cut(&self, size: u64) {
+    pub(crate) fn cut(&self, size: u64) {
         let mut gone = 0;
         for piece in self.pieces.borrow_mut().iter_mut() {
             let before = piece.data.length();
@@ -285,12 +285,12 @@ impl Unstable {
         self.held.set(self.held.get() - gone);
     }
 
-    pub fn handle(&self) -> FileHandle {
+    pub(crate) fn handle(&self) -> FileHandle {
         self.handle
     }
 
     /// True if data is held that was not passed to the server's file system.
-    pub fn holds_any(&self) -> bool {
+    pub(crate) fn holds_any(&self) -> bool {
         self.pieces.borrow().back().is_some_and(|piece| !piece.is_passed_on)
     }
 
@@ -319,7 +319,7 @@ impl Unstable {
         self.pieces.borrow().get(index).is_none_or(|piece| piece.is_passed_on)
     }
 
-    pub fn is_rewriting(&self) -> bool {
+    pub(crate) fn is_rewriting(&self) -> bool {
         self.is_rewriting.get()
     }
 }
@@ -347,7 +347,7 @@ impl Drop for Unstable {
 
 impl Engine {
     /// Returns the unstable data of a file, which all its opens share.
-    pub fn unstable_of(&self, handle: FileHandle) -> Rc<Unstable> {
+    pub(crate) fn unstable_of(&self, handle: FileHandle) -> Rc<Unstable> {
         let mut all = self.unstable.borrow_mut();
         if let Some(known) = all.get(&handle).and_then(std::rc::Weak::upgrade) {
             return known;
@@ -359,14 +359,14 @@ impl Engine {
     }
 
     /// Returns the unstable data of all files.
-    pub fn all_unstable(&self) -> impl Iterator<Item = Rc<Unstable>> {
+    pub(crate) fn all_unstable(&self) -> impl Iterator<Item = Rc<Unstable>> {
         let all = self.unstable.borrow();
         let all: Vec<_> = all.values().filter_map(std::rc::Weak::upgrade).collect();
         all.into_iter()
     }
 
     /// Writes all data that may be lost again, after the server has changed.
-    pub fn rewrite_all(self: &Rc<Self>) {
+    pub(crate) fn rewrite_all(self: &Rc<Self>) {
         for unstable in self.all_unstable() {
             let is_touched = unstable.verifier.get().is_some() || unstable.is_incomplete.get();
             if is_touched || unstable.needs_rewrite.get() || unstable.in_flight.get() > 0 {
@@ -376,7 +376,7 @@ impl Engine {
     }
 
     /// Writes the held data of a file again. Writes to it wait meanwhile.
-    pub fn rewrite(self: &Rc<Self>, unstable: &Rc<Unstable>) {
+    pub(crate) fn rewrite(self: &Rc<Self>, unstable: &Rc<Unstable>) {
         if unstable.is_rewriting.replace(true) {
             return;
         }
@@ -573,7 +573,7 @@ impl Engine {
     }
 
     /// Waits until no data of the file is being written again.
-    pub async fn rewritten(&self, unstable: &Unstable) {
+    pub(crate) async fn rewritten(&self, unstable: &Unstable) {
         while unstable.is_rewriting() {
             self.tasks.sleep(PAUSE).await;
         }

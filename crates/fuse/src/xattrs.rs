@@ -21,7 +21,7 @@ use crate::attributes::last_metadata;
 use crate::engine::{Engine, ErrnoResult, Reply};
 
 impl Engine {
-    pub async fn setxattr(
+    pub(crate) async fn setxattr(
         self: Rc<Self>,
         node: u64,
         name: &[u8],
@@ -80,7 +80,12 @@ impl Engine {
         Err(errno)
     }
 
-    pub async fn getxattr(self: Rc<Self>, node: u64, name: &[u8], size: u32) -> ErrnoResult<Reply> {
+    pub(crate) async fn getxattr(
+        self: Rc<Self>,
+        node: u64,
+        name: &[u8],
+        size: u32,
+    ) -> ErrnoResult<Reply> {
         let name = known(name)?;
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
@@ -107,7 +112,7 @@ impl Engine {
         Ok(Reply::Body(value))
     }
 
-    pub async fn listxattr(self: Rc<Self>, node: u64, size: u32) -> ErrnoResult<Reply> {
+    pub(crate) async fn listxattr(self: Rc<Self>, node: u64, size: u32) -> ErrnoResult<Reply> {
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
         let directory = session.attributes_of_async(handle, "").await;
@@ -131,7 +136,7 @@ impl Engine {
         Ok(list_reply(names, size))
     }
 
-    pub async fn removexattr(self: Rc<Self>, node: u64, name: &[u8]) -> ErrnoResult<Reply> {
+    pub(crate) async fn removexattr(self: Rc<Self>, node: u64, name: &[u8]) -> ErrnoResult<Reply> {
         let name = known(name)?;
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();

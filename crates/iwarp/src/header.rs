@@ -26,7 +26,7 @@ const OPCODE_MASK: u8 = 0x0f;
 /// The kind of a message (RFC 5040 4.1, figure 4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Opcode {
+pub(crate) enum Opcode {
     /// RDMA Write: places data in a buffer that the sender names.
     Write = 0,
     /// RDMA Read Request: asks for data of a buffer of the receiver.
@@ -49,7 +49,7 @@ impl Opcode {
     /// Returns the opcode with this number, or `None` if it is unknown.
     #[inline]
     #[must_use]
-    pub const fn from_number(number: u8) -> Option<Self> {
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::Write,
             1 => Self::ReadRequest,
@@ -66,7 +66,7 @@ impl Opcode {
     /// Returns the kind of Send that has these two properties.
     #[inline]
     #[must_use]
-    pub const fn of_send(solicited: bool, invalidates: bool) -> Self {
+    pub(crate) const fn of_send(solicited: bool, invalidates: bool) -> Self {
         match (solicited, invalidates) {
             (false, false) => Self::Send,
             (false, true) => Self::SendInvalidate,
@@ -78,7 +78,7 @@ impl Opcode {
     /// Returns the untagged queue of this opcode, or `None` if its messages are tagged.
     #[inline]
     #[must_use]
-    pub const fn queue(self) -> Option<QueueNumber> {
+    pub(crate) const fn queue(self) -> Option<QueueNumber> {
         match self {
             Self::Write | Self::ReadResponse => None,
             Self::ReadRequest => Some(QueueNumber::ReadRequest),
@@ -93,21 +93,21 @@ impl Opcode {
     /// True if messages with this opcode wake the receiver.
     #[inline]
     #[must_use]
-    pub const fn is_solicited(self) -> bool {
+    pub(crate) const fn is_solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate)
     }
 
     /// True if messages with this opcode name a steering tag to invalidate.
     #[inline]
     #[must_use]
-    pub const fn invalidates(self) -> bool {
+    pub(crate) const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 }
 
 /// The header of a frame. All checks that need no earlier segment have been made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
+pub(crate) struct Header {
     /// The kind of the message.
     pub opcode: Opcode,
     /// True if this is the last segment of its message.
@@ -120,7 +120,7 @@ pub struct Header {
 
 /// The two forms of a DDP header (RFC 5041 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub(crate) enum Form {
     /// Names the buffer in which the payload is placed.
     Tagged {
         /// The steering tag of the buffer.
@@ -143,7 +143,7 @@ impl Header {
     /// Returns the number of bytes from the start of the frame to its payload: 16 or 20.
     #[inline]
     #[must_use]
-    pub const fn header_length(&self) -> usize {
+    pub(crate) const fn header_length(&self) -> usize {
         match self.form {
             Form::Tagged { .. } => TAGGED_HEADER_BYTES,
             Form::Untagged { .. } => UNTAGGED_HEADER_BYTES,
@@ -153,13 +153,13 @@ impl Header {
     /// Returns the number of payload bytes of this frame.
     #[inline]
     #[must_use]
-    pub const fn payload_length(&self) -> u32 {
+    pub(crate) const fn payload_length(&self) -> u32 {
         self.ulpdu_length as u32 + LENGTH_FIELD_BYTES as u32 - self.header_length() as u32
     }
 
     /// Writes the header and returns its length in bytes: 16 if tagged, 20 if untagged.
     #[inline]
-    pub fn encode(&self, bytes: &mut [u8; HEADER_BYTES_MAX]) -> usize {
+    pub(crate) fn encode(&self, bytes: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         let last = if self.last { LAST } else { 0 };
         bytes[0..2].copy_from_slice(&self.ulpdu_length.to_be_bytes());
         bytes[3] = RDMAP_VERSION | self.opcode as u8;
@@ -190,7 +190,7 @@ impl Header {
 /// The first violation found. DDP's fields are checked before those of RDMAP (RFC 5040 7.2).
 /// Missing bytes count as [`Violation::FpduTooShort`].
 #[inline]
-pub fn parse(bytes: &[u8]) -> Result<Header, Violation> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Header, Violation> {
     let tagged: &[u8; TAGGED_HEADER_BYTES] = bytes.first_chunk().ok_or(Violation::FpduTooShort)?;
     if tagged[2] & TAGGED != 0 {
         return parse_tagged(tagged);

@@ -41,39 +41,39 @@ pub(crate) struct GroupBuffer {
 }
 
 impl GroupBuffer {
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.frame_count = 0;
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.frame_count == 0
     }
 
     /// Returns the number of bytes that the group takes in its blob.
-    pub fn padded_length(&self) -> u64 {
+    pub(crate) fn padded_length(&self) -> u64 {
         Self::padded_length_of(self.frame_bytes())
     }
 
     /// Returns the number of bytes that a group with `frame_bytes` bytes of frames takes.
-    pub fn padded_length_of(frame_bytes: usize) -> u64 {
+    pub(crate) fn padded_length_of(frame_bytes: usize) -> u64 {
         (HEADER_BYTES + frame_bytes).next_multiple_of(BLOCK_BYTES) as u64
     }
 
     /// Returns the number of bytes of frames so far.
-    pub fn frame_bytes(&self) -> usize {
+    pub(crate) fn frame_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER_BYTES)
     }
 
     /// Adds a frame whose payload is the concatenation of `parts`.
-    pub fn push(&mut self, kind: u16, flags: u16, number: u64, parts: &[&[u8]]) {
+    pub(crate) fn push(&mut self, kind: u16, flags: u16, number: u64, parts: &[&[u8]]) {
         self.open();
         push_frame(&mut self.bytes, kind, flags, number, parts);
         self.frame_count += 1;
     }
 
     /// Adds a frame that [`push_frame`] has written elsewhere.
-    pub fn push_encoded(&mut self, frame: &[u8]) {
+    pub(crate) fn push_encoded(&mut self, frame: &[u8]) {
         self.open();
         self.bytes.extend_from_slice(frame);
         self.frame_count += 1;
@@ -86,7 +86,7 @@ impl GroupBuffer {
     }
 
     /// Adds checksums and padding. Returns the bytes to write at `offset`.
-    pub fn seal(&mut self, lineage: Lineage, offset: u64, first_number: u64) -> &[u8] {
+    pub(crate) fn seal(&mut self, lineage: Lineage, offset: u64, first_number: u64) -> &[u8] {
         self.open();
         let length = self.bytes.len();
         let seed = lineage.seed();
@@ -180,7 +180,7 @@ pub(crate) enum Found {
 impl GroupRead {
     /// Reads the group at `offset`. It must be complete, end by `limit`, have been written for this
     /// position, and begin with `first_number`.
-    pub fn read(
+    pub(crate) fn read(
         &mut self,
         blob: &dyn Blob,
         lineage: Lineage,
@@ -194,7 +194,7 @@ impl GroupRead {
     }
 
     /// Does the same as [`GroupRead::read`], whichever number the group begins with.
-    pub fn read_as_it_stands(
+    pub(crate) fn read_as_it_stands(
         &mut self,
         blob: &dyn Blob,
         lineage: Lineage,
@@ -247,19 +247,19 @@ impl GroupRead {
     }
 
     /// Returns the frames of the group read last.
-    pub fn frames(&self) -> Frames<'_> {
+    pub(crate) fn frames(&self) -> Frames<'_> {
         Frames { bytes: &self.bytes[..self.length], at: HEADER_BYTES }
     }
 
     /// Returns the frame that begins at `at` of the group read last, and where the next one begins.
-    pub fn frame_at(&self, at: usize) -> Option<(Frame<'_>, usize)> {
+    pub(crate) fn frame_at(&self, at: usize) -> Option<(Frame<'_>, usize)> {
         let mut frames = Frames { bytes: &self.bytes[..self.length], at: at.max(HEADER_BYTES) };
         let frame = frames.next()?;
         Some((frame, frames.at))
     }
 
     /// Returns the bytes of the group read last, including padding.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length.next_multiple_of(BLOCK_BYTES)]
     }
 }

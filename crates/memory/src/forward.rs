@@ -13,7 +13,7 @@ use crate::{LINE_BYTES, PAGE_BYTES};
 /// `from` must be valid for reads and `to` for writes of `length` bytes, and the two ranges must
 /// not overlap.
 #[inline]
-pub unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
     if length >= LONG_BYTES && std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the caller ensures it, and the processor has these instructions.

@@ -15,7 +15,7 @@ pub(crate) struct PageNumbers(Box<[u64]>);
 impl PageNumbers {
     /// Returns the present numbers, or `None` if the kernel does not report them or some pages are
     /// missing.
-    pub fn of(address: usize, length: usize) -> Option<Self> {
+    pub(crate) fn of(address: usize, length: usize) -> Option<Self> {
         let first = address / PAGE_BYTES;
         let count = (address + length).div_ceil(PAGE_BYTES) - first;
         let mut bytes = vec![0; count * ENTRY_BYTES];

@@ -31,7 +31,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    pub fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
             is_rung: AtomicBool::new(false),
@@ -41,7 +41,7 @@ impl Bell {
         })
     }
 
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.is_rung.store(true, Ordering::SeqCst);
         if self.is_asleep.swap(false, Ordering::SeqCst) {
             // It fails only if it is readable already.
@@ -50,17 +50,17 @@ impl Bell {
     }
 
     /// Clears earlier rings. The thread checks all its sources of work after this.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.is_rung.store(false, Ordering::SeqCst);
     }
 
-    pub fn is_rung(&self) -> bool {
+    pub(crate) fn is_rung(&self) -> bool {
         self.is_rung.load(Ordering::SeqCst)
     }
 
     /// Queues a resource for release. Never blocks, so `drop` may call it. The queue is no longer
     /// than the number of resources that callers hold.
-    pub fn discard(&self, garbage: Garbage) {
+    pub(crate) fn discard(&self, garbage: Garbage) {
         let is_urgent = !matches!(garbage, Garbage::Buffer(_));
         self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push_back(garbage);
         if is_urgent {
@@ -68,12 +68,12 @@ impl Bell {
         }
     }
 
-    pub fn take_garbage(&self) -> VecDeque<Garbage> {
+    pub(crate) fn take_garbage(&self) -> VecDeque<Garbage> {
         std::mem::take(&mut *self.garbage.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Sleeps until the client has something to do, the bell rings, or `limit` is over.
-    pub fn sleep(&self, client: &Client, limit: Option<Duration>) {
+    pub(crate) fn sleep(&self, client: &Client, limit: Option<Duration>) {
         self.is_asleep.store(true, Ordering::SeqCst);
         if !self.is_rung() && client.arm() {
             let limit = limit.map(|limit| Timespec {

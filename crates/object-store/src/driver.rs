@@ -43,7 +43,7 @@ pub(crate) struct Reply<T> {
 
 impl<T> Reply<T> {
     /// The reply alone. Its permit goes back.
-    pub fn take(self) -> T {
+    pub(crate) fn take(self) -> T {
         self.value
     }
 }
@@ -53,7 +53,7 @@ impl Driver {
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn start(settings: Arc<Settings>) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(settings: Arc<Settings>) -> std::io::Result<Arc<Self>> {
         let bell = Arc::new(Bell::new()?);
         let (commands, queue) = mpsc::channel(OPERATIONS_MAX);
         let own = bell.clone();
@@ -64,12 +64,12 @@ impl Driver {
         Ok(Arc::new(Self { commands, permits, bell }))
     }
 
-    pub fn bell(&self) -> &Bell {
+    pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }
 
     /// Runs `work` on the driver thread.
-    pub async fn call<T, F, W>(&self, work: F) -> Result<Reply<T>, Fault>
+    pub(crate) async fn call<T, F, W>(&self, work: F) -> Result<Reply<T>, Fault>
     where
         T: Send + 'static,
         F: FnOnce(Rc<Worker>) -> W + Send + 'static,

@@ -96,7 +96,7 @@ impl From<object_store::Error> for Fault {
 
 impl Fault {
     /// What a failure means to an operation on an object that must exist.
-    pub fn of_existing(error: ClientError) -> Self {
+    pub(crate) fn of_existing(error: ClientError) -> Self {
         match error.status() {
             // A path that leads over something else than directories leads to no object. Neither
             // does one that ends at a directory or a link.
@@ -112,7 +112,7 @@ impl Fault {
         }
     }
 
-    pub fn client_error(&self) -> Option<&ClientError> {
+    pub(crate) fn client_error(&self) -> Option<&ClientError> {
         match self {
             Self::Client(error)
             | Self::Missing(error)
@@ -123,7 +123,7 @@ impl Fault {
     }
 
     /// The same failure of an operation on a file that was opened before.
-    pub fn of_open(self) -> Self {
+    pub(crate) fn of_open(self) -> Self {
         match self {
             Self::Client(error @ ClientError::SessionEnded { .. }) => Self::Ended(error),
             other => other,
@@ -131,19 +131,19 @@ impl Fault {
     }
 
     /// The same failure of an operation on an object that must exist.
-    pub fn existing(self) -> Self {
+    pub(crate) fn existing(self) -> Self {
         match self {
             Self::Client(error) => Self::of_existing(error),
             other => other,
         }
     }
 
-    pub fn status(&self) -> Option<Status> {
+    pub(crate) fn status(&self) -> Option<Status> {
         self.client_error().and_then(ClientError::status)
     }
 
     /// The error for a caller who asked for something at `path`.
-    pub fn at(self, path: &Path) -> object_store::Error {
+    pub(crate) fn at(self, path: &Path) -> object_store::Error {
         let path = path.to_string();
         match self {
             Self::Missing(error) => object_store::Error::NotFound { path, source: Box::new(error) },

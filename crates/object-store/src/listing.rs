@@ -63,7 +63,7 @@ impl Entry {
 
 impl Worker {
     /// The entries of the directory that a prefix names; none if there is no such directory.
-    pub async fn list_prefix(
+    pub(crate) async fn list_prefix(
         self: Rc<Self>,
         prefix: Path,
         offset: Option<Path>,
@@ -82,7 +82,7 @@ impl Worker {
     }
 
     /// The entries of a directory, in the order of their paths.
-    pub async fn list_directory(
+    pub(crate) async fn list_directory(
         self: Rc<Self>,
         directory: FileHandle,
         path: Path,
@@ -107,7 +107,7 @@ impl Worker {
     }
 
     /// Removes the temporary files of dead clients from a directory.
-    pub async fn sweep_directory(
+    pub(crate) async fn sweep_directory(
         self: Rc<Self>,
         directory: Option<FileHandle>,
         prefix: Path,

@@ -16,7 +16,7 @@ use crate::writing::{Made, PIECE_BYTES, is_gone, write_all};
 
 impl Worker {
     /// Deletes an object.
-    pub async fn delete(self: Rc<Self>, place: Place) -> Result<(), Fault> {
+    pub(crate) async fn delete(self: Rc<Self>, place: Place) -> Result<(), Fault> {
         let site = self.site().await?;
         let existing = |error| Fault::of_existing(about(error, &place.shown));
         let directory = self.directory(&site, &place.parents, &place.shown).await;
@@ -39,7 +39,7 @@ impl Worker {
     }
 
     /// Removes the directories of an object as far as they are empty.
-    pub async fn remove_directories(&self, site: &Site, place: &Place) {
+    pub(crate) async fn remove_directories(&self, site: &Site, place: &Place) {
         for depth in (0..place.parents.len()).rev() {
             let name = &place.parents[depth];
             let removed = async {
@@ -54,7 +54,12 @@ impl Worker {
 
     /// Copies an object: the copy is another name of the same file, which no operation of this
     /// store changes.
-    pub async fn copy(self: Rc<Self>, from: Place, to: Place, mode: Mode) -> Result<(), Fault> {
+    pub(crate) async fn copy(
+        self: Rc<Self>,
+        from: Place,
+        to: Place,
+        mode: Mode,
+    ) -> Result<(), Fault> {
         let mut patience = Patience::new();
         loop {
             let site = self.site().await?;
@@ -103,7 +108,12 @@ impl Worker {
     }
 
     /// Renames an object. Where it may replace another, or the new name is free, this is one step.
-    pub async fn rename(self: Rc<Self>, from: Place, to: Place, is_new: bool) -> Result<(), Fault> {
+    pub(crate) async fn rename(
+        self: Rc<Self>,
+        from: Place,
+        to: Place,
+        is_new: bool,
+    ) -> Result<(), Fault> {
         let mut patience = Patience::new();
         loop {
             let site = self.site().await?;

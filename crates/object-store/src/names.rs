@@ -24,7 +24,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub fn of(path: &Path) -> Result<Self, Fault> {
+    pub(crate) fn of(path: &Path) -> Result<Self, Fault> {
         let mut parents = parts(path).ok_or(Fault::Refused(StoreError::ReservedName))?;
         let name = parents.pop().ok_or(Fault::Refused(StoreError::EmptyPath))?;
         Ok(Self { parents, name, shown: path.to_string() })

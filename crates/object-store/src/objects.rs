@@ -26,7 +26,7 @@ pub(crate) struct RemoteFile {
 }
 
 impl RemoteFile {
-    pub fn new(number: u64, bell: Arc<Bell>) -> Self {
+    pub(crate) fn new(number: u64, bell: Arc<Bell>) -> Self {
         Self { number, bell }
     }
 }
@@ -47,13 +47,13 @@ pub(crate) struct Landed {
 }
 
 impl Landed {
-    pub fn new(worker: &Worker, buffer: dafs_client::Buffer, lengths: Vec<usize>) -> Self {
+    pub(crate) fn new(worker: &Worker, buffer: dafs_client::Buffer, lengths: Vec<usize>) -> Self {
         let (number, memory) = worker.lend(buffer);
         Self { memory, lengths, number, bell: worker.bell.clone() }
     }
 
     /// Copies the pieces, which are adjacent in the buffer.
-    pub fn pieces(&self) -> Vec<Bytes> {
+    pub(crate) fn pieces(&self) -> Vec<Bytes> {
         let mut at = 0;
         let copy = |&length: &usize| {
             let piece = Bytes::from(self.memory.to_vec(at, length));
@@ -73,7 +73,7 @@ impl Drop for Landed {
 impl Worker {
     /// Walks the beginning of a path until the rest fits a chain. Returns the directory it has
     /// reached and the rest.
-    pub async fn near<'n>(
+    pub(crate) async fn near<'n>(
         &self,
         site: &Site,
         names: &'n [String],
@@ -90,7 +90,7 @@ impl Worker {
     }
 
     /// Returns the handle that a path leads to. It need not be a directory.
-    pub async fn directory(
+    pub(crate) async fn directory(
         &self,
         site: &Site,
         names: &[String],
@@ -109,7 +109,7 @@ impl Worker {
     }
 
     /// The directory that a path leads to. Makes the directories that are missing.
-    pub async fn made_directory(
+    pub(crate) async fn made_directory(
         &self,
         site: &Site,
         names: &[String],
@@ -133,7 +133,7 @@ impl Worker {
     }
 
     /// Attributes of an object, and its handle.
-    pub async fn look_up(&self, site: &Site, place: &Place) -> Result<Metadata, Fault> {
+    pub(crate) async fn look_up(&self, site: &Site, place: &Place) -> Result<Metadata, Fault> {
         let found = async {
             let (here, rest) = self.near(site, &place.parents).await?;
             let (chain, _) = walk(&site.session, here, rest);
@@ -145,7 +145,7 @@ impl Worker {
     }
 
     /// What a name in a directory leads to now; `None` if to nothing.
-    pub async fn look_in(
+    pub(crate) async fn look_in(
         &self,
         session: &Session,
         directory: FileHandle,

@@ -51,7 +51,7 @@ pub(crate) struct Held {
 }
 
 impl Made {
-    pub fn source(&self) -> Source<'_> {
+    pub(crate) fn source(&self) -> Source<'_> {
         Source {
             handle: self.file.handle(),
             file: Some(&self.file),
@@ -62,7 +62,7 @@ impl Made {
 
 impl Worker {
     /// Gives a file that was made the name that it was made for.
-    pub async fn publish(
+    pub(crate) async fn publish(
         &self,
         site: &Site,
         place: &Place,
@@ -78,7 +78,7 @@ impl Worker {
         published
     }
 
-    pub async fn publish_in(
+    pub(crate) async fn publish_in(
         &self,
         site: &Site,
         directory: FileHandle,
@@ -211,7 +211,7 @@ impl Worker {
 
     /// Locks an object, so that no other client replaces or removes it. It must be the `wanted`
     /// version. Returns `None` if there is no object.
-    pub async fn hold(
+    pub(crate) async fn hold(
         &self,
         site: &Site,
         directory: FileHandle,
@@ -226,7 +226,7 @@ impl Worker {
     ///
     /// # Errors
     /// DEADLOCK if that would be necessary.
-    pub async fn hold_if(
+    pub(crate) async fn hold_if(
         &self,
         site: &Site,
         directory: FileHandle,

@@ -52,7 +52,7 @@ struct Opened {
 }
 
 impl Worker {
-    pub async fn get(
+    pub(crate) async fn get(
         self: Rc<Self>,
         place: Place,
         location: Path,
@@ -131,7 +131,7 @@ impl Worker {
     }
 
     /// Reads a piece of an open object.
-    pub async fn read_piece(
+    pub(crate) async fn read_piece(
         self: Rc<Self>,
         number: u64,
         offset: u64,
@@ -144,7 +144,7 @@ impl Worker {
     }
 
     /// Opens an object for several ranges, and reads the first of them.
-    pub async fn get_ranges(
+    pub(crate) async fn get_ranges(
         self: Rc<Self>,
         place: Place,
         location: Path,
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// Reads segments of an open object by one batch of requests.
-    pub async fn read_batch(
+    pub(crate) async fn read_batch(
         self: Rc<Self>,
         number: u64,
         segments: Vec<Range<u64>>,
@@ -242,7 +242,7 @@ fn first_read(range: Option<&GetRange>) -> (u64, usize) {
 }
 
 impl Plan {
-    pub fn new(
+    pub(crate) fn new(
         wanted: &[Range<u64>],
         size: u64,
     ) -> Result<Self, impl std::error::Error + Send + Sync + 'static> {

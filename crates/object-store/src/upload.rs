@@ -44,7 +44,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    pub async fn begin(driver: Arc<Driver>, location: Path) -> object_store::Result<Self> {
+    pub(crate) async fn begin(driver: Arc<Driver>, location: Path) -> object_store::Result<Self> {
         let begin = async {
             let place = Place::of(&location)?;
             let begun = driver.call(move |worker| worker.begin_upload(place)).await?;
@@ -125,7 +125,7 @@ impl Drop for Begun {
 }
 
 impl Worker {
-    pub async fn begin_upload(self: Rc<Self>, place: Place) -> Result<Begun, Fault> {
+    pub(crate) async fn begin_upload(self: Rc<Self>, place: Place) -> Result<Begun, Fault> {
         let mut patience = Patience::new();
         loop {
             let site = self.site().await?;
@@ -160,7 +160,7 @@ impl Worker {
         upload.ok_or(Fault::Refused(StoreError::UploadOver))
     }
 
-    pub async fn write_part(
+    pub(crate) async fn write_part(
         self: Rc<Self>,
         number: u64,
         offset: u64,
@@ -172,7 +172,7 @@ impl Worker {
         Ok(())
     }
 
-    pub async fn complete_upload(
+    pub(crate) async fn complete_upload(
         self: Rc<Self>,
         number: u64,
         length: u64,
@@ -193,7 +193,7 @@ impl Worker {
     }
 
     /// Ends an upload and removes its file.
-    pub async fn abort_upload(self: Rc<Self>, number: u64) -> Result<(), Fault> {
+    pub(crate) async fn abort_upload(self: Rc<Self>, number: u64) -> Result<(), Fault> {
         let upload = self.uploads.borrow_mut().remove(&number);
         // It may have been lost with its session.
         let Some(upload) = upload else { return Ok(()) };

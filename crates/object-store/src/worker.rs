@@ -41,13 +41,13 @@ pub(crate) struct Site {
 }
 
 impl Worker {
-    pub fn new(settings: Arc<Settings>, bell: Arc<Bell>) -> Result<Self, ClientError> {
+    pub(crate) fn new(settings: Arc<Settings>, bell: Arc<Bell>) -> Result<Self, ClientError> {
         let client = Client::new(ClientConfig::default())?;
         Ok(Self::with(settings, bell, Ok(client)))
     }
 
     /// One whose every operation fails.
-    pub fn broken(settings: Arc<Settings>, bell: Arc<Bell>, error: ClientError) -> Self {
+    pub(crate) fn broken(settings: Arc<Settings>, bell: Arc<Bell>, error: ClientError) -> Self {
         Self::with(settings, bell, Err(error))
     }
 
@@ -67,12 +67,12 @@ impl Worker {
         }
     }
 
-    pub fn client(&self) -> Option<&Client> {
+    pub(crate) fn client(&self) -> Option<&Client> {
         self.client.as_ref().ok()
     }
 
     /// The session. Connects if there is none.
-    pub async fn site(&self) -> Result<Site, ClientError> {
+    pub(crate) async fn site(&self) -> Result<Site, ClientError> {
         if let Some(site) = &*self.site.borrow() {
             return Ok(site.clone());
         }
@@ -91,7 +91,7 @@ impl Worker {
     }
 
     /// Connects if there is no session.
-    pub async fn connect(self: Rc<Self>) -> Result<(), Fault> {
+    pub(crate) async fn connect(self: Rc<Self>) -> Result<(), Fault> {
         self.site().await?;
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Worker {
 
     /// Forgets the session if it has ended. Operations on files that were opened before fail with
     /// [`Fault::Ended`]: there may be a new session by now.
-    pub fn note_failure(&self, fault: &Fault) {
+    pub(crate) fn note_failure(&self, fault: &Fault) {
         if matches!(fault.client_error(), Some(ClientError::SessionEnded { .. })) {
             let ended = self.site.borrow_mut().take();
             drop(ended);
@@ -123,7 +123,7 @@ impl Worker {
     }
 
     /// Gives everything up. The session leaves when its last handle is dropped.
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.uploads.borrow_mut().clear();
         self.files.borrow_mut().clear();
         self.buffers.borrow_mut().clear();
@@ -134,34 +134,34 @@ impl Worker {
         }
     }
 
-    pub fn next_number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.number.set(self.number.get() + 1);
         self.number.get()
     }
 
-    pub fn keep_file(&self, file: Rc<File>) -> u64 {
+    pub(crate) fn keep_file(&self, file: Rc<File>) -> u64 {
         let number = self.next_number();
         self.files.borrow_mut().insert(number, file);
         number
     }
 
-    pub fn file(&self, number: u64) -> Option<Rc<File>> {
+    pub(crate) fn file(&self, number: u64) -> Option<Rc<File>> {
         self.files.borrow().get(&number).cloned()
     }
 
-    pub fn close_file(&self, number: u64) {
+    pub(crate) fn close_file(&self, number: u64) {
         let file = self.files.borrow_mut().remove(&number);
         drop(file);
     }
 
     /// Keeps a buffer until the caller has copied its bytes. Returns its number and its memory.
-    pub fn lend(&self, buffer: Buffer) -> (u64, Memory) {
+    pub(crate) fn lend(&self, buffer: Buffer) -> (u64, Memory) {
         let (number, memory) = (self.next_number(), buffer.memory().clone());
         self.buffers.borrow_mut().insert(number, buffer);
         (number, memory)
     }
 
-    pub fn free_buffer(&self, number: u64) {
+    pub(crate) fn free_buffer(&self, number: u64) {
         let buffer = self.buffers.borrow_mut().remove(&number);
         drop(buffer);
     }
@@ -187,7 +187,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { until: Instant::now() + PATIENCE, pause: Duration::ZERO, attempts: 1 }
     }
 
@@ -195,7 +195,7 @@ impl Patience {
     ///
     /// # Errors
     /// If it has taken too long.
-    pub async fn again(&mut self, worker: &Worker) -> Result<(), Fault> {
+    pub(crate) async fn again(&mut self, worker: &Worker) -> Result<(), Fault> {
         if Instant::now() >= self.until {
             return Err(Fault::Refused(StoreError::Contended { attempts: self.attempts }));
         }
@@ -220,11 +220,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 pub(crate) struct Timers(RefCell<Vec<(Instant, Waker)>>);
 
 impl Timers {
-    pub fn sleep(&self, pause: Duration) -> impl Future<Output = ()> + '_ {
+    pub(crate) fn sleep(&self, pause: Duration) -> impl Future<Output = ()> + '_ {
         Sleep { timers: self, until: Instant::now() + pause }
     }
 
-    pub fn fire(&self) {
+    pub(crate) fn fire(&self) {
         let now = Instant::now();
         self.0.borrow_mut().retain(|(until, waker)| {
             let is_due = *until <= now;
@@ -235,7 +235,7 @@ impl Timers {
         });
     }
 
-    pub fn until_next(&self) -> Option<Duration> {
+    pub(crate) fn until_next(&self) -> Option<Duration> {
         let next = self.0.borrow().iter().map(|(until, _)| *until).min();
         next.map(|until| until.saturating_duration_since(Instant::now()))
     }

@@ -32,7 +32,7 @@ pub(crate) struct Made {
 
 impl Worker {
     /// Puts an object. Returns its e_tag.
-    pub async fn put(
+    pub(crate) async fn put(
         self: Rc<Self>,
         place: Place,
         payload: PutPayload,
@@ -55,7 +55,7 @@ impl Worker {
     }
 
     /// Makes a file of a payload, near the place where it is to have a name.
-    pub async fn make(
+    pub(crate) async fn make(
         &self,
         site: &Site,
         place: &Place,
@@ -149,7 +149,7 @@ impl Worker {
 
     /// The options that files are made with. While a file with a name is open, the
     /// server refuses to remove the name.
-    pub fn new_file(&self, has_name: bool) -> OpenOptions {
+    pub(crate) fn new_file(&self, has_name: bool) -> OpenOptions {
         let options = OpenOptions::read().access(ShareAccess::Both).create_new(true);
         let options = options.mode(self.settings.file_mode);
         match has_name {

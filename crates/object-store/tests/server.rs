@@ -12,21 +12,21 @@ use dafs_server::{JournalConfig, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     SharedMemory,
     Tcp,
 }
 
-pub const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
+pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
 
-pub struct Served {
+pub(crate) struct Served {
     directory: tempfile::TempDir,
     port: u16,
     child: Child,
 }
 
 impl Served {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
         let (child, port) = spawn_server(directory.path(), 0);
@@ -34,12 +34,12 @@ impl Served {
     }
 
     /// The served directory, as local processes see it.
-    pub fn local(&self, path: &str) -> PathBuf {
+    pub(crate) fn local(&self, path: &str) -> PathBuf {
         self.directory.path().join("export").join(path)
     }
 
     /// The URL of a directory on it.
-    pub fn url(&self, transport: Transport, path: &str) -> String {
+    pub(crate) fn url(&self, transport: Transport, path: &str) -> String {
         match transport {
             Transport::SharedMemory => {
                 format!("dafs+shm://{}!{path}", socket(self.directory.path()).display())
@@ -48,7 +48,7 @@ impl Served {
         }
     }
 
-    pub fn builder(&self, transport: Transport, path: &str) -> DafsStoreBuilder {
+    pub(crate) fn builder(&self, transport: Transport, path: &str) -> DafsStoreBuilder {
         let builder = DafsStoreBuilder::from_url(&self.url(transport, path)).unwrap();
         let name = if transport == Transport::Tcp { "tcp" } else { "shm" };
         builder.with_option("transport", name).unwrap().with_created_root(true)
@@ -56,7 +56,7 @@ impl Served {
 
     /// A store in a directory that is made. What it promises differs with its transport, so that
     /// both ways are tested.
-    pub fn store(&self, transport: Transport, path: &str) -> DafsStore {
+    pub(crate) fn store(&self, transport: Transport, path: &str) -> DafsStore {
         let durability = match transport {
             Transport::SharedMemory => Durability::Server,
             Transport::Tcp => Durability::Disk,
@@ -65,18 +65,18 @@ impl Served {
     }
 
     /// Kills it in the midst of whatever it does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Starts it again, on what its former life has left.
-    pub fn revive(&mut self) {
+    pub(crate) fn revive(&mut self) {
         self.child = spawn_server(self.directory.path(), self.port).0;
     }
 
     /// Temporary files in the served directory and below.
-    pub fn temporary_files(&self) -> Vec<PathBuf> {
+    pub(crate) fn temporary_files(&self) -> Vec<PathBuf> {
         let (mut waiting, mut found) = (vec![self.local("")], Vec::new());
         while let Some(directory) = waiting.pop() {
             for entry in std::fs::read_dir(directory).unwrap() {
@@ -106,7 +106,7 @@ fn socket(directory: &Path) -> PathBuf {
 /// This test program once more, with one function of it as its only test. It ends with this
 /// process, which holds its standard input. Returns the line that begins with `ready`, without
 /// that.
-pub fn spawn(test: &str, variables: &[(&str, String)]) -> (Child, String) {
+pub(crate) fn spawn(test: &str, variables: &[(&str, String)]) -> (Child, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", test])
         .envs(variables.iter().map(|(name, value)| (name, value)))
@@ -122,7 +122,7 @@ pub fn spawn(test: &str, variables: &[(&str, String)]) -> (Child, String) {
 }
 
 /// Tells the process that has spawned this one, and ends with it.
-pub fn say_ready(what: &str) {
+pub(crate) fn say_ready(what: &str) {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);

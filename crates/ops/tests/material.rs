@@ -16,7 +16,7 @@ type Settings = dafs_types::SetAttributes;
 
 /// Values from which one of everything can be built.
 #[derive(Clone, Debug)]
-pub struct Material {
+pub(crate) struct Material {
     pub handles: [FileHandle; 2],
     pub names: Vec<Vec<u8>>,
     pub texts: [String; 2],
@@ -91,12 +91,12 @@ prop_compose! {
 
 impl Material {
     /// Returns its names as a path.
-    pub fn slices(&self) -> Vec<&[u8]> {
+    pub(crate) fn slices(&self) -> Vec<&[u8]> {
         self.names.iter().map(Vec::as_slice).collect()
     }
 
     /// Returns one operation of every row, and of every variant inside rows.
-    pub fn operations<'m>(&'m self, slices: &'m [&'m [u8]]) -> Vec<Operation<'m>> {
+    pub(crate) fn operations<'m>(&'m self, slices: &'m [&'m [u8]]) -> Vec<Operation<'m>> {
         let ([file, directory], path) = (self.handles, Names::new(slices));
         let (name, other) = (slices[0], slices[1]);
         let state = StateId(self.a);
@@ -219,7 +219,7 @@ impl Material {
     }
 
     /// Returns one outcome of every row, and of every variant inside rows.
-    pub fn outcomes(&self) -> Vec<Outcome<'_>> {
+    pub(crate) fn outcomes(&self) -> Vec<Outcome<'_>> {
         let done = self.done().into_iter().map(Ok);
         done.chain(self.refusals().into_iter().map(Err)).collect()
     }

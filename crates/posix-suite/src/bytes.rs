@@ -4,7 +4,7 @@
 //! `-` alone means no bytes.
 
 /// Converts a text to the bytes that it denotes.
-pub fn from_text(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_text(text: &str) -> Option<Vec<u8>> {
     let mut data = Vec::new();
     if text == "-" {
         return Some(data);
@@ -23,7 +23,7 @@ pub fn from_text(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Converts bytes to a text. Runs of eight and more equal bytes are abbreviated.
-pub fn to_text(data: &[u8]) -> String {
+pub(crate) fn to_text(data: &[u8]) -> String {
     if data.is_empty() {
         return "-".into();
     }

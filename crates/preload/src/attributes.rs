@@ -13,7 +13,7 @@ use crate::walk::attributes;
 
 impl State {
     /// Returns the attributes of the object that a descriptor refers to.
-    pub fn metadata_of(&mut self, description: &Description) -> Outcome<Metadata> {
+    pub(crate) fn metadata_of(&mut self, description: &Description) -> Outcome<Metadata> {
         let identity = &description.identity;
         let (session, _) = self.connection.mount(identity.mount)?;
         attributes(&session, identity.handle)
@@ -26,7 +26,7 @@ fn device(mount: usize) -> u64 {
 
 impl State {
     /// Converts attributes to the C library's `stat`.
-    pub fn shown(&self, metadata: &Metadata, mount: usize) -> stat {
+    pub(crate) fn shown(&self, metadata: &Metadata, mount: usize) -> stat {
         let from = Stat::of(metadata, &self.names);
         // SAFETY: all-zero bytes are a valid `stat`.
         let mut told: stat = unsafe { std::mem::zeroed() };
@@ -47,7 +47,7 @@ impl State {
     }
 
     /// Converts attributes to the C library's `statx`.
-    pub fn shown_more(&self, metadata: &Metadata, mount: usize) -> statx {
+    pub(crate) fn shown_more(&self, metadata: &Metadata, mount: usize) -> statx {
         let from = Stat::of(metadata, &self.names);
         // SAFETY: all-zero bytes are a valid `statx`.
         let mut told: statx = unsafe { std::mem::zeroed() };
@@ -80,7 +80,7 @@ fn seconds(time: &Timestamp) -> (i64, i64) {
 }
 
 /// Converts file system attributes to `statvfs`.
-pub fn to_statvfs(told: &FileSystemAttributes) -> statvfs {
+pub(crate) fn to_statvfs(told: &FileSystemAttributes) -> statvfs {
     // SAFETY: all-zero bytes are a valid `statvfs`.
     let mut shown: statvfs = unsafe { std::mem::zeroed() };
     (shown.f_bsize, shown.f_frsize) = (FRAGMENT, FRAGMENT);
@@ -95,7 +95,7 @@ pub fn to_statvfs(told: &FileSystemAttributes) -> statvfs {
 }
 
 /// Converts file system attributes to `statfs`.
-pub fn to_statfs(told: &FileSystemAttributes) -> statfs {
+pub(crate) fn to_statfs(told: &FileSystemAttributes) -> statfs {
     let from = to_statvfs(told);
     // SAFETY: all-zero bytes are a valid `statfs`.
     let mut shown: statfs = unsafe { std::mem::zeroed() };
@@ -108,7 +108,7 @@ pub fn to_statfs(told: &FileSystemAttributes) -> statfs {
 }
 
 /// Returns the attributes that `utimensat` sets, or `None` if both times stay unchanged.
-pub fn times(access: timespec, modify: timespec) -> Outcome<Option<SetAttributes>> {
+pub(crate) fn times(access: timespec, modify: timespec) -> Outcome<Option<SetAttributes>> {
     let wanted = |time: timespec| match time.tv_nsec {
         libc::UTIME_NOW => Ok(Some(SetTime::Server)),
         libc::UTIME_OMIT => Ok(None),
@@ -126,7 +126,7 @@ pub fn times(access: timespec, modify: timespec) -> Outcome<Option<SetAttributes
 }
 
 /// Returns the attributes that `chown` sets, or `None` if both owners stay unchanged.
-pub fn owners(user: u32, group: u32) -> Option<SetAttributes> {
+pub(crate) fn owners(user: u32, group: u32) -> Option<SetAttributes> {
     let wanted = |id: u32| (id != u32::MAX).then(|| id.to_string());
     let (owner, owner_group) = (wanted(user), wanted(group));
     let is_wanted = owner.is_some() || owner_group.is_some();

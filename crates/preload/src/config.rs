@@ -14,7 +14,7 @@ use crate::route::names_of;
 
 /// A path prefix and the location that it is mapped to.
 #[derive(Debug)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// An absolute path without duplicate or trailing slashes.
     pub prefix: OsString,
     /// The server and the path of the mapped directory.
@@ -23,7 +23,7 @@ pub struct Mount {
 
 /// The configuration of this process, from its environment.
 #[derive(Debug, Default)]
-pub struct Config {
+pub(crate) struct Config {
     /// The prefixes, longest first.
     pub mounts: Vec<Mount>,
     /// True if an append is a plain write at the end of the file as this process sees it.
@@ -37,7 +37,7 @@ pub struct Config {
 static CONFIG: OnceLock<Config> = OnceLock::new();
 
 /// Returns the configuration. It is empty until it is read.
-pub fn get() -> &'static Config {
+pub(crate) fn get() -> &'static Config {
     static NONE: Config = Config {
         mounts: Vec::new(),
         appends_locally: false,
@@ -48,7 +48,7 @@ pub fn get() -> &'static Config {
 }
 
 /// Reads the configuration from the environment.
-pub fn read() {
+pub(crate) fn read() {
     let _ = CONFIG.set(from_environment());
 }
 
@@ -102,23 +102,23 @@ fn mount(entry: &[u8]) -> Result<Mount, String> {
 }
 
 /// True if a variable is set to something other than an empty text or 0.
-pub fn is_set(name: &str) -> bool {
+pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value != OsStr::new("") && value != OsStr::new("0"))
 }
 
 /// The mappings: `/prefix=URL`, separated by `;`.
-pub const MAP: &str = "DAFS_PRELOAD_MAP";
+pub(crate) const MAP: &str = "DAFS_PRELOAD_MAP";
 /// The file to which reports are appended.
-pub const REPORT: &str = "DAFS_PRELOAD_REPORT";
+pub(crate) const REPORT: &str = "DAFS_PRELOAD_REPORT";
 /// The working directory, if it is beneath a prefix.
-pub const DIRECTORY: &str = "DAFS_PRELOAD_DIRECTORY";
+pub(crate) const DIRECTORY: &str = "DAFS_PRELOAD_DIRECTORY";
 /// The dynamic linker's list of libraries to preload.
-pub const LIBRARIES: &str = "LD_PRELOAD";
+pub(crate) const LIBRARIES: &str = "LD_PRELOAD";
 
 /// A file whose first line is the password for users that URLs name without one.
-pub const PASSWORD_FROM: &str = "DAFS_PRELOAD_PASSWORD_FROM";
+pub(crate) const PASSWORD_FROM: &str = "DAFS_PRELOAD_PASSWORD_FROM";
 
 /// Set if appends need not be atomic with those of other clients.
-pub const LOCAL_APPEND: &str = "DAFS_PRELOAD_LOCAL_APPEND";
+pub(crate) const LOCAL_APPEND: &str = "DAFS_PRELOAD_LOCAL_APPEND";
 
 const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT, LOCAL_APPEND, PASSWORD_FROM];

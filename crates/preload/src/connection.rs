@@ -28,7 +28,7 @@ use crate::waiting::wait_while_reachable;
 
 /// The client, its sessions, and the memory that servers can access.
 #[derive(Default)]
-pub struct Connection {
+pub(crate) struct Connection {
     client: Option<Client>,
     mounts: Vec<Option<(Session, FileHandle)>>,
     staging: Option<Buffer>,
@@ -40,7 +40,7 @@ pub struct Connection {
 
 impl Connection {
     /// Returns the session of a mount and the handle of its root. Connects if necessary.
-    pub fn mount(&mut self, index: usize) -> Outcome<(Session, FileHandle)> {
+    pub(crate) fn mount(&mut self, index: usize) -> Outcome<(Session, FileHandle)> {
         if let Some(Some((session, root))) = self.mounts.get(index) {
             return Ok((session.clone(), *root));
         }
@@ -97,7 +97,7 @@ impl Connection {
 
     /// Returns a read-only descriptor of the local file behind a file of a mount, if the server is
     /// on this host and passes it. The caller owns the descriptor, which is below the floor.
-    pub fn descriptor_of(
+    pub(crate) fn descriptor_of(
         &mut self,
         index: usize,
         (handle, path): (FileHandle, &OsStr),
@@ -116,7 +116,7 @@ impl Connection {
 
     /// Disconnects from the servers, so that they keep no state of this process. Does not wait for
     /// a server that has restarted.
-    pub fn disconnect_all(&mut self) {
+    pub(crate) fn disconnect_all(&mut self) {
         for (session, _) in std::mem::take(&mut self.mounts).into_iter().flatten() {
             let client = session.client();
             // The process is ending, so errors are ignored and it does not wait for an unreachable
@@ -126,40 +126,40 @@ impl Connection {
     }
 
     /// Returns the memory through which servers transfer data. It exists from the first session on.
-    pub fn staging(&self) -> Outcome<Buffer> {
+    pub(crate) fn staging(&self) -> Outcome<Buffer> {
         self.staging.clone().ok_or(Failure::Errno(libc::EIO))
     }
 
     /// Forgets the sessions after a change of identity, so that new ones are made. Open files keep
     /// theirs.
-    pub fn change_identity(&mut self) {
+    pub(crate) fn change_identity(&mut self) {
         self.mounts.clear();
         self.listening.clear();
     }
 
     /// Returns the client. It exists from the first session on.
-    pub fn client(&self) -> Option<Client> {
+    pub(crate) fn client(&self) -> Option<Client> {
         self.client.clone()
     }
 
     /// Returns how often a session was recovered after a server restart.
-    pub fn restarts(&self) -> u64 {
+    pub(crate) fn restarts(&self) -> u64 {
         self.restarts.get()
     }
 
     /// Returns the client's own descriptors in order.
-    pub fn own(&self) -> &BTreeSet<RawFd> {
+    pub(crate) fn own(&self) -> &BTreeSet<RawFd> {
         &self.own
     }
 
     /// Records a descriptor as the library's own.
-    pub fn keep(&mut self, number: RawFd) {
+    pub(crate) fn keep(&mut self, number: RawFd) {
         note_own(number, true);
         self.own.insert(number);
     }
 
     /// Drops the connection in a child process without sending anything.
-    pub fn forget(self) {
+    pub(crate) fn forget(self) {
         for number in &self.own {
             // If the child kept its copy of the connection, it would stay open after the parent
             // closes its own.
@@ -256,7 +256,7 @@ fn tls() -> Result<TlsClient, String> {
 }
 
 /// Returns the open descriptors of this process.
-pub fn descriptors() -> BTreeSet<RawFd> {
+pub(crate) fn descriptors() -> BTreeSet<RawFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeSet::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.collect()
@@ -264,7 +264,7 @@ pub fn descriptors() -> BTreeSet<RawFd> {
 
 /// Runs `act` so that its new descriptors get numbers above the floor: the low numbers are occupied
 /// meanwhile.
-pub fn above_floor<T>(act: impl FnOnce() -> T) -> T {
+pub(crate) fn above_floor<T>(act: impl FnOnce() -> T) -> T {
     let floor = floor();
     let mut fillers = Vec::new();
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -282,7 +282,7 @@ pub fn above_floor<T>(act: impl FnOnce() -> T) -> T {
 }
 
 /// Returns the lowest number for the library's own descriptors, if the limit allows that.
-pub fn floor() -> RawFd {
+pub(crate) fn floor() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(FLOOR, |limit| FLOOR.min(limit as RawFd / 2))
 }
@@ -290,4 +290,4 @@ pub fn floor() -> RawFd {
 /// The client's descriptors are not below this number, if the limit allows that.
 const FLOOR: RawFd = 512;
 /// The maximum number of bytes in one transfer.
-pub const STAGING_BYTES: usize = 1 << 20;
+pub(crate) const STAGING_BYTES: usize = 1 << 20;

@@ -23,7 +23,7 @@ use crate::waiting::wait_result;
 
 /// A buffer of the program.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// The address of the first byte.
     pub start: *mut u8,
     /// The length in bytes.
@@ -65,7 +65,12 @@ impl Piece {
 impl State {
     /// Reads at an offset. Returns the number of bytes, which is smaller than requested only at the
     /// end of the file.
-    pub fn read_at(&mut self, of: &Description, pieces: &[Piece], offset: i64) -> Outcome<isize> {
+    pub(crate) fn read_at(
+        &mut self,
+        of: &Description,
+        pieces: &[Piece],
+        offset: i64,
+    ) -> Outcome<isize> {
         must_read(of)?;
         loop {
             let restarts = self.connection.restarts();
@@ -107,7 +112,7 @@ impl State {
     }
 
     /// Reads at the shared offset of the descriptors and advances it.
-    pub fn read(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
+    pub(crate) fn read(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
         loop {
             let before = of.page.offset().load(Ordering::Acquire);
             let read = self.read_at(of, pieces, before as i64)?;
@@ -122,7 +127,12 @@ impl State {
     }
 
     /// Writes at an offset. A descriptor with O_APPEND writes at the end, as in Linux.
-    pub fn write_at(&mut self, of: &Description, pieces: &[Piece], offset: i64) -> Outcome<isize> {
+    pub(crate) fn write_at(
+        &mut self,
+        of: &Description,
+        pieces: &[Piece],
+        offset: i64,
+    ) -> Outcome<isize> {
         let at = position(offset)?;
         must_write(of)?;
         if of.page.flags() & libc::O_APPEND != 0 {
@@ -132,7 +142,7 @@ impl State {
     }
 
     /// Writes at the shared offset of the descriptors and advances it.
-    pub fn write(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
+    pub(crate) fn write(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
         must_write(of)?;
         if of.page.flags() & libc::O_APPEND != 0 {
             let (end, written) = self.append(of, pieces)?;
@@ -150,7 +160,12 @@ impl State {
     }
 
     /// Writes at an offset, ignoring O_APPEND.
-    pub fn put(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
+    pub(crate) fn put(
+        &mut self,
+        of: &Description,
+        pieces: &[Piece],
+        mut at: u64,
+    ) -> Outcome<isize> {
         let file = self.file(of)?;
         of.times.take();
         self.unstable.take_loss(of.key())?;
@@ -250,7 +265,7 @@ impl State {
 
     /// Reads for the library itself, at most the size of the staging memory. Returns fewer bytes
     /// only at the end of the file.
-    pub fn read_aside(&mut self, file: &File, at: u64, length: usize) -> Outcome<Vec<u8>> {
+    pub(crate) fn read_aside(&mut self, file: &File, at: u64, length: usize) -> Outcome<Vec<u8>> {
         let staging = self.connection.staging()?;
         let mut bytes = vec![0; self.moved(read_whole(file, at, &staging, length))?];
         staging.read(0, &mut bytes);
@@ -260,7 +275,7 @@ impl State {
     /// Writes for the library itself, at most the size of the staging memory. Mapped memory of the
     /// file is not updated. Data written to an open file of the program is held for a replay like
     /// the program's own writes.
-    pub fn write_aside(
+    pub(crate) fn write_aside(
         &mut self,
         file: &File,
         at: u64,
@@ -277,7 +292,12 @@ impl State {
 
     /// Writes bytes that exist only in the caller's memory, or writes held bytes again. Returns the
     /// first and the last verifier of the replies.
-    pub fn write_held(&mut self, file: &File, at: u64, bytes: &[u8]) -> Outcome<[Verifier; 2]> {
+    pub(crate) fn write_held(
+        &mut self,
+        file: &File,
+        at: u64,
+        bytes: &[u8],
+    ) -> Outcome<[Verifier; 2]> {
         let staging = self.connection.staging()?;
         let (mut first, mut last) = (None, Verifier::default());
         for (index, part) in bytes.chunks(STAGING_BYTES).enumerate() {
@@ -299,7 +319,7 @@ impl State {
     }
 
     /// Flushes written data to stable storage. The server takes care of directory entries.
-    pub fn sync(&mut self, of: &Description) -> Outcome<i32> {
+    pub(crate) fn sync(&mut self, of: &Description) -> Outcome<i32> {
         of.must_be_open()?;
         if of.identity.kind == Kind::File {
             self.commit(of)?;
@@ -308,7 +328,7 @@ impl State {
     }
 
     /// Moves the offset of the descriptor.
-    pub fn seek(&mut self, of: &Description, offset: i64, whence: i32) -> Outcome<i64> {
+    pub(crate) fn seek(&mut self, of: &Description, offset: i64, whence: i32) -> Outcome<i64> {
         of.must_be_open()?;
         let size = match whence {
             libc::SEEK_SET | libc::SEEK_CUR => 0,
@@ -338,7 +358,7 @@ impl State {
     }
 
     /// Truncates or extends an open file.
-    pub fn set_length(&mut self, of: &Description, length: i64) -> Outcome<i32> {
+    pub(crate) fn set_length(&mut self, of: &Description, length: i64) -> Outcome<i32> {
         of.must_be_open()?;
         if length < 0 || of.identity.access == libc::O_RDONLY || of.identity.kind != Kind::File {
             return fail(libc::EINVAL);
@@ -352,7 +372,7 @@ impl State {
     }
 
     /// Allocates space for a range by writing the part that is beyond the end of the file.
-    pub fn reserve(&mut self, of: &Description, offset: i64, length: i64) -> Outcome<i32> {
+    pub(crate) fn reserve(&mut self, of: &Description, offset: i64, length: i64) -> Outcome<i32> {
         must_write(of)?;
         if offset < 0 || length <= 0 {
             return fail(libc::EINVAL);
@@ -373,7 +393,11 @@ impl State {
     }
 
     /// Sets attributes of the object that a descriptor refers to.
-    pub fn set_attributes(&mut self, of: &Description, wanted: &SetAttributes) -> Outcome<i32> {
+    pub(crate) fn set_attributes(
+        &mut self,
+        of: &Description,
+        wanted: &SetAttributes,
+    ) -> Outcome<i32> {
         let (session, _) = self.connection.mount(of.identity.mount)?;
         let identity = &of.identity;
         let setting = session.set_attributes_async(identity.handle, wanted, &identity.path);

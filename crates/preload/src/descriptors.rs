@@ -19,7 +19,7 @@ use crate::waiting::wait;
 
 impl State {
     /// Closes a descriptor of the program.
-    pub fn close(&mut self, number: RawFd) -> Outcome<i32> {
+    pub(crate) fn close(&mut self, number: RawFd) -> Outcome<i32> {
         let closed = self.release_description(number);
         let answer = real!(close(number => RawFd) -> i32);
         if answer == -1 {
@@ -29,7 +29,7 @@ impl State {
     }
 
     /// Releases everything that belongs to a closed descriptor, except its number.
-    pub fn release_description(&mut self, number: RawFd) -> Outcome<()> {
+    pub(crate) fn release_description(&mut self, number: RawFd) -> Outcome<()> {
         let Some(description) = self.take(number) else { return Ok(()) };
         // Closing any descriptor of a file releases the process's locks on it (POSIX).
         let of = description.key();
@@ -53,7 +53,7 @@ impl State {
     }
 
     /// Closes the opens of a description.
-    pub fn end(&mut self, description: &Description) -> Outcome<()> {
+    pub(crate) fn end(&mut self, description: &Description) -> Outcome<()> {
         drop(description.locks.take());
         let (identity, times) = (&description.identity, description.times.take());
         let closed = match description.file.take().and_then(Rc::into_inner) {
@@ -80,7 +80,7 @@ impl State {
     }
 
     /// Implements `dup2` and `dup3` if one of the numbers is ours.
-    pub fn copy_onto(&mut self, from: RawFd, onto: RawFd, flags: i32) -> Outcome<i32> {
+    pub(crate) fn copy_onto(&mut self, from: RawFd, onto: RawFd, flags: i32) -> Outcome<i32> {
         let is_same = from == onto;
         if self.connection.own().contains(&onto) {
             return fail(libc::EBUSY);
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// Duplicates a descriptor to the lowest free number that is at least `lowest`.
-    pub fn copy(&mut self, from: RawFd, lowest: i32, command: i32) -> Outcome<i32> {
+    pub(crate) fn copy(&mut self, from: RawFd, lowest: i32, command: i32) -> Outcome<i32> {
         let description = self.get(from)?;
         let number = real!(fcntl(from => RawFd, command => i32, lowest => i32) -> i32);
         if number == -1 {
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// Implements `fcntl`, except locks.
-    pub fn control(&mut self, number: RawFd, command: i32, argument: usize) -> Outcome<i32> {
+    pub(crate) fn control(&mut self, number: RawFd, command: i32, argument: usize) -> Outcome<i32> {
         let description = self.get(number)?;
         match command {
             libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => self.copy(number, argument as i32, command),
@@ -141,7 +141,7 @@ impl State {
     }
 
     /// Implements the `ioctl` requests that every file supports.
-    pub fn ioctl(&mut self, number: RawFd, request: u64, argument: usize) -> Outcome<i32> {
+    pub(crate) fn ioctl(&mut self, number: RawFd, request: u64, argument: usize) -> Outcome<i32> {
         let description = self.get(number)?;
         match request {
             libc::FIOCLEX => self.control(number, libc::F_SETFD, libc::FD_CLOEXEC as usize),
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// Closes a range of numbers, or marks them close-on-exec, except the client's own.
-    pub fn close_range(&mut self, first: u32, last: u32, flags: i32) -> Outcome<i32> {
+    pub(crate) fn close_range(&mut self, first: u32, last: u32, flags: i32) -> Outcome<i32> {
         if first > last {
             return fail(libc::EINVAL);
         }

@@ -24,7 +24,7 @@ use crate::walk::attributes;
 
 /// A directory stream. Programs hold its address.
 #[repr(C)]
-pub struct Stream {
+pub(crate) struct Stream {
     /// The C library's streams have their descriptor here.
     mark: c_int,
     number: RawFd,
@@ -36,7 +36,7 @@ pub struct Stream {
 }
 
 /// A directory entry as a stream shows it.
-pub struct Entry {
+pub(crate) struct Entry {
     name: OsString,
     inode: u64,
     kind: u8,
@@ -47,7 +47,7 @@ impl Stream {
     ///
     /// # Safety
     /// The address is null or that of a stream. Streams of the C library are longer than ours.
-    pub unsafe fn is_ours(stream: *const Stream) -> bool {
+    pub(crate) unsafe fn is_ours(stream: *const Stream) -> bool {
         if stream.is_null() {
             return false;
         }
@@ -59,7 +59,7 @@ impl Stream {
     }
 
     /// Makes a stream for an open directory.
-    pub fn open(state: &mut State, number: RawFd) -> Outcome<*mut Stream> {
+    pub(crate) fn open(state: &mut State, number: RawFd) -> Outcome<*mut Stream> {
         let entries = state.entries(number)?;
         // SAFETY: all-zero bytes are a valid entry.
         let shown = unsafe { std::mem::zeroed() };
@@ -72,7 +72,7 @@ impl Stream {
     }
 
     /// Returns the next entry, or null at the end.
-    pub fn next(&mut self) -> *mut dirent64 {
+    pub(crate) fn next(&mut self) -> *mut dirent64 {
         let Some(entry) = self.entries.get(self.next) else { return std::ptr::null_mut() };
         self.next += 1;
         let length = entry.name.len().min(self.shown.d_name.len() - 1);
@@ -88,29 +88,29 @@ impl Stream {
     }
 
     /// Returns the position of the next entry.
-    pub fn tell(&self) -> i64 {
+    pub(crate) fn tell(&self) -> i64 {
         self.next as i64
     }
 
     /// Moves to a position that `tell` returned.
-    pub fn seek(&mut self, position: i64) {
+    pub(crate) fn seek(&mut self, position: i64) {
         self.next = usize::try_from(position).unwrap_or(0);
     }
 
     /// Returns the descriptor of the stream.
-    pub fn number(&self) -> RawFd {
+    pub(crate) fn number(&self) -> RawFd {
         self.number
     }
 
     /// Starts again with the current contents of the directory.
-    pub fn rewind(&mut self, entries: Vec<Entry>) {
+    pub(crate) fn rewind(&mut self, entries: Vec<Entry>) {
         (self.entries, self.next) = (entries, 0);
     }
 }
 
 impl State {
     /// Lists an open directory.
-    pub fn entries(&mut self, number: RawFd) -> Outcome<Vec<Entry>> {
+    pub(crate) fn entries(&mut self, number: RawFd) -> Outcome<Vec<Entry>> {
         let description = self.get(number)?;
         let identity = &description.identity;
         if identity.kind != Kind::Directory {
@@ -149,7 +149,7 @@ impl State {
 impl State {
     /// Writes entries in the kernel's format into memory, from the descriptor's position on.
     /// Returns the number of bytes.
-    pub fn entries_into(
+    pub(crate) fn entries_into(
         &mut self,
         number: RawFd,
         of: &Description,

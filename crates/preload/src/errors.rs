@@ -10,7 +10,7 @@ use dafs_posix::errno::errno;
 
 /// The reason why a call did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The call fails with this error number.
     Errno(i32),
     /// The path leads out of DAFS, to this path.
@@ -18,10 +18,10 @@ pub enum Failure {
 }
 
 /// The result of a call.
-pub type Outcome<T> = Result<T, Failure>;
+pub(crate) type Outcome<T> = Result<T, Failure>;
 
 /// Returns a failure with an error number.
-pub fn fail<T>(errno: i32) -> Outcome<T> {
+pub(crate) fn fail<T>(errno: i32) -> Outcome<T> {
     Err(Failure::Errno(errno))
 }
 
@@ -44,19 +44,19 @@ impl From<ChainFailure> for Failure {
 }
 
 /// Returns the thread's `errno`.
-pub fn get() -> i32 {
+pub(crate) fn get() -> i32 {
     // SAFETY: the C library gives every thread an `errno`.
     unsafe { *libc::__errno_location() }
 }
 
 /// Sets the thread's `errno`.
-pub fn set(errno: i32) {
+pub(crate) fn set(errno: i32) {
     // SAFETY: the C library gives every thread an `errno`.
     unsafe { *libc::__errno_location() = errno }
 }
 
 /// The return type of a call, with the value that reports a failure.
-pub trait Answer: Sized {
+pub(crate) trait Answer: Sized {
     /// The value that reports a failure.
     const FAILED: Self;
 
@@ -115,7 +115,7 @@ impl<T> Answer for *mut T {
 /// An address of mapped memory. Its failure value is MAP_FAILED, not null.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapped(pub *mut libc::c_void);
+pub(crate) struct Mapped(pub *mut libc::c_void);
 
 impl Answer for Mapped {
     const FAILED: Self = Self(libc::MAP_FAILED);

@@ -23,7 +23,7 @@ thread_local! {
 
 /// True if this thread is inside, so that its calls are not the program's.
 #[inline]
-pub fn is_inside() -> bool {
+pub(crate) fn is_inside() -> bool {
     // While a thread ends, its thread-local flag is gone, and the kernel serves its calls.
     INSIDE.try_with(Cell::get).unwrap_or(true)
 }
@@ -83,7 +83,7 @@ impl Drop for Inside {
 
 /// Runs `act` with exclusive access to the state. Preserves the thread's `errno` unless the call
 /// sets it. The result is [`Send`], so that no `Rc` of the state gets out.
-pub fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
+pub(crate) fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     if is_inside() {
         return Err(Failure::Errno(libc::EDEADLK));
     }
@@ -101,7 +101,7 @@ pub fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
 }
 
 /// Does the same for the result of a call, which may be an address.
-pub fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
+pub(crate) fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     struct Told<T>(T);
     // SAFETY: the types with `Answer` are numbers and addresses for the program. None of them
     // contains anything of the state.
@@ -110,7 +110,7 @@ pub fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<
 }
 
 /// Sets `errno` and returns the failure value of the call.
-pub fn refused<T: Answer>(failure: &Failure) -> T {
+pub(crate) fn refused<T: Answer>(failure: &Failure) -> T {
     errors::set(match failure {
         Failure::Errno(errno) => *errno,
         Failure::Elsewhere(_) => libc::ENOENT,
@@ -119,7 +119,7 @@ pub fn refused<T: Answer>(failure: &Failure) -> T {
 }
 
 /// Runs `act` without the lock, and marks its calls as not the program's.
-pub fn without_interception<T>(act: impl FnOnce() -> T) -> T {
+pub(crate) fn without_interception<T>(act: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(true);
     let done = act();
     INSIDE.set(before);
@@ -128,7 +128,7 @@ pub fn without_interception<T>(act: impl FnOnce() -> T) -> T {
 
 /// Runs before a fork: takes the lock, so that no other thread is inside during the fork. `prepare`
 /// shares what the child inherits.
-pub fn before_fork(prepare: impl FnOnce(&mut State)) {
+pub(crate) fn before_fork(prepare: impl FnOnce(&mut State)) {
     if is_inside() {
         return;
     }
@@ -142,7 +142,7 @@ pub fn before_fork(prepare: impl FnOnce(&mut State)) {
 }
 
 /// Runs after a fork, in the parent.
-pub fn after_fork() {
+pub(crate) fn after_fork() {
     if !is_inside() {
         SHARED.unlock();
     }
@@ -150,7 +150,7 @@ pub fn after_fork() {
 
 /// Runs after a fork, in the child, whose only thread this is. `reset` clears what belongs to the
 /// parent.
-pub fn in_child(reset: impl FnOnce(&mut State)) {
+pub(crate) fn in_child(reset: impl FnOnce(&mut State)) {
     if is_inside() {
         return;
     }

@@ -21,7 +21,7 @@ use crate::waiting::{wait_result, wait_while_reachable};
 
 /// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// The process.
     Process,
     /// All descriptors that share an offset.
@@ -31,7 +31,7 @@ pub enum Owner {
 impl State {
     /// Takes or releases an `fcntl` lock without blocking. A caller that wants to wait gets a place
     /// in the queue. Returns false if another owner holds the lock.
-    pub fn lock(
+    pub(crate) fn lock(
         &mut self,
         of: &Description,
         asked: &flock,
@@ -59,7 +59,12 @@ impl State {
     }
 
     /// Tests whether a lock could be taken, and describes a conflicting lock as `fcntl` does.
-    pub fn test(&mut self, of: &Description, asked: &mut flock, owner: Owner) -> Outcome<i32> {
+    pub(crate) fn test(
+        &mut self,
+        of: &Description,
+        asked: &mut flock,
+        owner: Owner,
+    ) -> Outcome<i32> {
         let range = self.range(of, asked)?;
         let kind = match i32::from(asked.l_type) {
             libc::F_RDLCK => LockKind::Shared,
@@ -76,7 +81,7 @@ impl State {
     }
 
     /// Implements `flock` without blocking. Returns false if another owner holds the lock.
-    pub fn lock_whole(&mut self, of: &Description, operation: i32) -> Outcome<bool> {
+    pub(crate) fn lock_whole(&mut self, of: &Description, operation: i32) -> Outcome<bool> {
         of.must_be_open()?;
         let range = WHOLE_FILE;
         let kind = match operation & !libc::LOCK_NB {
@@ -102,7 +107,7 @@ impl State {
 
     /// Releases all locks of this process and waits for the replies. So a process that waits for
     /// the end of this one finds the locks released, as with the kernel's.
-    pub fn give_up_locks(&mut self) {
+    pub(crate) fn give_up_locks(&mut self) {
         let owned = std::mem::take(&mut self.owned).into_values();
         let described = self.descriptions().filter_map(|of| of.locks.take()).collect::<Vec<_>>();
         for file in owned.chain(described).filter_map(Rc::into_inner) {

@@ -39,13 +39,13 @@ use crate::working_directory::shown;
 static TRACKED: AtomicBool = AtomicBool::new(false);
 
 /// True if there may be mappings to track.
-pub fn is_tracked() -> bool {
+pub(crate) fn is_tracked() -> bool {
     TRACKED.load(Ordering::Relaxed)
 }
 
 /// The arguments of an `mmap` call.
 #[derive(Clone, Copy, Debug)]
-pub struct MmapRequest {
+pub(crate) struct MmapRequest {
     /// The address that the program requests.
     pub address: *mut c_void,
     /// The length in bytes.
@@ -62,7 +62,7 @@ pub struct MmapRequest {
 
 /// All mappings of this process.
 #[derive(Default)]
-pub struct Mappings {
+pub(crate) struct Mappings {
     regions: Vec<Region>,
     /// The start and length of each mapping that is a copy.
     copies: Vec<(usize, usize)>,
@@ -81,19 +81,19 @@ struct Region {
 impl Mappings {
     /// Updates the shared memory after a write by this process, so that all processes that map the
     /// file see it.
-    pub fn note_written(&mut self, of: &Description, offset: u64, bytes: &[u8]) {
+    pub(crate) fn note_written(&mut self, of: &Description, offset: u64, bytes: &[u8]) {
         if let Some(object) = self.objects.get(&of.identity.handle) {
             object.note_written(offset, bytes);
         }
     }
 
     /// Returns the descriptions of the files with shared mappings.
-    pub fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
         self.regions.iter().map(|region| &region.of)
     }
 
     /// True if any part of a range is a mapping of a file.
-    pub fn has(&self, start: usize, length: usize) -> bool {
+    pub(crate) fn has(&self, start: usize, length: usize) -> bool {
         let end = start.saturating_add(length);
         let meets = |at: usize, length: usize| at < end && start < at + length;
         self.regions.iter().any(|region| meets(region.start, region.length))
@@ -101,7 +101,7 @@ impl Mappings {
     }
 
     /// Drops the claims in a child process: they belong to the parent's connection.
-    pub fn forget_claims(&mut self) {
+    pub(crate) fn forget_claims(&mut self) {
         for object in self.objects.values() {
             std::mem::forget(object.claim.take());
         }
@@ -110,7 +110,7 @@ impl Mappings {
 
 impl State {
     /// Maps a file into the memory of the program.
-    pub fn map(&mut self, request: MmapRequest) -> Outcome<Mapped> {
+    pub(crate) fn map(&mut self, request: MmapRequest) -> Outcome<Mapped> {
         let of = self.get(request.number)?;
         match of.identity.kind {
             Kind::File => {}
@@ -325,7 +325,12 @@ impl State {
     }
 
     /// Writes back the changes in the shared mappings that overlap a range.
-    pub fn write_back(&mut self, start: usize, length: usize, is_sync: bool) -> Outcome<i32> {
+    pub(crate) fn write_back(
+        &mut self,
+        start: usize,
+        length: usize,
+        is_sync: bool,
+    ) -> Outcome<i32> {
         let end = start.saturating_add(length);
         let regions = std::mem::take(&mut self.mappings.regions);
         let mut done = Ok(0);
@@ -340,7 +345,7 @@ impl State {
     }
 
     /// Writes back the changes in the shared mappings of one file.
-    pub fn write_back_of(&mut self, handle: &FileHandle) -> Outcome<()> {
+    pub(crate) fn write_back_of(&mut self, handle: &FileHandle) -> Outcome<()> {
         if !self.mappings.objects.contains_key(handle) {
             return Ok(());
         }
@@ -367,7 +372,7 @@ impl State {
     }
 
     /// Releases the shared mappings that are entirely within a range.
-    pub fn release_mappings(&mut self, start: usize, length: usize) {
+    pub(crate) fn release_mappings(&mut self, start: usize, length: usize) {
         let end = start.saturating_add(length);
         let is_gone =
             |region: &Region| start <= region.start && region.start + region.length <= end;

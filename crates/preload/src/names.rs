@@ -16,7 +16,7 @@ use crate::walk::{Object, Slot};
 
 impl State {
     /// Creates a directory with a mode.
-    pub fn make_directory(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
+    pub(crate) fn make_directory(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
         // As in Linux, only chmod sets the other mode bits of a directory.
@@ -27,7 +27,7 @@ impl State {
     }
 
     /// Removes an empty directory.
-    pub fn remove_directory(&mut self, place: &Place) -> Outcome<i32> {
+    pub(crate) fn remove_directory(&mut self, place: &Place) -> Outcome<i32> {
         let is_parent = place.names.last().is_some_and(|name| name == "..");
         let dots = if is_parent { libc::ENOTEMPTY } else { libc::EINVAL };
         let slot = self.named_slot(place, dots)?;
@@ -40,7 +40,7 @@ impl State {
     }
 
     /// Removes an object that is not a directory.
-    pub fn unlink(&mut self, place: &Place) -> Outcome<i32> {
+    pub(crate) fn unlink(&mut self, place: &Place) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EISDIR)?;
         slot.must_have_name(libc::EISDIR)?;
         let found = slot.look()?;
@@ -60,14 +60,14 @@ impl State {
     }
 
     /// Removes an object of any kind.
-    pub fn remove(&mut self, place: &Place) -> Outcome<i32> {
+    pub(crate) fn remove(&mut self, place: &Place) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EBUSY)?;
         slot.must_have_name(libc::EBUSY)?;
         remove(&slot)
     }
 
     /// Renames an object on the server.
-    pub fn rename(&mut self, from: &Place, to: &Place, flags: u32) -> Outcome<i32> {
+    pub(crate) fn rename(&mut self, from: &Place, to: &Place, flags: u32) -> Outcome<i32> {
         if flags & !libc::RENAME_NOREPLACE != 0 {
             // The error of a file system that supports none of these flags.
             return fail(libc::EINVAL);
@@ -100,7 +100,7 @@ impl State {
     }
 
     /// Makes a hard link.
-    pub fn link(&mut self, from: &Place, to: &Place, follow: bool) -> Outcome<i32> {
+    pub(crate) fn link(&mut self, from: &Place, to: &Place, follow: bool) -> Outcome<i32> {
         if from.mount != to.mount {
             return fail(libc::EXDEV);
         }
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Makes a symbolic link.
-    pub fn symlink(&mut self, text: &[u8], place: &Place) -> Outcome<i32> {
+    pub(crate) fn symlink(&mut self, text: &[u8], place: &Place) -> Outcome<i32> {
         if text.is_empty() {
             return fail(libc::ENOENT);
         }
@@ -135,7 +135,7 @@ impl State {
     }
 
     /// Returns the text of a symbolic link.
-    pub fn link_text(&mut self, place: &Place) -> Outcome<Vec<u8>> {
+    pub(crate) fn link_text(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EINVAL)?;
         if slot.is_directory {
@@ -152,7 +152,7 @@ impl State {
 
     /// Makes a named pipe, a device or a socket. On the server these are only names; they work
     /// within the clients' kernels.
-    pub fn make_special(
+    pub(crate) fn make_special(
         &mut self,
         place: &Place,
         object: NewObject<'_>,
@@ -169,7 +169,12 @@ impl State {
     }
 
     /// Sets attributes of an object.
-    pub fn set(&mut self, place: &Place, follow: bool, wanted: &SetAttributes) -> Outcome<i32> {
+    pub(crate) fn set(
+        &mut self,
+        place: &Place,
+        follow: bool,
+        wanted: &SetAttributes,
+    ) -> Outcome<i32> {
         if let Some(number) = place.descriptor {
             let of = self.get(number)?;
             return self.set_attributes(&of, wanted);
@@ -180,7 +185,7 @@ impl State {
     }
 
     /// Sets a mode. Symbolic links have no mode of their own.
-    pub fn set_mode(&mut self, place: &Place, follow: bool, mode: u32) -> Outcome<i32> {
+    pub(crate) fn set_mode(&mut self, place: &Place, follow: bool, mode: u32) -> Outcome<i32> {
         let object = self.object(place, follow)?;
         if object.metadata.kind == ObjectType::SymbolicLink {
             return fail(libc::EOPNOTSUPP);
@@ -191,7 +196,7 @@ impl State {
     }
 
     /// Truncates or extends a file.
-    pub fn truncate(&mut self, place: &Place, length: i64) -> Outcome<i32> {
+    pub(crate) fn truncate(&mut self, place: &Place, length: i64) -> Outcome<i32> {
         if length < 0 {
             return fail(libc::EINVAL);
         }
@@ -208,7 +213,7 @@ impl State {
     }
 
     /// Checks permissions, as `access` does.
-    pub fn access(&mut self, place: &Place, mode: i32, follow: bool) -> Outcome<i32> {
+    pub(crate) fn access(&mut self, place: &Place, mode: i32, follow: bool) -> Outcome<i32> {
         if mode & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
             return fail(libc::EINVAL);
         }

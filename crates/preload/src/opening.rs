@@ -28,18 +28,18 @@ use crate::working_directory::shown;
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
 /// Records the program's new umask.
-pub fn note_umask(mask: u32) {
+pub(crate) fn note_umask(mask: u32) {
     UMASK.store(mask & 0o777, Ordering::Relaxed);
 }
 
 /// Applies the umask to the mode of a new object.
-pub fn new_mode(mode: u32) -> u32 {
+pub(crate) fn new_mode(mode: u32) -> u32 {
     mode & 0o7777 & !UMASK.load(Ordering::Relaxed)
 }
 
 impl State {
     /// Opens the object at a place. Returns its descriptor.
-    pub fn open(&mut self, place: &Place, flags: i32, mode: u32) -> Outcome<RawFd> {
+    pub(crate) fn open(&mut self, place: &Place, flags: i32, mode: u32) -> Outcome<RawFd> {
         if flags & libc::O_TMPFILE == libc::O_TMPFILE {
             return fail(libc::EOPNOTSUPP);
         }
@@ -208,7 +208,7 @@ impl State {
     }
 
     /// Returns the open of a description. Makes one if this process has none.
-    pub fn file(&mut self, description: &Description) -> Outcome<Rc<File>> {
+    pub(crate) fn file(&mut self, description: &Description) -> Outcome<Rc<File>> {
         if let Some(file) = &*description.file.borrow() {
             return Ok(file.clone());
         }
@@ -218,7 +218,7 @@ impl State {
     }
 
     /// Makes another open of the same file.
-    pub fn open_again(&mut self, of: &Description, access: ShareAccess) -> Outcome<File> {
+    pub(crate) fn open_again(&mut self, of: &Description, access: ShareAccess) -> Outcome<File> {
         match of.identity.kind {
             Kind::File => {}
             Kind::Directory => return fail(libc::EISDIR),
@@ -232,7 +232,7 @@ impl State {
 }
 
 /// Fails with EACCES if any of these rights is missing.
-pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> Outcome<()> {
+pub(crate) fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> Outcome<()> {
     let asking = session.chain().at(handle).access(rights).run_async();
     let brought = wait_result(&session.client(), asking)?;
     match brought.last() {
@@ -243,7 +243,7 @@ pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> O
 }
 
 /// Returns the text of the symbolic link in a slot.
-pub fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
+pub(crate) fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
     let chain = slot.session.chain().at(slot.directory);
     let asking = chain.lookup(&slot.name).read_link().run_async();
     match wait_result(&slot.session.client(), asking)?.into_iter().last() {
@@ -254,14 +254,14 @@ pub fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
 
 /// An internal flag that programs cannot pass: the file is opened to be executed, which needs no
 /// read permission.
-pub const TO_RUN: i32 = i32::MIN;
+pub(crate) const TO_RUN: i32 = i32::MIN;
 
 fn is_exclusive(flags: i32) -> bool {
     flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL
 }
 
 /// Returns the share access for an access mode.
-pub fn access_of(flags: i32) -> ShareAccess {
+pub(crate) fn access_of(flags: i32) -> ShareAccess {
     match flags & libc::O_ACCMODE {
         libc::O_RDONLY => ShareAccess::Read,
         libc::O_WRONLY => ShareAccess::Write,

@@ -27,7 +27,7 @@ use crate::errors::{Failure, Outcome};
 
 /// The kind of an open object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A regular file.
     File = 1,
     /// A directory.
@@ -38,7 +38,7 @@ pub enum Kind {
 
 /// Identifies the open file.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// Index of its mount.
     pub mount: usize,
     /// The kind of the object.
@@ -62,35 +62,35 @@ struct SharedFields {
 
 /// The offset and flags that all descriptors from one open share.
 #[derive(Debug)]
-pub struct Page {
+pub(crate) struct Page {
     own: SharedFields,
     shared: OnceCell<Mapping>,
 }
 
 impl Page {
     /// Makes a page that only this process uses.
-    pub fn new(flags: i32) -> Self {
+    pub(crate) fn new(flags: i32) -> Self {
         let own = SharedFields { flags: AtomicU32::new(flags as u32), ..SharedFields::default() };
         Self { own, shared: OnceCell::new() }
     }
 
     /// Returns the shared offset.
-    pub fn offset(&self) -> &AtomicU64 {
+    pub(crate) fn offset(&self) -> &AtomicU64 {
         &self.fields().offset
     }
 
     /// Returns the flags that F_SETFL can change.
-    pub fn flags(&self) -> i32 {
+    pub(crate) fn flags(&self) -> i32 {
         self.fields().flags.load(Ordering::Relaxed) as i32
     }
 
     /// Sets the status flags of the open file.
-    pub fn set_flags(&self, flags: i32) {
+    pub(crate) fn set_flags(&self, flags: i32) {
         self.fields().flags.store(flags as u32, Ordering::Relaxed);
     }
 
     /// True if processes that inherit the descriptors find this page.
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.shared.get().is_some()
     }
 
@@ -100,7 +100,7 @@ impl Page {
     /// # Errors
     /// The kernel's error. Other processes find no page through descriptors that could not be
     /// replaced.
-    pub fn share(&self, identity: &Identity, numbers: &[RawFd]) -> Outcome<()> {
+    pub(crate) fn share(&self, identity: &Identity, numbers: &[RawFd]) -> Outcome<()> {
         let mut memory = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(system)?);
         memory.write_all(&encode(identity)).map_err(|_| Failure::Errno(libc::ENOMEM))?;
         let mapping = Mapping::of(&memory)?;
@@ -162,7 +162,7 @@ impl Drop for Mapping {
 /// The descriptor that is duplicated for every open file that only this process uses. No operation
 /// works on it.
 #[derive(Debug)]
-pub struct Placeholder {
+pub(crate) struct Placeholder {
     number: RawFd,
     /// The device and inode, which its duplicates share.
     object: (u64, u64),
@@ -173,7 +173,7 @@ impl Placeholder {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn new(floor: RawFd) -> Outcome<Self> {
+    pub(crate) fn new(floor: RawFd) -> Outcome<Self> {
         let o_path = o_path_of(&memfd_create(PRIVATE_NAME, MemfdFlags::CLOEXEC).map_err(system)?)?;
         let object = object(&o_path).map_err(system)?;
         let kept = rustix::io::fcntl_dupfd_cloexec(&o_path, floor).unwrap_or(o_path);
@@ -181,7 +181,7 @@ impl Placeholder {
     }
 
     /// Returns the descriptor number of the placeholder itself.
-    pub fn number(&self) -> RawFd {
+    pub(crate) fn number(&self) -> RawFd {
         self.number
     }
 
@@ -189,7 +189,7 @@ impl Placeholder {
     ///
     /// # Errors
     /// EMFILE if the process has too many descriptors.
-    pub fn copy(&self, closes_at_exec: bool) -> Outcome<RawFd> {
+    pub(crate) fn copy(&self, closes_at_exec: bool) -> Outcome<RawFd> {
         let command = if closes_at_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         let number = real!(fcntl(self.number => RawFd, command => i32, 0 => i32) -> i32);
         if number == -1 { Err(Failure::Errno(crate::errors::get())) } else { Ok(number) }
@@ -197,7 +197,7 @@ impl Placeholder {
 
     /// True if a number is still a duplicate of the placeholder, and was not closed or reused by a
     /// call that this library did not see.
-    pub fn is_at(&self, number: RawFd) -> bool {
+    pub(crate) fn is_at(&self, number: RawFd) -> bool {
         let is_open = real!(fcntl(number => RawFd, libc::F_GETFD => i32, 0 => usize) -> i32) != -1;
         // SAFETY: the number is open, and the borrow ends here.
         is_open && object(&unsafe { BorrowedFd::borrow_raw(number) }) == Ok(self.object)
@@ -231,7 +231,7 @@ fn system(error: rustix::io::Errno) -> Failure {
 
 /// Returns the identity and page of an inherited descriptor, or `None` if it is not one of ours.
 /// Descriptors with the same first number share a page.
-pub fn inherited(number: RawFd) -> Option<(u64, Identity, Page)> {
+pub(crate) fn inherited(number: RawFd) -> Option<(u64, Identity, Page)> {
     let link = format!("/proc/self/fd/{number}");
     let target = rustix::fs::readlink(&*link, Vec::new()).ok()?;
     if !target.to_bytes().starts_with(LINK.as_bytes()) {
@@ -293,7 +293,13 @@ fn decode(bytes: &[u8]) -> Option<Identity> {
 
 impl Identity {
     /// Makes the identity of an object from its attributes.
-    pub fn of(mount: usize, kind: Kind, metadata: &Metadata, path: OsString, access: i32) -> Self {
+    pub(crate) fn of(
+        mount: usize,
+        kind: Kind,
+        metadata: &Metadata,
+        path: OsString,
+        access: i32,
+    ) -> Self {
         Self { mount, kind, handle: metadata.handle, path, access }
     }
 }

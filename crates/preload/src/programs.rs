@@ -17,7 +17,7 @@ use crate::route::{self, Place};
 use crate::state::State;
 
 /// A list of strings as `exec` takes it.
-pub struct Strings {
+pub(crate) struct Strings {
     _held: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
@@ -29,7 +29,7 @@ impl Strings {
     }
 
     /// Returns a pointer to the list.
-    pub fn as_ptr(&self) -> *const *const c_char {
+    pub(crate) fn as_ptr(&self) -> *const *const c_char {
         self.pointers.as_ptr()
     }
 }
@@ -38,7 +38,7 @@ impl Strings {
 ///
 /// # Safety
 /// The pointer is null or a list as `exec` takes it.
-pub unsafe fn environment(given: *const *const c_char) -> Strings {
+pub(crate) unsafe fn environment(given: *const *const c_char) -> Strings {
     let own = &config::get().environment;
     // SAFETY: the caller guarantees the list.
     let given = unsafe { strings(given) };
@@ -98,7 +98,7 @@ unsafe fn strings(list: *const *const c_char) -> Vec<CString> {
 }
 
 /// How to run a program that is in DAFS.
-pub enum Program {
+pub(crate) enum Program {
     /// Execute the descriptor of a local copy.
     Copy(RawFd),
     /// Run this interpreter with its optional argument and the path of the script.
@@ -107,7 +107,7 @@ pub enum Program {
 
 impl State {
     /// Determines how to run the program at a place.
-    pub fn program(&mut self, place: &Place) -> Outcome<Program> {
+    pub(crate) fn program(&mut self, place: &Place) -> Outcome<Program> {
         self.access(place, libc::X_OK, true)?;
         let number = self.open(place, libc::O_RDONLY | libc::O_CLOEXEC | TO_RUN, 0)?;
         let copied = self.copy_of(number);
@@ -152,7 +152,7 @@ fn script(line: &[u8]) -> Outcome<Program> {
 ///
 /// # Safety
 /// `given` is a list as `exec` takes it.
-pub unsafe fn script_arguments(
+pub(crate) unsafe fn script_arguments(
     interpreter: &CStr,
     argument: Option<&CStr>,
     script: &CStr,

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Returns the address of the next function with a name, or null if there is none.
-pub fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub(crate) fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = place.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;

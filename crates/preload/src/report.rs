@@ -81,17 +81,17 @@ static MISSED: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASON
 
 /// Counts a served call.
 #[inline]
-pub fn served(call: Call) {
+pub(crate) fn served(call: Call) {
     SERVED[call as usize].fetch_add(1, Ordering::Relaxed);
 }
 
 /// Counts a call that was not served.
-pub fn missed(miss: Miss) {
+pub(crate) fn missed(miss: Miss) {
     MISSED[miss as usize].fetch_add(1, Ordering::Relaxed);
 }
 
 /// Appends the report to its file, if one is configured and anything was counted.
-pub fn write() {
+pub(crate) fn write() {
     let Some(path) = &config::get().report else { return };
     let text = text();
     if text.is_empty() {

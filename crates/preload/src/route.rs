@@ -21,7 +21,7 @@ use crate::working_directory::shown;
 
 /// A path in DAFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// Index of the mount.
     pub mount: usize,
     /// The names beneath the mount. They may include `..` that stays inside, but no `.` or empty
@@ -39,7 +39,7 @@ pub struct Place {
 
 /// A directory at which a relative path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
+pub(crate) struct Start {
     /// The number of names that lead to it.
     pub depth: usize,
     /// The server's file handle.
@@ -48,7 +48,7 @@ pub struct Start {
 
 /// The destination of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
+pub(crate) enum Route {
     /// The kernel, with the original path.
     Kernel,
     /// The kernel, with this path.
@@ -64,7 +64,7 @@ static DIRECTORY: RwLock<Option<(OsString, Option<FileHandle>)>> = RwLock::new(N
 static IS_INSIDE_MOUNT: AtomicBool = AtomicBool::new(false);
 
 /// Returns the working directory, if it is beneath a prefix.
-pub fn directory() -> Option<OsString> {
+pub(crate) fn directory() -> Option<OsString> {
     if !IS_INSIDE_MOUNT.load(Ordering::Acquire) {
         return None;
     }
@@ -77,7 +77,7 @@ fn working_directory() -> Option<(OsString, Option<FileHandle>)> {
 }
 
 /// Sets the working directory.
-pub fn set_directory(path: Option<OsString>, handle: Option<FileHandle>) {
+pub(crate) fn set_directory(path: Option<OsString>, handle: Option<FileHandle>) {
     let is_inside = path.is_some();
     if let Ok(mut directory) = DIRECTORY.write() {
         *directory = path.map(|path| (path, handle));
@@ -89,7 +89,7 @@ pub fn set_directory(path: Option<OsString>, handle: Option<FileHandle>) {
 ///
 /// # Safety
 /// The path is null or a pointer from the program, and its text does not change during the call.
-pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
+pub(crate) unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     if config::get().mounts.is_empty() || guard::is_inside() {
         return Route::Kernel;
     }
@@ -176,7 +176,7 @@ fn absolute(path: &[u8]) -> Route {
 }
 
 /// Routes an absolute path that was composed here.
-pub fn route_absolute(path: &[u8]) -> Route {
+pub(crate) fn route_absolute(path: &[u8]) -> Route {
     match absolute(path) {
         Route::Kernel => outside(OsStr::from_bytes(path).to_owned()),
         route => route,
@@ -228,7 +228,7 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
 }
 
 /// Returns the names of a path, without `.` and empty ones.
-pub fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+pub(crate) fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."))
 }
 
@@ -254,7 +254,7 @@ fn normal(path: &[u8]) -> OsString {
 ///
 /// # Safety
 /// As for [`route`].
-pub unsafe fn through_kernel_links(at: RawFd, path: *const c_char) -> Option<Place> {
+pub(crate) unsafe fn through_kernel_links(at: RawFd, path: *const c_char) -> Option<Place> {
     if path.is_null() || config::get().mounts.is_empty() || guard::is_inside() {
         return None;
     }
@@ -308,4 +308,4 @@ fn names_backwards(path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// A path with more symbolic links fails with ELOOP.
-pub const LINKS_MAX: u32 = 40;
+pub(crate) const LINKS_MAX: u32 = 40;

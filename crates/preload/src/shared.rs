@@ -27,7 +27,7 @@ use crate::config;
 use crate::errors::{Failure, Outcome, fail};
 
 /// The shared memory of one file.
-pub struct SharedObject {
+pub(crate) struct SharedObject {
     memory: File,
     base: File,
     path: String,
@@ -40,7 +40,7 @@ pub struct SharedObject {
 }
 
 /// Bytes that were changed in the memory.
-pub struct Change {
+pub(crate) struct Change {
     /// The offset in the file.
     pub offset: u64,
     /// The bytes after the change.
@@ -51,7 +51,7 @@ pub struct Change {
 
 impl SharedObject {
     /// Opens the memory of a file, or creates it. The caller holds the guard.
-    pub fn open(mount: usize, handle: &FileHandle) -> Outcome<Self> {
+    pub(crate) fn open(mount: usize, handle: &FileHandle) -> Outcome<Self> {
         Self::at(path_of(mount, handle), OFlags::CREATE)
     }
 
@@ -66,19 +66,19 @@ impl SharedObject {
     }
 
     /// Takes the lock for checking whether objects are used.
-    pub fn guard() -> Outcome<File> {
+    pub(crate) fn guard() -> Outcome<File> {
         lock(&format!("{}.lock", stem()))
     }
 
     /// Takes the lock for writing changes to the file, so that an older state never overwrites a
     /// newer one.
-    pub fn writing(&self) -> Outcome<File> {
+    pub(crate) fn writing(&self) -> Outcome<File> {
         lock(&base_of(&self.path))
     }
 
     /// Returns the memory that this user's killed programs have left, with its server and file
     /// handle. The caller holds the guard.
-    pub fn abandoned() -> Vec<(u64, FileHandle, Self)> {
+    pub(crate) fn abandoned() -> Vec<(u64, FileHandle, Self)> {
         let own = format!("{}-", stem());
         let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         let left = entries.filter_map(|entry| {
@@ -93,34 +93,34 @@ impl SharedObject {
 
     /// True if no process has used it since it was created, or since its users were killed. Then
     /// its changes are not in any file.
-    pub fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.is_abandoned.get()
     }
 
     /// Returns the descriptor to map.
-    pub fn number(&self) -> RawFd {
+    pub(crate) fn number(&self) -> RawFd {
         self.memory.as_raw_fd()
     }
 
     /// Returns the path of the memory's file.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.path
     }
 
     /// Returns the number of bytes of the file that the memory represents.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         length_of(&self.base)
     }
 
     /// Empties the memory, so that it can be filled again.
-    pub fn empty(&self) -> Outcome<()> {
+    pub(crate) fn empty(&self) -> Outcome<()> {
         self.base.set_len(0).and_then(|()| self.memory.set_len(0)).map_err(no_room)?;
         self.is_abandoned.set(false);
         Ok(())
     }
 
     /// Extends the memory by the next bytes of the file.
-    pub fn extend(&self, bytes: &[u8]) -> Outcome<()> {
+    pub(crate) fn extend(&self, bytes: &[u8]) -> Outcome<()> {
         let held = self.length();
         // Allocate the memory now: touching memory that cannot be allocated would kill the program.
         rustix::fs::fallocate(&self.memory, FallocateFlags::empty(), held, bytes.len() as u64)
@@ -130,19 +130,19 @@ impl SharedObject {
     }
 
     /// Updates the memory and the base after a write call to the file.
-    pub fn note_written(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn note_written(&self, offset: u64, bytes: &[u8]) {
         note(&self.memory, &self.base, offset, bytes);
     }
 
     /// Updates the base after the memory was written to the file.
-    pub fn note_base(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn note_base(&self, offset: u64, bytes: &[u8]) {
         let _ = self.base.write_all_at(bytes, offset);
     }
 
     /// Clears the memory beyond the new end of a truncated or extended file, for all processes that
     /// map it, and in memory left by killed programs. The pages stay, because accessing missing
     /// pages would kill a process.
-    pub fn note_length(mount: usize, handle: &FileHandle, length: u64) {
+    pub(crate) fn note_length(mount: usize, handle: &FileHandle, length: u64) {
         let path = path_of(mount, handle);
         // Take no lock, because that would mark the memory as used.
         let Ok(memory) = open_own(&path, OFlags::empty()) else { return };
@@ -152,7 +152,7 @@ impl SharedObject {
     }
 
     /// Returns the changes in a range, at most one page each.
-    pub fn changes(&self, start: u64, end: u64) -> impl Iterator<Item = Change> + '_ {
+    pub(crate) fn changes(&self, start: u64, end: u64) -> impl Iterator<Item = Change> + '_ {
         let end = end.min(self.length());
         let blocks = (start..end).step_by(BLOCK_BYTES);
         blocks.flat_map(move |offset| {
@@ -172,7 +172,7 @@ impl SharedObject {
 
     /// Removes the memory if this process opened it and no other process uses it. The caller holds
     /// the guard.
-    pub fn remove_if_last(&self) {
+    pub(crate) fn remove_if_last(&self) {
         if self.process != std::process::id() {
             return;
         }
@@ -242,7 +242,7 @@ fn base_of(path: &str) -> String {
 
 /// Returns a number for the server's name. Mounts with different names of the same server do not
 /// share memory.
-pub fn server_of(mount: usize) -> u64 {
+pub(crate) fn server_of(mount: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     config::get().mounts[mount].location.server.to_string().hash(&mut hasher);
     hasher.finish()
@@ -250,7 +250,7 @@ pub fn server_of(mount: usize) -> u64 {
 
 /// Returns a number for those that can share memory: this host (its `/dev/shm`, if there are
 /// several), this user, and this name of the server.
-pub fn host_of(mount: usize) -> u64 {
+pub(crate) fn host_of(mount: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let memory = std::fs::metadata("/dev/shm").map(|it| (it.dev(), it.ino())).ok();
@@ -259,12 +259,12 @@ pub fn host_of(mount: usize) -> u64 {
 }
 
 /// The common prefix of this user's files in `/dev/shm`.
-pub fn stem() -> String {
+pub(crate) fn stem() -> String {
     format!("/dev/shm/dafs-{}", rustix::process::geteuid().as_raw())
 }
 
 /// Encodes a handle in hexadecimal.
-pub fn name_of(handle: &FileHandle) -> String {
+pub(crate) fn name_of(handle: &FileHandle) -> String {
     handle.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -280,7 +280,7 @@ fn handle_of(text: &str) -> Option<FileHandle> {
 }
 
 /// Changes are tracked in pieces of this many bytes.
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// The number of bytes compared at once.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Descriptors of shared memory have numbers from here on, above those that programs use.

@@ -16,7 +16,7 @@ use crate::working_directory;
 
 /// What will inherit the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inheritor {
+pub(crate) enum Inheritor {
     /// A child process with a copy of all descriptors.
     Child,
     /// A program after `exec`, with the descriptors that are not closed then.
@@ -25,7 +25,7 @@ pub enum Inheritor {
 
 impl State {
     /// Returns a new descriptor that represents no file yet.
-    pub fn new_descriptor(&mut self, closes_at_exec: bool) -> Outcome<RawFd> {
+    pub(crate) fn new_descriptor(&mut self, closes_at_exec: bool) -> Outcome<RawFd> {
         if self.placeholder.is_none() {
             let made = Placeholder::new(connection::floor())?;
             self.connection.keep(made.number());
@@ -42,7 +42,7 @@ impl State {
 
     /// Gives a page to every descriptor that will be inherited. If one cannot get a page, it is not
     /// inherited, and a line on standard error says why.
-    pub fn share(&mut self, inheritor: Inheritor) {
+    pub(crate) fn share(&mut self, inheritor: Inheritor) {
         self.unstable.release_all();
         let mut done: Vec<*const Description> = Vec::new();
         for (number, description) in self.table() {
@@ -79,7 +79,7 @@ impl State {
     }
 
     /// Removes, in a child, the descriptors that could not be shared.
-    pub fn forget_unshared(&mut self) {
+    pub(crate) fn forget_unshared(&mut self) {
         let entries = self.table().filter(|(_, description)| !description.page.is_shared());
         let numbers: Vec<RawFd> = entries.map(|(number, _)| number).collect();
         for number in numbers {

@@ -28,7 +28,7 @@ fn abstract_name(mount: usize, object: &Metadata) -> Vec<u8> {
 }
 
 /// Returns the path of the kernel's pipe for a pipe in DAFS.
-pub fn pipe(mount: usize, object: &Metadata) -> Outcome<String> {
+pub(crate) fn pipe(mount: usize, object: &Metadata) -> Outcome<String> {
     let path = format!("{}-{:016x}-{}.pipe", stem(), server_of(mount), name_of(&object.handle));
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::mknodat(rustix::fs::CWD, &*path, FileType::Fifo, mode, 0) {
@@ -38,14 +38,14 @@ pub fn pipe(mount: usize, object: &Metadata) -> Outcome<String> {
 }
 
 /// Removes the kernel's pipe after the last name of a pipe was removed.
-pub fn forget_pipe(mount: usize, object: &Metadata) {
+pub(crate) fn forget_pipe(mount: usize, object: &Metadata) {
     let path = format!("{}-{:016x}-{}.pipe", stem(), server_of(mount), name_of(&object.handle));
     let _ = rustix::fs::unlink(path);
 }
 
 impl State {
     /// Makes the name of a socket. Returns the abstract address that the kernel binds instead.
-    pub fn bind(&mut self, place: &Place) -> Outcome<Vec<u8>> {
+    pub(crate) fn bind(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         match self.make_special(place, NewObject::Socket, 0o777) {
             Err(Failure::Errno(libc::EEXIST)) => return fail(libc::EADDRINUSE),
             made => made?,
@@ -55,7 +55,7 @@ impl State {
     }
 
     /// Returns the abstract address that the kernel connects to instead.
-    pub fn listener(&mut self, place: &Place) -> Outcome<Vec<u8>> {
+    pub(crate) fn listener(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         let object = self.object(place, true)?;
         let rights = AccessMask::MODIFY | AccessMask::EXTEND;
         must_have(&object.session, object.metadata.handle, rights)?;

@@ -84,7 +84,7 @@ unsafe extern "C" fn in_child() {
 }
 
 /// Shares descriptors before a process is created without a fork handler of the C library.
-pub fn share_before(inheritor: Inheritor) {
+pub(crate) fn share_before(inheritor: Inheritor) {
     let _ = guard::with(|state| {
         state.share(inheritor);
         Ok(())
@@ -92,7 +92,7 @@ pub fn share_before(inheritor: Inheritor) {
 }
 
 /// Prepares this process for `exec`.
-pub fn before_exec() {
+pub(crate) fn before_exec() {
     flush();
     share_before(Inheritor::Program);
 }
@@ -107,7 +107,7 @@ fn flush() {
 }
 
 /// Runs before the process ends.
-pub fn finish() {
+pub(crate) fn finish() {
     flush();
     let _ = guard::with(|state| {
         state.close_unstable_files();

@@ -22,7 +22,7 @@ use crate::page::{Identity, Kind, Page, Placeholder};
 use crate::unstable::{AllUnstable, Key};
 
 /// An open file, shared by all descriptors with the same offset.
-pub struct Description {
+pub(crate) struct Description {
     /// Identifies the file across opens.
     pub identity: Identity,
     /// The offset and flags.
@@ -40,26 +40,26 @@ pub struct Description {
 
 impl Description {
     /// Makes a description. Without a file, the open is made when needed.
-    pub fn new(identity: Identity, page: Page, file: Option<File>) -> Rc<Self> {
+    pub(crate) fn new(identity: Identity, page: Page, file: Option<File>) -> Rc<Self> {
         let (file, times) = (RefCell::new(file.map(Rc::new)), RefCell::new(None));
         let listing = RefCell::default();
         Rc::new(Self { identity, page, file, times, listing, locks: RefCell::new(None) })
     }
 
     /// Returns the key of the file.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         (self.identity.mount, self.identity.handle)
     }
 
     /// Returns EBADF for an O_PATH descriptor, which has no open.
-    pub fn must_be_open(&self) -> Outcome<()> {
+    pub(crate) fn must_be_open(&self) -> Outcome<()> {
         if self.identity.kind == Kind::Object { Err(Failure::Errno(libc::EBADF)) } else { Ok(()) }
     }
 }
 
 /// The whole state of this library.
 #[derive(Default)]
-pub struct State {
+pub(crate) struct State {
     /// The connection to the servers.
     pub connection: Connection,
     /// The descriptor that new ones are duplicated from, made when needed.
@@ -78,18 +78,18 @@ pub struct State {
 
 impl State {
     /// Returns the description of a descriptor, or fails with EBADF.
-    pub fn get(&self, number: RawFd) -> Outcome<Rc<Description>> {
+    pub(crate) fn get(&self, number: RawFd) -> Outcome<Rc<Description>> {
         let index = usize::try_from(number).map_err(|_| Failure::Errno(libc::EBADF))?;
         self.table.get(index).cloned().flatten().ok_or(Failure::Errno(libc::EBADF))
     }
 
     /// Returns the description of a descriptor, if it is one of ours.
-    pub fn look(&self, number: RawFd) -> Option<Rc<Description>> {
+    pub(crate) fn look(&self, number: RawFd) -> Option<Rc<Description>> {
         self.get(number).ok()
     }
 
     /// Enters a descriptor. Returns its previous description.
-    pub fn enter(&mut self, number: RawFd, it: Rc<Description>) -> Option<Rc<Description>> {
+    pub(crate) fn enter(&mut self, number: RawFd, it: Rc<Description>) -> Option<Rc<Description>> {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         if index >= DESCRIPTORS_MAX {
             return None;
@@ -102,7 +102,7 @@ impl State {
     }
 
     /// Removes a descriptor and returns its description.
-    pub fn take(&mut self, number: RawFd) -> Option<Rc<Description>> {
+    pub(crate) fn take(&mut self, number: RawFd) -> Option<Rc<Description>> {
         let index = usize::try_from(number).ok()?;
         let taken = self.table.get_mut(index)?.take();
         MARKS[index].store(0, Ordering::Release);
@@ -110,25 +110,25 @@ impl State {
     }
 
     /// Returns all descriptors with their descriptions.
-    pub fn table(&self) -> impl Iterator<Item = (RawFd, &Rc<Description>)> {
+    pub(crate) fn table(&self) -> impl Iterator<Item = (RawFd, &Rc<Description>)> {
         let entries = self.table.iter().enumerate();
         entries.filter_map(|(index, entry)| Some((index as RawFd, entry.as_ref()?)))
     }
 
     /// Returns the descriptions of all descriptors. A shared description appears once per
     /// descriptor.
-    pub fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
         self.table.iter().flatten()
     }
 
     /// Returns the numbers of all descriptors.
-    pub fn numbers(&self) -> Vec<RawFd> {
+    pub(crate) fn numbers(&self) -> Vec<RawFd> {
         self.table().map(|(number, _)| number).collect()
     }
 
     /// Drops, in a child, everything that belongs to the parent's connection, without sending
     /// anything: a message would use that connection.
-    pub fn forget_connection(&mut self) {
+    pub(crate) fn forget_connection(&mut self) {
         for entry in self.table.iter().flatten() {
             std::mem::forget(entry.file.take());
             std::mem::forget(entry.locks.take());
@@ -143,18 +143,18 @@ impl State {
 
 /// True if a descriptor refers to a file in DAFS.
 #[inline]
-pub fn is_ours(number: RawFd) -> bool {
+pub(crate) fn is_ours(number: RawFd) -> bool {
     mark_of(number) == OURS
 }
 
 /// True if a descriptor is the client's own, which the program must not see.
 #[inline]
-pub fn is_own(number: RawFd) -> bool {
+pub(crate) fn is_own(number: RawFd) -> bool {
     mark_of(number) == OWN
 }
 
 /// Records that a descriptor is the client's own, or no longer is.
-pub fn note_own(number: RawFd, is_own: bool) {
+pub(crate) fn note_own(number: RawFd, is_own: bool) {
     if let Some(mark) = MARKS.get(number as usize) {
         mark.store(if is_own { OWN } else { 0 }, Ordering::Release);
     }
@@ -167,7 +167,7 @@ fn mark_of(number: RawFd) -> u8 {
 }
 
 /// Descriptor numbers beyond this are refused with EMFILE.
-pub const DESCRIPTORS_MAX: usize = 1 << 16;
+pub(crate) const DESCRIPTORS_MAX: usize = 1 << 16;
 
 const OURS: u8 = 1;
 const OWN: u8 = 2;

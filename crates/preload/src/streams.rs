@@ -81,7 +81,7 @@ unsafe extern "C" fn close_nothing(_: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// The mode ends with a zero.
-pub unsafe fn open(number: RawFd, mode: *const c_char, closes: bool) -> *mut FILE {
+pub(crate) unsafe fn open(number: RawFd, mode: *const c_char, closes: bool) -> *mut FILE {
     let close = if closes { close } else { close_nothing };
     let functions = Functions { read, write, seek, close };
     // SAFETY: the functions exist as long as the program, and the caller guarantees the mode.
@@ -95,7 +95,7 @@ pub unsafe fn open(number: RawFd, mode: *const c_char, closes: bool) -> *mut FIL
 }
 
 /// Parses the mode of a stream into open flags. Returns `None` if it is invalid.
-pub fn flags_of(mode: &[u8]) -> Option<i32> {
+pub(crate) fn flags_of(mode: &[u8]) -> Option<i32> {
     let base = match mode.first()? {
         b'r' => libc::O_RDONLY,
         b'w' => libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC,
@@ -133,7 +133,7 @@ fn variable(number: RawFd) -> *mut *mut FILE {
 }
 
 /// Flushes the stream of a standard descriptor before the descriptor changes to another file.
-pub fn before_change(number: RawFd) {
+pub(crate) fn before_change(number: RawFd) {
     if !(0..=2).contains(&number) || config::get().mounts.is_empty() || guard::is_inside() {
         return;
     }
@@ -145,7 +145,7 @@ pub fn before_change(number: RawFd) {
 
 /// Updates the stream of a standard descriptor after the descriptor may have changed to another
 /// file.
-pub fn follow(number: RawFd) {
+pub(crate) fn follow(number: RawFd) {
     if !(0..=2).contains(&number) || config::get().mounts.is_empty() || guard::is_inside() {
         return;
     }
@@ -190,20 +190,20 @@ unsafe fn open_standard(number: RawFd) -> *mut FILE {
 }
 
 /// Returns the current stream of a standard descriptor.
-pub fn standard(number: RawFd) -> *mut FILE {
+pub(crate) fn standard(number: RawFd) -> *mut FILE {
     // SAFETY: the C library's variables each hold a stream.
     unsafe { *variable(number) }
 }
 
 /// Updates the streams of all standard descriptors.
-pub fn follow_all() {
+pub(crate) fn follow_all() {
     for number in 0..=2 {
         follow(number);
     }
 }
 
 /// Flushes all streams of the C library.
-pub fn flush_all() {
+pub(crate) fn flush_all() {
     // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
 }

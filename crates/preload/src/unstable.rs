@@ -20,11 +20,11 @@ use crate::state::{Description, State};
 use crate::waiting::wait_result;
 
 /// Identifies a file: the index of its mount, and its handle.
-pub type Key = (usize, FileHandle);
+pub(crate) type Key = (usize, FileHandle);
 
 /// The data of all files that may be lost.
 #[derive(Default)]
-pub struct AllUnstable {
+pub(crate) struct AllUnstable {
     files: HashMap<Key, Unstable>,
     /// The number of held bytes.
     held: usize,
@@ -116,7 +116,7 @@ impl AllUnstable {
     }
 
     /// Records a loss, to be reported once. A reason from the server takes precedence.
-    pub fn record_loss(&mut self, key: Key, errno: i32) {
+    pub(crate) fn record_loss(&mut self, key: Key, errno: i32) {
         let of = self.files.entry(key).or_default();
         self.held -= of.drop_held();
         let before = of.lost.filter(|before| *before != libc::EIO);
@@ -125,7 +125,7 @@ impl AllUnstable {
 
     /// Keeps the error behind a short count for the next call, if it is one that the server reports
     /// only once.
-    pub fn defer_error(&mut self, key: Key, failure: &Failure) {
+    pub(crate) fn defer_error(&mut self, key: Key, failure: &Failure) {
         if let Failure::Errno(errno) = failure
             && may_report_loss(*errno)
         {
@@ -134,13 +134,13 @@ impl AllUnstable {
     }
 
     /// Returns the error for a loss.
-    pub fn loss(&self, key: Key) -> Outcome<()> {
+    pub(crate) fn loss(&self, key: Key) -> Outcome<()> {
         let lost = self.files.get(&key).and_then(|of| of.lost);
         lost.map_or(Ok(()), fail)
     }
 
     /// Returns the error for a loss and clears it.
-    pub fn take_loss(&mut self, key: Key) -> Outcome<()> {
+    pub(crate) fn take_loss(&mut self, key: Key) -> Outcome<()> {
         let told = self.loss(key);
         if let Some(of) = self.files.get_mut(&key) {
             of.lost = None;
@@ -164,7 +164,7 @@ impl AllUnstable {
     }
 
     /// Drops the held data of a file, because other clients may overwrite it from now on.
-    pub fn release(&mut self, key: Key) {
+    pub(crate) fn release(&mut self, key: Key) {
         if let Some(of) = self.files.get_mut(&key)
             && !of.pieces.is_empty()
         {
@@ -174,13 +174,13 @@ impl AllUnstable {
     }
 
     /// Drops the held data of all files.
-    pub fn release_all(&mut self) {
+    pub(crate) fn release_all(&mut self) {
         let keys: Vec<Key> = self.files.keys().copied().collect();
         keys.into_iter().for_each(|key| self.release(key));
     }
 
     /// Cuts held data beyond the new end of a truncated file.
-    pub fn truncate(&mut self, key: Key, size: u64) {
+    pub(crate) fn truncate(&mut self, key: Key, size: u64) {
         let Some(of) = self.files.get_mut(&key) else { return };
         for piece in &mut of.pieces {
             let left = usize::try_from(size.saturating_sub(piece.offset)).unwrap_or(usize::MAX);
@@ -189,7 +189,7 @@ impl AllUnstable {
     }
 
     /// Notes that a server does not have the held data of a file.
-    pub fn note_needs_rewrite(&mut self, key: Key) {
+    pub(crate) fn note_needs_rewrite(&mut self, key: Key) {
         self.files.entry(key).or_default().needs_rewrite = true;
     }
 
@@ -211,7 +211,7 @@ impl AllUnstable {
 
 impl State {
     /// Holds written data. If the server has lost earlier data, writes all of it again.
-    pub fn note_written(
+    pub(crate) fn note_written(
         &mut self,
         key: Key,
         file: &File,
@@ -226,12 +226,12 @@ impl State {
     }
 
     /// Notes a failed write.
-    pub fn note_refused(&mut self, of: &Description, failure: &Failure) {
+    pub(crate) fn note_refused(&mut self, of: &Description, failure: &Failure) {
         self.unstable.note_failure(of.key(), failure);
     }
 
     /// Flushes all data written to a file. Writes lost data again first.
-    pub fn commit(&mut self, of: &Description) -> Outcome<()> {
+    pub(crate) fn commit(&mut self, of: &Description) -> Outcome<()> {
         let (key, file) = (of.key(), self.file(of)?);
         for _ in 0..COMMITS_MAX {
             let committed = wait_result(&file.session().client(), file.commit_async());
@@ -298,7 +298,7 @@ impl State {
     }
 
     /// After a server restart, writes all data that may be lost again, before any read.
-    pub fn rewrite_after_restart(&mut self) {
+    pub(crate) fn rewrite_after_restart(&mut self) {
         let restarts = self.connection.restarts();
         if std::mem::replace(&mut self.unstable.restarts, restarts) == restarts {
             return;
@@ -325,7 +325,7 @@ impl State {
     }
 
     /// Closes files with unflushed data before the process ends, as if the program had closed them.
-    pub fn close_unstable_files(&mut self) {
+    pub(crate) fn close_unstable_files(&mut self) {
         let all: Vec<Rc<Description>> = self.descriptions().cloned().collect();
         for of in all.into_iter().filter(|of| of.identity.access != libc::O_RDONLY) {
             if self.unstable.has_unstable_data(of.key()) {
@@ -337,7 +337,7 @@ impl State {
 
     /// Closes the last open of a file here. A close does not report errors of data written before a
     /// refused request, nor whether the server is the one that accepted the data.
-    pub fn close_last(&mut self, of: &Description) -> Outcome<()> {
+    pub(crate) fn close_last(&mut self, of: &Description) -> Outcome<()> {
         let key = of.key();
         if self.connection.restarts() != self.unstable.restarts
             && self.unstable.has_unstable_data(key)

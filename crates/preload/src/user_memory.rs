@@ -15,7 +15,7 @@ use crate::errors::{Outcome, fail};
 
 /// The access that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// The call reads the memory.
     Reading = 0,
     /// The call writes the memory.
@@ -26,7 +26,7 @@ pub enum Purpose {
 ///
 /// # Errors
 /// EFAULT if any part of it is not.
-pub fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Outcome<()> {
+pub(crate) fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Outcome<()> {
     let start = start as usize;
     let Some(last) = length.checked_sub(1) else { return Ok(()) };
     let Some(last) = start.checked_add(last) else { return fail(libc::EFAULT) };
@@ -49,7 +49,7 @@ pub fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Outcome<(
 ///
 /// # Errors
 /// EFAULT if any part of it is not readable.
-pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
+pub(crate) unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
     let start = start.cast::<u8>();
     let mut length = 0;
     while length < TEXT_BYTES_MAX {
@@ -75,7 +75,7 @@ pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
 ///
 /// # Errors
 /// EFAULT if the memory is not readable.
-pub unsafe fn value<T: Copy>(start: *const T) -> Outcome<T> {
+pub(crate) unsafe fn value<T: Copy>(start: *const T) -> Outcome<T> {
     must_have(start.cast(), size_of::<T>(), Purpose::Reading)?;
     // SAFETY: the memory was checked, and the caller guarantees that its bytes are a valid value.
     Ok(unsafe { start.read_unaligned() })
@@ -88,7 +88,7 @@ pub unsafe fn value<T: Copy>(start: *const T) -> Outcome<T> {
 ///
 /// # Errors
 /// EFAULT if the memory is not writable.
-pub unsafe fn put<T: Copy>(to: *mut T, value: T) -> Outcome<()> {
+pub(crate) unsafe fn put<T: Copy>(to: *mut T, value: T) -> Outcome<()> {
     must_have(to.cast(), size_of::<T>(), Purpose::Writing)?;
     // SAFETY: the memory was checked, and the caller guarantees that no reference to it exists.
     unsafe { to.write_unaligned(value) };
@@ -96,7 +96,7 @@ pub unsafe fn put<T: Copy>(to: *mut T, value: T) -> Outcome<()> {
 }
 
 /// Forgets all checked pages, because memory was released or its protection changed.
-pub fn forget() {
+pub(crate) fn forget() {
     if KNOWS_ANY.swap(false, Ordering::AcqRel) {
         KNOWN.iter().flatten().for_each(|page| page.store(0, Ordering::Relaxed));
     }

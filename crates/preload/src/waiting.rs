@@ -16,13 +16,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::errors::{Failure, Outcome};
 
 /// Waits for a future and returns its output.
-pub fn wait<T>(client: &Client, future: impl Future<Output = T>) -> T {
+pub(crate) fn wait<T>(client: &Client, future: impl Future<Output = T>) -> T {
     let Ok(output) = drive(future, &mut WhateverHappens(Wait::to(client)));
     output
 }
 
 /// Waits for a future, but only while the server is reachable. Fails with EIO otherwise.
-pub fn wait_while_reachable<T>(client: &Client, future: impl Future<Output = T>) -> Outcome<T> {
+pub(crate) fn wait_while_reachable<T>(
+    client: &Client,
+    future: impl Future<Output = T>,
+) -> Outcome<T> {
     drive(future, &mut WhileReachable(Wait::to(client)))
 }
 
@@ -94,7 +97,7 @@ impl<'c> Wait<'c> {
 }
 
 /// Waits for a future that can fail.
-pub fn wait_result<T, E: Into<Failure>>(
+pub(crate) fn wait_result<T, E: Into<Failure>>(
     client: &Client,
     future: impl Future<Output = Result<T, E>>,
 ) -> Outcome<T> {

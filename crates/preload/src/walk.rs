@@ -18,7 +18,7 @@ use crate::working_directory::shown;
 
 /// An object, and where it is.
 #[derive(Clone)]
-pub struct Object {
+pub(crate) struct Object {
     /// The session of its server.
     pub session: Session,
     /// Index of its mount.
@@ -31,7 +31,7 @@ pub struct Object {
 
 /// A name in a directory, which may or may not exist.
 #[derive(Clone)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// The session of its server.
     pub session: Session,
     /// Index of the mount.
@@ -48,7 +48,7 @@ pub struct Slot {
 
 impl State {
     /// Returns the object at a place. A symbolic link at the end is followed if `follow` is set.
-    pub fn object(&mut self, place: &Place, follow: bool) -> Outcome<Object> {
+    pub(crate) fn object(&mut self, place: &Place, follow: bool) -> Outcome<Object> {
         if let Some(number) = place.descriptor {
             let description = self.get(number)?;
             let metadata = self.metadata_of(&description)?;
@@ -76,7 +76,7 @@ impl State {
 
     /// Returns the slot for creating, removing or renaming a name. `.` and `..` are refused with
     /// the error `dots`.
-    pub fn named_slot(&mut self, place: &Place, dots: i32) -> Outcome<Slot> {
+    pub(crate) fn named_slot(&mut self, place: &Place, dots: i32) -> Outcome<Slot> {
         if place.is_dot {
             // A missing object is reported first.
             self.object(place, true)?;
@@ -86,7 +86,7 @@ impl State {
     }
 
     /// Returns the last name of a place with its directory.
-    pub fn slot(&mut self, place: &Place) -> Outcome<Slot> {
+    pub(crate) fn slot(&mut self, place: &Place) -> Outcome<Slot> {
         if place.descriptor.is_some() {
             return fail(libc::ENOENT);
         }
@@ -128,7 +128,7 @@ impl State {
 
 impl Slot {
     /// Returns the attributes of the object in the slot; `None` if there is none.
-    pub fn look(&self) -> Outcome<Option<Metadata>> {
+    pub(crate) fn look(&self) -> Outcome<Option<Metadata>> {
         if self.name.is_empty() {
             return attributes(&self.session, self.directory).map(Some);
         }
@@ -136,7 +136,7 @@ impl Slot {
     }
 
     /// A new object that is not a directory must not have a trailing slash.
-    pub fn must_not_be_directory(&self) -> Outcome<()> {
+    pub(crate) fn must_not_be_directory(&self) -> Outcome<()> {
         if !self.is_directory {
             return Ok(());
         }
@@ -144,13 +144,17 @@ impl Slot {
     }
 
     /// Fails with `errno` at the root of the mount, which has no name.
-    pub fn must_have_name(&self, errno: i32) -> Outcome<()> {
+    pub(crate) fn must_have_name(&self, errno: i32) -> Outcome<()> {
         if self.name.is_empty() { fail(errno) } else { Ok(()) }
     }
 }
 
 /// Returns the attributes of a name in a directory; `None` if it does not exist.
-pub fn look(session: &Session, directory: FileHandle, name: &OsStr) -> Outcome<Option<Metadata>> {
+pub(crate) fn look(
+    session: &Session,
+    directory: FileHandle,
+    name: &OsStr,
+) -> Outcome<Option<Metadata>> {
     let asking = session.chain().at(directory).lookup(name).getattr().run_async();
     match wait(&session.client(), asking) {
         Ok(brought) => last_metadata(&brought).map(Some),
@@ -160,7 +164,7 @@ pub fn look(session: &Session, directory: FileHandle, name: &OsStr) -> Outcome<O
 }
 
 /// Returns the attributes of an object.
-pub fn attributes(session: &Session, handle: FileHandle) -> Outcome<Metadata> {
+pub(crate) fn attributes(session: &Session, handle: FileHandle) -> Outcome<Metadata> {
     let asking = session.chain().at(handle).getattr().run_async();
     last_metadata(&wait_result(&session.client(), asking)?)
 }

@@ -18,7 +18,7 @@ use crate::state::{Description, State};
 
 impl State {
     /// Changes the working directory to a place.
-    pub fn change_directory(&mut self, place: &Place) -> Outcome<i32> {
+    pub(crate) fn change_directory(&mut self, place: &Place) -> Outcome<i32> {
         let object = self.object(place, true)?;
         if object.metadata.kind != ObjectType::Directory {
             return fail(libc::ENOTDIR);
@@ -32,7 +32,7 @@ impl State {
     }
 
     /// Changes the working directory to an open directory.
-    pub fn change_directory_to(&mut self, of: &Description) -> Outcome<i32> {
+    pub(crate) fn change_directory_to(&mut self, of: &Description) -> Outcome<i32> {
         let identity = &of.identity;
         let is_directory = match identity.kind {
             Kind::Directory => true,
@@ -47,14 +47,14 @@ impl State {
     }
 
     /// Returns the path without symbolic links, as the program sees it.
-    pub fn real_path(&mut self, place: &Place) -> Outcome<OsString> {
+    pub(crate) fn real_path(&mut self, place: &Place) -> Outcome<OsString> {
         let object = self.object(place, true)?;
         Ok(shown(object.mount, &object.path))
     }
 }
 
 /// Returns the program's path for a path beneath a mount.
-pub fn shown(mount: usize, beneath: &OsStr) -> OsString {
+pub(crate) fn shown(mount: usize, beneath: &OsStr) -> OsString {
     let mut path = config::get().mounts[mount].prefix.clone();
     path.push(beneath);
     path
@@ -63,7 +63,7 @@ pub fn shown(mount: usize, beneath: &OsStr) -> OsString {
 /// Sets the working directory to a path beneath a prefix, or with `None` to the kernel's. It is
 /// also set in the environment for programs started from here, including those to which the C
 /// library itself passes the environment (`system`, `popen`).
-pub fn set_working_directory(path: Option<OsString>, handle: Option<FileHandle>) {
+pub(crate) fn set_working_directory(path: Option<OsString>, handle: Option<FileHandle>) {
     if route::directory() == path {
         route::set_directory(path, handle);
         return;

@@ -16,7 +16,7 @@ use crate::state::{Description, State};
 use crate::waiting::{wait, wait_result};
 
 /// An object that can have extended attributes.
-pub struct XattrOwner {
+pub(crate) struct XattrOwner {
     session: Session,
     handle: FileHandle,
     /// False for symbolic links and special files, which have no `user.*` attributes.
@@ -25,7 +25,7 @@ pub struct XattrOwner {
 
 impl State {
     /// Returns the object at a place.
-    pub fn xattr_owner(&mut self, place: &Place, follow: bool) -> Outcome<XattrOwner> {
+    pub(crate) fn xattr_owner(&mut self, place: &Place, follow: bool) -> Outcome<XattrOwner> {
         let object = self.object(place, follow)?;
         let kind = object.metadata.kind;
         let has_any = matches!(kind, ObjectType::Regular | ObjectType::Directory);
@@ -33,7 +33,7 @@ impl State {
     }
 
     /// Returns the object of an open descriptor.
-    pub fn xattr_owner_of(&mut self, of: &Description) -> Outcome<XattrOwner> {
+    pub(crate) fn xattr_owner_of(&mut self, of: &Description) -> Outcome<XattrOwner> {
         of.must_be_open()?;
         let (session, _) = self.connection.mount(of.identity.mount)?;
         Ok(XattrOwner { session, handle: of.identity.handle, has_any: true })
@@ -47,7 +47,7 @@ impl XattrOwner {
     }
 
     /// Returns the value of an attribute.
-    pub fn get(&self, name: &[u8]) -> Outcome<Vec<u8>> {
+    pub(crate) fn get(&self, name: &[u8]) -> Outcome<Vec<u8>> {
         let name = known(name)?;
         if !self.has_any {
             return fail(libc::ENODATA);
@@ -66,7 +66,7 @@ impl XattrOwner {
     }
 
     /// Sets an extended attribute of the object.
-    pub fn set(&self, name: &[u8], value: &[u8], flags: i32) -> Outcome<i32> {
+    pub(crate) fn set(&self, name: &[u8], value: &[u8], flags: i32) -> Outcome<i32> {
         if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
             return fail(libc::EINVAL);
         }
@@ -117,7 +117,7 @@ impl XattrOwner {
     }
 
     /// Returns the names of all attributes, each followed by a zero byte.
-    pub fn list(&self) -> Outcome<Vec<u8>> {
+    pub(crate) fn list(&self) -> Outcome<Vec<u8>> {
         let mut names = Vec::new();
         let directory = match self.directory() {
             Ok(directory) if self.has_any => directory,
@@ -135,7 +135,7 @@ impl XattrOwner {
     }
 
     /// Removes an extended attribute of the object.
-    pub fn remove(&self, name: &[u8]) -> Outcome<i32> {
+    pub(crate) fn remove(&self, name: &[u8]) -> Outcome<i32> {
         let name = known(name)?;
         if !self.has_any {
             return fail(libc::EPERM);

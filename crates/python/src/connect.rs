@@ -29,7 +29,7 @@ use crate::session::Session;
     tls_key=None, tls_name=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
-pub fn connect(
+pub(crate) fn connect(
     py: Python<'_>,
     url: OsString,
     transport: &str,

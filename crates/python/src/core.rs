@@ -22,7 +22,7 @@ use crate::transfer::STRAIGHT_MIN;
 use crate::value::Value;
 
 /// Starts a call with the client's lock held.
-pub type Begin = Box<dyn FnOnce(Rc<State>) -> Work + Send>;
+pub(crate) type Begin = Box<dyn FnOnce(Rc<State>) -> Work + Send>;
 
 /// A session that threads share.
 pub struct Core {

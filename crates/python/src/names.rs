@@ -16,7 +16,11 @@ use crate::errors::Failure;
 ///
 /// # Errors
 /// The server's error, with the path.
-pub async fn find(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata, Failure> {
+pub(crate) async fn find(
+    session: &Session,
+    path: &OsStr,
+    follow: bool,
+) -> Result<Metadata, Failure> {
     let chain = session.chain();
     let chain =
         if path.as_bytes().iter().all(|byte| *byte == b'/') { chain } else { chain.lookup(path) };
@@ -48,7 +52,7 @@ async fn walk(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata,
 ///
 /// # Errors
 /// As for [`find`]; INVAL for a path without a name.
-pub async fn parent<'p>(
+pub(crate) async fn parent<'p>(
     session: &Session,
     path: &'p OsStr,
 ) -> Result<(Metadata, &'p OsStr), Failure> {
@@ -69,7 +73,7 @@ pub async fn parent<'p>(
 /// # Errors
 /// As for [`parent`]. For the root of a server, an error before anything is removed. Otherwise the
 /// first error of an object that was not removed.
-pub async fn remove_tree(
+pub(crate) async fn remove_tree(
     session: &Session,
     path: &OsStr,
     depth_max: Option<usize>,
@@ -90,7 +94,7 @@ pub async fn remove_tree(
 ///
 /// # Errors
 /// The server's error, with the path.
-pub async fn open(
+pub(crate) async fn open(
     session: &Session,
     path: &OsStr,
     options: &OpenOptions,
@@ -119,7 +123,7 @@ pub async fn open(
 
 /// True if the path must be resolved by the client, which follows links, understands `..` and has
 /// no limit on the number of names.
-pub fn needs_client_resolution(error: &ClientError) -> bool {
+pub(crate) fn needs_client_resolution(error: &ClientError) -> bool {
     matches!(
         error.status(),
         Some(Status::Symlink | Status::NotDir | Status::Inval | Status::NameTooLong)

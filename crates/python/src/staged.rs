@@ -25,7 +25,7 @@ struct Piece<'f> {
 ///
 /// # Errors
 /// The server's error.
-pub async fn read(
+pub(crate) async fn read(
     state: &State,
     file: &File,
     range: &Range,
@@ -73,7 +73,7 @@ pub async fn read(
 ///
 /// # Errors
 /// The server's error; [`ClientError::DataLost`] if earlier data is known to be lost.
-pub async fn write(
+pub(crate) async fn write(
     state: &State,
     file: &File,
     range: &Range,

@@ -14,9 +14,9 @@ use crate::errors::Failure;
 use crate::value::Value;
 
 /// The result of a call.
-pub type Outcome = Result<Value, Failure>;
+pub(crate) type Outcome = Result<Value, Failure>;
 /// A call in flight.
-pub type Work = Pin<Box<dyn Future<Output = Outcome>>>;
+pub(crate) type Work = Pin<Box<dyn Future<Output = Outcome>>>;
 
 /// All tasks of a session.
 #[derive(Default)]

@@ -18,7 +18,7 @@ use crate::staged;
 
 /// The minimum length of unregistered memory for a transfer without a copy. Shorter memory is
 /// copied, which is faster than registering it.
-pub const STRAIGHT_MIN: usize = 16 << 10;
+pub(crate) const STRAIGHT_MIN: usize = 16 << 10;
 
 /// Where the server accesses the data of a call.
 enum Place {
@@ -93,7 +93,12 @@ fn is_complete(moved: &Result<usize, ClientError>) -> bool {
 ///
 /// # Errors
 /// The server's error.
-pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Result<usize, Failure> {
+pub(crate) async fn read(
+    state: &State,
+    file: &File,
+    range: Range,
+    offset: u64,
+) -> Result<usize, Failure> {
     if range.length() == 0 {
         return Ok(0);
     }
@@ -133,7 +138,7 @@ fn read_cached(state: &State, file: &File, range: &Range, offset: u64) -> Result
 ///
 /// # Errors
 /// The server's error.
-pub async fn read_whole(
+pub(crate) async fn read_whole(
     file: &File,
     offset: u64,
     buffer: &Buffer,
@@ -160,7 +165,7 @@ pub async fn read_whole(
 ///
 /// # Errors
 /// The server's error; [`ClientError::DataLost`] if earlier data is known to be lost.
-pub async fn write(
+pub(crate) async fn write(
     state: &State,
     file: &File,
     range: Range,
@@ -190,7 +195,7 @@ pub async fn write(
 ///
 /// # Errors
 /// As for [`write()`].
-pub async fn write_whole(
+pub(crate) async fn write_whole(
     file: &File,
     offset: u64,
     buffer: &Buffer,
@@ -215,7 +220,7 @@ pub async fn write_whole(
 ///
 /// # Errors
 /// The server's error.
-pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64, Failure> {
+pub(crate) async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64, Failure> {
     let length = range.length();
     let _permit = state.calls.enter().await;
     let client = file.session().client();
@@ -237,7 +242,7 @@ pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64,
 }
 
 /// One request of a batch.
-pub struct Request {
+pub(crate) struct Request {
     /// The number of the file.
     pub file: usize,
     /// The offset in the file.
@@ -252,7 +257,7 @@ pub struct Request {
 ///
 /// # Errors
 /// If no request was sent.
-pub async fn batch(
+pub(crate) async fn batch(
     state: &State,
     requests: Vec<Request>,
     window: Option<Duration>,
@@ -309,7 +314,7 @@ async fn batch_some(
     Ok(counts)
 }
 
-pub fn no_progress(file: &File, what: &str) -> ClientError {
+pub(crate) fn no_progress(file: &File, what: &str) -> ClientError {
     ClientError::Protocol {
         address: file.session().address().to_string(),
         what: format!("{what} of {} transferred no data", file.path()),

@@ -19,7 +19,7 @@ use crate::transfer;
 ///
 /// # Errors
 /// If the session was closed.
-pub async fn read_files(
+pub(crate) async fn read_files(
     state: &State,
     paths: &[OsString],
 ) -> Result<Vec<Result<Vec<u8>, Failure>>, Failure> {
@@ -115,7 +115,7 @@ fn copy_of(buffer: &Buffer, length: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// The server's error, with the path.
-pub async fn write_file(
+pub(crate) async fn write_file(
     state: &Rc<State>,
     path: &OsStr,
     range: Range,

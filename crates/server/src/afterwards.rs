@@ -61,13 +61,13 @@ pub(crate) struct Keeping {
 
 impl Afterwards {
     #[inline]
-    pub fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.closing.is_some() | self.keeping.is_some()
     }
 
     /// Schedules the close of a removed object that holds `held` bytes. The system frees them at
     /// the close, which takes as long as a short request.
-    pub fn close_removed(&mut self, held: u64) {
+    pub(crate) fn close_removed(&mut self, held: u64) {
         if held <= SMALL_BYTES_MAX {
             self.removed.small += 1;
         } else {
@@ -77,25 +77,25 @@ impl Afterwards {
 
     /// The queue in which operations leave notices.
     #[inline]
-    pub fn notices(&mut self) -> &mut VecDeque<Notice> {
+    pub(crate) fn notices(&mut self) -> &mut VecDeque<Notice> {
         &mut self.notices
     }
 
     /// Takes the next notice.
     #[inline]
-    pub fn next_notice(&mut self) -> Option<Notice> {
+    pub(crate) fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
     /// Returns true if there is no notice.
     #[inline]
-    pub fn has_no_notices(&self) -> bool {
+    pub(crate) fn has_no_notices(&self) -> bool {
         self.notices.is_empty()
     }
 
     /// Returns the objects that local processes have removed, or that the store has closed, since
     /// the last call. They must not take space on disk or in the cache any more.
-    pub fn release_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
+    pub(crate) fn release_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
         let before = std::mem::replace(&mut self.removed.looked, now);
         let gone = store.release_removed(now.since(before));
         self.removed.small += gone.len();
@@ -106,7 +106,7 @@ impl Afterwards {
     /// that their space is free soon. A single small one is closed here; while more requests
     /// arrive, small ones are collected, and a worker thread is woken once for many.
     #[inline]
-    pub fn close_removed_by(
+    pub(crate) fn close_removed_by(
         &mut self,
         interface: &mut ServingInterface,
         pool: &mut Pool,
@@ -126,7 +126,7 @@ impl Afterwards {
     }
 
     /// Closes small removed objects on a worker thread, however few there are.
-    pub fn close_small(&mut self, pool: &mut Pool, store: &Arc<dyn Store>) {
+    pub(crate) fn close_small(&mut self, pool: &mut Pool, store: &Arc<dyn Store>) {
         let removed = &mut self.removed;
         if removed.small > 0 && !removed.is_under_way {
             (removed.small, removed.is_under_way) = (0, true);
@@ -135,24 +135,24 @@ impl Afterwards {
     }
 
     /// Called when a worker thread has closed the removed objects.
-    pub fn on_removed_closed(&mut self) {
+    pub(crate) fn on_removed_closed(&mut self) {
         self.removed.is_under_way = false;
     }
 
     /// Schedules the end of an open. No other end of an open may be pending.
-    pub fn close(&mut self, closing: Closing) {
+    pub(crate) fn close(&mut self, closing: Closing) {
         self.closing = Some(closing);
     }
 
     /// Takes the open that must end.
     #[inline]
-    pub fn take_closing(&mut self) -> Option<Closing> {
+    pub(crate) fn take_closing(&mut self) -> Option<Closing> {
         self.closing.take()
     }
 
     /// Stores the pending result.
     #[inline]
-    pub fn keep_up(&mut self, sessions: &mut Sessions) {
+    pub(crate) fn keep_up(&mut self, sessions: &mut Sessions) {
         // The result is used in place: a copy would stall on the stores just made to it.
         if let Some(keeping) = &self.keeping {
             keeping.keep(sessions);
@@ -162,14 +162,14 @@ impl Afterwards {
 
     /// Returns true if removed objects wait to be closed.
     #[inline]
-    pub fn has_removed(&self) -> bool {
+    pub(crate) fn has_removed(&self) -> bool {
         self.removed.has_large | (self.removed.small > 0)
     }
 
     /// Schedules a result to be stored after the replies. If one is pending already, that one is
     /// stored now.
     #[inline]
-    pub fn keep(&mut self, keeping: Keeping, sessions: &mut Sessions) {
+    pub(crate) fn keep(&mut self, keeping: Keeping, sessions: &mut Sessions) {
         if let Some(before) = &self.keeping {
             before.keep(sessions);
         }
@@ -180,14 +180,14 @@ impl Afterwards {
 impl Keeping {
     /// The part of a reply to a WRITE that must be stored.
     #[inline]
-    pub fn of(answer: ReplyTo, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
+    pub(crate) fn of(answer: ReplyTo, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
         let mut bytes = [0; RESULT_BYTES];
         bytes.copy_from_slice(&message[HEADER_BYTES..]);
         Self { session: answer.kept_later(), request: name_of_write(answer), bytes }
     }
 
     #[inline]
-    pub fn keep(&self, sessions: &mut Sessions) {
+    pub(crate) fn keep(&self, sessions: &mut Sessions) {
         sessions.keep_finished(self.session, self.request, Status::Ok, &self.bytes);
     }
 }

@@ -67,7 +67,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Updates the identity from the session. Must be called whenever that may have changed.
-    pub fn know(&mut self, sessions: &Sessions) {
+    pub(crate) fn know(&mut self, sessions: &Sessions) {
         self.party = sessions.party_of(self.id);
     }
 
@@ -103,7 +103,7 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// Creates an empty table. A connection may delay others for `patience`.
-    pub fn new(patience: Duration, reactors: usize) -> Self {
+    pub(crate) fn new(patience: Duration, reactors: usize) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
         let stalls = Stalls::new(patience);
         Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
@@ -111,12 +111,12 @@ impl Channels {
 
     /// The transfers that other requests wait for.
     #[inline]
-    pub fn stalls(&mut self) -> &mut Stalls {
+    pub(crate) fn stalls(&mut self) -> &mut Stalls {
         &mut self.stalls
     }
 
     /// Breaks the connections whose transfers have delayed others too long.
-    pub fn break_off(&mut self, late: Vec<EndpointId>) {
+    pub(crate) fn break_off(&mut self, late: Vec<EndpointId>) {
         for endpoint in late {
             if let Some(channel) = self.get(endpoint) {
                 tracing::warn!(
@@ -135,24 +135,24 @@ impl Channels {
 
     /// The channel of a connection.
     #[inline]
-    pub fn get(&self, endpoint: EndpointId) -> Option<&Channel> {
+    pub(crate) fn get(&self, endpoint: EndpointId) -> Option<&Channel> {
         self.slots.get(self.place_of(endpoint))?.as_ref().filter(|c| c.endpoint == endpoint)
     }
 
     /// The connection for the RDMA reads of a session.
     #[inline]
-    pub fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
+    pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
         self.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
     }
 
     /// Like [`Channels::get`], for changes.
     #[inline]
-    pub fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {
+    pub(crate) fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {
         let place = self.place_of(endpoint);
         self.slots.get_mut(place)?.as_mut().filter(|c| c.endpoint == endpoint)
     }
 
-    pub fn insert(&mut self, channel: Channel) {
+    pub(crate) fn insert(&mut self, channel: Channel) {
         let index = self.place_of(channel.endpoint);
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
@@ -161,7 +161,7 @@ impl Channels {
         self.count += 1;
     }
 
-    pub fn remove(&mut self, endpoint: EndpointId) -> Option<Channel> {
+    pub(crate) fn remove(&mut self, endpoint: EndpointId) -> Option<Channel> {
         self.get(endpoint)?;
         self.count -= 1;
         self.stalls.forget(endpoint);
@@ -170,41 +170,41 @@ impl Channels {
     }
 
     /// The connections whose clients disconnected at a time that is due and that are still open.
-    pub fn leaving(&self, is_due: impl Fn(Moment) -> bool) -> Vec<EndpointId> {
+    pub(crate) fn leaving(&self, is_due: impl Fn(Moment) -> bool) -> Vec<EndpointId> {
         let channels = self.slots.iter().flatten();
         channels.filter(|c| c.closing.is_some_and(&is_due)).map(|c| c.endpoint).collect()
     }
 
     /// Updates the identities of all channels from their sessions.
-    pub fn know_all(&mut self, sessions: &Sessions) {
+    pub(crate) fn know_all(&mut self, sessions: &Sessions) {
         self.slots.iter_mut().flatten().for_each(|channel| channel.know(sessions));
     }
 
     /// Iterates over all channels.
-    pub fn iter(&self) -> impl Iterator<Item = &Channel> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Channel> {
         self.slots.iter().flatten()
     }
 
     /// The number of channels.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// Schedules a connection to be broken after the current event.
-    pub fn give_up(&mut self, endpoint: EndpointId) {
+    pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
         self.given_up.push(endpoint);
     }
 
     /// Takes the next connection to break.
     #[inline]
-    pub fn next_given_up(&mut self) -> Option<EndpointId> {
+    pub(crate) fn next_given_up(&mut self) -> Option<EndpointId> {
         self.given_up.pop()
     }
 
     /// Defers one receive for a credit that a reply grants. It is posted after the replies are
     /// sent; until then the spare receives serve.
     #[inline]
-    pub fn owe_receives(&mut self, endpoint: EndpointId, interface: &mut ServingInterface) {
+    pub(crate) fn owe_receives(&mut self, endpoint: EndpointId, interface: &mut ServingInterface) {
         let Some(channel) = self.get_mut(endpoint) else { return };
         if channel.receives_due >= RECEIVES_SPARE {
             channel.post_receives(interface);
@@ -215,7 +215,7 @@ impl Channels {
 
     /// Posts all deferred receives, after the replies were sent.
     #[inline]
-    pub fn pay_receives(&mut self, interface: &mut ServingInterface) {
+    pub(crate) fn pay_receives(&mut self, interface: &mut ServingInterface) {
         while let Some(endpoint) = self.owed.pop() {
             if let Some(channel) = self.get_mut(endpoint) {
                 channel.post_receives(interface);
@@ -224,12 +224,12 @@ impl Channels {
     }
 
     /// The bytes that all connections hold for checksummed writes.
-    pub fn sealed_bytes(&self) -> usize {
+    pub(crate) fn sealed_bytes(&self) -> usize {
         self.sealed_bytes
     }
 
     /// Counts memory that a connection takes for a checksummed write.
-    pub fn hold_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
+    pub(crate) fn hold_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes += bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
             channel.sealed_bytes += bytes as usize;
@@ -237,7 +237,7 @@ impl Channels {
     }
 
     /// Counts memory of a checksummed write that is released.
-    pub fn release_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
+    pub(crate) fn release_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes -= bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
             channel.sealed_bytes -= bytes as usize;
@@ -245,12 +245,12 @@ impl Channels {
     }
 
     /// The holder whose limits count for a connection.
-    pub fn holder_of(&self, endpoint: EndpointId) -> Holder {
+    pub(crate) fn holder_of(&self, endpoint: EndpointId) -> Holder {
         self.get(endpoint).map_or(Holder::Elsewhere, |channel| channel.peer.holder())
     }
 
     /// The origin of a connection, for the log.
-    pub fn origin_of(&self, endpoint: EndpointId) -> String {
+    pub(crate) fn origin_of(&self, endpoint: EndpointId) -> String {
         let facts = self.get(endpoint).map(|channel| &channel.peer);
         match facts.map(|facts| (facts.address, facts.holder())) {
             Some((Some(address), _)) => address.to_string(),
@@ -260,12 +260,12 @@ impl Channels {
     }
 
     /// The connection with a fence identity. Each connection has its own.
-    pub fn endpoint_under(&self, fence: FenceKey) -> Option<EndpointId> {
+    pub(crate) fn endpoint_under(&self, fence: FenceKey) -> Option<EndpointId> {
         self.iter().find(|c| c.party.fence == Some(fence)).map(|c| c.endpoint)
     }
 
     /// The transport's id of a filer's channel.
-    pub fn endpoint_of(&self, id: ChannelId) -> Option<EndpointId> {
+    pub(crate) fn endpoint_of(&self, id: ChannelId) -> Option<EndpointId> {
         self.slots.iter().flatten().find(|c| c.id == id).map(|c| c.endpoint)
     }
 }

@@ -34,7 +34,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub fn failed(why: impl Into<Fault>) -> Self {
+    pub(crate) fn failed(why: impl Into<Fault>) -> Self {
         Self::Done(Outcome::failed(why))
     }
 }

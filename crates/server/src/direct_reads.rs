@@ -60,7 +60,7 @@ struct HandedOverFile {
 }
 
 impl DirectReads {
-    pub fn new(config: &ServerConfig) -> Self {
+    pub(crate) fn new(config: &ServerConfig) -> Self {
         Self { is_on: config.direct_reads, given: BTreeMap::new(), last_name: 0 }
     }
 
@@ -75,7 +75,7 @@ impl DirectReads {
     }
 
     /// Notes that a delegation has ended: its holder no longer reads the file directly.
-    pub fn end(&mut self, filer: &mut Filer, delegation: StateId) {
+    pub(crate) fn end(&mut self, filer: &mut Filer, delegation: StateId) {
         if let Some(given) = self.given.remove(&delegation) {
             filer.leave_fence(operation_of_given(given.name));
         }
@@ -83,12 +83,12 @@ impl DirectReads {
 
     /// Notes that a connection has ended. Its client stops reading directly as soon as it sees
     /// that.
-    pub fn end_of(&mut self, filer: &mut Filer, endpoint: EndpointId) {
+    pub(crate) fn end_of(&mut self, filer: &mut Filer, endpoint: EndpointId) {
         self.end_where(filer, |_, _, given| given.endpoint == endpoint);
     }
 
     /// Finds delegations that have ended without a message from their holders.
-    pub fn end_lapsed(&mut self, filer: &mut Filer) {
+    pub(crate) fn end_lapsed(&mut self, filer: &mut Filer) {
         self.end_where(filer, |filer, state, given| {
             !filer.is_delegation_in_force(given.client, state)
         });
@@ -105,7 +105,7 @@ impl DirectReads {
     }
 
     /// The files that clients hold, as operations that a change of a fencing list waits for.
-    pub fn running(&self, channels: &Channels) -> impl Iterator<Item = RunningRequest> {
+    pub(crate) fn running(&self, channels: &Channels) -> impl Iterator<Item = RunningRequest> {
         self.given.values().map(|given| {
             let fence = channels.get(given.endpoint).and_then(|channel| channel.party.fence);
             let operation = operation_of_given(given.name);
@@ -114,7 +114,7 @@ impl DirectReads {
     }
 
     /// Recalls the files that a change of a fencing list covers.
-    pub fn recall(&self, filer: &mut Filer, object: &FencedObject, now: Moment) {
+    pub(crate) fn recall(&self, filer: &mut Filer, object: &FencedObject, now: Moment) {
         for (state, given) in self.given.iter().filter(|(_, given)| object.covers(&given.handle)) {
             filer.recall_delegation(given.client, *state, now);
         }
@@ -122,7 +122,7 @@ impl DirectReads {
 
     /// The connection that holds the file of this operation, if the operation is a file in the
     /// hands of a client.
-    pub fn holder_of(&self, operation: OperationId) -> Option<EndpointId> {
+    pub(crate) fn holder_of(&self, operation: OperationId) -> Option<EndpointId> {
         let mut given = self.given.values();
         given.find(|given| operation_of_given(given.name) == operation).map(|given| given.endpoint)
     }
@@ -144,7 +144,11 @@ impl Reader {
     ///
     /// # Errors
     /// NOTSUPP if this session may not be given files.
-    pub fn of(channels: &Channels, sessions: &Sessions, to: ReplyTo) -> Result<Self, Status> {
+    pub(crate) fn of(
+        channels: &Channels,
+        sessions: &Sessions,
+        to: ReplyTo,
+    ) -> Result<Self, Status> {
         let channel = channels.get(to.endpoint).ok_or(Status::BadSession)?;
         let is_shared_memory = channel.peer.transport == TransportKind::SharedMemory;
         let user = channel.peer.uid.filter(|_| is_shared_memory && !to.is_acting);
@@ -165,7 +169,7 @@ impl DirectReads {
     /// # Errors
     /// NOTSUPP if this session may not be given files; ACCES if it may not be given this file;
     /// RESOURCE if a limit is reached; errors of state ids.
-    pub fn begin_hand_over(
+    pub(crate) fn begin_hand_over(
         &self,
         files: &mut Files<'_>,
         reader: &Reader,
@@ -180,7 +184,7 @@ impl DirectReads {
     ///
     /// # Errors
     /// See [`DirectReads::begin_hand_over`].
-    pub fn hand_over(
+    pub(crate) fn hand_over(
         &mut self,
         files: &mut Files<'_>,
         interface: &mut ServingInterface,

@@ -74,23 +74,23 @@ pub(crate) struct Handoffs {
 
 impl Handoffs {
     /// Creates one mailbox for each waker.
-    pub fn new(wakers: impl Iterator<Item = Waker>, defect: Option<Defect>) -> Self {
+    pub(crate) fn new(wakers: impl Iterator<Item = Waker>, defect: Option<Defect>) -> Self {
         let boxes = wakers.map(Mailbox::of).collect();
         Self { boxes, has_fresh: false, count: 0, defect }
     }
 
     /// The number of reactors.
-    pub fn reactors(&self) -> usize {
+    pub(crate) fn reactors(&self) -> usize {
         self.boxes.len()
     }
 
     /// The number of entries left to other reactors so far.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// Returns true if the reactor's mailbox has entries.
-    pub fn has_any(&self, reactor: usize) -> bool {
+    pub(crate) fn has_any(&self, reactor: usize) -> bool {
         self.boxes.get(reactor).is_some_and(|mailbox| {
             let Mailbox { work, messages, receives, broken, .. } = mailbox;
             !(work.is_empty() & messages.is_empty() & receives.is_empty() & broken.is_empty())
@@ -98,13 +98,13 @@ impl Handoffs {
     }
 
     /// The number of regions of all interfaces together.
-    pub fn regions(&self) -> usize {
+    pub(crate) fn regions(&self) -> usize {
         self.boxes.iter().map(|mailbox| mailbox.regions).sum()
     }
 
     /// Puts work into a reactor's mailbox.
     #[cold]
-    pub fn leave(&mut self, reactor: usize, work: Handoff) {
+    pub(crate) fn leave(&mut self, reactor: usize, work: Handoff) {
         if let Some(mailbox) = self.freshen(reactor) {
             mailbox.work.push_back(work);
         }
@@ -112,7 +112,7 @@ impl Handoffs {
 
     /// Puts a message into the mailbox of the connection's owner, which sends it.
     #[cold]
-    pub fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
+    pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
         if self.defect == Some(Defect::LoseOthersMessages) {
             return;
         }
@@ -123,7 +123,7 @@ impl Handoffs {
 
     /// Asks the connection's owner to post its deferred receives.
     #[cold]
-    pub fn owe_receives(&mut self, endpoint: EndpointId) {
+    pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
         if let Some(mailbox) = self.freshen(endpoint.owner())
             && mailbox.receives.last() != Some(&endpoint)
         {
@@ -133,7 +133,7 @@ impl Handoffs {
 
     /// Asks the connection's owner to break it.
     #[cold]
-    pub fn give_up(&mut self, endpoint: EndpointId) {
+    pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
         if let Some(mailbox) = self.freshen(endpoint.owner()) {
             mailbox.broken.push(endpoint);
         }
@@ -149,32 +149,32 @@ impl Handoffs {
 
     /// Takes the next work from a reactor's mailbox.
     #[inline]
-    pub fn next_work(&mut self, reactor: usize) -> Option<Handoff> {
+    pub(crate) fn next_work(&mut self, reactor: usize) -> Option<Handoff> {
         self.boxes.get_mut(reactor)?.work.pop_front()
     }
 
     /// Takes the next message that a reactor must send.
     #[inline]
-    pub fn next_message(&mut self, reactor: usize) -> Option<(EndpointId, Box<[u8]>)> {
+    pub(crate) fn next_message(&mut self, reactor: usize) -> Option<(EndpointId, Box<[u8]>)> {
         self.boxes.get_mut(reactor)?.messages.pop_front()
     }
 
     /// Takes the next connection whose deferred receives must be posted.
     #[inline]
-    pub fn next_owed(&mut self, reactor: usize) -> Option<EndpointId> {
+    pub(crate) fn next_owed(&mut self, reactor: usize) -> Option<EndpointId> {
         self.boxes.get_mut(reactor)?.receives.pop()
     }
 
     /// Takes the next connection that a reactor must break.
     #[inline]
-    pub fn next_broken(&mut self, reactor: usize) -> Option<EndpointId> {
+    pub(crate) fn next_broken(&mut self, reactor: usize) -> Option<EndpointId> {
         self.boxes.get_mut(reactor)?.broken.pop()
     }
 
     /// Ends a turn of a reactor whose interface has `regions` regions. Wakes every reactor whose
     /// mailbox has new entries.
     #[inline]
-    pub fn end_turn(&mut self, reactor: usize, regions: usize) {
+    pub(crate) fn end_turn(&mut self, reactor: usize, regions: usize) {
         if let Some(mailbox) = self.boxes.get_mut(reactor) {
             mailbox.regions = regions;
         }
@@ -183,7 +183,7 @@ impl Handoffs {
 
     /// Wakes every reactor whose mailbox has new entries.
     #[inline]
-    pub fn wake_others(&mut self) {
+    pub(crate) fn wake_others(&mut self) {
         if self.has_fresh {
             self.wake_fresh();
         }
@@ -203,7 +203,7 @@ impl Handoffs {
     }
 
     /// Wakes all reactors, because the server stops.
-    pub fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         self.boxes.iter().for_each(|mailbox| mailbox.waker.wake());
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Life {
 
 impl Life {
     /// Starts the server's clock.
-    pub fn begin(boot: u64) -> Self {
+    pub(crate) fn begin(boot: u64) -> Self {
         Self {
             boot,
             started: coarse_now(),
@@ -36,25 +36,25 @@ impl Life {
 
     /// The number of this start, which no other start of a server has.
     #[inline]
-    pub fn boot(&self) -> u64 {
+    pub(crate) fn boot(&self) -> u64 {
         self.boot
     }
 
     /// The current time. It does not change until the reactor reads the clock again.
     #[inline]
-    pub fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.now
     }
 
     /// Advances the current time.
     #[inline]
-    pub fn pass_to(&mut self, now: Moment) {
+    pub(crate) fn pass_to(&mut self, now: Moment) {
         self.now = now;
     }
 
     /// Reads the machine's clock, exact to the microsecond or to a few milliseconds.
     #[inline]
-    pub fn present(&self, is_exact: bool) -> Moment {
+    pub(crate) fn present(&self, is_exact: bool) -> Moment {
         let now = if is_exact { exact_now() } else { coarse_now() };
         let elapsed = now.saturating_sub(self.started).as_nanos();
         Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)).max(self.now)
@@ -62,7 +62,7 @@ impl Life {
 
     /// Returns true if a tick is due, and notes it.
     #[inline]
-    pub fn ticks(&mut self) -> bool {
+    pub(crate) fn ticks(&mut self) -> bool {
         let is_due = self.now.since(self.last_tick) >= TICK;
         if is_due {
             self.last_tick = self.now;
@@ -71,20 +71,20 @@ impl Life {
     }
 
     /// The flag that stops the server when it is set.
-    pub fn switch(&self) -> Arc<AtomicBool> {
+    pub(crate) fn switch(&self) -> Arc<AtomicBool> {
         self.is_asked.clone()
     }
 
     /// Stops the server after a failure of the journal: it can no longer keep its promises. The
     /// next server recovers what is left.
-    pub fn fail(&mut self, error: LedgerError) {
+    pub(crate) fn fail(&mut self, error: LedgerError) {
         tracing::error!(%error, "the server stops");
         self.fatal = Some(error);
         self.is_asked.store(true, Ordering::Release);
     }
 
     /// Takes the error that stopped the server.
-    pub fn take_reason(&mut self) -> Option<LedgerError> {
+    pub(crate) fn take_reason(&mut self) -> Option<LedgerError> {
         self.fatal.take()
     }
 }

@@ -110,20 +110,20 @@ pub(crate) struct Rest {
 impl Own {
     /// Returns true if the connection belongs to this reactor's interface.
     #[inline]
-    pub fn has(&self, endpoint: EndpointId) -> bool {
+    pub(crate) fn has(&self, endpoint: EndpointId) -> bool {
         endpoint.owner() == self.number
     }
 
     /// Returns true if `length` bytes may be copied within a turn. A long copy would delay the
     /// other reactors, which wait for the end of the turn.
     #[inline]
-    pub fn may_move(&self, length: u32) -> bool {
+    pub(crate) fn may_move(&self, length: u32) -> bool {
         may_move(self.is_alone, length)
     }
 
     /// Waits for events, or only polls for them.
     #[inline]
-    pub fn wait(&mut self, rest: &Rest) {
+    pub(crate) fn wait(&mut self, rest: &Rest) {
         match rest.pause {
             Some(pause) => self.interface.wait(1, Some(pause)),
             None => self.interface.poll(),

@@ -6,11 +6,11 @@ use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 
 use crate::meter::reading::Reading;
-pub use dafs_files::under_way::TaskId;
+pub(crate) use dafs_files::under_way::TaskId;
 
 /// The destination of a reply, and what must be done when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyTo {
+pub(crate) struct ReplyTo {
     pub endpoint: EndpointId,
     pub stream: StreamId,
     pub sequence: SequenceNumber,
@@ -33,7 +33,7 @@ pub struct ReplyTo {
 impl ReplyTo {
     /// For a request whose result need not be stored, as far as is known yet.
     #[inline]
-    pub fn new(endpoint: EndpointId, stream: StreamId, sequence: SequenceNumber) -> Self {
+    pub(crate) fn new(endpoint: EndpointId, stream: StreamId, sequence: SequenceNumber) -> Self {
         Self {
             endpoint,
             stream,
@@ -50,37 +50,37 @@ impl ReplyTo {
 
     /// Where the request was begun, so that its end must be reported there.
     #[inline]
-    pub fn kept(&self) -> KeptSession {
+    pub(crate) fn kept(&self) -> KeptSession {
         if self.is_kept_after_reply { KeptSession::NONE } else { self.kept }
     }
 
     /// Where the result is stored after the reply. The request is not begun there.
     #[inline]
-    pub fn kept_later(&self) -> KeptSession {
+    pub(crate) fn kept_later(&self) -> KeptSession {
         if self.is_kept_after_reply { self.kept } else { KeptSession::NONE }
     }
 
     #[inline]
-    pub fn keep_in(&mut self, session: KeptSession) {
+    pub(crate) fn keep_in(&mut self, session: KeptSession) {
         (self.kept, self.is_kept_after_reply) = (session, false);
     }
 
     #[inline]
-    pub fn keep_in_after_reply(&mut self, session: KeptSession) {
+    pub(crate) fn keep_in_after_reply(&mut self, session: KeptSession) {
         (self.kept, self.is_kept_after_reply) = (session, session.is_some());
     }
 }
 
 /// The id of a chain, or of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChainId(pub u32);
+pub(crate) struct ChainId(pub u32);
 
 impl ChainId {
     /// The id of no chain.
-    pub const NONE: Self = Self(u32::MAX);
+    pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
-    pub fn is_some(self) -> bool {
+    pub(crate) fn is_some(self) -> bool {
         self != Self::NONE
     }
 }

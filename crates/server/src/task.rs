@@ -24,13 +24,13 @@ use crate::reply_to::{ReplyTo, TaskId};
 
 /// The client's buffers for direct data. Nearly always one.
 #[derive(Clone, Debug)]
-pub enum Buffers {
+pub(crate) enum Buffers {
     One(DirectBuffer),
     Many(Box<[DirectBuffer]>),
 }
 
 impl Buffers {
-    pub fn as_slice(&self) -> &[DirectBuffer] {
+    pub(crate) fn as_slice(&self) -> &[DirectBuffer] {
         match self {
             Buffers::One(buffer) => std::slice::from_ref(buffer),
             Buffers::Many(buffers) => buffers,
@@ -40,7 +40,7 @@ impl Buffers {
 
 /// The destination of a read's bytes.
 #[derive(Clone, Debug)]
-pub enum ReadTarget {
+pub(crate) enum ReadTarget {
     Inline,
     Direct(Buffers),
     /// By RDMA with a checksum. The bytes are gathered first, because in the cache a write could
@@ -50,7 +50,7 @@ pub enum ReadTarget {
 
 /// The source of a write's bytes.
 #[derive(Clone, Debug)]
-pub enum WriteSource {
+pub(crate) enum WriteSource {
     /// The bytes are in memory: they came with the request, or were fetched and verified.
     Bytes(Box<[u8]>),
     /// The bytes are fetched into the cache.
@@ -94,7 +94,7 @@ pub(crate) struct WriteTask {
 
 impl WriteTask {
     /// Creates a write that has not started.
-    pub fn new(writing: Writing, source: WriteSource) -> Self {
+    pub(crate) fn new(writing: Writing, source: WriteSource) -> Self {
         Self { writing, source, sealed_bytes: 0, transfers_left: 0, transfer_failed: false }
     }
 }
@@ -118,7 +118,7 @@ pub(crate) enum FlushOf {
 
 /// A fetch of client data that is part of the request's arguments (SETATTR_DIRECT).
 #[derive(Debug)]
-pub struct FetchTask {
+pub(crate) struct FetchTask {
     pub staging: Staging,
     pub transfers_left: u32,
     pub failed: bool,
@@ -153,7 +153,7 @@ pub(crate) enum Work {
 
 impl Task {
     #[inline]
-    pub fn new(reply_to: ReplyTo, work: Work) -> Self {
+    pub(crate) fn new(reply_to: ReplyTo, work: Work) -> Self {
         Self { reply_to, work }
     }
 }
@@ -161,7 +161,7 @@ impl Task {
 impl Task {
     /// The connection of the task's transfers. That connection's reactor steps the task.
     #[inline]
-    pub fn moves_over(&self) -> EndpointId {
+    pub(crate) fn moves_over(&self) -> EndpointId {
         match &self.work {
             Work::Strand(strand) if strand.is_read() => strand.over,
             _ => self.reply_to.endpoint,
@@ -171,7 +171,7 @@ impl Task {
 
 impl Work {
     /// The file that the task works on.
-    pub fn file(&self) -> Option<CachedFile> {
+    pub(crate) fn file(&self) -> Option<CachedFile> {
         match self {
             Work::Read(task) => Some(task.reading.file),
             Work::Write(task) => Some(task.writing.file),
@@ -217,7 +217,7 @@ impl From<RemainingWork> for Work {
 
 /// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub(crate) enum Wait {
     /// Progress on this file.
     File(CachedFile),
     /// Progress on any file.
@@ -262,7 +262,7 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// Reserves an id for a task that is about to be parked.
-    pub fn reserve(&mut self) -> TaskId {
+    pub(crate) fn reserve(&mut self) -> TaskId {
         TaskId(self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.began.push(0);
@@ -271,13 +271,13 @@ impl Tasks {
     }
 
     /// Releases an unused id.
-    pub fn forget(&mut self, id: TaskId) {
+    pub(crate) fn forget(&mut self, id: TaskId) {
         self.free.push(id.0);
     }
 
     /// Enters a transfer that runs while other reactors take turns. To them it looks like a parked
     /// task.
-    pub fn begin_move(&mut self, endpoint: EndpointId, reach: Reach) -> TaskId {
+    pub(crate) fn begin_move(&mut self, endpoint: EndpointId, reach: Reach) -> TaskId {
         let id = self.reserve();
         self.under_way.enter(id, Some(reach));
         self.moves.push(Move { id, endpoint, file: reach.file });
@@ -285,7 +285,7 @@ impl Tasks {
     }
 
     /// Removes a transfer that is finished.
-    pub fn end_move(&mut self, id: TaskId) {
+    pub(crate) fn end_move(&mut self, id: TaskId) {
         if let Some(place) = self.moves.iter().position(|other| other.id == id) {
             self.moves.remove(place);
         }
@@ -294,24 +294,24 @@ impl Tasks {
     }
 
     /// The transfers that run while other reactors take turns.
-    pub fn moves(&self) -> &[Move] {
+    pub(crate) fn moves(&self) -> &[Move] {
         &self.moves
     }
 
     /// The parked task with this id.
-    pub fn get(&self, id: TaskId) -> Option<&Task> {
+    pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
     /// Iterates over all parked tasks.
-    pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         let named = |(index, task): (usize, _)| (TaskId(index as u32), task);
         self.slots.iter().enumerate().map(named).filter_map(|(id, task)| Some((id, task.as_ref()?)))
     }
 
     /// Removes a parked task from the lists that progress wakes. Returns false if it waits for
     /// something else, which is certain to happen.
-    pub fn unlist(&mut self, id: TaskId) -> bool {
+    pub(crate) fn unlist(&mut self, id: TaskId) -> bool {
         let Some(file) = self.get(id).map(|task| task.work.file()) else { return false };
         let take = |list: &mut Vec<TaskId>| {
             let place = list.iter().position(|other| *other == id);
@@ -322,7 +322,7 @@ impl Tasks {
     }
 
     /// Parks a task under a reserved id.
-    pub fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
+    pub(crate) fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
         self.under_way.enter(id, task.work.reach());
         self.slots[id.0 as usize] = Some(task);
         match wait {
@@ -338,13 +338,13 @@ impl Tasks {
 
     /// The tasks that wait for their own transfers, each with a number that is higher for tasks
     /// that began to wait later.
-    pub fn with_transfers(&self) -> impl Iterator<Item = (u64, &Task)> {
+    pub(crate) fn with_transfers(&self) -> impl Iterator<Item = (u64, &Task)> {
         let slots = self.began.iter().zip(&self.slots).filter(|(began, _)| **began > 0);
         slots.filter_map(|(began, task)| Some((*began, task.as_ref()?)))
     }
 
     /// Returns true if tasks of other connections wait for room, or for progress on this file.
-    pub fn is_awaited(&self, file: Option<CachedFile>, endpoint: EndpointId) -> bool {
+    pub(crate) fn is_awaited(&self, file: Option<CachedFile>, endpoint: EndpointId) -> bool {
         let is_other =
             |id: &TaskId| self.get(*id).is_some_and(|task| task.reply_to.endpoint != endpoint);
         let for_file = file.and_then(|file| self.by_file.get(&file));
@@ -353,7 +353,7 @@ impl Tasks {
     }
 
     /// Takes a task to step it. Its id stays reserved.
-    pub fn take(&mut self, id: TaskId) -> Option<Task> {
+    pub(crate) fn take(&mut self, id: TaskId) -> Option<Task> {
         if let Some(began) = self.began.get_mut(id.0 as usize) {
             *began = 0;
         }
@@ -362,31 +362,31 @@ impl Tasks {
     }
 
     /// The parked task with this id, for changes.
-    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
     /// Returns true if progress on some file would wake any task.
     #[inline]
-    pub fn await_progress(&self) -> bool {
+    pub(crate) fn await_progress(&self) -> bool {
         !(self.by_file.is_empty() & self.for_room.is_empty())
     }
 
     /// Takes the ids of the tasks to try again after progress on a file: those that wait for the
     /// file, and those that wait for room.
-    pub fn woken_by(&mut self, file: CachedFile) -> [Vec<TaskId>; 2] {
+    pub(crate) fn woken_by(&mut self, file: CachedFile) -> [Vec<TaskId>; 2] {
         let for_file = self.by_file.remove(&file).unwrap_or_default();
         [for_file, std::mem::take(&mut self.for_room)]
     }
 
     /// The ranges of files that parked tasks may still access.
     #[inline]
-    pub fn under_way(&self) -> &UnderWay {
+    pub(crate) fn under_way(&self) -> &UnderWay {
         &self.under_way
     }
 
     /// The number of parked tasks.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Creates empty tables. `searches` is true if the store may have to search for objects.
-    pub fn new(config: &ServerConfig, searches: bool) -> Self {
+    pub(crate) fn new(config: &ServerConfig, searches: bool) -> Self {
         Self {
             chains: Chains::default(),
             held: HeldRequests::default(),
@@ -58,29 +58,29 @@ impl Waiting {
 
     /// Chains, and members of them that wait for earlier members.
     #[inline]
-    pub fn chains(&mut self) -> &mut Chains {
+    pub(crate) fn chains(&mut self) -> &mut Chains {
         &mut self.chains
     }
 
     /// The number of chains with members in progress or still to come.
-    pub fn chain_count(&self) -> usize {
+    pub(crate) fn chain_count(&self) -> usize {
         self.chains.count()
     }
 
     /// Changes of fencing lists.
     #[inline]
-    pub fn fencing(&mut self) -> &mut Fencing {
+    pub(crate) fn fencing(&mut self) -> &mut Fencing {
         &mut self.fencing
     }
 
     /// The same without the right to change them.
-    pub fn changes_of_fences(&self) -> &Fencing {
+    pub(crate) fn changes_of_fences(&self) -> &Fencing {
         &self.fencing
     }
 
     /// Carries out one of the filer's requests about a change of a fencing list. If the change has
     /// finished, returns the reply to send and where to send it.
-    pub fn act_on_fence(
+    pub(crate) fn act_on_fence(
         &mut self,
         filer: &mut Filer,
         ledger: &mut Option<Ledger>,
@@ -91,24 +91,24 @@ impl Waiting {
 
     /// Requests that wait for durable journal records.
     #[inline]
-    pub fn journaled(&mut self) -> &mut JournaledRequests {
+    pub(crate) fn journaled(&mut self) -> &mut JournaledRequests {
         &mut self.journaled
     }
 
     /// The same without the right to change them.
-    pub fn on_record(&self) -> &JournaledRequests {
+    pub(crate) fn on_record(&self) -> &JournaledRequests {
         &self.journaled
     }
 
     /// The number of requests that wait for delegations.
-    pub fn held_count(&self) -> usize {
+    pub(crate) fn held_count(&self) -> usize {
         self.held.count()
     }
 
     /// Drops everything that waits on a connection that has ended. Members of chains that are
     /// already in progress finish alone. Returns the requests that waited for delegations, which
     /// will not be executed.
-    pub fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
+    pub(crate) fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         self.chains.drop_of(endpoint);
         self.held.forget(filer, endpoint)
     }

@@ -66,7 +66,7 @@ impl ChainState {
     ///
     /// # Errors
     /// CHAIN_FORM and CHAIN_BROKEN, as the module comment says.
-    pub fn admit(
+    pub(crate) fn admit(
         &mut self,
         flags: ChainFlags,
         class: RequestClass,
@@ -92,7 +92,7 @@ impl ChainState {
 
     /// Notes that the last request is refused for another reason: the members chained to it are not
     /// executed.
-    pub fn break_off(&mut self) {
+    pub(crate) fn break_off(&mut self) {
         if let Self::Open { .. } = self {
             *self = Self::Broken;
         }

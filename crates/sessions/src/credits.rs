@@ -99,7 +99,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// Makes a window of one credit, as the connect exchange needs (draft 3.1.2.3.2).
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             nreq: 1,
             target: 1,
@@ -129,13 +129,17 @@ impl Window {
     }
 
     /// Returns the number of requests without a reply.
-    pub fn outstanding(&self) -> u16 {
+    pub(crate) fn outstanding(&self) -> u16 {
         self.outstanding
     }
 
     /// Accounts for a request; returns how many are outstanding, including it.
     #[inline]
-    pub fn on_request(&mut self, stream: StreamId, desired: u16) -> Result<u16, BreakReason> {
+    pub(crate) fn on_request(
+        &mut self,
+        stream: StreamId,
+        desired: u16,
+    ) -> Result<u16, BreakReason> {
         let (word, bit) = place(stream);
         if self.kept_limit != self.nreq {
             self.note_stream_use(word, bit);
@@ -196,14 +200,14 @@ impl Window {
     /// Returns the first expired stream if streams have expired since the last call. The response
     /// cache may drop their replies (draft 5.2.2). Call it after each successful `on_request`: once
     /// the window has grown again, the information is lost.
-    pub fn take_expired(&mut self) -> Option<StreamId> {
+    pub(crate) fn take_expired(&mut self) -> Option<StreamId> {
         let expired = std::mem::replace(&mut self.expired, NO_STREAM);
         (expired != NO_STREAM).then_some(StreamId(expired))
     }
 
     /// Accounts for a reply: frees stream and credit, and changes `nreq` as the client will.
     #[inline]
-    pub fn on_reply(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
+    pub(crate) fn on_reply(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
         let (word, bit) = place(stream);
         if self.busy[word] & bit == 0 {
             debug_assert!(false, "finished a request that was not admitted");
@@ -226,7 +230,7 @@ impl Window {
 
     /// Returns the present target.
     #[inline]
-    pub fn target(&self) -> u16 {
+    pub(crate) fn target(&self) -> u16 {
         self.target
     }
 
@@ -369,7 +373,7 @@ impl Window {
 
     /// Sets the initial target of a session, at most what the budget has, and the client's first
     /// wish. The client learns of it with the next reply. Returns the target.
-    pub fn begin(&mut self, credits: u16, desired: u16, budget: &mut Budget) -> u16 {
+    pub(crate) fn begin(&mut self, credits: u16, desired: u16, budget: &mut Budget) -> u16 {
         self.contend_unless(true, budget);
         let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
         let most_now = self.charge().saturating_add(available);
@@ -382,13 +386,13 @@ impl Window {
     }
 
     /// Lets the session grow, after the client has authenticated.
-    pub fn may_grow_to(&mut self, most: u16) {
+    pub(crate) fn may_grow_to(&mut self, most: u16) {
         self.most = most;
         self.limited_by = LimitedBy::Nothing;
     }
 
     /// Sets the weight of the client.
-    pub fn set_weight(&mut self, weight: CreditWeight, budget: &mut Budget) {
+    pub(crate) fn set_weight(&mut self, weight: CreditWeight, budget: &mut Budget) {
         if self.contends {
             budget.contending_weight -= u32::from(self.weight.get());
             budget.contending_weight += u32::from(weight.get());
@@ -399,7 +403,7 @@ impl Window {
     /// Lowers the target of a session that used less than half of its credits since the last tick
     /// to twice what it used, but not below `floor`. While others need credits, the target of a
     /// session that was not saturated becomes exactly what it used.
-    pub fn shrink_if_idle(&mut self, floor: u16, budget: &mut Budget) {
+    pub(crate) fn shrink_if_idle(&mut self, floor: u16, budget: &mut Budget) {
         let lately = std::mem::take(&mut self.saturated_lately) || self.attention & SATURATED != 0;
         if !lately {
             self.contend_unless(true, budget);
@@ -418,7 +422,7 @@ impl Window {
     /// Returns true if the session has for `longest` kept credits that it was told to give back,
     /// while it sent nothing and another session needs them. The draft lets the server drop it
     /// (3.2.6.4.2). Call it after `shrink_if_idle`.
-    pub fn withholds(&mut self, longest: Duration, now: Moment, budget: &Budget) -> bool {
+    pub(crate) fn withholds(&mut self, longest: Duration, now: Moment, budget: &Budget) -> bool {
         if self.nreq <= self.target || self.outstanding > 0 || budget.wanting == 0 {
             self.withheld = None;
             return false;
@@ -427,7 +431,7 @@ impl Window {
     }
 
     /// Describes the window for the operator.
-    pub fn view(&self, session: SessionId) -> CreditView {
+    pub(crate) fn view(&self, session: SessionId) -> CreditView {
         CreditView {
             session,
             credits: self.nreq,

@@ -122,13 +122,13 @@ struct Entry {
 
 impl KeptSessions {
     /// Makes an empty cache that keeps at most `lost_max` sessions without a connection.
-    pub fn new(lost_max: u32) -> Self {
+    pub(crate) fn new(lost_max: u32) -> Self {
         let (slots, free, by_id) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { slots, free, by_id, lost: 0, lost_max, reuses_replies: false }
     }
 
     /// Begins to keep a session's replies. The oldest lost session may be dropped to make room.
-    pub fn add(&mut self, record: SessionRecord, channel: Option<ChannelId>) -> KeptSession {
+    pub(crate) fn add(&mut self, record: SessionRecord, channel: Option<ChannelId>) -> KeptSession {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
@@ -146,7 +146,7 @@ impl KeptSessions {
     /// Begins a request whose reply will be kept. The previous reply on the stream is dropped: the
     /// client has read it, or it would not use the stream again.
     #[inline]
-    pub fn begin(&mut self, session: KeptSession, request: RequestName) {
+    pub(crate) fn begin(&mut self, session: KeptSession, request: RequestName) {
         let forgets = !self.reuses_replies;
         if let Some(kept) = self.get_mut(session) {
             kept.running += 1;
@@ -159,7 +159,7 @@ impl KeptSessions {
     }
 
     /// Returns the last request that began on a stream.
-    pub fn request(&self, session: KeptSession, stream: StreamId) -> Option<RequestName> {
+    pub(crate) fn request(&self, session: KeptSession, stream: StreamId) -> Option<RequestName> {
         let kept = self.slots.get(session.0 as usize)?.as_ref()?;
         let entry = kept.entries.get(usize::from(stream.0))?;
         let (sequence, procedure) = (entry.sequence, entry.procedure);
@@ -169,7 +169,7 @@ impl KeptSessions {
     /// Keeps the reply of a request that began. Returns true if this was the last request in flight
     /// of a session without a connection, so that clients waiting to fetch its replies can proceed.
     #[inline]
-    pub fn keep(
+    pub(crate) fn keep(
         &mut self,
         session: KeptSession,
         stream: StreamId,
@@ -182,7 +182,7 @@ impl KeptSessions {
     }
 
     /// Ends a request that began, without a reply to keep. Returns like `keep`.
-    pub fn end(&mut self, session: KeptSession) -> bool {
+    pub(crate) fn end(&mut self, session: KeptSession) -> bool {
         let Some(kept) = self.get_mut(session) else { return false };
         kept.running = kept.running.saturating_sub(1);
         let is_idle = kept.running == 0 && kept.channel.is_none();
@@ -200,7 +200,7 @@ impl KeptSessions {
     /// Keeps the reply of a request that was never in flight here: it was executed at once, or its
     /// reply was restored from stable storage.
     #[inline]
-    pub fn keep_finished(
+    pub(crate) fn keep_finished(
         &mut self,
         session: KeptSession,
         request: RequestName,
@@ -215,7 +215,7 @@ impl KeptSessions {
     }
 
     /// Notes that the connection of a session is lost. The session is kept until `expires`.
-    pub fn lose(&mut self, session: KeptSession, expires: Moment) -> Vec<SessionId> {
+    pub(crate) fn lose(&mut self, session: KeptSession, expires: Moment) -> Vec<SessionId> {
         let Some(kept) = self.get_mut(session) else { return Vec::new() };
         kept.expires = Some(expires);
         let was_connected = kept.channel.take().is_some();
@@ -246,7 +246,7 @@ impl KeptSessions {
 
     /// Forgets a session that has disconnected in order or is no longer needed by its client. A
     /// request of it that still runs leaves no reply.
-    pub fn forget(&mut self, id: SessionId) -> bool {
+    pub(crate) fn forget(&mut self, id: SessionId) -> bool {
         let Some(index) = self.by_id.remove(&id) else { return false };
         let Some(kept) = self.slots[index as usize].as_mut() else { return false };
         self.lost -= u32::from(kept.channel.take().is_none());
@@ -258,7 +258,7 @@ impl KeptSessions {
     }
 
     /// Forgets the replies of a session that stays connected.
-    pub fn clear(&mut self, id: SessionId) {
+    pub(crate) fn clear(&mut self, id: SessionId) {
         if let Some(&index) = self.by_id.get(&id)
             && let Some(kept) = &mut self.slots[index as usize]
         {
@@ -267,7 +267,7 @@ impl KeptSessions {
     }
 
     /// Forgets the lost sessions whose time is over.
-    pub fn expire(&mut self, now: Moment) -> Vec<SessionId> {
+    pub(crate) fn expire(&mut self, now: Moment) -> Vec<SessionId> {
         if self.lost == 0 {
             return Vec::new();
         }
@@ -285,7 +285,7 @@ impl KeptSessions {
     }
 
     /// Returns true if a session is known and belongs to this client.
-    pub fn belongs(&self, id: SessionId, name: &[u8], principal: &Principal) -> bool {
+    pub(crate) fn belongs(&self, id: SessionId, name: &[u8], principal: &Principal) -> bool {
         self.by_id.get(&id).and_then(|&index| self.slots[index as usize].as_ref()).is_some_and(
             |kept| &*kept.record.client_name == name && kept.record.principal == *principal,
         )
@@ -295,7 +295,11 @@ impl KeptSessions {
     ///
     /// # Errors
     /// UNKNOWN_SESSION; NOXID_MATCH if the request was not executed or can be repeated.
-    pub fn query(&self, id: SessionId, request: RequestName) -> Result<ReplyQuery<'_>, Status> {
+    pub(crate) fn query(
+        &self,
+        id: SessionId,
+        request: RequestName,
+    ) -> Result<ReplyQuery<'_>, Status> {
         let index = *self.by_id.get(&id).ok_or(Status::UnknownSession)?;
         let kept = self.slots[index as usize].as_ref().ok_or(Status::UnknownSession)?;
         if kept.channel.is_some() || kept.running > 0 {
@@ -315,26 +319,26 @@ impl KeptSessions {
 
     /// Drops the entries of the streams from `first` on: the client knows that it may not use them
     /// (draft 5.2.2).
-    pub fn drop_streams_from(&mut self, session: KeptSession, first: StreamId) {
+    pub(crate) fn drop_streams_from(&mut self, session: KeptSession, first: StreamId) {
         if let Some(kept) = self.get_mut(session) {
             kept.entries.truncate(usize::from(first.0));
         }
     }
 
     /// Returns all sessions and replies, for stable storage.
-    pub fn records(
+    pub(crate) fn records(
         &self,
     ) -> impl Iterator<Item = (&SessionRecord, impl Iterator<Item = KeptReply<'_>>)> {
         let known = |kept: &&Kept| !kept.is_forgotten;
         self.slots.iter().flatten().filter(known).map(|kept| (&kept.record, kept.replies()))
     }
 
-    pub fn record(&self, session: KeptSession) -> Option<&SessionRecord> {
+    pub(crate) fn record(&self, session: KeptSession) -> Option<&SessionRecord> {
         Some(&self.slots.get(session.0 as usize)?.as_ref()?.record)
     }
 
     /// Returns the number of sessions, and of those without a connection.
-    pub fn counts(&self) -> (u32, u32) {
+    pub(crate) fn counts(&self) -> (u32, u32) {
         (self.by_id.len() as u32, self.lost)
     }
 }

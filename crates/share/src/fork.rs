@@ -21,7 +21,7 @@ pub(crate) struct Generation(u32);
 
 impl Generation {
     /// Returns the generation of the current process.
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(|| {
             // SAFETY: the handler takes no arguments and only adds to an atomic number, which is
@@ -31,7 +31,7 @@ impl Generation {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    pub fn is_current(self) -> bool {
+    pub(crate) fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 }

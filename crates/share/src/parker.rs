@@ -41,21 +41,21 @@ impl Parker {
     }
 
     /// Returns this thread's parking place.
-    pub fn own() -> Arc<Self> {
+    pub(crate) fn own() -> Arc<Self> {
         PARKER.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Self::of(None)))
     }
 
     /// Returns true if there was a wakeup since the last call.
-    pub fn take_wakeup(&self) -> bool {
+    pub(crate) fn take_wakeup(&self) -> bool {
         self.is_woken.swap(false, Ordering::Acquire)
     }
 
-    pub fn is_woken(&self) -> bool {
+    pub(crate) fn is_woken(&self) -> bool {
         self.is_woken.load(Ordering::Acquire)
     }
 
     /// Sleeps until a wakeup or the deadline. Only for the thread that owns this.
-    pub fn sleep(&self, until: Option<Instant>) {
+    pub(crate) fn sleep(&self, until: Option<Instant>) {
         while !self.take_wakeup() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(left) if left.is_zero() => return,
@@ -66,7 +66,7 @@ impl Parker {
         }
     }
 
-    pub fn unpark(&self) {
+    pub(crate) fn unpark(&self) {
         self.is_woken.store(true, Ordering::Release);
         if let Some(thread) = &self.thread {
             thread.unpark();

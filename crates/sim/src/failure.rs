@@ -67,11 +67,11 @@ const LINES_SHOWN: usize = 60;
 pub(crate) struct SeedGuard(String);
 
 impl SeedGuard {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(command(seed))
     }
 
-    pub fn of_storm(seed: u64) -> Self {
+    pub(crate) fn of_storm(seed: u64) -> Self {
         Self(storm_command(seed))
     }
 }

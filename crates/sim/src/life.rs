@@ -26,7 +26,7 @@ pub(crate) enum ServerHome {
 }
 
 impl ServerHome {
-    pub fn store(&self) -> Arc<dyn Store> {
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
         match self {
             Self::Lasting(store) => store.clone(),
             Self::Disk(disk) => Arc::new(disk.clone()),
@@ -52,7 +52,7 @@ type Dice = Box<dyn Entropy + Send>;
 
 impl ServerLife {
     /// Starts the first server.
-    pub fn new(
+    pub(crate) fn new(
         plan: &Plan,
         network: &Network,
         home: ServerHome,
@@ -83,7 +83,7 @@ impl ServerLife {
     }
 
     /// Runs one step of the server, if it is up, and of the kernel beneath it.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         let now = Moment(self.network.now_ns());
         if let ServerHome::Disk(disk) = &self.home {
             disk.set_time(now);
@@ -97,7 +97,7 @@ impl ServerLife {
     }
 
     /// Returns true if the plan has a crash now.
-    pub fn is_due(&mut self) -> bool {
+    pub(crate) fn is_due(&mut self) -> bool {
         self.crash_permille > 0
             && self.server.is_some()
             && matches!(self.home, ServerHome::Disk(_))
@@ -105,7 +105,7 @@ impl ServerLife {
     }
 
     /// Kills the server or the machine; its connections break. Returns a description.
-    pub fn crash(&mut self) -> String {
+    pub(crate) fn crash(&mut self) -> String {
         let ServerHome::Disk(disk) = &self.home else { return "nothing crashes".into() };
         self.crashes += 1;
         self.network.kill_node(SERVER_NODE);
@@ -122,29 +122,29 @@ impl ServerLife {
     }
 
     /// Starts another server from the contents of the disk.
-    pub fn restart(&mut self) -> Result<(), String> {
+    pub(crate) fn restart(&mut self) -> Result<(), String> {
         self.network.restart_node(SERVER_NODE);
         let (entropy, order) = (Box::new(self.random.fork()), Box::new(self.random.fork()));
         self.start(entropy, order)
     }
 
     /// Returns the number of crashes so far.
-    pub fn crashes(&self) -> u64 {
+    pub(crate) fn crashes(&self) -> u64 {
         self.crashes
     }
 
     /// Returns the statistics of the server, if it is up.
-    pub fn stats(&self) -> Option<ServerStats> {
+    pub(crate) fn stats(&self) -> Option<ServerStats> {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
     /// Returns true if a reactor ever slept although it had work.
-    pub fn has_overslept(&self) -> bool {
+    pub(crate) fn has_overslept(&self) -> bool {
         self.server.as_ref().is_some_and(SteppedServer::has_overslept)
     }
 
     /// Returns the number of jobs of the server that wait for further steps.
-    pub fn jobs_under_way(&self) -> usize {
+    pub(crate) fn jobs_under_way(&self) -> usize {
         self.server.as_ref().map_or(0, SteppedServer::jobs_under_way)
     }
 }

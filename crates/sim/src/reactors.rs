@@ -72,12 +72,12 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    pub fn new(seed: u64, stalls: bool) -> Self {
+    pub(crate) fn new(seed: u64, stalls: bool) -> Self {
         Self { random: Random::new(seed ^ TURN_SALT), stalls, stalled: None }
     }
 
     /// Runs a turn, or half a turn, of one of the reactors that are awake.
-    pub fn step(&mut self, server: &mut SteppedServer, now: Moment) {
+    pub(crate) fn step(&mut self, server: &mut SteppedServer, now: Moment) {
         let count = server.reactors();
         let stalled = self.stalled.filter(|(_, until)| now < *until).map(|(reactor, _)| reactor);
         let awake: Vec<usize> = (0..count)

@@ -38,7 +38,7 @@ pub(crate) struct Clocks {
 
 impl Clocks {
     /// Reads both clocks, without a system call.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let nanoseconds = |clock| nanoseconds_of(time_of(clock));
         Self { exact: nanoseconds(ClockId::Realtime), coarse: nanoseconds(ClockId::RealtimeCoarse) }
     }

@@ -26,12 +26,12 @@ pub(crate) struct Guard<'a> {
 
 impl<'a> Guard<'a> {
     /// Creates a guard. `acl` is the access control list, if it says more than the mode.
-    pub fn new(bits: impl Into<Bits>, acl: Option<&'a PosixAcl>) -> Self {
+    pub(crate) fn new(bits: impl Into<Bits>, acl: Option<&'a PosixAcl>) -> Self {
         Self { bits: bits.into(), acl }
     }
 
     /// Returns true if the caller has all of the wanted permission bits.
-    pub fn allows(&self, who: &Credentials, wanted: u32) -> bool {
+    pub(crate) fn allows(&self, who: &Credentials, wanted: u32) -> bool {
         let Bits { kind, uid, gid, mode } = self.bits;
         match self.acl {
             Some(list) if !who.is_superuser() => list.allows(who, uid, gid, wanted),
@@ -40,7 +40,7 @@ impl<'a> Guard<'a> {
     }
 
     /// The caller's rights, each checked separately.
-    pub fn access(&self, who: &Credentials) -> AccessMask {
+    pub(crate) fn access(&self, who: &Credentials) -> AccessMask {
         let bits = [READ, WRITE, EXECUTE].into_iter().filter(|bit| self.allows(who, *bit));
         permission::access_of(self.bits.kind, bits.sum())
     }

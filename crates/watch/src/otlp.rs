@@ -203,7 +203,7 @@ fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> 
 /// Returns the trace of an analyzer value: `dafs` in ASCII, four zeros, and the eight bytes of the
 /// value, big endian.
 #[must_use]
-pub fn trace_of(analyzer: u64) -> TraceId {
+pub(crate) fn trace_of(analyzer: u64) -> TraceId {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(b"dafs");
     bytes[8..].copy_from_slice(&analyzer.to_be_bytes());

@@ -19,9 +19,9 @@ use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer};
 
 /// The magic of requests: "DAFS" in big-endian order.
-pub const REQUEST_MAGIC: u32 = 0x4441_4653;
+pub(crate) const REQUEST_MAGIC: u32 = 0x4441_4653;
 /// The magic of replies: "DAFR" in big-endian order.
-pub const RESPONSE_MAGIC: u32 = 0x4441_4652;
+pub(crate) const RESPONSE_MAGIC: u32 = 0x4441_4652;
 
 /// The chaining flags of a request (draft 4.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

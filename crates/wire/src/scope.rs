@@ -26,18 +26,18 @@ impl<O> Copy for Scope<'_, O> {}
 
 impl<'a, O: Order> Scope<'a, O> {
     #[inline(always)]
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, order: PhantomData }
     }
 
     #[inline(always)]
-    pub fn bytes(self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
     /// Checks that the scope has at least `length` bytes.
     #[inline(always)]
-    pub fn require(self, length: usize, what: &'static str) -> Result<(), DecodeError> {
+    pub(crate) fn require(self, length: usize, what: &'static str) -> Result<(), DecodeError> {
         if self.bytes.len() < length {
             return Err(DecodeError::Truncated { what });
         }
@@ -45,7 +45,7 @@ impl<'a, O: Order> Scope<'a, O> {
     }
 
     #[inline(always)]
-    pub fn array<const N: usize>(self, at: usize) -> Result<[u8; N], DecodeError> {
+    pub(crate) fn array<const N: usize>(self, at: usize) -> Result<[u8; N], DecodeError> {
         match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
             Some(chunk) => Ok(*chunk),
             None => Err(DecodeError::Truncated { what: "a field" }),
@@ -53,23 +53,23 @@ impl<'a, O: Order> Scope<'a, O> {
     }
 
     #[inline(always)]
-    pub fn u16(self, at: usize) -> Result<u16, DecodeError> {
+    pub(crate) fn u16(self, at: usize) -> Result<u16, DecodeError> {
         Ok(O::u16(self.array(at)?))
     }
 
     #[inline(always)]
-    pub fn u32(self, at: usize) -> Result<u32, DecodeError> {
+    pub(crate) fn u32(self, at: usize) -> Result<u32, DecodeError> {
         Ok(O::u32(self.array(at)?))
     }
 
     #[inline(always)]
-    pub fn u64(self, at: usize) -> Result<u64, DecodeError> {
+    pub(crate) fn u64(self, at: usize) -> Result<u64, DecodeError> {
         Ok(O::u64(self.array(at)?))
     }
 
     /// Checks that padding is zero (`docs/spec/gaps.md`, padding).
     #[inline(always)]
-    pub fn zeros(self, from: usize, to: usize) -> Result<(), DecodeError> {
+    pub(crate) fn zeros(self, from: usize, to: usize) -> Result<(), DecodeError> {
         match self.bytes.get(from..to) {
             Some(padding) if padding.iter().fold(0, |all, byte| all | byte) == 0 => Ok(()),
             Some(_) => Err(DecodeError::Padding),
@@ -80,7 +80,7 @@ impl<'a, O: Order> Scope<'a, O> {
     /// Returns the scope of the variable field whose offset is at `at`. An offset of 0 would be the
     /// field's own scope, so it is invalid.
     #[inline(always)]
-    pub fn variable(self, at: usize, what: &'static str) -> Result<Self, DecodeError> {
+    pub(crate) fn variable(self, at: usize, what: &'static str) -> Result<Self, DecodeError> {
         let offset = self.u32(at)? as usize;
         if offset == 0 || !offset.is_multiple_of(ALIGNMENT) {
             return Err(DecodeError::Offset { what });
@@ -93,7 +93,7 @@ impl<'a, O: Order> Scope<'a, O> {
 
     /// Returns the bytes of the counted array whose offset is at `at`.
     #[inline]
-    pub fn bytes_at(
+    pub(crate) fn bytes_at(
         self,
         at: usize,
         length_max: usize,
@@ -104,7 +104,11 @@ impl<'a, O: Order> Scope<'a, O> {
 
     /// Returns the bytes of a counted array at the start of this scope.
     #[inline]
-    pub fn counted(self, length_max: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
+    pub(crate) fn counted(
+        self,
+        length_max: usize,
+        what: &'static str,
+    ) -> Result<&'a [u8], DecodeError> {
         let length = self.u32(0)? as usize;
         if length > length_max {
             return Err(DecodeError::TooMany { what });
@@ -123,7 +127,7 @@ pub(crate) struct Writer<'b, O> {
 impl<'b, O: Order> Writer<'b, O> {
     /// Starts a scope with `fixed` zeroed bytes to fill in.
     #[inline(always)]
-    pub fn new(bytes: &'b mut [u8], fixed: usize) -> Result<Self, EncodeError> {
+    pub(crate) fn new(bytes: &'b mut [u8], fixed: usize) -> Result<Self, EncodeError> {
         match bytes.get_mut(..fixed) {
             Some(section) => section.fill(0),
             None => return Err(EncodeError::Space),
@@ -133,12 +137,16 @@ impl<'b, O: Order> Writer<'b, O> {
 
     /// Returns the number of bytes written so far, including the heap.
     #[inline(always)]
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.cursor
     }
 
     #[inline(always)]
-    pub fn put<const N: usize>(&mut self, at: usize, value: [u8; N]) -> Result<(), EncodeError> {
+    pub(crate) fn put<const N: usize>(
+        &mut self,
+        at: usize,
+        value: [u8; N],
+    ) -> Result<(), EncodeError> {
         match self.bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
             Some(chunk) => {
                 *chunk = value;
@@ -149,23 +157,23 @@ impl<'b, O: Order> Writer<'b, O> {
     }
 
     #[inline(always)]
-    pub fn put_u16(&mut self, at: usize, value: u16) -> Result<(), EncodeError> {
+    pub(crate) fn put_u16(&mut self, at: usize, value: u16) -> Result<(), EncodeError> {
         self.put(at, O::u16_bytes(value))
     }
 
     #[inline(always)]
-    pub fn put_u32(&mut self, at: usize, value: u32) -> Result<(), EncodeError> {
+    pub(crate) fn put_u32(&mut self, at: usize, value: u32) -> Result<(), EncodeError> {
         self.put(at, O::u32_bytes(value))
     }
 
     #[inline(always)]
-    pub fn put_u64(&mut self, at: usize, value: u64) -> Result<(), EncodeError> {
+    pub(crate) fn put_u64(&mut self, at: usize, value: u64) -> Result<(), EncodeError> {
         self.put(at, O::u64_bytes(value))
     }
 
     /// Copies bytes to `at`, which the caller has allocated.
     #[inline]
-    pub fn put_slice(&mut self, at: usize, value: &[u8]) -> Result<(), EncodeError> {
+    pub(crate) fn put_slice(&mut self, at: usize, value: &[u8]) -> Result<(), EncodeError> {
         match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..value.len())) {
             Some(target) => {
                 target.copy_from_slice(value);
@@ -178,7 +186,7 @@ impl<'b, O: Order> Writer<'b, O> {
     /// Allocates bytes at the next multiple of eight, with a zeroed gap before them. Returns their
     /// offset in this scope.
     #[inline(always)]
-    pub fn allocate(&mut self, length: usize) -> Result<usize, EncodeError> {
+    pub(crate) fn allocate(&mut self, length: usize) -> Result<usize, EncodeError> {
         let at = self.cursor.next_multiple_of(ALIGNMENT);
         let end = at.checked_add(length).ok_or(EncodeError::Space)?;
         match self.bytes.get_mut(self.cursor..end) {
@@ -190,7 +198,7 @@ impl<'b, O: Order> Writer<'b, O> {
     }
 
     /// Zeroes bytes that the caller has allocated.
-    pub fn clear(&mut self, at: usize, length: usize) -> Result<(), EncodeError> {
+    pub(crate) fn clear(&mut self, at: usize, length: usize) -> Result<(), EncodeError> {
         match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..length)) {
             Some(target) => {
                 target.fill(0);
@@ -203,7 +211,7 @@ impl<'b, O: Order> Writer<'b, O> {
     /// Starts a variable field: writes its offset at `at` and lets `fill` encode its scope, of
     /// which the first `fixed` bytes are zeroed.
     #[inline(always)]
-    pub fn variable(
+    pub(crate) fn variable(
         &mut self,
         at: usize,
         fixed: usize,
@@ -219,7 +227,7 @@ impl<'b, O: Order> Writer<'b, O> {
 
     /// Encodes a counted array of bytes, and its offset at `at`.
     #[inline]
-    pub fn bytes_at(
+    pub(crate) fn bytes_at(
         &mut self,
         at: usize,
         value: &[u8],
@@ -232,7 +240,7 @@ impl<'b, O: Order> Writer<'b, O> {
 
     /// Encodes a counted array of bytes without an offset (path components). Returns its position.
     #[inline]
-    pub fn counted(
+    pub(crate) fn counted(
         &mut self,
         value: &[u8],
         length_max: usize,

@@ -40,7 +40,7 @@ fn binding(session: SessionId, channel_use: ChannelUse) -> Vec<u8> {
 }
 
 /// Binds a channel, which the server must accept.
-pub fn bind(
+pub(crate) fn bind(
     rogue: &mut Rogue,
     fixture: &Fixture,
     transport: Transport,
@@ -66,7 +66,7 @@ fn asked(rogue: &mut Rogue, back: EndpointId) -> (RequestHeader, Procedure) {
 }
 
 /// Encodes the client's reply to a request on a back-control channel.
-pub fn answer(header: &RequestHeader, status: Status, response: &Response<'_>) -> Vec<u8> {
+pub(crate) fn answer(header: &RequestHeader, status: Status, response: &Response<'_>) -> Vec<u8> {
     let mut message = vec![0; 512];
     let header = ResponseHeader::answering(header, status, 2);
     let length = encode_response(ByteOrder::NATIVE, &header, response, &mut message).unwrap();
@@ -75,7 +75,7 @@ pub fn answer(header: &RequestHeader, status: Status, response: &Response<'_>) -
 }
 
 /// Encodes the client's reply to BC_NULL.
-pub fn answer_null(header: &RequestHeader) -> Vec<u8> {
+pub(crate) fn answer_null(header: &RequestHeader) -> Vec<u8> {
     answer(header, Status::Ok, &Response::BcNull(Empty))
 }
 

@@ -13,7 +13,7 @@ use dafs_server::ServerConfig;
 use crate::fixture::{Fixture, HANG, Transport, pattern, transports};
 
 /// Honest sessions, each in a separate thread, one per address.
-pub struct Bystanders {
+pub(crate) struct Bystanders {
     stop: Arc<AtomicBool>,
     all: Vec<Bystander>,
 }
@@ -27,7 +27,7 @@ struct Bystander {
 impl Bystanders {
     /// Starts the sessions and waits until each has read correctly. The file must contain
     /// [`contents`].
-    pub fn start(addresses: &[Address]) -> Self {
+    pub(crate) fn start(addresses: &[Address]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let all = addresses
             .iter()
@@ -44,7 +44,7 @@ impl Bystanders {
     }
 
     /// Waits until each session has read correctly several more times.
-    pub fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         let marks: Vec<u64> = self.all.iter().map(Bystander::rounds).collect();
         let begun = Instant::now();
         for (bystander, mark) in self.all.iter_mut().zip(marks) {
@@ -98,13 +98,13 @@ fn read_on(address: &Address, rounds: &AtomicU64, stop: &AtomicBool) {
 }
 
 /// The contents of the file `bystander`.
-pub fn contents() -> Vec<u8> {
+pub(crate) fn contents() -> Vec<u8> {
     pattern(512 << 10, 77)
 }
 
 /// Runs a case over every transport, each on a new server, with sessions over all transports that
 /// must continue during and after it.
-pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
+pub(crate) fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
     for transport in transports() {
         eprintln!("over {transport:?}");
         beside_bystanders_of(|_| {}, |fixture| case(fixture, transport));
@@ -112,7 +112,10 @@ pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
 }
 
 /// Does the same for a case that chooses its transport, with changes to the server's configuration.
-pub fn beside_bystanders_of(change: impl FnOnce(&mut ServerConfig), case: impl FnOnce(&Fixture)) {
+pub(crate) fn beside_bystanders_of(
+    change: impl FnOnce(&mut ServerConfig),
+    case: impl FnOnce(&Fixture),
+) {
     let fixture = Fixture::with(change);
     std::fs::write(fixture.local("bystander"), contents()).unwrap();
     let mut bystanders = Bystanders::start(fixture.addresses());

@@ -20,19 +20,19 @@ use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_types::Random;
 
 /// A guard against hanging. No test expects anything of time.
-pub const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 /// The guard for a whole test, or for one of its steps, however busy the machine is.
 const TEST_HANG: Duration = Duration::from_secs(600);
 
 /// A guard around a whole test: aborts the program if the test hangs anywhere. A client's own calls
 /// wait as long as its server lives.
-pub struct Watch {
+pub(crate) struct Watch {
     steps: Sender<()>,
 }
 
 impl Watch {
     /// Watches until it is dropped.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (steps, watched) = channel::<()>();
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
         std::thread::spawn(move || {
@@ -53,14 +53,14 @@ impl Watch {
     }
 
     /// Restarts the time limit after a step of a long test.
-    pub fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         self.steps.send(()).expect("the guard is there until this is dropped");
     }
 }
 
 /// Tells threads to end when it is dropped, even by a panic: a scope waits for its threads before
 /// it propagates a panic.
-pub struct Ending<'f>(pub &'f AtomicBool);
+pub(crate) struct Ending<'f>(pub &'f AtomicBool);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
@@ -69,7 +69,7 @@ impl Drop for Ending<'_> {
 }
 
 /// Waits for an effect of another thread.
-pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
         assert!(begun.elapsed() < HANG, "waited in vain: {what}");
@@ -79,7 +79,7 @@ pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// The transports of cases, in the order of [`places`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     Shm,
     Tcp,
     /// Only if there is a [`device`].
@@ -87,7 +87,7 @@ pub enum Transport {
 }
 
 /// Returns the transports to test: all that every host has, or only the device under test.
-pub fn transports() -> Vec<Transport> {
+pub(crate) fn transports() -> Vec<Transport> {
     match device() {
         None => vec![Transport::Shm, Transport::Tcp],
         Some(_) => vec![Transport::Verbs],
@@ -95,17 +95,17 @@ pub fn transports() -> Vec<Transport> {
 }
 
 /// Returns a transport for a case that is the same over all.
-pub fn any() -> Transport {
+pub(crate) fn any() -> Transport {
     transports()[0]
 }
 
 /// Returns a transport over which the kernel does not report the client's user.
-pub fn far() -> Transport {
+pub(crate) fn far() -> Transport {
     if device().is_some() { Transport::Verbs } else { Transport::Tcp }
 }
 
 /// Returns the address from which a server sees clients over [`far`].
-pub fn far_ip() -> IpAddr {
+pub(crate) fn far_ip() -> IpAddr {
     device().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
@@ -116,7 +116,7 @@ fn device() -> Option<IpAddr> {
 }
 
 /// Returns the addresses of a server with its socket in a directory, one for each [`Transport`].
-pub fn places(directory: &Path, port: u16) -> Vec<Address> {
+pub(crate) fn places(directory: &Path, port: u16) -> Vec<Address> {
     let tcp = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut places = vec![Address::Shm(directory.join("socket")), Address::Tcp(tcp)];
     places.extend(device().map(|ip| Address::Verbs(SocketAddr::new(ip, port))));
@@ -124,7 +124,7 @@ pub fn places(directory: &Path, port: u16) -> Vec<Address> {
 }
 
 /// A running server.
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub directory: tempfile::TempDir,
     addresses: Vec<Address>,
     stopper: Stopper,
@@ -135,12 +135,12 @@ pub struct Fixture {
 
 impl Fixture {
     /// Starts a server with an empty directory.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
 
     /// Starts a server with changes to its configuration.
-    pub fn with(change: impl FnOnce(&mut ServerConfig)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let exported = directory.path().join("export");
         std::fs::create_dir(&exported).unwrap();
@@ -150,7 +150,7 @@ impl Fixture {
     }
 
     /// Does the same with a store that wraps the store of its directory.
-    pub fn on_store_within(
+    pub(crate) fn on_store_within(
         change: impl FnOnce(&mut ServerConfig),
         wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Self {
@@ -163,7 +163,7 @@ impl Fixture {
     }
 
     /// Starts a server with two directories, `home` and `pub`, and changes to its configuration.
-    pub fn with_two_exports(change: impl FnOnce(&mut ServerConfig)) -> Self {
+    pub(crate) fn with_two_exports(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut config = LocalConfig::new(".", directory.path().join("state"));
         config.exports.clear();
@@ -177,17 +177,17 @@ impl Fixture {
     }
 
     /// Starts a server with a journal.
-    pub fn with_journal() -> Self {
+    pub(crate) fn with_journal() -> Self {
         Self::with(|_| {}).journaled()
     }
 
     /// Restarts the server with a journal and the same data.
-    pub fn journaled(self) -> Self {
+    pub(crate) fn journaled(self) -> Self {
         self.journaled_with(|_| {})
     }
 
     /// Does the same with other changes to its configuration.
-    pub fn journaled_with(self, change: impl FnOnce(&mut ServerConfig)) -> Self {
+    pub(crate) fn journaled_with(self, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let (directory, _) = self.stop();
         let config =
             LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
@@ -205,14 +205,14 @@ impl Fixture {
     }
 
     /// Starts a server with a memory store.
-    pub fn in_memory() -> Self {
+    pub(crate) fn in_memory() -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
         let store = MemoryStore::new(limits);
         Self::start(tempfile::tempdir().unwrap(), Arc::new(store), |_| {})
     }
 
     /// Starts a server with a directory that another fixture has used.
-    pub fn again(directory: tempfile::TempDir) -> Self {
+    pub(crate) fn again(directory: tempfile::TempDir) -> Self {
         let config =
             LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
         let store = LocalStore::new(&config).unwrap();
@@ -241,40 +241,40 @@ impl Fixture {
     }
 
     /// Restarts the time limit, like [`Watch::goes_on`].
-    pub fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         self.watch.goes_on();
     }
 
     /// Returns the server's state as an operator sees it.
-    pub fn look(&self) -> Arc<Inspection> {
+    pub(crate) fn look(&self) -> Arc<Inspection> {
         self.inspector.look(HANG).expect("the server shows itself")
     }
 
     /// Returns the local path of a served file.
-    pub fn local(&self, path: &str) -> PathBuf {
+    pub(crate) fn local(&self, path: &str) -> PathBuf {
         self.directory.path().join("export").join(path)
     }
 
     /// Returns the directory that contains everything of this fixture.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.directory.path()
     }
 
     /// Returns all its addresses.
-    pub fn addresses(&self) -> &[Address] {
+    pub(crate) fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    pub fn address(&self, transport: Transport) -> Address {
+    pub(crate) fn address(&self, transport: Transport) -> Address {
         self.addresses[transport as usize].clone()
     }
 
     /// Connects a client with a session.
-    pub fn connect(&self, transport: Transport) -> (Client, Session) {
+    pub(crate) fn connect(&self, transport: Transport) -> (Client, Session) {
         self.connect_with(transport, &SessionOptions::default())
     }
 
-    pub fn connect_with(
+    pub(crate) fn connect_with(
         &self,
         transport: Transport,
         options: &SessionOptions,
@@ -285,7 +285,7 @@ impl Fixture {
     }
 
     /// Stops the server and waits for its end.
-    pub fn stop(mut self) -> (tempfile::TempDir, ServerStats) {
+    pub(crate) fn stop(mut self) -> (tempfile::TempDir, ServerStats) {
         self.stopper.stop();
         let stats = self.thread.take().unwrap().join().unwrap();
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
@@ -306,12 +306,12 @@ impl Drop for Fixture {
 }
 
 /// Returns the number of reactors for servers: `DAFS_REACTORS`, or one.
-pub fn reactors() -> usize {
+pub(crate) fn reactors() -> usize {
     std::env::var("DAFS_REACTORS").map_or(1, |count| count.parse().expect("a number of reactors"))
 }
 
 /// Returns the identity of this process, to which the server maps remote clients.
-pub fn me() -> dafs_types::Credentials {
+pub(crate) fn me() -> dafs_types::Credentials {
     dafs_types::Credentials::plain(
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
@@ -320,7 +320,7 @@ pub fn me() -> dafs_types::Credentials {
 }
 
 /// Runs a case over every transport, each on a new server.
-pub fn over_each(case: impl Fn(&Fixture, Transport)) {
+pub(crate) fn over_each(case: impl Fn(&Fixture, Transport)) {
     for transport in transports() {
         eprintln!("over {transport:?}");
         case(&Fixture::new(), transport);
@@ -328,7 +328,7 @@ pub fn over_each(case: impl Fn(&Fixture, Transport)) {
 }
 
 /// Does the same on servers with one reactor, which alone offer a channel for RDMA reads.
-pub fn over_each_alone(case: impl Fn(&Fixture, Transport)) {
+pub(crate) fn over_each_alone(case: impl Fn(&Fixture, Transport)) {
     for transport in transports() {
         eprintln!("over {transport:?}");
         case(&Fixture::with(|config| config.reactors = 1), transport);
@@ -336,6 +336,6 @@ pub fn over_each_alone(case: impl Fn(&Fixture, Transport)) {
 }
 
 /// Returns bytes that differ from place to place.
-pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }

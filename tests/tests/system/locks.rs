@@ -13,14 +13,14 @@ use crate::bind::{answer_null, bind};
 use crate::fixture::{Fixture, Transport, far, over_each};
 use crate::rogue::{Rogue, status_of};
 
-pub struct Holder {
+pub(crate) struct Holder {
     pub rogue: Rogue,
     pub session: SessionId,
     pub file: FileHandle,
     pub state: StateId,
 }
 
-pub fn holder(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Holder {
+pub(crate) fn holder(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Holder {
     let mut rogue = Rogue::connect(&fixture.address(transport));
     let options =
         WireOptions { response_cache: true, back_control_channel: true, ..WireOptions::default() };
@@ -29,25 +29,30 @@ pub fn holder(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> H
     Holder { rogue, session, file, state }
 }
 
-pub fn served() -> Fixture {
+pub(crate) fn served() -> Fixture {
     let fixture = Fixture::with_journal();
     std::fs::write(fixture.local("file"), [7; 100]).unwrap();
     fixture
 }
 
-pub const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
+pub(crate) const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
 
 impl Holder {
-    pub fn request(&self, lock_type: LockType, options: LockOptions, place: (u64, u64)) -> Lock {
+    pub(crate) fn request(
+        &self,
+        lock_type: LockType,
+        options: LockOptions,
+        place: (u64, u64),
+    ) -> Lock {
         let (offset, length) = place;
         Lock { file: self.file, lock_type, options, state: self.state, offset, length }
     }
 
-    pub fn lock(&mut self, lock_type: LockType, place: (u64, u64)) -> Status {
+    pub(crate) fn lock(&mut self, lock_type: LockType, place: (u64, u64)) -> Status {
         self.lock_with(lock_type, NONE, place)
     }
 
-    pub fn lock_with(
+    pub(crate) fn lock_with(
         &mut self,
         lock_type: LockType,
         options: LockOptions,
@@ -57,7 +62,7 @@ impl Holder {
         self.rogue.outcome(&request).unwrap()
     }
 
-    pub fn unlock(&mut self, (offset, length): (u64, u64)) -> Status {
+    pub(crate) fn unlock(&mut self, (offset, length): (u64, u64)) -> Status {
         let (file, state, lock_type) = (self.file, self.state, LockType::Write);
         let unlock = Unlock { file, lock_type, state, offset, length };
         self.rogue.outcome(&Request::LockU(unlock)).unwrap()
@@ -69,13 +74,13 @@ impl Holder {
         self.rogue.outcome(&Request::LockT(test)).unwrap()
     }
 
-    pub fn read(&mut self, state: StateId, (offset, length): (u64, u32)) -> Status {
+    pub(crate) fn read(&mut self, state: StateId, (offset, length): (u64, u32)) -> Status {
         let (file, hint) = (self.file, CacheHint(0));
         let read = ReadInline { file, state, offset, length, hint };
         self.rogue.outcome(&Request::ReadInline(read)).unwrap()
     }
 
-    pub fn write(&mut self, state: StateId, offset: u64, bytes: &[u8]) -> Status {
+    pub(crate) fn write(&mut self, state: StateId, offset: u64, bytes: &[u8]) -> Status {
         let write = WriteInline {
             file: self.file,
             state,
@@ -277,7 +282,7 @@ fn nobody_moves_data_while_another_may_take_a_lock_back() {
 
 impl Holder {
     /// Reconnects the client after the server's restart and reclaims its open.
-    pub fn back(self, fixture: &Fixture) -> Self {
+    pub(crate) fn back(self, fixture: &Fixture) -> Self {
         self.back_as(b"ann", fixture, far())
     }
 

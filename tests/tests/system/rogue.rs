@@ -21,7 +21,7 @@ use dafs_wire::{
 use crate::fixture::HANG;
 
 /// One connection, and the messages received on it.
-pub struct Rogue {
+pub(crate) struct Rogue {
     pub interface: Interface,
     pub endpoint: EndpointId,
     inbox: Memory,
@@ -39,11 +39,11 @@ pub struct Rogue {
 
 impl Rogue {
     /// Opens a connection without sending anything.
-    pub fn connect(address: &Address) -> Self {
+    pub(crate) fn connect(address: &Address) -> Self {
         Self::connect_with(address, &EndpointConfig::default())
     }
 
-    pub fn connect_with(address: &Address, config: &EndpointConfig) -> Self {
+    pub(crate) fn connect_with(address: &Address, config: &EndpointConfig) -> Self {
         let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
         let inbox = Memory::anonymous(2 * SLOTS as usize * SLOT_BYTES, Pages::Small).unwrap();
         let region = interface.register(&inbox, Domain(0), Rights::LOCAL).unwrap();
@@ -69,14 +69,14 @@ impl Rogue {
     }
 
     /// Starts a valid session.
-    pub fn logged_in(address: &Address) -> Self {
+    pub(crate) fn logged_in(address: &Address) -> Self {
         let mut rogue = Self::connect(address);
         rogue.log_in();
         rogue
     }
 
     /// Starts a session with checksums.
-    pub fn logged_in_sealed(address: &Address) -> Self {
+    pub(crate) fn logged_in_sealed(address: &Address) -> Self {
         let mut rogue = Self::connect(address);
         rogue.request(0, 0, &login_with(WireOptions { checksums: true, ..WireOptions::default() }));
         assert_eq!(rogue.status(), Some(Status::Ok));
@@ -85,7 +85,7 @@ impl Rogue {
     }
 
     /// Opens another connection of the same client.
-    pub fn open_beside(&mut self, address: &Address, kind: ChannelType) -> EndpointId {
+    pub(crate) fn open_beside(&mut self, address: &Address, kind: ChannelType) -> EndpointId {
         let config = EndpointConfig::default();
         let data = connect_data_of(kind);
         let beside = self.interface.connect(address, Domain(0), &config, &data).unwrap();
@@ -109,14 +109,14 @@ impl Rogue {
     }
 
     /// Sends on another connection.
-    pub fn send_on(&mut self, endpoint: EndpointId, bytes: &[u8]) {
+    pub(crate) fn send_on(&mut self, endpoint: EndpointId, bytes: &[u8]) {
         let gather = [Gather::Bytes(bytes)];
         let _ = self.interface.post_send(endpoint, 99, &gather, SendOptions::default());
         self.interface.flush();
     }
 
     /// Returns the next message of a connection; `None` if it ended instead.
-    pub fn message_on(&mut self, endpoint: EndpointId) -> Option<Vec<u8>> {
+    pub(crate) fn message_on(&mut self, endpoint: EndpointId) -> Option<Vec<u8>> {
         loop {
             if let Some(place) = self.aside.iter().position(|(from, _)| *from == endpoint) {
                 return Some(self.aside.remove(place).1);
@@ -130,7 +130,7 @@ impl Rogue {
     }
 
     /// Processes everything that has arrived, and serves the server's reads. Messages are kept.
-    pub fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         // Sockets are checked only when nothing else is left.
         while self.interface.poll() > 0 {
             while let Some(event) = self.interface.next_event() {
@@ -172,7 +172,7 @@ impl Rogue {
         let _ = self.interface.post_receive(endpoint, slot, &[segment]);
     }
 
-    pub fn event(&mut self) -> Event {
+    pub(crate) fn event(&mut self) -> Event {
         loop {
             if let Some(event) = self.interface.next_event() {
                 return event;
@@ -183,20 +183,20 @@ impl Rogue {
     }
 
     /// Sends bytes as one message, valid or not.
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         let gather = [Gather::Bytes(bytes)];
         let _ = self.interface.post_send(self.endpoint, 99, &gather, SendOptions::default());
         self.interface.flush();
     }
 
     /// True if a message has arrived that was not returned yet.
-    pub fn has_answer(&mut self) -> bool {
+    pub(crate) fn has_answer(&mut self) -> bool {
         self.turn();
         self.aside.iter().any(|(from, _)| *from == self.endpoint)
     }
 
     /// Sends a request with any stream and sequence number.
-    pub fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
+    pub(crate) fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
         let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
         header.desired_credits = self.credits;
         let mut message = encoded_under(&header, request);
@@ -207,47 +207,47 @@ impl Rogue {
     }
 
     /// Returns the next reply; `None` if the connection ended instead.
-    pub fn answer(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn answer(&mut self) -> Option<Vec<u8>> {
         self.message_on(self.endpoint)
     }
 
     /// Returns the status of the next reply.
-    pub fn status(&mut self) -> Option<Status> {
+    pub(crate) fn status(&mut self) -> Option<Status> {
         self.answer().map(|bytes| status_of(&bytes))
     }
 
     /// Sends a valid request on stream 0.
-    pub fn begin(&mut self, request: &Request<'_>) {
+    pub(crate) fn begin(&mut self, request: &Request<'_>) {
         self.sequence = self.sequence.wrapping_add(1);
         self.request(0, self.sequence, request);
     }
 
     /// Sends a valid request on stream 0 and returns its reply; `None` if the connection ended
     /// instead.
-    pub fn ask(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
+    pub(crate) fn ask(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
         self.begin(request);
         self.answer()
     }
 
     /// Does the same and returns only the status.
-    pub fn outcome(&mut self, request: &Request<'_>) -> Option<Status> {
+    pub(crate) fn outcome(&mut self, request: &Request<'_>) -> Option<Status> {
         self.ask(request).map(|bytes| status_of(&bytes))
     }
 
     /// Does the same with a message made by hand for a stream and a sequence number.
-    pub fn outcome_of(&mut self, make: impl FnOnce(u16, u16) -> Vec<u8>) -> Option<Status> {
+    pub(crate) fn outcome_of(&mut self, make: impl FnOnce(u16, u16) -> Vec<u8>) -> Option<Status> {
         self.sequence = self.sequence.wrapping_add(1);
         self.send(&make(0, self.sequence));
         self.status()
     }
 
-    pub fn log_in(&mut self) {
+    pub(crate) fn log_in(&mut self) {
         self.request(0, 0, &login());
         assert_eq!(self.status(), Some(Status::Ok));
     }
 
     /// Logs in with its own name and requests more resources than most.
-    pub fn log_in_as(
+    pub(crate) fn log_in_as(
         &mut self,
         name: &'static [u8],
         options: WireOptions,
@@ -260,7 +260,7 @@ impl Rogue {
     }
 
     /// Does the same as another incarnation of the client, which begins with a first request.
-    pub fn log_in_anew(
+    pub(crate) fn log_in_anew(
         &mut self,
         name: &'static [u8],
         options: WireOptions,
@@ -284,7 +284,7 @@ impl Rogue {
         }
     }
 
-    pub fn root(&mut self) -> FileHandle {
+    pub(crate) fn root(&mut self) -> FileHandle {
         let bytes = self.ask(&Request::GetRootHandle(Empty)).unwrap();
         match decoded(Procedure::GetRootHandle, &bytes) {
             Response::GetRootHandle(root) => root.file,
@@ -292,7 +292,7 @@ impl Rogue {
         }
     }
 
-    pub fn lookup(&mut self, name: &str) -> FileHandle {
+    pub(crate) fn lookup(&mut self, name: &str) -> FileHandle {
         let (directory, names) = (self.root(), [name]);
         let lookup = Lookup { directory, path: Path::new(&names) };
         let bytes = self.ask(&Request::Lookup(lookup)).unwrap();
@@ -303,12 +303,12 @@ impl Rogue {
     }
 
     /// Opens a file in the root for reading and writing.
-    pub fn open(&mut self, name: &str) -> (FileHandle, StateId) {
+    pub(crate) fn open(&mut self, name: &str) -> (FileHandle, StateId) {
         self.try_open(name).unwrap()
     }
 
     /// Does the same where it may fail.
-    pub fn try_open(&mut self, name: &str) -> Result<(FileHandle, StateId), Status> {
+    pub(crate) fn try_open(&mut self, name: &str) -> Result<(FileHandle, StateId), Status> {
         let (directory, names) = (self.root(), [name]);
         let bytes = self.ask(&Request::Open(opening(directory, Path::new(&names)))).unwrap();
         match (status_of(&bytes), decoded(Procedure::Open, &bytes)) {
@@ -318,7 +318,7 @@ impl Rogue {
     }
 
     /// Reclaims an open after the server's restart.
-    pub fn reclaim(&mut self, file: FileHandle) -> Result<StateId, Status> {
+    pub(crate) fn reclaim(&mut self, file: FileHandle) -> Result<StateId, Status> {
         let delegation = DelegationType::None;
         let target = OpenTarget::Previous { file, delegation };
         let names = [""];
@@ -331,26 +331,26 @@ impl Rogue {
     }
 
     /// Registers memory that the server may read and write.
-    pub fn expose(&mut self, memory: &Memory) -> Region {
+    pub(crate) fn expose(&mut self, memory: &Memory) -> Region {
         self.interface.register(memory, Domain(0), Rights::REMOTE).unwrap()
     }
 
     /// Returns part of a region as messages name it, because devices have their own names for
     /// memory.
-    pub fn buffer(&mut self, region: &Region, offset: u64, length: u32) -> DirectBuffer {
+    pub(crate) fn buffer(&mut self, region: &Region, offset: u64, length: u32) -> DirectBuffer {
         let remote = self.interface.remote(self.endpoint, region, offset, length);
         let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
         DirectBuffer { target, length, context }
     }
 
     /// Waits for the server to end the connection, whatever it replies before.
-    pub fn ends(&mut self) {
+    pub(crate) fn ends(&mut self) {
         while self.answer().is_some() {}
     }
 }
 
 /// Returns the connect data of an operation channel.
-pub fn connect_data() -> Vec<u8> {
+pub(crate) fn connect_data() -> Vec<u8> {
     connect_data_of(ChannelType::Operation)
 }
 
@@ -361,7 +361,7 @@ fn connect_data_of(channel: ChannelType) -> Vec<u8> {
 }
 
 /// Encodes a request.
-pub fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
+pub(crate) fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
     encoded_under(&RequestHeader::new(StreamId(stream), SequenceNumber(sequence)), request)
 }
 
@@ -373,7 +373,7 @@ fn encoded_under(header: &RequestHeader, request: &Request<'_>) -> Vec<u8> {
 }
 
 /// Returns the first request of a session.
-pub fn login() -> Request<'static> {
+pub(crate) fn login() -> Request<'static> {
     login_with(WireOptions::default())
 }
 
@@ -382,7 +382,7 @@ fn login_with(options: WireOptions) -> Request<'static> {
 }
 
 /// Returns the first request with another name.
-pub fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
+pub(crate) fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
     Request::ClientConnectAuth(ClientConnectAuth {
         options,
         fence_id: "",
@@ -394,7 +394,7 @@ pub fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
 
 /// Returns the first request with a user's password. Each user is a client with that name, because
 /// the client of another user may still exist.
-pub fn login_by_password<'a>(identity: &'a str, password: &'a str) -> Request<'a> {
+pub(crate) fn login_by_password<'a>(identity: &'a str, password: &'a str) -> Request<'a> {
     let Request::ClientConnectAuth(login) = login_as(b"guest", WireOptions::default()) else {
         unreachable!()
     };
@@ -404,7 +404,7 @@ pub fn login_by_password<'a>(identity: &'a str, password: &'a str) -> Request<'a
 }
 
 /// Returns an open for reading and writing that denies nothing to others.
-pub fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
+pub(crate) fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
     Open {
         target: OpenTarget::Null { directory, path },
         creation: OpenCreation::NoCreate,
@@ -417,11 +417,11 @@ pub fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
 }
 
 /// Returns the status in a reply's header.
-pub fn status_of(bytes: &[u8]) -> Status {
+pub(crate) fn status_of(bytes: &[u8]) -> Status {
     ResponseHeader::decode(ByteOrder::NATIVE, bytes).unwrap().status
 }
 
-pub fn decoded(procedure: Procedure, bytes: &[u8]) -> Response<'_> {
+pub(crate) fn decoded(procedure: Procedure, bytes: &[u8]) -> Response<'_> {
     decode_response(ByteOrder::NATIVE, procedure, bytes).unwrap().1
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 /// Sorted files of records. Each record begins with a big-endian key of 8 bytes.
-pub struct Inputs {
+pub(super) struct Inputs {
     directory: PathBuf,
     pub names: Vec<String>,
     pub record_bytes: usize,
@@ -18,10 +18,10 @@ pub struct Inputs {
 
 impl Inputs {
     /// The name of the output file.
-    pub const OUTPUT: &str = "dafs-bench-merged";
+    pub(super) const OUTPUT: &str = "dafs-bench-merged";
 
     /// Makes `order` files with `total_bytes` in all, rounded to whole records.
-    pub fn make(
+    pub(super) fn make(
         directory: &Path,
         order: usize,
         record_bytes: usize,
@@ -66,7 +66,7 @@ impl Inputs {
     }
 
     /// Checks that the output has all records, in order.
-    pub fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let mut file = File::open(self.output()).context("opening the output")?;
         let size = file.metadata()?.len();
         ensure!(

@@ -15,7 +15,7 @@ use dafs_peers::{FileId, Nfs, PeerError, Range, Reply, Request, Ticket, flag};
 
 /// An export of an NFS server.
 #[derive(Clone)]
-pub struct NfsEngine(Rc<RefCell<Shared>>);
+pub(super) struct NfsEngine(Rc<RefCell<Shared>>);
 
 struct Shared {
     nfs: Nfs,
@@ -39,11 +39,11 @@ struct NfsChannel {
 }
 
 impl NfsEngine {
-    pub fn new(nfs: Nfs) -> Self {
+    pub(super) fn new(nfs: Nfs) -> Self {
         Self(Rc::new(RefCell::new(Shared { nfs, ended: HashMap::new() })))
     }
 
-    pub fn remove(&self, path: &str) -> std::result::Result<(), PeerError> {
+    pub(super) fn remove(&self, path: &str) -> std::result::Result<(), PeerError> {
         self.0.borrow_mut().nfs.call(Request::Unlink(path)).map(drop)
     }
 

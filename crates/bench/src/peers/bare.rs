@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Runs the child process: each request begins with the offset and the length of a block.
-pub fn blocks(mut connection: TcpStream) -> std::io::Result<()> {
+pub(super) fn blocks(mut connection: TcpStream) -> std::io::Result<()> {
     connection.set_nodelay(true)?;
     let arena = vec![1; ARENA_BYTES];
     let (header, trailer) = ([0; HEADER_BYTES], [0; TRAILER_BYTES]);
@@ -60,7 +60,7 @@ fn word(request: &[u8], index: usize) -> usize {
 }
 
 /// Concurrent reads over bare sockets.
-pub struct Bare {
+pub(crate) struct Bare {
     stream: TcpStream,
     requests: Vec<u8>,
     /// Headers and trailers, whose contents are ignored.
@@ -75,7 +75,7 @@ impl Bare {
     ///
     /// # Errors
     /// If the child cannot be started.
-    pub fn new(program: &Path, file_bytes: u64) -> Result<Self> {
+    pub(crate) fn new(program: &Path, file_bytes: u64) -> Result<Self> {
         let process = Process::start(program, "blocks")?;
         let stream = TcpStream::connect(process.line())?;
         stream.set_nodelay(true)?;

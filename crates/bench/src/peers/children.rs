@@ -115,20 +115,22 @@ impl Drop for Process {
 }
 
 /// A process that keeps a core busy until it is dropped.
-pub struct Busy(#[expect(dead_code, reason = "the process ends when this is dropped")] Process);
+pub(crate) struct Busy(
+    #[expect(dead_code, reason = "the process ends when this is dropped")] Process,
+);
 
 impl Busy {
     /// Starts the process. `program` is this program, which implements `bench-peer`.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(program: &Path) -> Result<Self> {
+    pub(crate) fn start(program: &Path) -> Result<Self> {
         Process::start(program, "busy").map(Self)
     }
 }
 
 /// A blocking echo over loopback: a request of 192 bytes, and a reply of one block.
-pub struct Echo {
+pub(crate) struct Echo {
     stream: TcpStream,
     buffer: Vec<u8>,
     _process: Process,
@@ -139,7 +141,7 @@ impl Echo {
     ///
     /// # Errors
     /// If the child cannot be started.
-    pub fn new(program: &Path) -> Result<Self> {
+    pub(crate) fn new(program: &Path) -> Result<Self> {
         let process = Process::start(program, "echo")?;
         let stream = TcpStream::connect(process.line())?;
         stream.set_nodelay(true)?;
@@ -165,7 +167,7 @@ impl Peer for Echo {
 }
 
 /// The throughput of a socket without requests.
-pub struct Stream {
+pub(crate) struct Stream {
     stream: TcpStream,
     buffer: Vec<u8>,
     _process: Process,
@@ -176,7 +178,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the child cannot be started.
-    pub fn new(program: &Path) -> Result<Self> {
+    pub(crate) fn new(program: &Path) -> Result<Self> {
         let process = Process::start(program, "stream")?;
         let stream = TcpStream::connect(process.line())?;
         Ok(Self { stream, buffer: vec![0; BLOCK_BYTES_MAX], _process: process })

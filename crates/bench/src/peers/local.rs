@@ -12,7 +12,7 @@ use dafs_memory::{Memory, Pages};
 use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat, repeat_together};
 
 /// `pread` or `pwrite` of a file in the page cache.
-pub struct Local {
+pub(crate) struct Local {
     label: Label,
     file: std::fs::File,
     memory: Memory,
@@ -24,7 +24,7 @@ impl Local {
     ///
     /// # Errors
     /// If there is no room for it.
-    pub fn new(file_bytes: u64, kind: Kind) -> Result<Self> {
+    pub(crate) fn new(file_bytes: u64, kind: Kind) -> Result<Self> {
         let file = tempfile::tempfile()?;
         let memory = filled(BLOCK_BYTES_MAX)?;
         for offset in (0..file_bytes).step_by(BLOCK_BYTES_MAX) {
@@ -58,7 +58,7 @@ impl Peer for Local {
 
 /// Copies from a mapping as large as the file into one block, or into several in turn, as
 /// concurrent reads do.
-pub struct Copies {
+pub(crate) struct Copies {
     source: Memory,
     target: Memory,
     offsets: Offsets,
@@ -71,7 +71,7 @@ impl Copies {
     ///
     /// # Errors
     /// If there is not enough memory.
-    pub fn new(file_bytes: u64, depth: usize) -> Result<Self> {
+    pub(crate) fn new(file_bytes: u64, depth: usize) -> Result<Self> {
         let source = filled(usize::try_from(file_bytes)?)?;
         let target = filled(BLOCK_BYTES_MAX * depth)?;
         Ok(Self { source, target, offsets: Offsets::new(file_bytes), depth, turn: 0 })
@@ -99,7 +99,7 @@ impl Peer for Copies {
 
 /// Copies by another thread, one or many at a time, while this thread sleeps: the least that a
 /// sleeping client can cost.
-pub struct Sleeper {
+pub(crate) struct Sleeper {
     copies: Copies,
 }
 
@@ -108,7 +108,7 @@ impl Sleeper {
     ///
     /// # Errors
     /// If there is not enough memory.
-    pub fn new(file_bytes: u64, depth: usize) -> Result<Self> {
+    pub(crate) fn new(file_bytes: u64, depth: usize) -> Result<Self> {
         Ok(Self { copies: Copies::new(file_bytes, depth)? })
     }
 }
@@ -158,7 +158,7 @@ impl Peer for Sleeper {
 /// Two threads that pass a number back and forth through memory: the least that a round trip over
 /// shared memory can cost.
 #[derive(Default)]
-pub struct PingPong {
+pub(crate) struct PingPong {
     shared: Lines,
 }
 

@@ -13,15 +13,16 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use bare::Bare;
-pub use children::{Busy, serve as serve_child};
-pub use children::{Echo, Stream};
-pub use local::{Copies, Local, PingPong, Sleeper};
-pub use nfs::{Export, OverNfs};
-pub use remote::{Link, Remote, Task, name_of};
+pub(crate) use bare::Bare;
+pub(crate) use children::Busy;
+pub use children::serve as serve_child;
+pub(crate) use children::{Echo, Stream};
+pub(crate) use local::{Copies, Local, PingPong, Sleeper};
+pub(crate) use nfs::{Export, OverNfs};
+pub(crate) use remote::{Link, Remote, Task, name_of};
 
 /// One way to move blocks.
-pub trait Peer {
+pub(crate) trait Peer {
     /// Returns the name of the peer.
     fn label(&self) -> Label;
     /// Returns true if the peer can be measured at this block size.
@@ -136,7 +137,7 @@ pub enum Kind {
 
 /// The result of one run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// The number of operations.
     pub count: u64,
     /// A sum over the data moved, which shows that the work was done.
@@ -144,24 +145,24 @@ pub struct Tally {
 }
 
 /// Nanoseconds of single operations.
-pub type Times = Histogram<u64>;
+pub(crate) type Times = Histogram<u64>;
 
 /// Makes an empty histogram of times: 1 ns to 10 s, three digits.
 ///
 /// # Panics
 /// Never: the bounds are constants that the histogram accepts.
 #[must_use]
-pub fn times() -> Times {
+pub(crate) fn times() -> Times {
     Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("constant bounds")
 }
 
 /// The largest block size in bytes.
-pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+pub(crate) const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// The most operations in flight.
-pub const DEPTH_MAX: usize = 32;
+pub(crate) const DEPTH_MAX: usize = 32;
 
 /// An endless sequence of block offsets, spread over the file.
-pub struct Offsets {
+pub(crate) struct Offsets {
     state: u64,
     file_bytes: u64,
 }
@@ -169,7 +170,7 @@ pub struct Offsets {
 impl Offsets {
     /// Makes a sequence for a file of `file_bytes`.
     #[must_use]
-    pub fn new(file_bytes: u64) -> Self {
+    pub(crate) fn new(file_bytes: u64) -> Self {
         Self { state: 7, file_bytes }
     }
 

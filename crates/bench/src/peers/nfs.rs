@@ -16,7 +16,7 @@ use dafs_peers::{FileId, Ganesha, Nfs, Reply, Request, Ticket, flag};
 use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, NFS, Offsets, Peer, Tally, Times, nanos};
 
 /// A server, a connection to it, and an open file.
-pub struct Export {
+pub(crate) struct Export {
     // Dropped before the server.
     nfs: RefCell<Nfs>,
     file: FileId,
@@ -30,7 +30,11 @@ impl Export {
     ///
     /// # Errors
     /// If there is a server and it fails.
-    pub fn new(out: &mut dyn Write, directory: &Path, file_bytes: u64) -> Result<Option<Rc<Self>>> {
+    pub(crate) fn new(
+        out: &mut dyn Write,
+        directory: &Path,
+        file_bytes: u64,
+    ) -> Result<Option<Rc<Self>>> {
         let ganesha = match Ganesha::start(directory) {
             Ok(server) => server,
             Err(error) if error.is_missing() => {
@@ -66,7 +70,7 @@ fn fill(path: &Path, file_bytes: u64) -> Result<()> {
 }
 
 /// Reads from an export, several in flight.
-pub struct OverNfs {
+pub(crate) struct OverNfs {
     export: Rc<Export>,
     depth: usize,
     offsets: Offsets,
@@ -77,7 +81,7 @@ pub struct OverNfs {
 impl OverNfs {
     /// Makes a peer that reads the open file of `file_bytes` on the export.
     #[must_use]
-    pub fn new(export: &Rc<Export>, depth: usize, file_bytes: u64) -> Self {
+    pub(crate) fn new(export: &Rc<Export>, depth: usize, file_bytes: u64) -> Self {
         Self {
             export: export.clone(),
             depth: depth.min(DEPTH_MAX),

@@ -11,7 +11,7 @@ use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times
 use crate::Options;
 
 /// A session, an open file, and buffers for all blocks in flight.
-pub struct Link {
+pub(crate) struct Link {
     transport: &'static str,
     sleeps: bool,
     client: Client,
@@ -26,7 +26,12 @@ impl Link {
     ///
     /// # Errors
     /// If the server cannot be reached or denies access to the file.
-    pub fn new(address: &Address, options: &Options, path: &str, sleeps: bool) -> Result<Rc<Self>> {
+    pub(crate) fn new(
+        address: &Address,
+        options: &Options,
+        path: &str,
+        sleeps: bool,
+    ) -> Result<Rc<Self>> {
         let open = || -> Result<Self> {
             let wait = if sleeps { WaitPolicy { spin_max: Duration::ZERO } } else { options.wait };
             let client = Client::new(ClientConfig::default().wait(wait))?;
@@ -46,7 +51,7 @@ impl Link {
     ///
     /// # Errors
     /// If the server refuses.
-    pub fn remove(&self) -> Result<()> {
+    pub(crate) fn remove(&self) -> Result<()> {
         Ok(self.session.remove(self.file.path())?)
     }
 
@@ -54,7 +59,7 @@ impl Link {
     ///
     /// # Errors
     /// If the server has no room for it.
-    pub fn fill(&self, file_bytes: u64) -> Result<()> {
+    pub(crate) fn fill(&self, file_bytes: u64) -> Result<()> {
         let pieces = |move_one: &dyn Fn(u64, usize) -> Result<()>| -> Result<()> {
             for offset in (0..file_bytes).step_by(BLOCK_BYTES_MAX) {
                 let length = (BLOCK_BYTES_MAX as u64).min(file_bytes - offset);
@@ -75,7 +80,7 @@ impl Link {
 }
 
 /// Returns the name of a transport in tables.
-pub fn name_of(address: &Address) -> &'static str {
+pub(crate) fn name_of(address: &Address) -> &'static str {
     match address {
         Address::Shm(_) => "shm",
         Address::Tcp(_) => "tcp",
@@ -86,7 +91,7 @@ pub fn name_of(address: &Address) -> &'static str {
 
 /// The operations of a [`Remote`].
 #[derive(Clone, Copy, Debug)]
-pub struct Task {
+pub(crate) struct Task {
     /// Reads or writes.
     pub kind: Kind,
     /// The operations in flight, at most [`DEPTH_MAX`].
@@ -94,7 +99,7 @@ pub struct Task {
 }
 
 /// Reads or writes over a link.
-pub struct Remote {
+pub(crate) struct Remote {
     link: Rc<Link>,
     task: Task,
     offsets: Offsets,
@@ -106,7 +111,7 @@ pub struct Remote {
 impl Remote {
     /// Makes a peer that uses the link's open file of `file_bytes`.
     #[must_use]
-    pub fn new(link: &Rc<Link>, task: Task, file_bytes: u64) -> Self {
+    pub(crate) fn new(link: &Rc<Link>, task: Task, file_bytes: u64) -> Self {
         Self {
             link: link.clone(),
             task,

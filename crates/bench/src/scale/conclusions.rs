@@ -186,7 +186,7 @@ impl Report {
 pub(super) mod tests {
     use super::*;
 
-    pub fn point(reactors: usize, clients: usize, rate: f64, client_cores: f64) -> Point {
+    pub(crate) fn point(reactors: usize, clients: usize, rate: f64, client_cores: f64) -> Point {
         Point {
             work: Work::SmallOfMany,
             transport: "shm".into(),
@@ -210,7 +210,7 @@ pub(super) mod tests {
         }
     }
 
-    pub fn report(cores: usize, points: Vec<Point>) -> Report {
+    pub(crate) fn report(cores: usize, points: Vec<Point>) -> Report {
         let mut report = Report {
             machine: "a machine".into(),
             version: "0".into(),

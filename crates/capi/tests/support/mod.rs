@@ -16,15 +16,15 @@ use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     SharedMemory,
     Tcp,
 }
 
-pub const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
+pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
 
 /// A server of this test, with a journal, in a thread.
-pub struct Served {
+pub(crate) struct Served {
     pub url: String,
     address: Address,
     place: tempfile::TempDir,
@@ -34,12 +34,12 @@ pub struct Served {
 }
 
 impl Served {
-    pub fn start(transport: Transport) -> Self {
+    pub(crate) fn start(transport: Transport) -> Self {
         Self::with(transport, None)
     }
 
     /// Starts a server with a memory store of this size.
-    pub fn of_memory(transport: Transport, bytes: u64) -> Self {
+    pub(crate) fn of_memory(transport: Transport, bytes: u64) -> Self {
         Self::with(transport, Some(bytes))
     }
 
@@ -61,19 +61,19 @@ impl Served {
     }
 
     /// Returns the local path of a served file.
-    pub fn local(&self, path: &str) -> PathBuf {
+    pub(crate) fn local(&self, path: &str) -> PathBuf {
         self.place.path().join("export").join(path)
     }
 
     /// Stops the server, so that every session loses its connection.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let Some((stopper, thread)) = self.running.take() else { return };
         stopper.stop();
         thread.join().unwrap().unwrap();
     }
 
     /// Starts a server at the same address for the same directory.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let path = |name| self.place.path().join(name);
         let store: Arc<dyn dafs_store::Store> = match self.memory {
             Some(bytes_max) => {
@@ -121,17 +121,17 @@ impl Drop for Served {
     }
 }
 
-pub fn crate_path(name: &str) -> PathBuf {
+pub(crate) fn crate_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-pub fn repository(name: &str) -> PathBuf {
+pub(crate) fn repository(name: &str) -> PathBuf {
     crate_path("../..").canonicalize().unwrap().join(name)
 }
 
 /// Returns the library's archive, which is next to this test. Cargo rebuilds it with every change,
 /// so the newest one matches the source.
-pub fn archive() -> PathBuf {
+pub(crate) fn archive() -> PathBuf {
     // Refer to the crate so that it is linked and built.
     let _ = dafs::dap_version();
     let program = std::env::current_exe().unwrap();
@@ -145,7 +145,7 @@ pub fn archive() -> PathBuf {
 }
 
 /// Returns a directory with the library, for linking programs.
-pub fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static PLACE: OnceLock<tempfile::TempDir> = OnceLock::new();
     static GOES: Once = Once::new();
     let place = PLACE.get_or_init(|| {
@@ -169,7 +169,7 @@ pub fn library() -> &'static Path {
 }
 
 /// Runs a command that must succeed without output on standard error.
-pub fn succeed(command: &mut Command) -> Output {
+pub(crate) fn succeed(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stderr);
     let said = String::from_utf8_lossy(&output.stdout);
@@ -178,7 +178,7 @@ pub fn succeed(command: &mut Command) -> Output {
 }
 
 /// Compiles an example of the crate, or a source of a test.
-pub fn compile(source: &Path, place: &Path) -> PathBuf {
+pub(crate) fn compile(source: &Path, place: &Path) -> PathBuf {
     let program = place.join(source.file_stem().unwrap());
     let is_cpp = source.extension() == Some(OsStr::new("cpp"));
     let (compiler, standard) = if is_cpp { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
@@ -192,10 +192,10 @@ pub fn compile(source: &Path, place: &Path) -> PathBuf {
 }
 
 /// The compiler options for programs.
-pub const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-g"];
+pub(crate) const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-g"];
 
 /// True if a tool is available. Where tests must not be skipped, it must be.
-pub fn has(tool: &str) -> bool {
+pub(crate) fn has(tool: &str) -> bool {
     let version = Command::new(tool).arg("--version").stdout(Stdio::null()).status();
     let is_there = version.is_ok_and(|status| status.success());
     let required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");

@@ -18,7 +18,7 @@ use super::{Blocks, gzip, postmark};
 use crate::place::Access;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// Directory for the plots and their numbers.
     #[arg(long, default_value = "docs/figures")]
     output: PathBuf,
@@ -39,7 +39,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let directory = arguments.output.as_path();
     let wants = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only));
     if arguments.redraw {
@@ -163,7 +163,7 @@ fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-pub fn tell(written: &[PathBuf]) {
+pub(super) fn tell(written: &[PathBuf]) {
     for path in written {
         println!("written: {}", path.display());
     }
@@ -211,7 +211,7 @@ fn draw(
     Ok(())
 }
 
-pub fn keep(directory: &Path, file: &str, report: &impl Serialize) -> Result<()> {
+pub(super) fn keep(directory: &Path, file: &str, report: &impl Serialize) -> Result<()> {
     let path = directory.join(file);
     std::fs::write(&path, serde_json::to_vec_pretty(report)?)
         .with_context(|| path.display().to_string())?;

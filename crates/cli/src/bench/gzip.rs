@@ -19,7 +19,7 @@ use super::host::{Cost, Host, Mounted, cost, ganesha, has, median, together};
 use crate::gzip::{format_compression_time, parse_compression_time, print_error_line};
 
 #[derive(Clone, Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// Size of each of the two halves, in MiB.
     #[arg(long, default_value_t = 64)]
     megabytes: usize,
@@ -36,20 +36,20 @@ pub struct Arguments {
 
 impl Arguments {
     /// Minimal arguments that only show that everything works; the figures mean nothing.
-    pub fn tiny() -> Self {
+    pub(super) fn tiny() -> Self {
         Self { megabytes: 1, level: 6, rounds: 1, place: None }
     }
 
     /// The arguments for `dafs bench figures`. Many short rounds are better than a few long ones,
     /// because the load of other guests of the host varies over time.
-    pub fn full(place: Option<PathBuf>) -> Self {
+    pub(super) fn full(place: Option<PathBuf>) -> Self {
         Self { megabytes: 64, level: 6, rounds: 9, place }
     }
 }
 
 /// One way to compress and its cost: medians in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub(super) struct Row {
     pub who: String,
     /// Time of one process that compresses both halves.
     pub one: f64,
@@ -70,7 +70,7 @@ pub struct Row {
 
 /// All rows, with the project's goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub(super) struct Report {
     pub megabytes: usize,
     pub level: u8,
     /// Processor seconds in user space that GNU gzip needs for the same input with its output
@@ -91,7 +91,7 @@ impl Report {
     }
 
     /// Returns the bars for the plots: seconds, and processor seconds outside compression.
-    pub fn bars(&self) -> (Vec<Bar>, Vec<Bar>) {
+    pub(super) fn bars(&self) -> (Vec<Bar>, Vec<Bar>) {
         let bar = |who: &str, what: &str, value: f64| Bar {
             label: format!("{who}{what}"),
             value,
@@ -150,7 +150,7 @@ fn half(index: usize) -> String {
     format!("half-{index}")
 }
 
-pub fn run(arguments: &Arguments) -> Result<Report> {
+pub(super) fn run(arguments: &Arguments) -> Result<Report> {
     if !has("gzip") {
         bail!("there is no gzip to compare with: install the package gzip");
     }
@@ -397,7 +397,7 @@ fn gnu_cpu(arguments: &Arguments, local: &Path) -> Result<Duration> {
 }
 
 /// Reads files into memory, compresses them, discards the output and prints the time.
-pub fn in_memory(level: &str, paths: &[String]) -> Result<()> {
+pub(super) fn in_memory(level: &str, paths: &[String]) -> Result<()> {
     let level = level.trim_start_matches('-').parse().context("a level")?;
     for path in paths {
         let bytes = std::fs::read(path).with_context(|| path.clone())?;

@@ -20,7 +20,7 @@ use crate::cleanup::{self, Scratch};
 use crate::unauthenticated::OWN_USER;
 
 /// A directory and a server that exports it to all contestants.
-pub struct Host {
+pub(super) struct Host {
     served: ChildServer,
     /// Declared after the server, so that it is dropped after it.
     scratch: Scratch,
@@ -31,7 +31,7 @@ pub struct Host {
 impl Host {
     /// Makes a new directory beneath `place`, or in the directory for temporary files, and starts a
     /// server for it.
-    pub fn start(place: Option<&Path>, more: &[&str]) -> Result<Self> {
+    pub(super) fn start(place: Option<&Path>, more: &[&str]) -> Result<Self> {
         let scratch = Scratch::new("dafs-bench-", place)?;
         let program = std::env::current_exe().context("finding this program")?;
         let exported = scratch.path().join("export");
@@ -43,24 +43,24 @@ impl Host {
     }
 
     /// The local path of the exported directory.
-    pub fn exported(&self) -> PathBuf {
+    pub(super) fn exported(&self) -> PathBuf {
         self.scratch.path().join("export")
     }
 
     /// Makes a directory for other files, next to the exported one.
-    pub fn beside(&self, name: &str) -> Result<PathBuf> {
+    pub(super) fn beside(&self, name: &str) -> Result<PathBuf> {
         let path = self.scratch.path().join(name);
         std::fs::create_dir_all(&path)?;
         Ok(path)
     }
 
     /// The options for a session with the server.
-    pub fn options(&self) -> SessionOptions {
+    pub(super) fn options(&self) -> SessionOptions {
         self.pass.options()
     }
 
     /// Returns a command that runs this program on files over the given transport.
-    pub fn dafs_by(&self, transport: &str, arguments: &[&str]) -> Command {
+    pub(super) fn dafs_by(&self, transport: &str, arguments: &[&str]) -> Command {
         let mut command = self.dafs(arguments);
         command.args(["--transport", transport]);
         if transport == "tcp" {
@@ -70,7 +70,7 @@ impl Host {
     }
 
     /// Returns the server's address for a transport.
-    pub fn address(&self, transport: &str) -> Result<&Address> {
+    pub(super) fn address(&self, transport: &str) -> Result<&Address> {
         let mut addresses = self.served.addresses.iter();
         let found = addresses.find(|address| match address {
             Address::Shm(_) => transport == "shm",
@@ -81,7 +81,7 @@ impl Host {
     }
 
     /// Returns the URL of a path for a transport, and adds the options that the transport needs.
-    pub fn url(&self, transport: &str, path: &str) -> Result<String> {
+    pub(super) fn url(&self, transport: &str, path: &str) -> Result<String> {
         Ok(match self.address(transport)? {
             Address::Shm(socket) => format!("dafs+shm://{}!/{path}", socket.display()),
             Address::Tcp(socket) => format!("dafs://{OWN_USER}@{socket}/{path}"),
@@ -90,7 +90,7 @@ impl Host {
     }
 
     /// Returns the path of the server's socket for shared memory.
-    pub fn socket(&self) -> Result<PathBuf> {
+    pub(super) fn socket(&self) -> Result<PathBuf> {
         match self.address("shm")? {
             Address::Shm(socket) => Ok(socket.clone()),
             other => bail!("{other} is no socket"),
@@ -98,16 +98,16 @@ impl Host {
     }
 
     /// Returns the id of the server's process.
-    pub fn server_process(&self) -> u32 {
+    pub(super) fn server_process(&self) -> u32 {
         self.served.process()
     }
 
-    pub fn server_cpu(&self) -> Duration {
+    pub(super) fn server_cpu(&self) -> Duration {
         dafs_bench::process_cpu(self.served.process()).unwrap_or_default()
     }
 
     /// Returns a command that runs this program.
-    pub fn dafs(&self, arguments: &[&str]) -> Command {
+    pub(super) fn dafs(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments);
         command
@@ -115,7 +115,7 @@ impl Host {
 
     /// Mounts the exported directory through the kernel. Returns `None` and prints the reason if
     /// mounting is not possible.
-    pub fn mount(&self) -> Result<Option<Mounted>> {
+    pub(super) fn mount(&self) -> Result<Option<Mounted>> {
         if !Path::new("/dev/fuse").exists() {
             println!("there is no /dev/fuse: skipping the measurements through the mount");
             return Ok(None);
@@ -142,14 +142,14 @@ impl Host {
 const PASSWORD: &str = "password";
 
 /// A mount that is removed when the value is dropped.
-pub struct Mounted {
+pub(super) struct Mounted {
     child: Child,
     pub directory: PathBuf,
     program: PathBuf,
 }
 
 impl Mounted {
-    pub fn cpu(&self) -> Duration {
+    pub(super) fn cpu(&self) -> Duration {
         dafs_bench::process_cpu(self.child.id()).unwrap_or_default()
     }
 }
@@ -167,7 +167,7 @@ impl Drop for Mounted {
 
 /// Starts nfs-ganesha for a directory. Returns `None` and prints the reason if that is not
 /// possible.
-pub fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
+pub(super) fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
     match Ganesha::start(directory) {
         Ok(server) => Ok(Some(server)),
         Err(error) if error.is_missing() => {
@@ -180,7 +180,7 @@ pub fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
 
 /// The cost of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cost {
+pub(super) struct Cost {
     pub wall: Duration,
     /// Processor time of the child processes that ended during the run.
     pub cpu: Duration,
@@ -189,7 +189,7 @@ pub struct Cost {
 }
 
 /// Runs `work`, which starts processes and waits for them, and returns what they cost.
-pub fn cost(work: impl FnOnce() -> Result<()>) -> Result<Cost> {
+pub(super) fn cost(work: impl FnOnce() -> Result<()>) -> Result<Cost> {
     let before = children()?;
     let begin = Instant::now();
     work()?;
@@ -210,7 +210,7 @@ fn children() -> Result<(Duration, Duration)> {
 
 /// Starts all commands and waits for all of them. Returns when each ended, measured from the start
 /// of the first.
-pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
+pub(super) fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     let begin = Instant::now();
     let children: Vec<Child> = commands
         .into_iter()
@@ -235,13 +235,13 @@ pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
 }
 
 /// True if the program is in `PATH`.
-pub fn has(program: &str) -> bool {
+pub(super) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// Runs a command with `input` as its standard input and with its output discarded.
-pub fn with_input(mut command: Command, input: &str) -> Result<()> {
+pub(super) fn with_input(mut command: Command, input: &str) -> Result<()> {
     cleanup::join(&mut command);
     let mut child = command
         .stdin(Stdio::piped())
@@ -255,7 +255,7 @@ pub fn with_input(mut command: Command, input: &str) -> Result<()> {
 }
 
 /// Returns an error that describes the exit status, unless it is success.
-pub fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
+pub(super) fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("{who} ended with {status}");
     }
@@ -263,7 +263,7 @@ pub fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
 }
 
 /// Returns the median of the values.
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -18,7 +18,7 @@ use super::host::has;
 use crate::cleanup::Scratch;
 
 /// A directory to measure in.
-pub struct Medium {
+pub(super) struct Medium {
     directory: PathBuf,
     /// A description of its file system.
     pub kind: String,
@@ -27,14 +27,14 @@ pub struct Medium {
 
 impl Medium {
     /// Uses an existing directory.
-    pub fn at(directory: &Path) -> Self {
+    pub(super) fn at(directory: &Path) -> Self {
         let kind = directory.display().to_string();
         Self { directory: directory.to_owned(), kind, mounted: None }
     }
 
     /// Makes a new file system with a journal. If it cannot be mounted, prints the reason and uses
     /// memory, or else the directory for temporary files.
-    pub fn journaled() -> Self {
+    pub(super) fn journaled() -> Self {
         mounted().unwrap_or_else(|error| {
             let other = memory().unwrap_or_else(std::env::temp_dir);
             println!(
@@ -45,7 +45,7 @@ impl Medium {
         })
     }
 
-    pub fn directory(&self) -> &Path {
+    pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 }
@@ -60,7 +60,7 @@ impl Drop for Medium {
 }
 
 /// Returns the directory of a memory file system, if there is one.
-pub fn memory() -> Option<PathBuf> {
+pub(super) fn memory() -> Option<PathBuf> {
     let memory = Path::new("/dev/shm");
     memory.is_dir().then(|| memory.to_owned())
 }

@@ -15,7 +15,7 @@ use super::host::{cost, ended_well};
 use crate::gzip::{format_compression_time, print_error_line};
 
 /// Runs `nfs-read` or `nfs-write`.
-pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
+pub(super) fn run(work: &str, process: &str, path: &str) -> Result<()> {
     let mut nfs = Entrance::of(process.parse().context("the number of a process")?).mount()?;
     match work {
         "nfs-read" => read(&mut nfs, path, &mut std::io::stdout().lock()),
@@ -26,7 +26,7 @@ pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
 
 /// Compresses files on the server with GNU gzip in a pipe, one after the other, and prints the user
 /// time of gzip.
-pub fn gzip(process: &str, level: &str, paths: &[String]) -> Result<()> {
+pub(super) fn gzip(process: &str, level: &str, paths: &[String]) -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let end = |work: &str, path: &str| {
         let mut command = Command::new(&program);

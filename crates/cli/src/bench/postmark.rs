@@ -22,7 +22,7 @@ use super::medium::Medium;
 use crate::postmark::Numbers;
 
 #[derive(Clone, Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(flatten)]
     numbers: Numbers,
     /// Rounds for each median.
@@ -36,7 +36,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// Minimal arguments that only show that everything works; the figures mean nothing.
-    pub fn tiny() -> Self {
+    pub(super) fn tiny() -> Self {
         let numbers = Numbers {
             files: 20,
             transactions: 40,
@@ -50,7 +50,7 @@ impl Arguments {
     }
 
     /// The arguments for `dafs bench figures`.
-    pub fn full(place: Option<PathBuf>) -> Self {
+    pub(super) fn full(place: Option<PathBuf>) -> Self {
         let numbers =
             Numbers { files: 500, transactions: 20_000, in_flight: 8, ..Self::tiny().numbers };
         Self { numbers: Numbers { directories: 10, ..numbers }, rounds: 5, place }
@@ -59,7 +59,7 @@ impl Arguments {
 
 /// The result of one contestant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub(super) struct Row {
     pub who: String,
     /// Which failure the data survives.
     pub durability: Cow<'static, str>,
@@ -72,7 +72,7 @@ pub struct Row {
 
 /// All rows, with the project's goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub(super) struct Report {
     pub workload: Workload,
     /// A description of the file system that the files are on.
     pub medium: String,
@@ -91,7 +91,7 @@ impl Report {
     }
 
     /// Returns the bars for the plot.
-    pub fn bars(&self) -> Vec<Bar> {
+    pub(super) fn bars(&self) -> Vec<Bar> {
         let rows = self.rows.iter();
         rows.map(|row| Bar {
             label: format!("{} x{} ({})", row.who, row.in_flight, row.durability),
@@ -109,7 +109,7 @@ struct Contestant {
     store: Box<dyn Store>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<Report> {
+pub(super) fn run(arguments: &Arguments) -> Result<Report> {
     let workload = arguments.numbers.workload();
     let medium = arguments.place.as_deref().map_or_else(Medium::journaled, Medium::at);
     let place = Some(medium.directory());

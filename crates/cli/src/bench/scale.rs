@@ -32,10 +32,10 @@ use clients::Client;
 use files::{fill, prepare};
 use samples::{Clocks, Counters, Sample, Samples};
 
-pub use clients::serve_client;
+pub(super) use clients::serve_client;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// Directory for the report as JSON and for the plots.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -84,7 +84,7 @@ struct Settings {
     files: usize,
 }
 
-pub fn run(arguments: &Arguments) -> Result<Report> {
+pub(super) fn run(arguments: &Arguments) -> Result<Report> {
     let cores = reactors::cores();
     let settings = settings(arguments, cores)?;
     let mut report = Report {

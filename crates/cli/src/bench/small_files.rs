@@ -24,7 +24,7 @@ use counts::Counts;
 use tree::Trees;
 
 #[derive(Clone, Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The tree to copy. Default: a generated tree with files of 500 to 16,384 bytes.
     tree: Option<PathBuf>,
     /// Number of files in the generated tree, 100 per directory.
@@ -44,7 +44,7 @@ pub struct Arguments {
 
 /// One way to copy, and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub(super) struct Row {
     /// The value of the server's `--exactly-once`.
     pub exactly_once: String,
     /// The direction of the copy: "in" or "out".
@@ -63,7 +63,7 @@ pub struct Row {
 
 /// All rows, with the values they are compared with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub(super) struct Report {
     pub files: usize,
     pub bytes: u64,
     /// A description of the file system that the files are on.
@@ -79,7 +79,7 @@ struct Contestant {
     exactly_once: &'static str,
 }
 
-pub fn run(arguments: &Arguments) -> Result<Report> {
+pub(super) fn run(arguments: &Arguments) -> Result<Report> {
     let medium = arguments.place.as_deref().map_or_else(Medium::journaled, Medium::at);
     let place = Some(medium.directory());
     let contestants = ["memory", "stable"].map(|exactly_once| {

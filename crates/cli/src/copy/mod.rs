@@ -25,12 +25,12 @@ use crate::place::{Access, Place, client, options};
 use run::Run;
 use side::same_file;
 
-pub use mover::Mover;
-pub use open::{is_output, read_next};
-pub use side::Side;
+pub(crate) use mover::Mover;
+pub(crate) use open::{is_output, read_next};
+pub(crate) use side::Side;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// What to copy: local paths or URLs. The last one is the target.
     #[arg(required = true, num_args = 2..)]
     places: Vec<OsString>,
@@ -53,7 +53,7 @@ pub struct Arguments {
 
 /// What to do besides copying the bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Extras {
+pub(crate) struct Extras {
     /// Copy directories recursively, and special files as special files.
     pub recursive: bool,
     /// Copy modes without applying the umask.
@@ -64,7 +64,7 @@ pub struct Extras {
 
 /// The result of a copy.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub files: u64,
     pub bytes: u64,
     /// The number of objects that could not be copied or compared. Each was reported by name.
@@ -74,7 +74,7 @@ pub struct Outcome {
     pub verifying: Duration,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let client = client(&arguments.access)?;
     let mut mover = Mover::new(&client)?;
     let Some((target, sources)) = arguments.places.split_last() else { bail!("no target") };
@@ -205,7 +205,7 @@ fn counted(count: u64, noun: &str) -> String {
 }
 
 /// Copies a tree or one file.
-pub fn copy(mover: &Mover, source: &Side, target: &Side, extras: Extras) -> Result<Outcome> {
+pub(crate) fn copy(mover: &Mover, source: &Side, target: &Side, extras: Extras) -> Result<Outcome> {
     let mut tree = source.walk(&mover.client)?;
     if !extras.preserve {
         let umask = process_umask();

@@ -23,7 +23,7 @@ use super::open::{Open, read_next};
 use super::tasks::{TASKS_MAX, join};
 
 /// The registered buffers through which all data passes.
-pub struct Mover {
+pub(crate) struct Mover {
     pub client: Client,
     /// The free large buffers. Each holds two blocks: one for each side when files are compared.
     buffers: RefCell<Vec<Buffer>>,
@@ -52,7 +52,7 @@ struct LentBuffer<'m> {
 }
 
 /// The first bytes of a file, in a buffer of their own until they are written.
-pub struct FirstBytes<'m> {
+pub(crate) struct FirstBytes<'m> {
     lent: LentBuffer<'m>,
     taken: Taken,
 }
@@ -65,7 +65,7 @@ struct Taken {
 }
 
 impl Mover {
-    pub fn new(client: &Client) -> Result<Self> {
+    pub(crate) fn new(client: &Client) -> Result<Self> {
         Ok(Self {
             client: client.clone(),
             buffers: RefCell::default(),
@@ -77,7 +77,7 @@ impl Mover {
 
     /// Reads the first bytes of a file, so that an unreadable file is detected before its copy is
     /// made. Returns `None` for a stream: its bytes would be lost if the copy could not be made.
-    pub async fn begin(&self, from: &Open, length: u64) -> Result<Option<FirstBytes<'_>>> {
+    pub(crate) async fn begin(&self, from: &Open, length: u64) -> Result<Option<FirstBytes<'_>>> {
         if matches!(from, Open::Stream(_)) {
             return Ok(None);
         }
@@ -97,7 +97,7 @@ impl Mover {
     /// Copies everything there is to read, whatever size was reported before: the first `length`
     /// bytes with several blocks in flight, the rest block by block. `begun` is the result of
     /// [`Mover::begin`]. Returns the number of bytes.
-    pub async fn copy(
+    pub(crate) async fn copy(
         &self,
         begun: Option<FirstBytes<'_>>,
         from: &Open,
@@ -160,7 +160,7 @@ impl Mover {
     }
 
     /// True if both files contain the same `length` bytes and no more.
-    pub async fn compare(&self, left: &Open, right: &Open, length: u64) -> Result<bool> {
+    pub(crate) async fn compare(&self, left: &Open, right: &Open, length: u64) -> Result<bool> {
         let (moved, is_same) = (Cell::new(0), Cell::new(true));
         // Compare one byte more than expected: neither file may have it.
         self.for_blocks(length + 1, async |offset, length| {
@@ -302,7 +302,7 @@ impl Drop for LentBuffer<'_> {
 impl FirstBytes<'_> {
     /// Returns the data to write for a complete copy, if this buffer holds the whole source file of
     /// `length` bytes. The inner `None` means that the file is empty.
-    pub fn whole(&self, length: u64) -> Result<Option<Option<Slice>>> {
+    pub(crate) fn whole(&self, length: u64) -> Result<Option<Option<Slice>>> {
         let Taken { count, is_end } = self.taken;
         if !is_end || (count as u64) < length {
             return Ok(None);
@@ -312,7 +312,7 @@ impl FirstBytes<'_> {
     }
 
     /// The number of bytes read.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.taken.count as u64
     }
 }
@@ -407,7 +407,7 @@ impl LentBuffer<'_> {
 
 /// The number of large buffers, and the size of a block in bytes.
 const BUFFERS: usize = 32;
-pub const BLOCK_BYTES: usize = 512 << 10;
+pub(super) const BLOCK_BYTES: usize = 512 << 10;
 /// The size of a small buffer in bytes. There is one for each file in flight.
 const SMALL_BYTES: usize = 32 << 10;
 /// The maximum number of blocks of one file in flight.

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 /// An open file, local or remote.
-pub enum Open {
+pub(crate) enum Open {
     /// A regular local file.
     Local(LocalFile),
     /// A local file that is read or written sequentially: a pipe, a terminal or a device.
@@ -26,7 +26,7 @@ pub enum Open {
 
 /// The attributes that distinguish objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(super) struct Identity {
     /// The device of a local file's file system.
     device: Option<u64>,
     /// The handle of a remote file.
@@ -48,7 +48,7 @@ enum Verdict {
 }
 
 impl Identity {
-    pub fn of_local(metadata: &std::fs::Metadata) -> Self {
+    pub(super) fn of_local(metadata: &std::fs::Metadata) -> Self {
         Self {
             device: Some(metadata.dev()),
             handle: None,
@@ -60,7 +60,7 @@ impl Identity {
         }
     }
 
-    pub fn of_remote(metadata: &dafs_client::Metadata) -> Self {
+    pub(super) fn of_remote(metadata: &dafs_client::Metadata) -> Self {
         Self {
             device: None,
             handle: Some(metadata.handle),
@@ -70,7 +70,7 @@ impl Identity {
     }
 
     /// True if both are the same object, as far as these two snapshots show.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         self.compare(other) == Verdict::Same
     }
 
@@ -93,7 +93,7 @@ impl Identity {
 
 impl Open {
     /// Wraps a local file that has been opened.
-    pub fn of_local(file: LocalFile) -> std::io::Result<Self> {
+    pub(crate) fn of_local(file: LocalFile) -> std::io::Result<Self> {
         let is_file = file.metadata()?.is_file();
         Ok(if is_file { Self::Local(file) } else { Self::Stream(file) })
     }
@@ -109,7 +109,7 @@ impl Open {
     }
 
     /// True if both are the same object, whatever names or transports they were opened by.
-    pub async fn is_same(&self, other: &Self) -> Result<bool> {
+    pub(crate) async fn is_same(&self, other: &Self) -> Result<bool> {
         let mut own = self.identity().await?;
         for _ in 0..LOOKS_MAX {
             let others = other.identity().await?;
@@ -146,7 +146,7 @@ impl Open {
     }
 
     /// Truncates an existing file to zero bytes.
-    pub async fn cut(&self) -> Result<()> {
+    pub(crate) async fn cut(&self) -> Result<()> {
         match self {
             Self::Local(file) => Ok(file.set_len(0)?),
             Self::Stream(_) => Ok(()),
@@ -158,7 +158,7 @@ impl Open {
     }
 
     /// Returns the size that the file reports, in bytes.
-    pub async fn size(&self) -> Result<u64> {
+    pub(crate) async fn size(&self) -> Result<u64> {
         match self {
             Self::Local(file) | Self::Stream(file) => Ok(file.metadata()?.len()),
             Self::Remote(file) => {
@@ -169,7 +169,7 @@ impl Open {
     }
 
     /// Sends a message to the server, so that the lease of this open does not expire.
-    pub fn greet(&self) -> Result<()> {
+    pub(crate) fn greet(&self) -> Result<()> {
         match self {
             Self::Local(_) | Self::Stream(_) => Ok(()),
             Self::Remote(file) => Ok(file.session().ping()?),
@@ -178,7 +178,7 @@ impl Open {
 }
 
 /// True if the remote file is the standard output of this process.
-pub fn is_output(client: &Client, file: &File) -> Result<bool> {
+pub(crate) fn is_output(client: &Client, file: &File) -> Result<bool> {
     let output = std::io::stdout().as_fd().try_clone_to_owned()?;
     let Open::Local(output) = Open::of_local(output.into())? else { return Ok(false) };
     let found = block_on(client, file.session().metadata_async(file.handle(), file.path()))?;
@@ -188,7 +188,7 @@ pub fn is_output(client: &Client, file: &File) -> Result<bool> {
 }
 
 /// Returns the next bytes of a stream; none at its end. Calls `idle` regularly while it waits.
-pub fn read_next(
+pub(crate) fn read_next(
     mut from: &LocalFile,
     bytes: &mut [u8],
     mut idle: impl FnMut() -> Result<()>,

@@ -21,7 +21,7 @@ use super::walk::{Item, Tree};
 use super::{Extras, Outcome, is_end, is_loss};
 use crate::terminal_text::{complaint, message};
 
-pub struct Run<'r> {
+pub(super) struct Run<'r> {
     mover: &'r Mover,
     source: &'r Side,
     target: &'r Side,
@@ -37,7 +37,7 @@ pub struct Run<'r> {
 }
 
 impl<'r> Run<'r> {
-    pub fn new(
+    pub(super) fn new(
         mover: &'r Mover,
         (source, target): (&'r Side, &'r Side),
         tree: &'r Tree,
@@ -60,11 +60,11 @@ impl<'r> Run<'r> {
         run
     }
 
-    pub fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> Outcome {
         *self.outcome.borrow()
     }
 
-    pub fn copy(&self, extras: Extras) -> Result<()> {
+    pub(super) fn copy(&self, extras: Extras) -> Result<()> {
         let client = &self.mover.client;
         let is_directory = |index: &usize| self.items[*index].kind == ObjectType::Directory;
         let (directories, others): (Vec<_>, Vec<_>) = (0..self.items.len()).partition(is_directory);
@@ -220,7 +220,7 @@ impl<'r> Run<'r> {
     }
 
     /// Reads both sides again and compares them.
-    pub fn compare(&self) -> Result<()> {
+    pub(super) fn compare(&self) -> Result<()> {
         for_each(&self.mover.client, 0..self.items.len(), |index| async move {
             let item = &self.items[index];
             match self.is_same(index).await {

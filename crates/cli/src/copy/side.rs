@@ -27,14 +27,14 @@ use crate::place::below;
 
 /// One end of a copy.
 #[derive(Clone)]
-pub enum Side {
+pub(crate) enum Side {
     Local(PathBuf),
     Remote(Session, OsString),
 }
 
 /// The result for one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copied {
+pub(crate) enum Copied {
     /// Nothing was made: the item failed, or its kind is not copied.
     No,
     Local,
@@ -44,7 +44,7 @@ pub enum Copied {
 
 /// The result of making a complete file with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whole {
+pub(crate) enum Whole {
     /// The file was made and is complete.
     Made(Copied),
     /// Nothing was made: the name is taken, or the file must be made step by step.
@@ -55,7 +55,7 @@ pub enum Whole {
 
 /// Where the mode of a copy comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// The mode of the file that existed before.
     Kept,
     /// The mode it was created with, except for a temporary owner write permission.
@@ -65,7 +65,7 @@ pub enum Mode {
 }
 
 impl Side {
-    pub fn below(self, name: &OsStr) -> Self {
+    pub(crate) fn below(self, name: &OsStr) -> Self {
         match self {
             Side::Local(path) => Side::Local(path.join(name)),
             Side::Remote(session, path) => Side::Remote(session, join(&path, name)),
@@ -73,7 +73,7 @@ impl Side {
     }
 
     /// True if the path ends with a slash.
-    pub fn ends_as_directory(&self) -> bool {
+    pub(crate) fn ends_as_directory(&self) -> bool {
         let name = match self {
             Side::Local(path) => path.as_os_str(),
             Side::Remote(_, path) => path,
@@ -82,7 +82,7 @@ impl Side {
     }
 
     /// Returns the name that a copy into a directory gets.
-    pub fn last_name(&self) -> Result<OsString> {
+    pub(crate) fn last_name(&self) -> Result<OsString> {
         let name = match self {
             Side::Local(path) => {
                 let path = path.canonicalize().with_context(|| path.display().to_string())?;
@@ -99,7 +99,7 @@ impl Side {
     }
 
     /// Returns the place of an item for messages.
-    pub fn name(&self, path: &OsStr) -> String {
+    pub(crate) fn name(&self, path: &OsStr) -> String {
         let place = match self {
             Side::Local(top) => join_local(top, path).into_os_string(),
             Side::Remote(_, top) => join(top, path),
@@ -107,7 +107,7 @@ impl Side {
         shown_path(&place).into_owned()
     }
 
-    pub fn is_directory(&self) -> bool {
+    pub(crate) fn is_directory(&self) -> bool {
         match self {
             Side::Local(path) => path.is_dir(),
             Side::Remote(session, path) => {
@@ -118,7 +118,7 @@ impl Side {
 
     /// True if both are the same object. Copying onto itself would empty the object before it is
     /// read.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         let both = self.identity().zip(other.identity());
         both.is_some_and(|(own, others)| own.is_same(&others))
     }
@@ -131,7 +131,7 @@ impl Side {
     }
 
     /// True if this place is inside the directory. Copying the directory into it would never end.
-    pub fn is_beneath(&self, directory: &Self) -> bool {
+    pub(crate) fn is_beneath(&self, directory: &Self) -> bool {
         self.directories_above().iter().any(|above| above.is_same(directory))
     }
 
@@ -164,7 +164,7 @@ impl Side {
     }
 
     /// Lists everything at and below the top, each directory before its contents.
-    pub fn walk(&self, client: &Client) -> Result<Tree> {
+    pub(crate) fn walk(&self, client: &Client) -> Result<Tree> {
         match self {
             Side::Local(top) => walk_local(top),
             Side::Remote(session, top) => walk_remote(client, session, top),
@@ -173,7 +173,11 @@ impl Side {
 
     /// Makes a directory. `parent` is the result for the directory that contains the item, here and
     /// in the other calls. Returns the copy, and whether it was created now.
-    pub async fn make_directory(&self, item: &Item, parent: Copied) -> Result<(Copied, bool)> {
+    pub(crate) async fn make_directory(
+        &self,
+        item: &Item,
+        parent: Copied,
+    ) -> Result<(Copied, bool)> {
         // Add owner access while the directory is being filled. Its own mode is set with its times.
         let mode = 0o700 | item.mode;
         match self {
@@ -211,7 +215,12 @@ impl Side {
 
     /// Makes a symbolic link. It replaces what has its name, except a directory or the link's own
     /// source.
-    pub async fn make_link(&self, item: &Item, parent: Copied, source: &Self) -> Result<Copied> {
+    pub(crate) async fn make_link(
+        &self,
+        item: &Item,
+        parent: Copied,
+        source: &Self,
+    ) -> Result<Copied> {
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
@@ -248,7 +257,7 @@ impl Side {
     }
 
     /// Makes a named pipe or a socket.
-    pub async fn make_special(&self, item: &Item, parent: Copied) -> Result<Copied> {
+    pub(crate) async fn make_special(&self, item: &Item, parent: Copied) -> Result<Copied> {
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
@@ -296,7 +305,7 @@ impl Side {
         }
     }
 
-    pub async fn read_link(&self, item: &Item, copied: Copied) -> Result<Vec<u8>> {
+    pub(crate) async fn read_link(&self, item: &Item, copied: Copied) -> Result<Vec<u8>> {
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
@@ -312,7 +321,7 @@ impl Side {
 
     /// Opens a file to read. A file on a server is opened by its handle and the handle of its
     /// directory. A small file on a server is read without an open.
-    pub async fn open_to_read(
+    pub(crate) async fn open_to_read(
         &self,
         item: &Item,
         handle: Option<FileHandle>,
@@ -340,7 +349,7 @@ impl Side {
     }
 
     /// Creates the target file of a copy. Returns `None` if the name is taken.
-    pub async fn create(&self, item: &Item, parent: Copied) -> Result<Option<Open>> {
+    pub(crate) async fn create(&self, item: &Item, parent: Copied) -> Result<Option<Open>> {
         let mode = early_mode(item);
         match self {
             Side::Local(top) => {
@@ -372,7 +381,7 @@ impl Side {
     }
 
     /// Creates a complete file on a server from the data in memory.
-    pub async fn make_whole(
+    pub(crate) async fn make_whole(
         &self,
         item: &Item,
         parent: Copied,
@@ -400,7 +409,7 @@ impl Side {
     }
 
     /// Opens the existing object at the target place without truncating it.
-    pub async fn open_there(&self, item: &Item, parent: Copied) -> Result<Open> {
+    pub(crate) async fn open_there(&self, item: &Item, parent: Copied) -> Result<Open> {
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
@@ -430,7 +439,7 @@ impl Side {
 
     /// Closes a written file and sets the times of its source, and its mode if it does not have it
     /// yet.
-    pub async fn complete(
+    pub(crate) async fn complete(
         &self,
         item: &Item,
         written: Open,
@@ -465,7 +474,7 @@ impl Side {
     }
 
     /// Sets the mode and modification time of a directory to those of the source.
-    pub async fn set_attributes(&self, item: &Item, copied: Copied) -> Result<()> {
+    pub(crate) async fn set_attributes(&self, item: &Item, copied: Copied) -> Result<()> {
         match (self, copied) {
             // The directory could not be made, which was reported.
             (_, Copied::No) => Ok(()),
@@ -488,7 +497,7 @@ impl Side {
 }
 
 impl Copied {
-    pub fn handle(self) -> Option<FileHandle> {
+    pub(crate) fn handle(self) -> Option<FileHandle> {
         match self {
             Copied::Remote(handle) => Some(handle),
             Copied::No | Copied::Local => None,
@@ -637,7 +646,7 @@ fn beside() -> OsString {
 }
 
 /// The error for a source and target that are the same object. Neither was changed.
-pub fn same_file(source: &Side, target: &Side, path: &OsStr) -> Error {
+pub(super) fn same_file(source: &Side, target: &Side, path: &OsStr) -> Error {
     anyhow!("'{}' and '{}' are the same file", source.name(path), target.name(path))
 }
 
@@ -653,11 +662,11 @@ fn times(item: &Item) -> Timestamps {
 
 const OWNER_WRITES: u32 = 0o200;
 
-pub fn join(top: &OsStr, path: &OsStr) -> OsString {
+pub(super) fn join(top: &OsStr, path: &OsStr) -> OsString {
     if path.is_empty() { top.to_owned() } else { below(top, path) }
 }
 
-pub fn join_local(top: &Path, path: &OsStr) -> PathBuf {
+pub(super) fn join_local(top: &Path, path: &OsStr) -> PathBuf {
     if path.is_empty() { top.to_path_buf() } else { top.join(path) }
 }
 

@@ -13,10 +13,10 @@ use anyhow::{Result, bail};
 use dafs_client::Client;
 
 /// The maximum number of concurrent futures.
-pub const TASKS_MAX: usize = 64;
+pub(super) const TASKS_MAX: usize = 64;
 
 /// Runs a future for each item, at most [`TASKS_MAX`] at a time, until all have ended or one fails.
-pub fn for_each<I, F>(
+pub(super) fn for_each<I, F>(
     client: &Client,
     items: impl IntoIterator<Item = I>,
     mut start: impl FnMut(I) -> F,
@@ -103,7 +103,7 @@ impl<F: Future<Output = Result<()>>> Tasks<F> {
 }
 
 /// Runs futures concurrently within one task, each to its end. Returns the first error.
-pub async fn join<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Result<()> {
+pub(super) async fn join<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Result<()> {
     let mut left: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut result = Ok(());
     std::future::poll_fn(move |context| {

@@ -23,7 +23,7 @@ use super::tasks::for_each;
 use crate::place::below;
 
 /// An object to copy. Its path is relative to the top.
-pub struct Item {
+pub(crate) struct Item {
     pub path: OsString,
     /// The index of its directory in the list. The top has its own index.
     pub parent: usize,
@@ -40,7 +40,7 @@ pub struct Item {
 
 /// Everything at and below a top.
 #[derive(Default)]
-pub struct Tree {
+pub(crate) struct Tree {
     pub items: Vec<Item>,
     /// The errors of objects that could not be listed, one for each.
     pub failures: Vec<Error>,
@@ -48,7 +48,7 @@ pub struct Tree {
 
 impl Item {
     /// Returns the attributes to set on the copy.
-    pub fn attributes(&self) -> SetAttributes {
+    pub(crate) fn attributes(&self) -> SetAttributes {
         SetAttributes {
             mode: Some(self.mode),
             time_modify: Some(SetTime::Client(self.modified)),
@@ -57,7 +57,7 @@ impl Item {
     }
 
     /// Its name in its directory.
-    pub fn name(&self) -> &OsStr {
+    pub(crate) fn name(&self) -> &OsStr {
         split_last(&self.path).1
     }
 }
@@ -69,7 +69,7 @@ impl Tree {
     }
 }
 
-pub fn walk_local(top: &Path) -> Result<Tree> {
+pub(super) fn walk_local(top: &Path) -> Result<Tree> {
     let mut tree = Tree::default();
     // The top may be a symbolic link and is followed; links below it are not.
     let metadata = top.metadata().with_context(|| top.display().to_string())?;
@@ -149,7 +149,7 @@ fn kind_of(kind: std::fs::FileType) -> Result<ObjectType> {
 }
 
 /// Lists a tree on a server, many directories at once.
-pub fn walk_remote(client: &Client, session: &Session, top: &OsStr) -> Result<Tree> {
+pub(super) fn walk_remote(client: &Client, session: &Session, top: &OsStr) -> Result<Tree> {
     let mut first = Tree::default();
     let metadata = session.metadata(top)?;
     first.add(0, OsString::new(), remote_item(&metadata, Vec::new()));

@@ -5,7 +5,7 @@ use dafs_dat::verbs::{Device, RdmaSurvey};
 use super::Findings;
 
 /// Reports the RDMA devices. A host without any is fine.
-pub fn look(findings: &mut Findings) {
+pub(super) fn look(findings: &mut Findings) {
     let survey = match RdmaSurvey::take() {
         Ok(survey) => survey,
         Err(error) => return findings.note(&format!("rdma: none: {}", join(&error))),

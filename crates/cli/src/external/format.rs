@@ -12,7 +12,7 @@ use crate::serve::bytes;
 /// The format of the files.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Records and their order")]
-pub struct FormatArguments {
+pub(super) struct FormatArguments {
     /// Treat the files as records of this many bytes (K, M) instead of lines.
     #[arg(long, value_name = "SIZE")]
     record: Option<String>,
@@ -48,7 +48,7 @@ pub struct FormatArguments {
 
 impl FormatArguments {
     /// If only the first record of each key is kept, the sort must be stable.
-    pub fn understand(&self, is_unique: bool) -> Result<Format> {
+    pub(super) fn understand(&self, is_unique: bool) -> Result<Format> {
         match &self.record {
             Some(size) => self.records(size),
             None => self.lines(self.stable || is_unique),

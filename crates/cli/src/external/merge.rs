@@ -5,7 +5,7 @@ use dafs_extmem::merge;
 
 use super::{Arguments, Job};
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let job = Job::prepare(arguments)?;
     job.bar.set_length(job.input_bytes());
     let merged = job.run(|temporary, output| {
@@ -21,6 +21,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-pub fn counted(count: u64, noun: &str) -> String {
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -4,9 +4,9 @@
 //! process for any reason: they have no names, and a signal ends the work cleanly.
 
 mod format;
-pub mod merge;
+pub(crate) mod merge;
 mod places;
-pub mod sort;
+pub(crate) mod sort;
 mod spool;
 
 use std::cell::Cell;
@@ -35,7 +35,7 @@ use spool::{spool, unsized_input};
 
 /// The arguments of both commands.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Files to read: local paths or URLs. `-` is the standard input.
     #[arg(default_value = "-")]
     inputs: Vec<OsString>,

@@ -15,13 +15,13 @@ use crate::place::{Access, Place, client, connect_by};
 
 /// A file or directory, and the engine that opens it.
 #[derive(Clone)]
-pub struct FileLocation {
+pub(super) struct FileLocation {
     pub engine: Rc<dyn Engine>,
     pub path: OsString,
 }
 
 /// The engines in use.
-pub struct Places<'a> {
+pub(super) struct Places<'a> {
     client: Client,
     access: &'a Access,
     watch: Watch,
@@ -34,7 +34,7 @@ type Who = (ServerName, Option<(String, Option<String>)>);
 
 impl FileLocation {
     /// Returns the directory that contains it.
-    pub fn parent(&self) -> Self {
+    pub(super) fn parent(&self) -> Self {
         let parent = match Path::new(&self.path).parent() {
             Some(parent) if parent.as_os_str().is_empty() => ".".into(),
             Some(parent) => parent.as_os_str().to_owned(),
@@ -45,13 +45,13 @@ impl FileLocation {
 }
 
 impl<'a> Places<'a> {
-    pub fn new(access: &'a Access, watch: Watch) -> Result<Self> {
+    pub(super) fn new(access: &'a Access, watch: Watch) -> Result<Self> {
         let client = client(access)?;
         let local = Rc::new(LocalEngine);
         Ok(Self { client, access, watch, local, servers: Vec::new() })
     }
 
-    pub fn find(&mut self, text: &OsStr) -> Result<FileLocation> {
+    pub(super) fn find(&mut self, text: &OsStr) -> Result<FileLocation> {
         match Place::parse(text)? {
             Place::Local(path) => {
                 Ok(FileLocation { engine: self.local.clone(), path: path.into_os_string() })

@@ -6,7 +6,7 @@ use dafs_extmem::sort;
 use super::merge::counted;
 use super::{Arguments, Job};
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let job = Job::prepare(arguments)?;
     let input = job.input_bytes();
     // Data that does not fit in memory is read a second time to be merged.

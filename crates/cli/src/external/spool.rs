@@ -35,7 +35,7 @@ impl BlockFile for Spooled {
 }
 
 /// Opens an input that must be read to learn its size. `-` is the standard input.
-pub fn unsized_input(path: &OsStr) -> Result<Option<File>> {
+pub(super) fn unsized_input(path: &OsStr) -> Result<Option<File>> {
     if path == "-" {
         use std::os::fd::AsFd;
         let input = std::io::stdin().as_fd().try_clone_to_owned();
@@ -52,7 +52,7 @@ pub fn unsized_input(path: &OsStr) -> Result<Option<File>> {
 }
 
 /// Reads an input to its end into a temporary file.
-pub fn spool(
+pub(super) fn spool(
     name: &str,
     input: &File,
     file: Rc<dyn BlockFile>,

@@ -12,7 +12,7 @@ use crate::copy::is_output;
 use crate::place::{Access, Sessions};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The files.
     #[arg(required = true)]
     urls: Vec<OsString>,
@@ -20,7 +20,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut sessions = Sessions::new(&arguments.access)?;
     let mut out = std::io::stdout().lock();
     for_each_operand(&arguments.urls, |url| {

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::place::{Access, open};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Any path in the file system.
     url: OsString,
     /// Print JSON, in bytes.
@@ -20,7 +20,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (session, path) = open(&arguments.url, &arguments.access)?;
     let limits = session.file_system(&path)?;
     if arguments.json {

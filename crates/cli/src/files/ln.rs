@@ -11,7 +11,7 @@ use super::{last_name, same_server};
 use crate::place::{Access, below, open};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The object, or with -s the text of the link.
     target: OsString,
     /// The new name, or a directory to put it in.
@@ -23,7 +23,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (session, mut path) = open(&arguments.url, &arguments.access)?;
     let is_directory = session.metadata(&path).is_ok_and(|m| m.kind == ObjectType::Directory);
     if arguments.symbolic {

@@ -14,7 +14,7 @@ use crate::place::{Access, Sessions, below};
 use crate::reported::{AlreadyReported, report};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// What to list: dafs://host/path or dafs+shm:///socket!/path.
     #[arg(required = true)]
     urls: Vec<OsString>,
@@ -41,7 +41,7 @@ struct Listing<'l> {
     is_terminal: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let is_terminal = std::io::stdout().is_terminal();
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut sessions = Sessions::new(&arguments.access)?;

@@ -11,7 +11,7 @@ use super::for_each_operand;
 use crate::place::{Access, Sessions, below};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The directories.
     #[arg(required = true)]
     urls: Vec<OsString>,
@@ -22,7 +22,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut sessions = Sessions::new(&arguments.access)?;
     for_each_operand(&arguments.urls, |url| {
         let (session, path) = sessions.open(url)?;

@@ -3,16 +3,16 @@
 //! Invariant: a failure of one operand is reported and does not keep the others from being
 //! processed.
 
-pub mod cat;
-pub mod df;
-pub mod ln;
-pub mod ls;
-pub mod mkdir;
-pub mod mv;
-pub mod ping;
-pub mod rm;
+pub(crate) mod cat;
+pub(crate) mod df;
+pub(crate) mod ln;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mv;
+pub(crate) mod ping;
+pub(crate) mod rm;
 mod show;
-pub mod stat;
+pub(crate) mod stat;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -13,7 +13,7 @@ use super::{for_each_operand, last_name, same_server};
 use crate::place::{Access, Sessions, below};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The objects, followed by the new name or by a directory to move them into, on the same
     /// server.
     #[arg(required = true, num_args = 2..)]
@@ -22,7 +22,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some((into, sources)) = arguments.urls.split_last() else { bail!("no new name") };
     let mut sessions = Sessions::new(&arguments.access)?;
     let (session, target) = sessions.open(into)?;

@@ -10,7 +10,7 @@ use clap::Args;
 use crate::place::{Access, open};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The server.
     url: OsString,
     /// Number of round trips.
@@ -20,7 +20,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (session, _) = open(&arguments.url, &arguments.access)?;
     let mut times: Vec<Duration> = Vec::with_capacity(arguments.count);
     for _ in 0..arguments.count.max(1) {

@@ -18,7 +18,7 @@ use crate::reported::AlreadyReported;
 use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The objects.
     #[arg(required_unless_present = "force")]
     urls: Vec<OsString>,
@@ -35,7 +35,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut sessions = Sessions::new(&arguments.access)?;
     let client = sessions.client().clone();
     for_each_operand(&arguments.urls, |url| {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use dafs_client::{Metadata, ObjectType, shown_path};
 use serde_json::json;
 
-pub fn letter(kind: ObjectType) -> char {
+pub(super) fn letter(kind: ObjectType) -> char {
     match kind {
         ObjectType::Regular | ObjectType::NamedAttribute => '-',
         ObjectType::Directory | ObjectType::AttributeDirectory => 'd',
@@ -19,7 +19,7 @@ pub fn letter(kind: ObjectType) -> char {
 }
 
 /// Returns the mode as `ls` shows it.
-pub fn permissions(mode: u32) -> String {
+pub(super) fn permissions(mode: u32) -> String {
     let mut text: Vec<char> = (0..9)
         .map(|bit| if mode & (0o400 >> bit) != 0 { ['r', 'w', 'x'][bit % 3] } else { '-' })
         .collect();
@@ -33,7 +33,7 @@ pub fn permissions(mode: u32) -> String {
 
 /// Adds a name or the text of a link to a JSON object. JSON strings cannot hold arbitrary bytes: if
 /// the name is not UTF-8, `KEY` contains a readable form and `KEY_hex` its bytes.
-pub fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
+pub(super) fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
     value[key] = json!(shown_path(OsStr::from_bytes(name)));
     if std::str::from_utf8(name).is_err() {
         let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -42,7 +42,7 @@ pub fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
 }
 
 /// Formats seconds since 1970 as a date and time in UTC.
-pub fn time(seconds: i64) -> String {
+pub(super) fn time(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Count days from 1 March 0000 in eras of 400 years, so that the leap day is the last day of a
     // year.
@@ -56,7 +56,7 @@ pub fn time(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60)
 }
 
-pub fn to_json(m: &Metadata) -> serde_json::Value {
+pub(super) fn to_json(m: &Metadata) -> serde_json::Value {
     json!({
         "type": format!("{:?}", m.kind), "mode": format!("{:o}", m.mode), "size": m.size,
         "links": m.link_count, "owner": m.owner, "group": m.owner_group,

@@ -13,7 +13,7 @@ use crate::place::{Access, Sessions};
 use crate::terminal_text::printable;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The objects. A symbolic link is not followed.
     #[arg(required = true)]
     urls: Vec<OsString>,
@@ -24,7 +24,7 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut sessions = Sessions::new(&arguments.access)?;
     for_each_operand(&arguments.urls, |url| {
         let (session, path) = sessions.open(url)?;

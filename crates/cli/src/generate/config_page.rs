@@ -11,13 +11,13 @@ use super::references;
 use crate::serve::Arguments;
 
 /// The file name of the page.
-pub const NAME: &str = "dafs.toml.5";
+pub(super) const NAME: &str = "dafs.toml.5";
 
 /// The example configuration that the package installs. A test parses it.
 const EXAMPLE: &str = include_str!("../../../../dist/dafs.toml");
 
 /// Returns the text of the page.
-pub fn page() -> String {
+pub(super) fn page() -> String {
     let schema = schemars::schema_for!(Arguments);
     let mut roff = Roff::default();
     let source = concat!("dafs ", env!("CARGO_PKG_VERSION"));

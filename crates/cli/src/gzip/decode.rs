@@ -12,7 +12,7 @@ use super::Lengths;
 
 /// The result of decompressing a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Decoded {
+pub(super) struct Decoded {
     pub lengths: Lengths,
     /// The position of trailing data that is not a gzip member.
     pub garbage_at: Option<u64>,
@@ -20,7 +20,11 @@ pub struct Decoded {
 
 /// Decompresses all members of a file. If `passes` is set, a file that is not a gzip file is copied
 /// unchanged.
-pub fn decompress(reader: &mut dyn Read, writer: &mut dyn Write, passes: bool) -> Result<Decoded> {
+pub(super) fn decompress(
+    reader: &mut dyn Read,
+    writer: &mut dyn Write,
+    passes: bool,
+) -> Result<Decoded> {
     let buffered = BufReader::with_capacity(CHUNK_BYTES, reader);
     let mut input = Counted { inner: buffered, held: Vec::new(), count: 0 };
     let (mut chunk, mut length, mut garbage_at) = (vec![0; CHUNK_BYTES], 0, None);

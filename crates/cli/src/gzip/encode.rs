@@ -17,14 +17,14 @@ use super::source::Source;
 
 /// The metadata of a file in the header of its member.
 #[derive(Clone, Debug, Default)]
-pub struct Header {
+pub(super) struct Header {
     pub name: Option<Vec<u8>>,
     /// Modification time in seconds since 1970, or 0.
     pub modified: u32,
 }
 
 impl Header {
-    pub fn of(source: &Source, is_nameless: bool) -> Self {
+    pub(super) fn of(source: &Source, is_nameless: bool) -> Self {
         if is_nameless {
             return Self::default();
         }
@@ -49,7 +49,7 @@ impl Header {
     }
 
     /// Returns the encoded header.
-    pub fn bytes(&self, level: u32) -> Vec<u8> {
+    pub(super) fn bytes(&self, level: u32) -> Vec<u8> {
         let hint = match level {
             9 => 2,
             1 => 4,
@@ -69,14 +69,14 @@ impl Header {
 
 /// The result of compressing a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Encoded {
+pub(super) struct Encoded {
     pub lengths: Lengths,
     /// Processor time of the compressor in all threads, without reading and writing.
     pub compressing: Duration,
 }
 
 /// Compresses everything that `reader` returns.
-pub fn compress(
+pub(super) fn compress(
     reader: &mut dyn Read,
     writer: &mut dyn Write,
     header: &Header,

@@ -33,7 +33,7 @@ use crate::place::{Access, Place, Sessions};
 use crate::terminal_text::{complaint, message};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Files here, or on servers by their URLs. `-` is standard input.
     #[arg(default_value = "-")]
     files: Vec<OsString>,
@@ -132,7 +132,7 @@ enum Task {
 
 /// The attributes of an input, to be set on its output.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Attributes {
+pub(crate) struct Attributes {
     /// The permission bits of the output.
     pub mode: Option<u32>,
     /// The time of the last change of the content.
@@ -140,11 +140,11 @@ pub struct Attributes {
 }
 
 /// `dafs gunzip`: the same as `dafs gzip --decompress`.
-pub fn gunzip(arguments: Arguments) -> Result<()> {
+pub(crate) fn gunzip(arguments: Arguments) -> Result<()> {
     run(&Arguments { decompress: true, ..arguments })
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let task = match arguments {
         Arguments { list: true, .. } => Task::List,
         Arguments { test: true, .. } => Task::Test,
@@ -423,31 +423,31 @@ fn is_missing(error: &anyhow::Error) -> bool {
 }
 
 /// Compresses with one worker and discards the output, for measurements.
-pub fn compress_in_memory(bytes: &[u8], level: u32) -> Result<()> {
+pub(crate) fn compress_in_memory(bytes: &[u8], level: u32) -> Result<()> {
     let header = encode::Header::default();
     encode::compress(&mut &*bytes, &mut std::io::sink(), &header, level, 1).map(drop)
 }
 
 /// Prints a line with one write, because other processes may print to the same place.
-pub fn print_error_line(line: &str) {
+pub(crate) fn print_error_line(line: &str) {
     // A failure to print is not worth ending the process.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Returns the text with which `--verbose` reports the processor time of the compression.
-pub fn format_compression_time(time: Duration) -> String {
+pub(crate) fn format_compression_time(time: Duration) -> String {
     format!("{COMPRESSING}{:.6} s", time.as_secs_f64())
 }
 
 /// Parses the processor time of the compression from a line that `--verbose` printed.
-pub fn parse_compression_time(line: &str) -> Option<Duration> {
+pub(crate) fn parse_compression_time(line: &str) -> Option<Duration> {
     let (_, told) = line.rsplit_once(COMPRESSING)?;
     told.split(' ').next()?.parse().ok().map(Duration::from_secs_f64)
 }
 
 /// The numbers of bytes read and written.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lengths {
+pub(crate) struct Lengths {
     /// The number of bytes read.
     pub input: u64,
     /// The number of bytes written.

@@ -19,7 +19,7 @@ use super::Attributes;
 use super::write_behind::WriteBehind;
 
 /// An output that is not in its final place yet.
-pub enum Output {
+pub(super) enum Output {
     /// Counts the bytes and discards them.
     Nowhere,
     Standard,
@@ -28,7 +28,7 @@ pub enum Output {
 }
 
 /// A temporary file on a server. It is removed unless it gets its final name.
-pub struct Temporary {
+pub(super) struct Temporary {
     session: Session,
     file: Option<File>,
     path: OsString,
@@ -38,7 +38,7 @@ pub struct Temporary {
 impl Output {
     /// Creates a temporary file for a local output. An existing output is an error unless `force`
     /// is set.
-    pub fn local(path: PathBuf, attributes: Attributes, force: bool) -> Result<Self> {
+    pub(super) fn local(path: PathBuf, attributes: Attributes, force: bool) -> Result<Self> {
         match std::fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             found => check(&path.display(), found?.is_file(), force)?,
@@ -57,7 +57,7 @@ impl Output {
 
     /// Creates a temporary file for an output on a server. An existing output is an error unless
     /// `force` is set.
-    pub fn remote(
+    pub(super) fn remote(
         session: &Session,
         path: &OsStr,
         attributes: Attributes,
@@ -83,7 +83,7 @@ impl Output {
     }
 
     /// Runs `body`, which writes the output.
-    pub fn write<T>(&self, body: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
+    pub(super) fn write<T>(&self, body: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
         match self {
             Self::Nowhere => body(&mut io::sink()),
             Self::Standard => {
@@ -104,7 +104,7 @@ impl Output {
     }
 
     /// Sets the input's attributes on the output and gives it its final name.
-    pub fn finish(self, attributes: Attributes, force: bool, syncs: bool) -> Result<()> {
+    pub(super) fn finish(self, attributes: Attributes, force: bool, syncs: bool) -> Result<()> {
         match self {
             Self::Nowhere | Self::Standard => Ok(()),
             Self::Local(file, path) => {

@@ -35,7 +35,7 @@ struct Packed {
 
 /// Reads blocks, distributes them to workers and writes the results in order. Returns the number of
 /// bytes read, and the processor time of the compression.
-pub fn in_blocks(
+pub(super) fn in_blocks(
     reader: &mut dyn Read,
     writer: &mut dyn Write,
     header: &Header,

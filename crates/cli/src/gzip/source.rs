@@ -18,7 +18,7 @@ use super::Attributes;
 use crate::copy::read_next;
 
 /// An input that is open for reading.
-pub struct Source {
+pub(super) struct Source {
     kind: Kind,
     /// The file name without directories.
     pub name: Option<OsString>,
@@ -35,14 +35,14 @@ enum Kind {
 }
 
 impl Source {
-    pub fn standard() -> Self {
+    pub(super) fn standard() -> Self {
         let attributes = Attributes::default();
         Self { kind: Kind::Standard, name: None, attributes, link_count: 1, hindrance: None }
     }
 
     /// Opens a local file. One that blocks until another process writes to it (a pipe) is opened
     /// only if `may_wait` is set.
-    pub fn local(path: &Path, may_wait: bool) -> Result<Self> {
+    pub(super) fn local(path: &Path, may_wait: bool) -> Result<Self> {
         let kind = path.metadata()?.file_type();
         if kind.is_dir() {
             return Err(PassedOver(IS_DIRECTORY).into());
@@ -64,7 +64,7 @@ impl Source {
         })
     }
 
-    pub fn remote(session: &Session, path: &OsStr) -> Result<Self> {
+    pub(super) fn remote(session: &Session, path: &OsStr) -> Result<Self> {
         let named = session.symlink_metadata(path)?;
         let is_link = named.kind == ObjectType::SymbolicLink;
         let metadata = if is_link { session.metadata(path)? } else { named };
@@ -84,7 +84,7 @@ impl Source {
     }
 
     /// Passes the bytes to `body` until the end or an interruption.
-    pub fn read<T>(
+    pub(super) fn read<T>(
         &self,
         interrupted: &AtomicBool,
         body: impl FnOnce(&mut dyn Read) -> Result<T>,
@@ -115,7 +115,7 @@ impl Source {
     }
 
     /// Removes the input file after its output got its name.
-    pub fn remove(self) -> Result<()> {
+    pub(super) fn remove(self) -> Result<()> {
         match self.kind {
             Kind::Standard => Ok(()),
             Kind::Local(path, _) => {
@@ -144,13 +144,13 @@ fn hindrance(is_link: bool, is_file: bool, mode: u32) -> Option<&'static str> {
 /// The warning for a skipped file.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct PassedOver(pub &'static str);
+pub(super) struct PassedOver(pub &'static str);
 
 const IS_DIRECTORY: &str = "is a directory; left as it is";
 const IS_NO_FILE: &str = "is not a regular file; left as it is";
 /// The reasons that --force overrides.
-pub const IS_LINK: &str = "is a symbolic link; give --force to process its target";
-pub const IS_STICKY: &str = "has the sticky bit; give --force to process it";
+pub(super) const IS_LINK: &str = "is a symbolic link; give --force to process its target";
+pub(super) const IS_STICKY: &str = "has the sticky bit; give --force to process it";
 
 /// An input whose bytes arrive when another process writes them, possibly never.
 struct Waiting<'r> {

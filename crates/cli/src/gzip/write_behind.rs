@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use dafs_client::{Buffer, Client, Completion, File, Group, Stability};
 
 /// Writes a file sequentially from its beginning.
-pub struct WriteBehind<'f> {
+pub(super) struct WriteBehind<'f> {
     file: &'f File,
     client: Client,
     group: Group,
@@ -32,14 +32,14 @@ struct Slot {
 }
 
 impl<'f> WriteBehind<'f> {
-    pub fn new(file: &'f File) -> Self {
+    pub(super) fn new(file: &'f File) -> Self {
         let client = file.session().client();
         let group = client.group();
         Self { file, client, group, slots: Vec::new(), free: Vec::new(), filling: None, offset: 0 }
     }
 
     /// Sends the rest and waits until the server has accepted everything.
-    pub fn finish(mut self) -> Result<()> {
+    pub(super) fn finish(mut self) -> Result<()> {
         self.send()?;
         while self.free.len() < self.slots.len() {
             self.reap(true)?;

@@ -27,10 +27,10 @@ use rustix::process::{
 use crate::ignored::is_ignored;
 
 /// The blocked signals that are forwarded to the command.
-pub struct Signals(SignalFd);
+pub(crate) struct Signals(SignalFd);
 
 /// A command that this process has started.
-pub struct RunningCommand {
+pub(crate) struct RunningCommand {
     child: Child,
     running: Arc<Running>,
     ended: Receiver<()>,
@@ -46,7 +46,7 @@ struct Running {
 impl Signals {
     /// Blocks the signals in this and all later threads. A signal that was ignored before stays
     /// ignored, for the command too.
-    pub fn catch() -> Result<Self> {
+    pub(crate) fn catch() -> Result<Self> {
         let is_wanted = |signal: &Caught| !is_ignored(*signal as i32);
         let set = CAUGHT.into_iter().filter(is_wanted).collect::<SigSet>();
         set.thread_block().context("blocking signals")?;
@@ -55,7 +55,7 @@ impl Signals {
     }
 
     /// Returns a pending signal that asks for an end. Called before there is a command.
-    pub fn end(&self) -> Option<i32> {
+    pub(crate) fn end(&self) -> Option<i32> {
         while let Ok(Some(info)) = self.0.read_signal() {
             let number = info.ssi_signo.cast_signed();
             if ENDING.iter().any(|signal| *signal as i32 == number) {
@@ -124,7 +124,7 @@ impl Running {
 
 impl RunningCommand {
     /// Starts a command that receives the signals and ends with this process.
-    pub fn start(command: &[OsString], pipes: bool, signals: Signals) -> Result<Self> {
+    pub(crate) fn start(command: &[OsString], pipes: bool, signals: Signals) -> Result<Self> {
         let mut held = Command::new("/proc/self/exe");
         held.args(["held", &std::process::id().to_string(), "--"]).args(command);
         if pipes {
@@ -142,17 +142,17 @@ impl RunningCommand {
     }
 
     /// Returns the pipe with the command's output, if the command was started with one.
-    pub fn take_output(&mut self) -> Option<ChildStdout> {
+    pub(crate) fn take_output(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
     /// Declares that work remains after the command, so the first signal must not end this process.
-    pub fn has_work_afterwards(&self) {
+    pub(crate) fn has_work_afterwards(&self) {
         self.running.has_work.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the command and returns its exit status. Returns `None` after `patience`.
-    pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+    pub(crate) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         match self.ended.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
@@ -165,7 +165,7 @@ impl RunningCommand {
     }
 
     /// Ends the command with SIGTERM, and with SIGKILL if it does not end soon.
-    pub fn end(&mut self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
         self.running.kill(Signal::TERM);
         if self.wait(GRACE)?.is_some() {
             return Ok(());
@@ -184,7 +184,7 @@ fn await_end(pid: Pid, ended: &Sender<()>) {
 
 /// Arguments of the hidden command through which `dafs lock` starts its command.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Process id of the process that started this one.
     parent: u32,
     /// The command and its arguments.
@@ -193,7 +193,7 @@ pub struct Arguments {
 }
 
 /// Replaces this process with the command. The command gets a signal when its parent ends.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (program, rest) = arguments.command.split_first().context("no command")?;
     set_parent_process_death_signal(Some(Signal::KILL)).context("tying the command to its lock")?;
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());

@@ -6,7 +6,7 @@
 //! - With --write, a command that fails does not change the file. With --autorecover as well, no
 //!   other failure changes it either.
 
-pub mod command;
+pub(crate) mod command;
 mod printed;
 
 use std::cell::Cell;
@@ -30,7 +30,7 @@ use crate::place::{Access, open};
 use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The file to lock. It is created if it is missing.
     url: OsString,
     /// The command and its arguments.
@@ -74,7 +74,7 @@ pub struct Arguments {
 }
 
 /// Runs the command. The process exits with the command's status.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let signals = Signals::catch()?;
     let (session, path) = open(&arguments.url, &arguments.access)?;
     let access = if arguments.shared { ShareAccess::Read } else { ShareAccess::Both };

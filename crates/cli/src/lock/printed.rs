@@ -14,11 +14,11 @@ use tempfile::SpooledTempFile;
 use crate::copy::read_next;
 
 /// The complete output of a command.
-pub struct Printed(SpooledTempFile);
+pub(super) struct Printed(SpooledTempFile);
 
 impl Printed {
     /// Reads the output until the command closes it. Calls `idle` regularly while it waits.
-    pub fn take(from: &LocalFile, idle: impl Fn() -> Result<()>) -> Result<Self> {
+    pub(super) fn take(from: &LocalFile, idle: impl Fn() -> Result<()>) -> Result<Self> {
         let mut spool = tempfile::spooled_tempfile(MEMORY_BYTES_MAX);
         let keeping = || format!("storing the output of the command in {}", place());
         for_each_block(from, idle, |bytes| spool.write_all(bytes).with_context(keeping))?;
@@ -27,7 +27,7 @@ impl Printed {
 
     /// Replaces the content of a file by the output, flushes it, and truncates the file to the new
     /// length.
-    pub fn replace(mut self, file: &File) -> Result<()> {
+    pub(super) fn replace(mut self, file: &File) -> Result<()> {
         let again = || format!("reading the stored output of the command from {}", place());
         self.0.rewind().with_context(again)?;
         let mut bytes = vec![0; BLOCK_BYTES];
@@ -45,7 +45,11 @@ impl Printed {
 
 /// Writes the output of a command into a file while the command runs, then flushes and truncates
 /// the file. Used under a lock that undoes the changes if the command fails.
-pub fn write_through(from: &LocalFile, file: &File, idle: impl Fn() -> Result<()>) -> Result<()> {
+pub(super) fn write_through(
+    from: &LocalFile,
+    file: &File,
+    idle: impl Fn() -> Result<()>,
+) -> Result<()> {
     let mut at = 0;
     for_each_block(from, idle, |bytes| {
         file.write_at(bytes, at)?;

@@ -14,7 +14,7 @@ use super::load::{COUNTER, LOG, Outcome, UNDONE, UNDONE_BYTES};
 use super::model::{RECORD_BYTES, parse_record};
 
 /// Checks the files through a session with the server.
-pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
+pub(super) fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&victim.address(1), &victim.options())?;
     let read = |path: &str| -> Result<Vec<u8>> {
@@ -35,7 +35,7 @@ pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
 }
 
 /// Checks the files on the disk.
-pub fn on_the_disk(export: &Path, outcomes: &[Outcome]) -> Result<()> {
+pub(super) fn on_the_disk(export: &Path, outcomes: &[Outcome]) -> Result<()> {
     let at = |path: &str| export.join(path.trim_start_matches('/'));
     let read = |path: &str| std::fs::read(at(path)).with_context(|| path.to_owned());
     let list = |path: &str| -> Result<BTreeSet<String>> {

@@ -14,7 +14,7 @@ use dafs_types::Random;
 
 use crate::child_server::{ChildServer, Pass};
 
-pub struct Victim {
+pub(super) struct Victim {
     place: PathBuf,
     port: u16,
     reactors: usize,
@@ -26,7 +26,7 @@ pub struct Victim {
 
 impl Victim {
     /// Starts the first incarnation.
-    pub fn start(place: &Path, reactors: usize, random: &mut Random) -> Result<Self> {
+    pub(super) fn start(place: &Path, reactors: usize, random: &mut Random) -> Result<Self> {
         std::fs::create_dir(place.join("export")).context("making the directory to serve")?;
         let port = free_port(random)?;
         let place = place.to_path_buf();
@@ -36,7 +36,7 @@ impl Victim {
     }
 
     /// Returns the address for a client: shared memory and TCP alternate.
-    pub fn address(&self, client: u32) -> Address {
+    pub(super) fn address(&self, client: u32) -> Address {
         if client.is_multiple_of(2) {
             Address::Shm(self.place.join("socket"))
         } else {
@@ -45,16 +45,16 @@ impl Victim {
     }
 
     /// The options for a session with the server.
-    pub fn options(&self) -> SessionOptions {
+    pub(super) fn options(&self) -> SessionOptions {
         self.pass.options()
     }
 
-    pub fn kills(&self) -> u32 {
+    pub(super) fn kills(&self) -> u32 {
         self.kills
     }
 
     /// Kills the server with SIGKILL and starts it again. Returns how long that took.
-    pub fn kill_and_restart(&mut self) -> Result<Duration> {
+    pub(super) fn kill_and_restart(&mut self) -> Result<Duration> {
         let Some(life) = self.life.take() else { bail!("no server is running") };
         life.kill()?;
         self.kills += 1;
@@ -64,7 +64,7 @@ impl Victim {
     }
 
     /// Stops the server cleanly. Returns the served directory.
-    pub fn stop(&mut self) -> Result<PathBuf> {
+    pub(super) fn stop(&mut self) -> Result<PathBuf> {
         if let Some(life) = self.life.take() {
             life.stop()?;
         }

@@ -23,7 +23,7 @@ use super::killer::Victim;
 use super::model::{Model, record};
 
 /// The kinds of operations, in the order of [`Outcome::counts`].
-pub const KINDS: [&str; 9] = [
+pub(super) const KINDS: [&str; 9] = [
     "files made exclusively",
     "appends to own files",
     "appends to a shared file",
@@ -35,7 +35,7 @@ pub const KINDS: [&str; 9] = [
     "rolled back under an auto-recovery lock",
 ];
 
-pub struct Load {
+pub(super) struct Load {
     number: u32,
     address: Address,
     options: SessionOptions,
@@ -44,7 +44,7 @@ pub struct Load {
 }
 
 /// What a client has done, and the state that must result.
-pub struct Outcome {
+pub(super) struct Outcome {
     pub number: u32,
     pub model: Model,
     /// Records appended to the file that all clients share.
@@ -66,7 +66,7 @@ struct Recoveries {
 }
 
 /// Creates the files that all clients share.
-pub fn prepare(victim: &Victim, clients: u32) -> Result<()> {
+pub(super) fn prepare(victim: &Victim, clients: u32) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&victim.address(0), &victim.options())?;
     for number in 0..clients {
@@ -83,13 +83,13 @@ pub fn prepare(victim: &Victim, clients: u32) -> Result<()> {
 }
 
 impl Load {
-    pub fn new(number: u32, victim: &Victim, random: Random, stop: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(number: u32, victim: &Victim, random: Random, stop: Arc<AtomicBool>) -> Self {
         let (address, options) = (victim.address(number), victim.options());
         Self { number, address, options, random, stop }
     }
 
     /// Works until told to stop. Signals on `connected` when its session is established.
-    pub fn run(self, connected: Sender<()>) -> Result<Outcome> {
+    pub(super) fn run(self, connected: Sender<()>) -> Result<Outcome> {
         let client = Client::new(ClientConfig::default())?;
         // A server that lives for a fraction of a second must be reached during that time, so retry
         // often.
@@ -302,10 +302,10 @@ fn commit(file: &File, bytes: &[u8], at: u64) -> Result<()> {
     }
 }
 
-pub const LOG: &str = "/log";
-pub const COUNTER: &str = "/counter";
-pub const UNDONE: &str = "/undone";
-pub const UNDONE_BYTES: usize = 64 * 1024;
+pub(super) const LOG: &str = "/log";
+pub(super) const COUNTER: &str = "/counter";
+pub(super) const UNDONE: &str = "/undone";
+pub(super) const UNDONE_BYTES: usize = 64 * 1024;
 /// The maximum number of files of one client.
 const FILES_MAX: usize = 40;
 const APPEND_BYTES_MAX: usize = 5000;

@@ -29,7 +29,7 @@ use killer::Victim;
 use load::{Load, Outcome};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A directory on the disk to test.
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -53,7 +53,7 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(1, |since| since.as_nanos() as u64)

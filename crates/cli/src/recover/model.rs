@@ -8,25 +8,25 @@ use dafs_types::Random;
 
 /// The files of one client. No other client touches them.
 #[derive(Debug, Default)]
-pub struct Model {
+pub(super) struct Model {
     pub files: BTreeMap<String, Vec<u8>>,
     last: u64,
 }
 
 impl Model {
     /// Returns a name that was never used.
-    pub fn new_name(&mut self) -> String {
+    pub(super) fn new_name(&mut self) -> String {
         self.last += 1;
         format!("f{}", self.last)
     }
 
     /// Returns the name of a random file.
-    pub fn pick(&self, random: &mut Random) -> Option<String> {
+    pub(super) fn pick(&self, random: &mut Random) -> Option<String> {
         let index = random.below(self.files.len().max(1));
         self.files.keys().nth(index).cloned()
     }
 
-    pub fn write(&mut self, name: &str, offset: usize, bytes: &[u8]) {
+    pub(super) fn write(&mut self, name: &str, offset: usize, bytes: &[u8]) {
         let Some(content) = self.files.get_mut(name) else { return };
         if content.len() < offset + bytes.len() {
             content.resize(offset + bytes.len(), 0);
@@ -36,7 +36,7 @@ impl Model {
 }
 
 /// Returns a record of the shared log, with the client's number and the record's number.
-pub fn record(client: u32, number: u64) -> [u8; RECORD_BYTES] {
+pub(super) fn record(client: u32, number: u64) -> [u8; RECORD_BYTES] {
     let text = format!("{client:<7} {number:<23}\n");
     let mut record = [b' '; RECORD_BYTES];
     record.copy_from_slice(&text.as_bytes()[..RECORD_BYTES]);
@@ -44,11 +44,11 @@ pub fn record(client: u32, number: u64) -> [u8; RECORD_BYTES] {
 }
 
 /// Parses a record. Returns `None` if no client has appended it.
-pub fn parse_record(bytes: &[u8]) -> Option<(u32, u64)> {
+pub(super) fn parse_record(bytes: &[u8]) -> Option<(u32, u64)> {
     let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
     let mut words = text.split_whitespace();
     let parsed = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     words.next().is_none().then_some(parsed)
 }
 
-pub const RECORD_BYTES: usize = 32;
+pub(super) const RECORD_BYTES: usize = 32;

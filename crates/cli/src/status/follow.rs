@@ -21,7 +21,7 @@ use super::{asking, number, reach, text};
 use crate::terminal_text;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual places
     /// for port 2050.
     #[arg(value_name = "SOCKET")]
@@ -52,7 +52,7 @@ fn hexadecimal(text: &str) -> Result<u64> {
         .with_context(|| format!("{text:?} is not a hexadecimal number"))
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !(0.0..=1e9).contains(&arguments.slower_than) {
         bail!("--slower-than {}: give milliseconds", arguments.slower_than);
     }

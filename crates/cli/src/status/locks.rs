@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Target, number, print, text};
 
-pub fn run(target: &Target) -> Result<()> {
+pub(crate) fn run(target: &Target) -> Result<()> {
     print(target, print_table)
 }
 

@@ -7,10 +7,10 @@
 //!
 //! Invariant: the state that is shown is consistent, and was taken after the client asked for it.
 
-pub mod follow;
-pub mod locks;
-pub mod sessions;
-pub mod top;
+pub(crate) mod follow;
+pub(crate) mod locks;
+pub(crate) mod sessions;
+pub(crate) mod top;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -34,7 +34,7 @@ use crate::terminal_text;
 
 /// Arguments of `dafs sessions` and `dafs locks`: the server, and the output format.
 #[derive(Debug, Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual places
     /// for port 2050.
     #[arg(value_name = "SOCKET")]
@@ -45,7 +45,7 @@ pub struct Target {
 }
 
 /// Offers the state of a server next to its socket.
-pub fn offer(addresses: &[Address], inspector: &Inspector) {
+pub(crate) fn offer(addresses: &[Address], inspector: &Inspector) {
     let sockets = addresses.iter().filter_map(|address| match address {
         Address::Shm(path) => Some(status_path(path)),
         Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => None,
@@ -150,7 +150,7 @@ fn asking(path: &Path) -> String {
 }
 
 /// Gets the state of a server.
-pub fn ask(socket: Option<&Path>) -> Result<Value> {
+pub(crate) fn ask(socket: Option<&Path>) -> Result<Value> {
     let (mut stream, path) = reach(socket)?;
     let mut told = || -> std::io::Result<Vec<u8>> {
         stream.shutdown(Shutdown::Write)?;

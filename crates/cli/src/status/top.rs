@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::ask;
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The server's socket for shared memory, as `dafs serve` prints it, or http://HOST:PORT of
     /// `dafs serve --http`. Default: the usual places for port 2050.
     #[arg(value_name = "SOCKET|URL")]
@@ -27,7 +27,7 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !(0.1..=3600.0).contains(&arguments.interval) {
         bail!("--interval {}: give 0.1 to 3600 seconds", arguments.interval);
     }

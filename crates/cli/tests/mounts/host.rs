@@ -8,7 +8,7 @@ use crate::program::dafs;
 
 /// A directory, a server of its subdirectory `export`, and mounts of that. All end when this is
 /// dropped.
-pub struct Host {
+pub(crate) struct Host {
     directory: tempfile::TempDir,
     export: PathBuf,
     server: Option<Child>,
@@ -25,17 +25,17 @@ struct Mount {
 
 impl Host {
     /// Returns `None` and prints a message where there is no FUSE.
-    pub fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         Self::of(None)
     }
 
     /// Starts a server for another directory.
-    pub fn of(export: Option<PathBuf>) -> Option<Self> {
+    pub(crate) fn of(export: Option<PathBuf>) -> Option<Self> {
         Self::of_by(export, None)
     }
 
     /// Starts a server that is reached over TCP.
-    pub fn by_tcp() -> Option<Self> {
+    pub(crate) fn by_tcp() -> Option<Self> {
         // This port is free now, and every later server uses it, too.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Self::of_by(None, Some(port))
@@ -57,7 +57,7 @@ impl Host {
     }
 
     /// Starts a server and one mount of it.
-    pub fn mounted(options: &str) -> Option<Self> {
+    pub(crate) fn mounted(options: &str) -> Option<Self> {
         let mut host = Self::new()?;
         host.mount(options);
         Some(host)
@@ -65,7 +65,7 @@ impl Host {
 
     /// Starts a server. Its process was created in advance: creating one closes descriptors of this
     /// process, and a close of a file on the mount needs the server.
-    pub fn serve(&mut self) {
+    pub(crate) fn serve(&mut self) {
         let mut server = self.next.take().unwrap_or_else(|| self.prepare());
         server.stdin.take().unwrap().write_all(b"begin\n").unwrap();
         let line = next_line(&mut server);
@@ -106,13 +106,13 @@ impl Host {
     }
 
     /// Kills the server with SIGKILL.
-    pub fn kill_server(&mut self) {
+    pub(crate) fn kill_server(&mut self) {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
         server.wait().unwrap();
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         if let Some(port) = self.port {
             return format!("dafs://127.0.0.1:{port}/");
         }
@@ -120,11 +120,11 @@ impl Host {
     }
 
     /// Adds a mount. Returns its mount point.
-    pub fn mount(&mut self, options: &str) -> PathBuf {
+    pub(crate) fn mount(&mut self, options: &str) -> PathBuf {
         self.mount_with(options, &[])
     }
 
-    pub fn mount_with(&mut self, options: &str, arguments: &[&str]) -> PathBuf {
+    pub(crate) fn mount_with(&mut self, options: &str, arguments: &[&str]) -> PathBuf {
         let place = self.path(&format!("mnt{}", self.mounts.len()));
         std::fs::create_dir(&place).unwrap();
         let mut mount = dafs();
@@ -140,22 +140,22 @@ impl Host {
     }
 
     /// Returns the process that serves a mount.
-    pub fn process(&mut self, mount: usize) -> &mut Child {
+    pub(crate) fn process(&mut self, mount: usize) -> &mut Child {
         &mut self.mounts[mount].process
     }
 
     /// Returns a path outside of the export and the mounts.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Returns a path in the first mount.
-    pub fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.mounts[0].place.join(name)
     }
 
     /// Returns the local path of the same file, without the server.
-    pub fn exported(&self, name: &str) -> PathBuf {
+    pub(crate) fn exported(&self, name: &str) -> PathBuf {
         self.export.join(name)
     }
 }
@@ -180,7 +180,7 @@ impl Drop for Host {
 }
 
 /// Skips a test with a message, unless all tests are required.
-pub fn missing<T>(what: &str) -> Option<T> {
+pub(crate) fn missing<T>(what: &str) -> Option<T> {
     let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|is| is == "1");
     assert!(!is_required, "DAFS_REQUIRE_FACES=1, and there is no {what}");
     eprintln!("skipped: this test needs {what}");
@@ -188,7 +188,7 @@ pub fn missing<T>(what: &str) -> Option<T> {
 }
 
 /// True if the programs are available. Otherwise prints a message.
-pub fn have(programs: &[&str]) -> bool {
+pub(crate) fn have(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |name: &str| std::env::split_paths(&path).any(|at| at.join(name).exists());
     match programs.iter().find(|name| !is_there(name)) {
@@ -198,14 +198,14 @@ pub fn have(programs: &[&str]) -> bool {
 }
 
 /// Runs a shell command in a directory.
-pub fn shell(directory: &Path, command: &str) -> Output {
+pub(crate) fn shell(directory: &Path, command: &str) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-ec", command]).current_dir(directory).env("LC_ALL", "C");
     shell.output().unwrap()
 }
 
 /// Runs a shell command that must succeed, and returns its output.
-pub fn run(directory: &Path, command: &str) -> String {
+pub(crate) fn run(directory: &Path, command: &str) -> String {
     let output = shell(directory, command);
     let (said, complained) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -3,7 +3,7 @@
 //! failure.
 
 mod failures;
-pub mod host;
+pub(crate) mod host;
 mod options;
 mod programs;
 mod xattrs;

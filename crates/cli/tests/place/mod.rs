@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use crate::program::dafs;
 
 /// A served directory, and the state that servers keep across restarts.
-pub struct Place {
+pub(crate) struct Place {
     directory: tempfile::TempDir,
     server: Option<Child>,
     /// The TCP address and port.
@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
         let (server, tcp) = (None, String::new());
@@ -33,7 +33,7 @@ impl Place {
 
     /// Uses a disk of 4 MiB. Returns `None` and prints a message where it cannot be mounted.
     #[allow(dead_code)]
-    pub fn small() -> Option<Self> {
+    pub(crate) fn small() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             let is_required = std::env::var("DAFS_REQUIRE_FACES").is_ok_and(|value| value == "1");
             assert!(!is_required, "only root can mount a small disk");
@@ -52,31 +52,31 @@ impl Place {
         Some(place)
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("dafs+shm://{}!/{path}", self.path("socket").display())
     }
 
     /// Returns the TCP URL of a path. A restarted server has another port.
-    pub fn tcp_url(&self, path: &str) -> String {
+    pub(crate) fn tcp_url(&self, path: &str) -> String {
         format!("dafs://{}/{path}", self.tcp)
     }
 
-    pub fn serve(&mut self) {
+    pub(crate) fn serve(&mut self) {
         let export = self.path("export");
         self.start(&[export.as_os_str()]);
     }
 
     /// Serves these directories instead.
-    pub fn serve_directories(&mut self, directories: &[&OsStr]) {
+    pub(crate) fn serve_directories(&mut self, directories: &[&OsStr]) {
         self.start(directories);
     }
 
     /// Serves memory of this size instead of the directory.
-    pub fn serve_memory(&mut self, size: &str) {
+    pub(crate) fn serve_memory(&mut self, size: &str) {
         self.start(&["--memory".as_ref(), size.as_ref()]);
     }
 
@@ -103,18 +103,18 @@ impl Place {
     }
 
     /// Restarts the server with this number of reactors.
-    pub fn restart_with(&mut self, reactors: usize) {
+    pub(crate) fn restart_with(&mut self, reactors: usize) {
         self.kill_server();
         self.reactors = Some(reactors);
         self.serve();
     }
 
-    pub fn server_id(&self) -> u32 {
+    pub(crate) fn server_id(&self) -> u32 {
         self.server.as_ref().unwrap().id()
     }
 
     /// Kills the server with SIGKILL. Uncommitted data may be lost.
-    pub fn kill_server(&mut self) {
+    pub(crate) fn kill_server(&mut self) {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
         server.wait().unwrap();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Returns the library that was built with the tests.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let built = own.parent().and_then(Path::parent).unwrap().join("deps/libdafs_preload.so");
     assert!(built.is_file(), "{} was not built", built.display());
@@ -11,7 +11,7 @@ pub fn library() -> PathBuf {
 }
 
 /// True if the programs are available. Otherwise prints that the test is skipped.
-pub fn has(programs: &[&str]) -> bool {
+pub(crate) fn has(programs: &[&str]) -> bool {
     let is_there = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|directory| directory.join(name).is_file())

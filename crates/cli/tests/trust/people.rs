@@ -9,17 +9,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// A user with a directory that no other user can enter.
-pub struct Person {
+pub(super) struct Person {
     pub uid: u32,
     home: tempfile::TempDir,
 }
 
 /// The owner of the files, and the user who tries to access them.
-pub const OWNER: u32 = 41_001;
-pub const STRANGER: u32 = 41_002;
+pub(super) const OWNER: u32 = 41_001;
+pub(super) const STRANGER: u32 = 41_002;
 
 /// True if this process can act as several users. Otherwise prints a message.
-pub fn can_be_others() -> bool {
+pub(super) fn can_be_others() -> bool {
     let can = rustix::process::geteuid().is_root();
     if !can {
         println!("skipped: only root can be several users");
@@ -28,18 +28,18 @@ pub fn can_be_others() -> bool {
 }
 
 impl Person {
-    pub fn new(uid: u32) -> Self {
+    pub(super) fn new(uid: u32) -> Self {
         let home = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(home.path(), Some(uid), Some(uid)).unwrap();
         Self { uid, home }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
     /// Makes a directory that belongs to this user.
-    pub fn directory(&self, name: &str) -> PathBuf {
+    pub(super) fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(self.uid), Some(self.uid)).unwrap();
@@ -47,7 +47,7 @@ impl Person {
     }
 
     /// Returns a command that runs as this user with an empty environment.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.home.path());
         command.current_dir("/").uid(self.uid).gid(self.uid).stdin(Stdio::null());
@@ -55,13 +55,13 @@ impl Person {
     }
 
     /// Returns a `dafs` command that runs as this user, wherever the program is.
-    pub fn dafs(&self, arguments: &[&str]) -> Command {
+    pub(super) fn dafs(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(program());
         command.args(arguments);
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         self.dafs(arguments).output().unwrap()
     }
 }
@@ -75,7 +75,7 @@ fn program() -> PathBuf {
 }
 
 /// A running `dafs serve`.
-pub struct Server {
+pub(super) struct Server {
     child: Child,
     pub tcp: String,
     socket: PathBuf,
@@ -83,7 +83,7 @@ pub struct Server {
 
 impl Server {
     /// Serves a user's directory as that user, with more options.
-    pub fn start(person: &Person, export: &Path, more: &[&str]) -> Self {
+    pub(super) fn start(person: &Person, export: &Path, more: &[&str]) -> Self {
         let socket = person.path("socket");
         let mut command = person.dafs(&["serve", "--tcp", "127.0.0.1:0", "--cache", "16M"]);
         command.arg("--socket").arg(&socket).arg("--state").arg(person.path("state"));
@@ -92,7 +92,7 @@ impl Server {
     }
 
     /// Runs a given `dafs serve` command with this socket.
-    pub fn run(mut command: Command, socket: PathBuf) -> Self {
+    pub(super) fn run(mut command: Command, socket: PathBuf) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -102,12 +102,12 @@ impl Server {
         Self { child, tcp, socket }
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(super) fn url(&self, path: &str) -> String {
         format!("dafs+shm://{}!/{path}", self.socket.display())
     }
 
     /// Kills the server and returns its log.
-    pub fn end(mut self) -> String {
+    pub(super) fn end(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         std::io::read_to_string(self.child.stderr.take().unwrap()).unwrap()
@@ -122,7 +122,7 @@ impl Drop for Server {
 }
 
 /// Returns the contents of both output streams.
-pub fn said(output: &Output) -> String {
+pub(super) fn said(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr].concat();
     String::from_utf8_lossy(&both).into_owned()
 }

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-pub struct Browser {
+pub(super) struct Browser {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -20,7 +20,7 @@ pub struct Browser {
 
 impl Browser {
     /// Starts a browser with an empty tab.
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         let profile = tempfile::tempdir().unwrap();
         let flags = [
             "--headless",
@@ -72,7 +72,7 @@ impl Browser {
     }
 
     /// Runs a method and waits for its result.
-    pub fn call(&mut self, method: &str, arguments: &Value) -> Value {
+    pub(super) fn call(&mut self, method: &str, arguments: &Value) -> Value {
         self.last += 1;
         let mut command = json!({ "id": self.last, "method": method, "params": arguments });
         if !self.session.is_empty() {
@@ -104,7 +104,7 @@ impl Browser {
     }
 
     /// Evaluates a JavaScript expression.
-    pub fn evaluate(&mut self, expression: &str) -> Value {
+    pub(super) fn evaluate(&mut self, expression: &str) -> Value {
         let wish = json!({ "expression": expression, "returnByValue": true });
         let result = self.call("Runtime.evaluate", &wish);
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
@@ -112,12 +112,12 @@ impl Browser {
     }
 
     /// Opens a page.
-    pub fn go(&mut self, url: &str) {
+    pub(super) fn go(&mut self, url: &str) {
         self.call("Page.navigate", &json!({ "url": url }));
     }
 
     /// Sets the window size and the colour scheme.
-    pub fn look_like(&mut self, width: u32, height: u32, scheme: &str) {
+    pub(super) fn look_like(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
         });
@@ -127,7 +127,7 @@ impl Browser {
     }
 
     /// Takes a screenshot of the whole page, as a PNG.
-    pub fn picture(&mut self) -> Vec<u8> {
+    pub(super) fn picture(&mut self) -> Vec<u8> {
         use base64::Engine;
         let wish = json!({ "format": "png", "captureBeyondViewport": true });
         let result = self.call("Page.captureScreenshot", &wish);

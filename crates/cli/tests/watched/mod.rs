@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use dafs_client::{Client, ClientConfig, Label, Location, Session, SessionOptions};
 
 /// `dafs serve --http` in a separate process.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     _stdout: BufReader<ChildStdout>,
     socket: String,
@@ -17,7 +17,7 @@ pub struct Server {
 
 impl Server {
     /// Serves the contents of `place`, with the page at this address and more options.
-    pub fn start(place: &Path, http: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(place: &Path, http: &str, more: &[&str]) -> Self {
         std::fs::create_dir_all(place.join("export")).unwrap();
         let at = |name: &str| place.join(name).into_os_string();
         let mut child = Command::new(env!("CARGO_BIN_EXE_dafs"))
@@ -46,20 +46,20 @@ impl Server {
         Self { child, _stdout: stdout, socket, http }
     }
 
-    pub fn http(&self) -> SocketAddr {
+    pub(crate) fn http(&self) -> SocketAddr {
         self.http
     }
 
-    pub fn process(&self) -> u32 {
+    pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn socket(&self) -> &str {
+    pub(crate) fn socket(&self) -> &str {
         &self.socket
     }
 
     /// Starts a session whose requests have a label.
-    pub fn session(&self, label: u64) -> (Client, Session) {
+    pub(crate) fn session(&self, label: u64) -> (Client, Session) {
         let client = Client::new(ClientConfig::default()).unwrap();
         let location = Location::parse(format!("dafs+shm://{}!/", self.socket)).unwrap();
         let label = Label::new(label).unwrap();
@@ -69,12 +69,12 @@ impl Server {
     }
 
     /// Returns the response to a GET request.
-    pub fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         let host = self.http.to_string();
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
     }
 
-    pub fn ask(&self, request: &str) -> Answer {
+    pub(crate) fn ask(&self, request: &str) -> Answer {
         let mut stream = TcpStream::connect(self.http).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
@@ -85,13 +85,13 @@ impl Server {
     }
 
     /// Stops the server cleanly.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
 
     /// Kills the server.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -105,7 +105,7 @@ impl Drop for Server {
 }
 
 /// An HTTP response.
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     /// The headers in lower case.
     pub head: String,
@@ -114,7 +114,7 @@ pub struct Answer {
 
 /// True if a program that the tests need is available. `DAFS_REQUIRE_WATCH=1` makes a missing one a
 /// failure.
-pub fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let is_here = Command::new(program).arg("--version").output().is_ok();
     let is_required = std::env::var_os("DAFS_REQUIRE_WATCH").is_some_and(|is| is == "1");
     assert!(is_here || !is_required, "DAFS_REQUIRE_WATCH=1, and there is no {program}");

@@ -9,10 +9,10 @@ use dafs_server::{LedgerError, Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_types::Credentials;
 
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// A running server, which stops when this is dropped.
-pub struct Served {
+pub(crate) struct Served {
     pub address: Address,
     stopper: Stopper,
     thread: Option<JoinHandle<Result<ServerStats, LedgerError>>>,
@@ -20,7 +20,7 @@ pub struct Served {
 
 impl Served {
     /// Serves the directory `export` beneath `place`, which is created if necessary.
-    pub fn start(place: &Path, config: &ServerConfig) -> Outcome<Self> {
+    pub(crate) fn start(place: &Path, config: &ServerConfig) -> Outcome<Self> {
         let exported = place.join("export");
         std::fs::create_dir_all(&exported)?;
         let store = LocalStore::new(&LocalConfig::new(exported, place.join("state")))?;
@@ -43,7 +43,7 @@ impl Drop for Served {
 
 /// Returns the configuration of a server beneath `place` that listens over `tcp`, `shm` or `verbs`
 /// and maps every client to this process's own user.
-pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
+pub(crate) fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
     let address = match transport {
         "tcp" => Address::Tcp("127.0.0.1:0".parse()?),
         "shm" => Address::Shm(place.join("socket")),

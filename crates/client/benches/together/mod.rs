@@ -8,7 +8,7 @@ use dafs_client::{Client, block_on};
 use crate::common::Outcome;
 
 /// Runs all workers concurrently, until the last ends or one fails.
-pub fn together<W>(client: &Client, workers: impl IntoIterator<Item = W>) -> Outcome<()>
+pub(crate) fn together<W>(client: &Client, workers: impl IntoIterator<Item = W>) -> Outcome<()>
 where
     W: Future<Output = Outcome<()>>,
 {

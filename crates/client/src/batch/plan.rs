@@ -121,7 +121,7 @@ impl Core {
 
     /// Encodes queued parts of batches again after a reconnect, since memory has other names on the
     /// new connection. Requests for memory that the connection cannot reach end.
-    pub fn rename_parts(&mut self, key: SessionKey) {
+    pub(crate) fn rename_parts(&mut self, key: SessionKey) {
         for call in self.sessions[key].in_flight.take_calls() {
             for call in self.renamed(key, call) {
                 self.sessions[key].in_flight.push_call(call);

@@ -13,7 +13,7 @@ use crate::ids::SessionKey;
 
 impl Core {
     /// Handles the reply to BATCH_SUBMIT for some requests of a batch.
-    pub fn on_batch_answer(
+    pub(crate) fn on_batch_answer(
         &mut self,
         key: SessionKey,
         part: &Part,
@@ -58,7 +58,11 @@ impl Core {
     }
 
     /// Ends the requests that the server has reported as complete.
-    pub fn take_completions(&mut self, key: SessionKey, completions: &Array<'_, Completion>) {
+    pub(crate) fn take_completions(
+        &mut self,
+        key: SessionKey,
+        completions: &Array<'_, Completion>,
+    ) {
         let has_checksums = self.sessions[key].terms.checksums;
         for completion in completions.iter() {
             let (batch, place) = place_of(completion.request);
@@ -86,7 +90,7 @@ impl Core {
     }
 
     /// Sends requests again that the server was too busy for.
-    pub fn send_refused(&mut self, key: SessionKey) {
+    pub(crate) fn send_refused(&mut self, key: SessionKey) {
         for part in self.batches.take_refused(key) {
             self.send_part(key, part);
         }

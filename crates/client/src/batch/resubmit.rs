@@ -21,7 +21,7 @@ use crate::work::{QueuedCall, Work};
 impl Core {
     /// Takes submitted batches out of what is sent again first: they wait until their completions
     /// can be reported.
-    pub fn set_submitted_aside(
+    pub(crate) fn set_submitted_aside(
         &mut self,
         key: SessionKey,
         interrupted: &mut Vec<InterruptedRequest>,
@@ -48,7 +48,7 @@ impl Core {
     }
 
     /// Sends the unreported requests of submitted batches again.
-    pub fn submit_again(&mut self, key: SessionKey) {
+    pub(crate) fn submit_again(&mut self, key: SessionKey) {
         for batch in self.batches.submitted(key) {
             self.end_cancelled(batch);
             let Some(state) = self.batches.get(batch) else { continue };

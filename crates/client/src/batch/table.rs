@@ -49,7 +49,7 @@ pub(crate) struct BatchState {
 }
 
 impl BatchState {
-    pub fn new(
+    pub(crate) fn new(
         session: SessionKey,
         parameters: BatchParameters,
         requests: Vec<BatchOperation>,
@@ -69,7 +69,7 @@ impl BatchState {
     }
 
     /// True if the rest of the batch is expected to take too long for busy-polling.
-    pub fn lasts(&self) -> bool {
+    pub(crate) fn lasts(&self) -> bool {
         let left = self.requests.iter().zip(&self.results).filter(|(_, result)| result.is_none());
         let bytes: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();
         self.left as u64 * REQUEST_NS + bytes / BYTES_PER_NS >= LASTING_NS
@@ -107,27 +107,27 @@ impl Default for BatchTable {
 
 impl BatchTable {
     /// Adds a batch; `None` if the table is full.
-    pub fn insert(&mut self, state: BatchState) -> Option<BatchKey> {
+    pub(crate) fn insert(&mut self, state: BatchState) -> Option<BatchKey> {
         self.all.try_insert(state).ok()
     }
 
-    pub fn get(&self, batch: BatchKey) -> Option<&BatchState> {
+    pub(crate) fn get(&self, batch: BatchKey) -> Option<&BatchState> {
         self.all.get(batch)
     }
 
-    pub fn get_mut(&mut self, batch: BatchKey) -> Option<&mut BatchState> {
+    pub(crate) fn get_mut(&mut self, batch: BatchKey) -> Option<&mut BatchState> {
         self.all.get_mut(batch)
     }
 
     /// Removes a batch that is over and returns its outcomes.
-    pub fn take(&mut self, batch: BatchKey) -> Option<Vec<Result<u32>>> {
+    pub(crate) fn take(&mut self, batch: BatchKey) -> Option<Vec<Result<u32>>> {
         self.get(batch).filter(|state| state.left == 0)?;
         let state = self.all.remove(batch)?;
         Some(state.results.into_iter().flatten().collect())
     }
 
     /// Notes that the owner has dropped the batch.
-    pub fn abandon(&mut self, batch: BatchKey) {
+    pub(crate) fn abandon(&mut self, batch: BatchKey) {
         if let Some(state) = self.get_mut(batch) {
             state.is_abandoned = true;
             self.forget_if_over(batch);
@@ -151,20 +151,20 @@ impl BatchTable {
     }
 
     /// Ends all requests of a part with an error.
-    pub fn fail_part(&mut self, part: &Part, error: &ClientError) {
+    pub(crate) fn fail_part(&mut self, part: &Part, error: &ClientError) {
         for place in part.requests.clone() {
             self.end(part.batch, place, Err(error.clone()));
         }
     }
 
     /// Fails all requests in flight of a session that has ended.
-    pub fn fail_all(&mut self, session: SessionKey, error: &ClientError) {
+    pub(crate) fn fail_all(&mut self, session: SessionKey, error: &ClientError) {
         self.fail(session, error, |_| true);
         self.limbo.retain(|(other, _)| *other != session);
     }
 
     /// Fails the submitted batches of a session whose channel is gone.
-    pub fn fail_submitted(&mut self, session: SessionKey, error: &ClientError) {
+    pub(crate) fn fail_submitted(&mut self, session: SessionKey, error: &ClientError) {
         self.fail(session, error, |state| !state.parameters.synchronous);
     }
 
@@ -192,7 +192,7 @@ impl BatchTable {
     }
 
     /// Returns the submitted batches of a session that are not over.
-    pub fn submitted(&self, session: SessionKey) -> Vec<BatchKey> {
+    pub(crate) fn submitted(&self, session: SessionKey) -> Vec<BatchKey> {
         let is_meant = |state: &BatchState| {
             state.session == session && !state.parameters.synchronous && state.left > 0
         };
@@ -260,7 +260,7 @@ impl BatchOperation {
     }
 
     /// The number of bytes that this request moves.
-    pub fn length(&self) -> u32 {
+    pub(crate) fn length(&self) -> u32 {
         self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
     }
 
@@ -280,7 +280,7 @@ impl BatchOperation {
     }
 
     /// Computes the checksum of the first `length` bytes in this request's memory.
-    pub fn checksum(&self, length: u32) -> Checksum {
+    pub(crate) fn checksum(&self, length: u32) -> Checksum {
         let (mut sums, mut left) = (DirectChecksum::new(), length);
         for slice in &self.slices {
             let count = slice.length.min(left);

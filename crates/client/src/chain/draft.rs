@@ -30,20 +30,20 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    pub fn stand_on(&mut self, file: FileHandle, state: StateId) {
+    pub(crate) fn stand_on(&mut self, file: FileHandle, state: StateId) {
         (self.file, self.state) = (Some(file), Some(state));
     }
 
     /// Returns the object and the open of the next member.
-    pub fn place(&self) -> (Option<FileHandle>, Option<StateId>) {
+    pub(crate) fn place(&self) -> (Option<FileHandle>, Option<StateId>) {
         (self.file, self.state)
     }
 
-    pub fn return_to(&mut self, place: (Option<FileHandle>, Option<StateId>)) {
+    pub(crate) fn return_to(&mut self, place: (Option<FileHandle>, Option<StateId>)) {
         (self.file, self.state) = place;
     }
 
-    pub fn flags_of(&self, procedure: Procedure, is_first: bool) -> ChainFlags {
+    pub(crate) fn flags_of(&self, procedure: Procedure, is_first: bool) -> ChainFlags {
         let mut flags = ChainFlags::default();
         if !is_first {
             flags = flags.with(ChainFlags::BACK);
@@ -58,7 +58,7 @@ impl Draft {
     }
 
     /// Returns why a procedure is not allowed at this position of the chain; `None` if it is.
-    pub fn misplaced(&self, procedure: Procedure) -> Option<String> {
+    pub(crate) fn misplaced(&self, procedure: Procedure) -> Option<String> {
         let name = procedure.name();
         match procedure.chain_class() {
             ChainClass::Special | ChainClass::BackControl => {
@@ -75,7 +75,7 @@ impl Draft {
     }
 
     /// Updates the object and the open for the member after this one.
-    pub fn note_left_behind(&mut self, procedure: Procedure) {
+    pub(crate) fn note_left_behind(&mut self, procedure: Procedure) {
         self.has_fetched |= procedure.chain_class() == ChainClass::BulkFetch;
         if procedure == Procedure::Open {
             (self.file, self.state) = (None, None);

@@ -123,7 +123,7 @@ pub(crate) struct MemberDetails {
 impl MemberDetails {
     /// Decodes the results of a member that was carried out. `named` returns the object that its
     /// request names, if any. `Err` describes what is wrong with the results.
-    pub fn outcome(
+    pub(crate) fn outcome(
         &self,
         response: &Response<'_>,
         named: impl FnOnce() -> FileHandle,

@@ -242,14 +242,14 @@ fn unsendable(procedure: Procedure, error: EncodeError) -> ClientError {
 pub(super) struct Names<'p>(SmallVec<[&'p str; 8]>);
 
 impl<'p> Names<'p> {
-    pub fn of(path: &'p str) -> Self {
+    pub(super) fn of(path: &'p str) -> Self {
         let names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
         Self(names.collect())
     }
 
     /// # Errors
     /// INVAL if there are no components, or if one of them is `..`.
-    pub fn path(&self) -> std::result::Result<Path<'_>, Status> {
+    pub(super) fn path(&self) -> std::result::Result<Path<'_>, Status> {
         let is_plain = !self.0.is_empty() && !self.0.contains(&"..");
         if is_plain { Ok(Path::new(&self.0)) } else { Err(Status::Inval) }
     }

@@ -22,7 +22,7 @@ use crate::work::Pending;
 
 impl Core {
     /// Queues a chain and sends the members that there are credits for.
-    pub fn start_chain(&mut self, key: SessionKey, chain: &SharedChain) -> Result<()> {
+    pub(crate) fn start_chain(&mut self, key: SessionKey, chain: &SharedChain) -> Result<()> {
         self.sessions.open_mut(key)?.note_changes();
         let id = self.sinks.next_id();
         if !chain.borrow_mut().begin(id) {
@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// Sends members of queued chains while there are credits. Returns true if all were sent.
-    pub fn send_chains(&mut self, key: SessionKey) -> bool {
+    pub(crate) fn send_chains(&mut self, key: SessionKey) -> bool {
         while let Some(chain) = self.sessions[key].in_flight.chains.first().cloned() {
             if !self.send_members(key, &chain) {
                 return false;
@@ -117,7 +117,7 @@ impl Core {
     }
 
     /// Handles the reply to a member.
-    pub fn on_member(
+    pub(crate) fn on_member(
         &mut self,
         key: SessionKey,
         member: &Member,
@@ -133,7 +133,7 @@ impl Core {
     }
 
     /// Ends a chain whose members all have replies.
-    pub fn end_chain(&mut self, key: SessionKey, shared: &SharedChain) {
+    pub(crate) fn end_chain(&mut self, key: SessionKey, shared: &SharedChain) {
         if self.defer_chain(key, shared) {
             return;
         }

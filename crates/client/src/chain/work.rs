@@ -86,39 +86,39 @@ pub(crate) struct ChainQueue(VecDeque<SharedChain>);
 
 impl ChainQueue {
     /// Returns the chain that is sent next.
-    pub fn first(&self) -> Option<&SharedChain> {
+    pub(crate) fn first(&self) -> Option<&SharedChain> {
         self.0.front()
     }
 
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// True if some members of the first chain are sent, but not all.
     #[inline]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.0.front().is_some_and(|chain| chain.borrow().is_open)
     }
 
     /// Takes the open chain, so that it can be resumed.
-    pub fn take_open(&mut self) -> Option<SharedChain> {
+    pub(crate) fn take_open(&mut self) -> Option<SharedChain> {
         if self.is_open() { self.0.pop_front() } else { None }
     }
 
-    pub fn push_front(&mut self, chain: SharedChain) {
+    pub(crate) fn push_front(&mut self, chain: SharedChain) {
         self.0.push_front(chain);
     }
 
-    pub fn push_back(&mut self, chain: SharedChain) {
+    pub(crate) fn push_back(&mut self, chain: SharedChain) {
         self.0.push_back(chain);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &SharedChain> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SharedChain> {
         self.0.iter()
     }
 
-    pub fn into_iter(self) -> impl Iterator<Item = SharedChain> {
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = SharedChain> {
         self.0.into_iter()
     }
 
@@ -132,13 +132,13 @@ impl ChainQueue {
 
 impl ChainWork {
     /// Starts a chain that is completely built. Returns true if it has members.
-    pub fn begin(&mut self, id: OperationId) -> bool {
+    pub(crate) fn begin(&mut self, id: OperationId) -> bool {
         (self.id, self.missing) = (id, self.members.len());
         self.missing > 0
     }
 
     /// Empties the chain for reuse. Returns false if it has grown too large to be kept.
-    pub fn clear(&mut self) -> bool {
+    pub(crate) fn clear(&mut self) -> bool {
         let Self { bytes, members, answers, names, .. } = self;
         if bytes.capacity() + answers.capacity() + names.capacity() > SPARE_BYTES_MAX
             || members.capacity() > SPARE_MEMBERS_MAX
@@ -155,7 +155,7 @@ impl ChainWork {
     }
 
     /// Records the reply to a member. Returns true if it was the last one missing.
-    pub fn note_answer(
+    pub(crate) fn note_answer(
         &mut self,
         number: usize,
         status: Option<Status>,
@@ -176,7 +176,7 @@ impl ChainWork {
     }
 
     /// Returns the bytes of a member's reply, whatever its status.
-    pub fn answer(&self, number: usize) -> Option<&[u8]> {
+    pub(crate) fn answer(&self, number: usize) -> Option<&[u8]> {
         match &self.members.get(number)?.answer {
             Some(Ok(place)) => self.answers.get(place.clone()),
             Some(Err(_)) | None => None,
@@ -184,7 +184,7 @@ impl ChainWork {
     }
 
     /// Sets the waker to call when the chain is over.
-    pub fn wake_with(&mut self, waker: &Waker) {
+    pub(crate) fn wake_with(&mut self, waker: &Waker) {
         match &mut self.waker {
             Some(known) => known.clone_from(waker),
             None => self.waker = Some(waker.clone()),
@@ -192,7 +192,7 @@ impl ChainWork {
     }
 
     /// Marks the chain as over and wakes its future.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.is_over = true;
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -200,7 +200,7 @@ impl ChainWork {
     }
 
     /// Ends all members without a reply with an error.
-    pub fn fail(&mut self, error: &ClientError) {
+    pub(crate) fn fail(&mut self, error: &ClientError) {
         self.missing = 0;
         for member in &mut self.members {
             if let (None, Some(slice)) = (&member.answer, &member.asked.slice) {
@@ -213,7 +213,7 @@ impl ChainWork {
     }
 
     /// Discards the reply of a member, so that it is sent again.
-    pub fn forget_answer(&mut self, number: usize) {
+    pub(crate) fn forget_answer(&mut self, number: usize) {
         let member = &mut self.members[number];
         if let Some(answer) = member.answer.take() {
             self.missing += 1;
@@ -230,12 +230,12 @@ impl ChainWork {
     }
 
     /// Returns the number of members without a reply.
-    pub fn missing(&self) -> usize {
+    pub(crate) fn missing(&self) -> usize {
         self.missing
     }
 
     /// Marks all members without a reply as to be sent.
-    pub fn restart_sending(&mut self) {
+    pub(crate) fn restart_sending(&mut self) {
         (self.next, self.is_open) = (0, false);
     }
 

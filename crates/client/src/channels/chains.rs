@@ -15,7 +15,7 @@ use crate::impersonation::acting_in;
 
 impl Core {
     /// Chooses the channel for a chain: the one with the fewest requests.
-    pub fn channel_for_chain(&self, first: SessionKey, chain: &SharedChain) -> SessionKey {
+    pub(crate) fn channel_for_chain(&self, first: SessionKey, chain: &SharedChain) -> SessionKey {
         if !chain.borrow().is_self_contained() {
             return first;
         }
@@ -31,7 +31,12 @@ impl Core {
 
     /// Hands the open of a chain that ran on another channel to the session, if a member after the
     /// OPEN failed and left it open.
-    pub fn hand_over_opens(&mut self, first: SessionKey, key: SessionKey, chain: &SharedChain) {
+    pub(crate) fn hand_over_opens(
+        &mut self,
+        first: SessionKey,
+        key: SessionKey,
+        chain: &SharedChain,
+    ) {
         let mut chain = chain.borrow_mut();
         if chain.members.iter().all(|member| member.status == Some(Status::Ok)) {
             return;
@@ -49,7 +54,7 @@ impl Core {
 impl ChainWork {
     /// True if the chain opens an existing file with the client's own credentials, without
     /// excluding other clients, reads from it and closes it.
-    pub fn is_self_contained(&self) -> bool {
+    pub(crate) fn is_self_contained(&self) -> bool {
         let [open, looks @ .., close] = &self.members[..] else { return false };
         let uses_it = |member: &ChainMember| {
             member.planned.contains(ChainFlags::FILE_HANDLE)

@@ -76,12 +76,12 @@ pub(crate) struct TakeoverQuestion {
 impl Role {
     /// True if transfers are spread over several channels.
     #[inline]
-    pub fn has_channels(&self) -> bool {
+    pub(crate) fn has_channels(&self) -> bool {
         matches!(self, Self::First(_))
     }
 
     /// Returns the additional channels, if this is the first.
-    pub fn additional(&self) -> SmallVec<[SessionKey; 7]> {
+    pub(crate) fn additional(&self) -> SmallVec<[SessionKey; 7]> {
         match self {
             Self::First(channels) => channels.additional.clone(),
             Self::Alone | Self::Additional(_) => SmallVec::new(),
@@ -89,7 +89,7 @@ impl Role {
     }
 
     /// Returns the first channel, if this is an additional one.
-    pub fn first(&self) -> Option<SessionKey> {
+    pub(crate) fn first(&self) -> Option<SessionKey> {
         match self {
             Self::Additional(additional) => Some(additional.first),
             Self::Alone | Self::First(_) => None,
@@ -97,7 +97,7 @@ impl Role {
     }
 
     /// Adds a channel that is being connected.
-    pub fn add(&mut self, key: SessionKey) {
+    pub(crate) fn add(&mut self, key: SessionKey) {
         if let Self::Alone = self {
             *self = Self::First(Box::default());
         }
@@ -107,14 +107,14 @@ impl Role {
     }
 
     /// Removes a channel that could not be connected.
-    pub fn remove(&mut self, key: SessionKey) {
+    pub(crate) fn remove(&mut self, key: SessionKey) {
         if let Self::First(channels) = self {
             channels.additional.retain(|other| *other != key);
         }
     }
 
     /// Spreads transfers over the channels, all of which are established now.
-    pub fn spread(&mut self, first: SessionKey) {
+    pub(crate) fn spread(&mut self, first: SessionKey) {
         let Self::First(channels) = self else { return };
         if channels.additional.is_empty() {
             *self = Self::Alone;
@@ -125,7 +125,7 @@ impl Role {
     }
 
     /// Sends everything for the channel `key` over another one from now on.
-    pub fn replace(&mut self, key: SessionKey, by: SessionKey) {
+    pub(crate) fn replace(&mut self, key: SessionKey, by: SessionKey) {
         if let Self::First(channels) = self {
             let parts = channels.parts.iter_mut();
             parts.filter(|part| **part == key).for_each(|part| *part = by);
@@ -133,7 +133,7 @@ impl Role {
     }
 
     /// Returns the number of channels that transfers are spread over.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         let Self::First(channels) = self else { return 1 };
         let mut parts = channels.parts.clone();
         parts.sort_unstable();
@@ -142,7 +142,7 @@ impl Role {
     }
 
     /// Returns the channels for requests that may go over any.
-    pub fn parts(&self) -> &[SessionKey] {
+    pub(crate) fn parts(&self) -> &[SessionKey] {
         match self {
             Self::First(channels) => &channels.parts,
             Self::Alone | Self::Additional(_) => &[],
@@ -150,7 +150,7 @@ impl Role {
     }
 
     /// Returns the channel for transfers of a file; `None` while transfers are not spread.
-    pub fn channel_for(&self, file: &FileHandle) -> Option<SessionKey> {
+    pub(crate) fn channel_for(&self, file: &FileHandle) -> Option<SessionKey> {
         let Self::First(channels) = self else { return None };
         let part = ChannelCount::new(channels.parts.len())?.home_of(file);
         channels.parts.get(usize::from(part.0)).copied()
@@ -160,7 +160,7 @@ impl Role {
 
     /// Holds a request back if transfers of its open are in flight on other channels, or if an
     /// earlier request of that open is held. Returns a request that need not wait.
-    pub fn hold(&mut self, call: QueuedCall, opened: Rc<Opened>) -> Option<QueuedCall> {
+    pub(crate) fn hold(&mut self, call: QueuedCall, opened: Rc<Opened>) -> Option<QueuedCall> {
         let Self::First(channels) = self else { return Some(call) };
         let is_kept = |held: &Held| Rc::ptr_eq(&held.opened, &opened);
         if !opened.is_moved_elsewhere() && !channels.held.iter().any(is_kept) {
@@ -172,7 +172,7 @@ impl Role {
     }
 
     /// Takes the requests that no longer wait for anything.
-    pub fn take_ready(&mut self) -> Vec<QueuedCall> {
+    pub(crate) fn take_ready(&mut self) -> Vec<QueuedCall> {
         let Self::First(channels) = self else { return Vec::new() };
         if channels.held.is_empty() {
             return Vec::new();
@@ -185,14 +185,14 @@ impl Role {
     }
 
     /// Takes all requests that are held, because the session has ended.
-    pub fn take_held(&mut self) -> Vec<QueuedCall> {
+    pub(crate) fn take_held(&mut self) -> Vec<QueuedCall> {
         let Self::First(channels) = self else { return Vec::new() };
         channels.look = None;
         channels.held.drain(..).map(|held| held.call).collect()
     }
 
     /// Returns the requests that are held, mutably.
-    pub fn held_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
+    pub(crate) fn held_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
         let channels = match self {
             Self::First(channels) => Some(channels),
             Self::Alone | Self::Additional(_) => None,
@@ -203,12 +203,12 @@ impl Role {
     }
 
     /// True if any request is held.
-    pub fn holds_any(&self) -> bool {
+    pub(crate) fn holds_any(&self) -> bool {
         matches!(self, Self::First(channels) if !channels.held.is_empty())
     }
 
     /// Returns the next time to check the requests that are held.
-    pub fn next_look(&self) -> Option<Duration> {
+    pub(crate) fn next_look(&self) -> Option<Duration> {
         match self {
             Self::First(channels) => channels.look,
             Self::Alone | Self::Additional(_) => None,

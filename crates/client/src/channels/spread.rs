@@ -9,7 +9,7 @@ use crate::transfer::Transfer;
 
 impl Core {
     /// Sends a transfer over the channel of its file, in a session with several channels.
-    pub fn send_on_file_channel(&mut self, first: SessionKey, mut transfer: Transfer) {
+    pub(crate) fn send_on_file_channel(&mut self, first: SessionKey, mut transfer: Transfer) {
         let key = self.sessions[first].role.channel_for(&transfer.job.file.handle);
         let key = key.unwrap_or(first);
         if key != first {
@@ -19,7 +19,7 @@ impl Core {
     }
 
     /// Sends held requests whose transfers on other channels have ended.
-    pub fn send_held(&mut self, key: SessionKey) {
+    pub(crate) fn send_held(&mut self, key: SessionKey) {
         for call in self.sessions[key].role.take_ready() {
             self.send_or_queue_call(key, call);
         }

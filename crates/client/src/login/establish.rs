@@ -291,7 +291,7 @@ impl Session {
 
 impl SessionState {
     /// Records a renewed proof.
-    pub fn note_proof(&mut self, context: &Context, trusted: bool) {
+    pub(crate) fn note_proof(&mut self, context: &Context, trusted: bool) {
         if let Some(identity) = &mut self.standing.identity {
             (identity.expires, identity.trusted) = (expiry(context), trusted);
         }
@@ -300,7 +300,7 @@ impl SessionState {
     /// True if the server refused a request because the client's proof has expired, and the session
     /// can reconnect with a fresh one.
     #[cold]
-    pub fn has_lapsed(&self, pending: &Pending) -> bool {
+    pub(crate) fn has_lapsed(&self, pending: &Pending) -> bool {
         let is_asked_for = match pending {
             Pending::Call(call) => procedure_of(&call.message) != Some(Procedure::ClientAuth),
             Pending::Transfer(_) | Pending::Member(_) => true,

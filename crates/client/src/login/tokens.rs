@@ -48,7 +48,7 @@ pub(crate) enum AuthStep {
 impl Prover {
     /// Makes the first token for a channel. Blocks: reads files, and asks a key distribution centre
     /// for missing tickets.
-    pub fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), AuthFailure> {
+    pub(crate) fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), AuthFailure> {
         let credential = self.tickets.find().map_err(AuthFailure::here)?;
         let initiator = Initiator::new(credential, &self.service).map_err(|e| self.failed(&e))?;
         let step = initiator.bound_to(&binding.bytes()).step(None);
@@ -60,7 +60,7 @@ impl Prover {
     }
 
     /// Processes the reply to a token; `result` is what the reply holds besides its status.
-    pub fn process_reply(
+    pub(crate) fn process_reply(
         &self,
         party: Initiator,
         status: Status,
@@ -116,11 +116,11 @@ impl Binding {
 
 impl AuthFailure {
     /// Reports a failure on this side.
-    pub fn here(reason: String) -> Self {
+    pub(crate) fn here(reason: String) -> Self {
         Self { reason, status: None }
     }
 
-    pub fn at(self, address: &str) -> ClientError {
+    pub(crate) fn at(self, address: &str) -> ClientError {
         let Self { reason, status } = self;
         ClientError::Kerberos { address: address.to_owned(), reason, status }
     }

@@ -20,7 +20,7 @@ use crate::work::{Pending, Work};
 
 impl Core {
     /// Handles the loss of a session's connection: the session recovers if it can, and ends if not.
-    pub fn on_connection_lost(&mut self, key: SessionKey, reason: String) {
+    pub(crate) fn on_connection_lost(&mut self, key: SessionKey, reason: String) {
         let session = &mut self.sessions[key];
         match session.phase {
             Phase::Ended(_) => return,
@@ -55,7 +55,7 @@ impl Core {
 
     /// Handles a recovering session whose timer has expired. Called in every turn while one
     /// recovers.
-    pub fn check_recovery_timer(&mut self, key: SessionKey, now: Duration) {
+    pub(crate) fn check_recovery_timer(&mut self, key: SessionKey, now: Duration) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let limit = machine.attempt_timeout();
         let Some(progress) = &mut machine.progress else { return };
@@ -99,7 +99,7 @@ impl Core {
     }
 
     /// Sends the connect request over the new connection, with the same content as at first.
-    pub fn on_reconnected(&mut self, key: SessionKey) {
+    pub(crate) fn on_reconnected(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let (wanted_credits, options) = (session.terms.wanted_credits, session.options.clone());
         let room = session.token_request_bytes();
@@ -120,7 +120,7 @@ impl Core {
     }
 
     /// Handles a failed attempt: schedules the next one, or ends the session.
-    pub fn attempt_failed(&mut self, key: SessionKey, failure: String) {
+    pub(crate) fn attempt_failed(&mut self, key: SessionKey, failure: String) {
         let session = &mut self.sessions[key];
         self.transport.close(session.endpoint);
         session.in_flight.begin_again(session.terms.wanted_credits);

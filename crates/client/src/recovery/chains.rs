@@ -32,7 +32,7 @@ use crate::work::{Delayed, Work};
 impl Core {
     /// Schedules a retry for a chain whose first failure means that the server delayed it. Returns
     /// false if there is no such failure, or the chain has waited long enough.
-    pub fn defer_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
+    pub(crate) fn defer_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
         let mut chain = shared.borrow_mut();
         let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
         let Some(first) = chain.members.iter().position(|member| !is_done(member)) else {
@@ -152,7 +152,7 @@ impl ChainWork {
     }
 
     /// Prepares the members without a reply to be sent again.
-    pub fn resume(&mut self, server_restarted: bool, opens: &mut Opens) {
+    pub(crate) fn resume(&mut self, server_restarted: bool, opens: &mut Opens) {
         self.break_off();
         if self.missing() == 0 {
             return;
@@ -316,7 +316,7 @@ impl ChainWork {
     }
 
     /// Records what the members with replies did to opens.
-    pub fn note(&mut self, opens: &mut Opens) {
+    pub(crate) fn note(&mut self, opens: &mut Opens) {
         let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
         // Most chains are complete and have closed what they opened.
         if self.missing() == 0 {
@@ -343,7 +343,7 @@ impl ChainWork {
     }
 
     /// Returns the decoded reply of a member that was carried out.
-    pub fn response(&self, number: usize) -> Option<Response<'_>> {
+    pub(crate) fn response(&self, number: usize) -> Option<Response<'_>> {
         let member = &self.members[number];
         if member.status != Some(Status::Ok) {
             return None;

@@ -15,7 +15,11 @@ use crate::work::{Delayed, QueuedCall, Work};
 impl Core {
     /// Schedules a retry for a delayed transfer; returns it if it has waited long enough.
     #[cold]
-    pub fn defer_transfer(&mut self, key: SessionKey, mut transfer: Transfer) -> Option<Transfer> {
+    pub(crate) fn defer_transfer(
+        &mut self,
+        key: SessionKey,
+        mut transfer: Transfer,
+    ) -> Option<Transfer> {
         match self.next_try(key, &mut transfer.delay) {
             Some(due) => self.defer(key, Delayed { due, work: Work::Transfer(transfer) }),
             None => return Some(transfer),
@@ -25,7 +29,11 @@ impl Core {
 
     /// Schedules a retry for a delayed call; returns it if it has waited long enough.
     #[cold]
-    pub fn defer_call(&mut self, key: SessionKey, mut call: QueuedCall) -> Option<QueuedCall> {
+    pub(crate) fn defer_call(
+        &mut self,
+        key: SessionKey,
+        mut call: QueuedCall,
+    ) -> Option<QueuedCall> {
         match self.next_try(key, &mut call.delay) {
             Some(due) => self.defer(key, Delayed { due, work: Work::Call(call) }),
             None => return Some(call),
@@ -50,7 +58,7 @@ impl Core {
     }
 
     /// Sends the delayed requests that are due.
-    pub fn resend_delayed(&mut self, key: SessionKey, now: Duration) {
+    pub(crate) fn resend_delayed(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
         let mut cancelled = Vec::new();

@@ -16,17 +16,17 @@ pub(crate) struct Delay {
 
 impl Delay {
     /// A request that is delayed for the first time.
-    pub fn since(now: Duration) -> Self {
+    pub(crate) fn since(now: Duration) -> Self {
         Self { since: now, count: 0 }
     }
 
     /// Returns how long the request has waited.
-    pub fn age(&self, now: Duration) -> Duration {
+    pub(crate) fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.since)
     }
 
     /// Counts another delay and returns how many there were before.
-    pub fn count_one(&mut self) -> u32 {
+    pub(crate) fn count_one(&mut self) -> u32 {
         let before = self.count;
         self.count += 1;
         before

@@ -37,7 +37,11 @@ pub(crate) enum Fate {
 
 impl InterruptedRequest {
     /// Makes it from what waited for the reply; `None` if no caller is interested.
-    pub fn new(stream: StreamId, sequence: SequenceNumber, pending: Pending) -> Option<Self> {
+    pub(crate) fn new(
+        stream: StreamId,
+        sequence: SequenceNumber,
+        pending: Pending,
+    ) -> Option<Self> {
         let mut is_saved = false;
         let (procedure, work) = match pending {
             Pending::Call(call) => (procedure_of(&call.message)?, Work::Call(call)),
@@ -57,12 +61,12 @@ impl InterruptedRequest {
     }
 
     /// True if the server must be asked what became of it.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.work.is_some() && matches!(self.fate, Fate::Unknown)
     }
 
     /// Returns true if the request may be sent again although the server knows nothing about it.
-    pub fn is_repeatable(&self) -> bool {
+    pub(crate) fn is_repeatable(&self) -> bool {
         match self.message() {
             Some(message) => decode_request(ByteOrder::NATIVE, &message)
                 .is_ok_and(|(_, request)| is_repeatable(&request)),
@@ -72,7 +76,7 @@ impl InterruptedRequest {
     }
 
     /// Describes the request in an error message.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let message = self.message().unwrap_or_default();
         match decode_request(ByteOrder::NATIVE, &message) {
             Ok((_, request)) => describe(&request),
@@ -81,7 +85,7 @@ impl InterruptedRequest {
     }
 
     /// Returns the request as it was sent, unless it is a transfer.
-    pub fn message(&self) -> Option<Cow<'_, [u8]>> {
+    pub(crate) fn message(&self) -> Option<Cow<'_, [u8]>> {
         match self.work.as_ref()? {
             Work::Call(call) => Some(Cow::Borrowed(&call.message)),
             Work::Member(member) => {

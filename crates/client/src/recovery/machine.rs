@@ -71,14 +71,14 @@ pub(super) struct Attempt {
 
 impl RecoveryMachine {
     /// Makes a machine for a new session; `None` if its options disable recovery.
-    pub fn new(options: &Rc<SessionOptions>, places: ServerAddresses) -> Option<Self> {
+    pub(crate) fn new(options: &Rc<SessionOptions>, places: ServerAddresses) -> Option<Self> {
         let Recovery::On(limits) = &options.recovery else { return None };
         let verifier = Verifier(random().to_ne_bytes());
         Some(Self::fresh(options, limits, options.name(), verifier, places))
     }
 
     /// Makes a machine for an additional channel, which is tried at `address` first.
-    pub fn for_channel(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
+    pub(crate) fn for_channel(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
         let (name, places) = (self.name.clone(), self.places.from(address));
         let mut machine = Self::fresh(options, &self.limits, name, self.verifier, places);
         machine.patience = machine.patience.min(ADDITIONAL_PATIENCE);
@@ -113,12 +113,12 @@ impl RecoveryMachine {
     }
 
     /// Returns the addresses where the server may be found.
-    pub fn places(&self) -> &ServerAddresses {
+    pub(crate) fn places(&self) -> &ServerAddresses {
         &self.places
     }
 
     /// Restarts the recovery time, because the first channel is open again.
-    pub fn wait_anew(&mut self) {
+    pub(crate) fn wait_anew(&mut self) {
         self.attempts = 0;
         if let Some(lost_at) = &mut self.lost_at {
             *lost_at = coarse_now();
@@ -126,73 +126,73 @@ impl RecoveryMachine {
     }
 
     /// Returns the client's name and verifier, which every connect request contains.
-    pub fn name(&self) -> (&str, Verifier) {
+    pub(crate) fn name(&self) -> (&str, Verifier) {
         (&self.name, self.verifier)
     }
 
     /// Records the established session. From now on it reconnects after a loss.
-    pub fn note_established(&mut self, session: SessionId, client: ClientId) {
+    pub(crate) fn note_established(&mut self, session: SessionId, client: ClientId) {
         (self.session, self.client) = (Some(session), client);
     }
 
     /// True if the session was established, so that it recovers from a lost connection.
-    pub fn is_established(&self) -> bool {
+    pub(crate) fn is_established(&self) -> bool {
         self.session.is_some()
     }
 
     /// Disables recovery for a session that leaves. Returns true if it was established.
-    pub fn leave(&mut self) -> bool {
+    pub(crate) fn leave(&mut self) -> bool {
         self.session.take().is_some()
     }
 
     /// Returns the timeout for one step of an attempt.
-    pub fn attempt_timeout(&self) -> Duration {
+    pub(crate) fn attempt_timeout(&self) -> Duration {
         self.limits.attempt_timeout
     }
 
     /// Returns the session's opens.
     #[inline]
-    pub fn opens(&self) -> &Opens {
+    pub(crate) fn opens(&self) -> &Opens {
         &self.opens
     }
 
     /// Returns the session's opens, mutably.
     #[inline]
-    pub fn opens_mut(&mut self) -> &mut Opens {
+    pub(crate) fn opens_mut(&mut self) -> &mut Opens {
         &mut self.opens
     }
 
     /// Returns the listener for session events.
-    pub fn listener(&self) -> Option<Listener> {
+    pub(crate) fn listener(&self) -> Option<Listener> {
         self.listener.clone()
     }
 
     /// Replaces the listener for session events and returns the former one.
-    pub fn set_listener(&mut self, listener: Listener) -> Option<Listener> {
+    pub(crate) fn set_listener(&mut self, listener: Listener) -> Option<Listener> {
         self.listener.replace(listener)
     }
 
     /// True if the machine holds requests that must be sent again.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.progress.is_some() || !self.delayed.is_empty()
     }
 
     /// True if a caller waits for the machine; `has_waiting` if requests are queued until the
     /// session has recovered.
-    pub fn is_awaited(&self, has_waiting: bool) -> bool {
+    pub(crate) fn is_awaited(&self, has_waiting: bool) -> bool {
         let recovers =
             self.progress.as_ref().is_some_and(|progress| progress.is_awaited() || has_waiting);
         recovers || !self.delayed.is_empty()
     }
 
     /// Returns the machine's next timer.
-    pub fn next_timer(&self) -> Option<Duration> {
+    pub(crate) fn next_timer(&self) -> Option<Duration> {
         let progress = self.progress.as_ref().map(|progress| progress.due);
         self.delayed.iter().map(|delayed| delayed.due).chain(progress).min()
     }
 
     /// Ends the machine. Returns its listener, the interrupted requests and the delayed ones.
-    pub fn end(self) -> (Option<Listener>, Vec<Work>, Vec<Work>) {
+    pub(crate) fn end(self) -> (Option<Listener>, Vec<Work>, Vec<Work>) {
         let interrupted =
             self.progress.into_iter().flat_map(|progress| progress.into_works()).collect();
         let delayed = self.delayed.into_iter().map(|delayed| delayed.work).collect();
@@ -203,7 +203,7 @@ impl RecoveryMachine {
 
     /// Returns true if a server that owes a reply has been silent for the reply timeout. Called
     /// periodically; `has_spoken` is true if anything has arrived since the last call.
-    pub fn is_silent(&mut self, owes: bool, has_spoken: bool, now: Duration) -> bool {
+    pub(crate) fn is_silent(&mut self, owes: bool, has_spoken: bool, now: Duration) -> bool {
         if !owes {
             self.quiet_since = None;
         } else if has_spoken || self.quiet_since.is_none() {
@@ -214,7 +214,7 @@ impl RecoveryMachine {
     }
 
     /// Limits the recovery time from now on.
-    pub fn limit_recovery_time(&mut self, limit: Duration) {
+    pub(crate) fn limit_recovery_time(&mut self, limit: Duration) {
         self.limits.give_up_after = self.limits.give_up_after.min(limit);
         self.patience = self.patience.min(limit);
         if let Some(lost_at) = &mut self.lost_at {
@@ -223,14 +223,14 @@ impl RecoveryMachine {
     }
 
     /// Records that a request got a reply, which resets the recovery time.
-    pub fn note_progress(&mut self) {
+    pub(crate) fn note_progress(&mut self) {
         (self.lost_at, self.attempts) = (None, 0);
     }
 
     // ---- delayed requests -----------------------------------------------------------
 
     /// Returns when to send a delayed request again; `None` after the limit.
-    pub fn next_try(&self, delay: &mut Option<Box<Delay>>) -> Option<Duration> {
+    pub(crate) fn next_try(&self, delay: &mut Option<Box<Delay>>) -> Option<Duration> {
         let now = coarse_now();
         let delay = delay.get_or_insert_with(|| Box::new(Delay::since(now)));
         if delay.age(now) >= self.limits.give_up_after {
@@ -240,29 +240,29 @@ impl RecoveryMachine {
     }
 
     /// Holds a request until it is due.
-    pub fn defer(&mut self, delayed: Delayed) {
+    pub(crate) fn defer(&mut self, delayed: Delayed) {
         self.delayed.push(delayed);
     }
 
     /// Takes the requests that are due, in the order they were delayed.
-    pub fn take_due(&mut self, now: Duration) -> Vec<Work> {
+    pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Work> {
         let due = self.delayed.extract_if(.., |delayed| delayed.due <= now);
         due.map(|delayed| delayed.work).collect()
     }
 
     /// Takes the delayed requests for which `is_meant` is true.
-    pub fn extract_delayed(&mut self, is_meant: impl Fn(&Work) -> bool) -> Vec<Work> {
+    pub(crate) fn extract_delayed(&mut self, is_meant: impl Fn(&Work) -> bool) -> Vec<Work> {
         let meant = self.delayed.extract_if(.., |delayed| is_meant(&delayed.work));
         meant.map(|delayed| delayed.work).collect()
     }
 
     /// Takes all delayed requests, so that they can be encoded again.
-    pub fn take_delayed(&mut self) -> Vec<Delayed> {
+    pub(crate) fn take_delayed(&mut self) -> Vec<Delayed> {
         std::mem::take(&mut self.delayed)
     }
 
     /// Returns the transfers that the machine holds.
-    pub fn transfers(&mut self) -> impl Iterator<Item = &mut Transfer> {
+    pub(crate) fn transfers(&mut self) -> impl Iterator<Item = &mut Transfer> {
         let delayed = self.delayed.iter_mut().filter_map(|delayed| match &mut delayed.work {
             Work::Transfer(transfer) => Some(transfer),
             Work::Call(_) | Work::Member(_) | Work::Chain(_) => None,

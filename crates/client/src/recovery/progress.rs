@@ -178,18 +178,18 @@ impl RecoveryProgress {
     }
 
     /// Returns the requests that were in flight, so that they can be ended.
-    pub fn into_works(self) -> impl Iterator<Item = Work> {
+    pub(crate) fn into_works(self) -> impl Iterator<Item = Work> {
         let interrupted = self.interrupted.into_iter().filter_map(|interrupted| interrupted.work);
         interrupted.chain(self.chains.into_iter().map(Work::Chain))
     }
 
     /// True if an application waits for a request that was in flight.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         !self.chains.is_empty()
             || self.interrupted.iter().any(|interrupted| interrupted.work.is_some())
     }
 
-    pub fn transfers(&mut self) -> impl Iterator<Item = &mut Transfer> {
+    pub(crate) fn transfers(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.interrupted.iter_mut().filter_map(|interrupted| match &mut interrupted.work {
             Some(Work::Transfer(transfer)) => Some(transfer),
             Some(Work::Call(_) | Work::Member(_) | Work::Chain(_)) | None => None,

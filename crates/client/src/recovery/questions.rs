@@ -72,7 +72,7 @@ impl Core {
     }
 
     /// Handles the reply to a recovery request.
-    pub fn on_recovery_reply(
+    pub(crate) fn on_recovery_reply(
         &mut self,
         key: SessionKey,
         question: Question,

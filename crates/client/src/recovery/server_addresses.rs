@@ -21,7 +21,7 @@ pub(crate) struct ServerAddress {
 impl ServerAddress {
     /// An address that the caller has named. A directory in /tmp that is named after a user must
     /// belong to that user, since anybody can create it while the user has none there.
-    pub fn named(address: Address) -> Self {
+    pub(crate) fn named(address: Address) -> Self {
         let user = match &address {
             Address::Shm(socket) => user_of_socket(socket),
             Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => None,
@@ -47,21 +47,21 @@ pub(crate) struct ServerAddresses {
 
 impl ServerAddresses {
     /// Makes the list of a single address.
-    pub fn one(address: Address) -> Self {
+    pub(crate) fn one(address: Address) -> Self {
         Self { local: Vec::new(), fixed: vec![address], spare: Vec::new() }
     }
 
-    pub fn new(local: Vec<PathBuf>, fixed: Vec<Address>) -> Self {
+    pub(crate) fn new(local: Vec<PathBuf>, fixed: Vec<Address>) -> Self {
         Self { local, fixed, spare: Vec::new() }
     }
 
     /// Adds addresses for use after the connection was lost.
-    pub fn with_spare(self, spare: Vec<Address>) -> Self {
+    pub(crate) fn with_spare(self, spare: Vec<Address>) -> Self {
         Self { spare, ..self }
     }
 
     /// Returns a copy for a channel, in which this address is tried first.
-    pub fn from(&self, address: &Address) -> Self {
+    pub(crate) fn from(&self, address: &Address) -> Self {
         let mut places = self.clone();
         if let Some(at) = places.fixed.iter().position(|fixed| fixed == address) {
             places.fixed.rotate_left(at);
@@ -72,7 +72,7 @@ impl ServerAddresses {
 
     /// Returns the addresses for channel `number` of a session that was found at `address`: the
     /// server's addresses of the same kind, in turn.
-    pub fn for_channel(&self, address: &Address, number: usize) -> Vec<ServerAddress> {
+    pub(crate) fn for_channel(&self, address: &Address, number: usize) -> Vec<ServerAddress> {
         let is_like = |other: &&Address| match (address, other) {
             (Address::Tcp(one), Address::Tcp(other)) => one.is_ipv4() == other.is_ipv4(),
             _ => false,
@@ -83,21 +83,21 @@ impl ServerAddresses {
     }
 
     /// Returns the addresses to try after the connection was lost.
-    pub fn again(&self) -> Vec<ServerAddress> {
+    pub(crate) fn again(&self) -> Vec<ServerAddress> {
         let mut places = self.now();
         places.extend(self.spare.iter().cloned().map(ServerAddress::named));
         places
     }
 
     /// Returns the addresses to try for the first connection.
-    pub fn now(&self) -> Vec<ServerAddress> {
+    pub(crate) fn now(&self) -> Vec<ServerAddress> {
         let is_believed = |path: &&PathBuf| matches!(FoundSocket::look(path), Ok(Some(_)));
         let there = self.local.iter().filter(is_believed).cloned().map(ServerAddress::found);
         there.chain(self.fixed.iter().cloned().map(ServerAddress::named)).collect()
     }
 
     /// Returns why sockets that exist are not used.
-    pub fn passed_over(&self) -> Vec<String> {
+    pub(crate) fn passed_over(&self) -> Vec<String> {
         let look = |path: &PathBuf| FoundSocket::look(path).err();
         self.local.iter().filter_map(look).map(|distrust| distrust.to_string()).collect()
     }

@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// Checks whether the server has replied to all questions about a channel that was given up.
-    pub fn check_takeover(&mut self, key: SessionKey) {
+    pub(crate) fn check_takeover(&mut self, key: SessionKey) {
         let Role::Additional(additional) = &mut self.sessions[key].role else { return };
         if additional.questions.is_empty() {
             return;
@@ -156,7 +156,7 @@ impl Core {
 
 impl Role {
     /// True if the channel was given up and its questions are unanswered.
-    pub fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         matches!(self, Self::Additional(additional) if !additional.questions.is_empty())
     }
 }

@@ -16,7 +16,7 @@ use dafs_memory::{Memory, Pages};
 use super::{Failure, Options};
 
 /// One connection and its interface.
-pub struct Link {
+pub(crate) struct Link {
     pub interface: Interface,
     pub endpoint: EndpointId,
     inbox: Memory,
@@ -29,21 +29,21 @@ pub struct Link {
 }
 
 /// A received message.
-pub struct Message {
+pub(crate) struct Message {
     pub bytes: Vec<u8>,
     /// The region of this side that the message has invalidated.
     pub invalidated: Option<Stag>,
 }
 
 /// Memory and its registration.
-pub struct Buffer {
+pub(crate) struct Buffer {
     pub memory: Memory,
     pub region: Region,
 }
 
 impl Link {
     /// Connects to the address in the options.
-    pub fn connect(options: &Options) -> Result<Self, Failure> {
+    pub(crate) fn connect(options: &Options) -> Result<Self, Failure> {
         let mut interface = Interface::new(InterfaceConfig::default())?;
         let address = Address::Tcp(options.address);
         let endpoint = interface.connect(&address, DOMAIN, &options.endpoint, b"")?;
@@ -51,7 +51,7 @@ impl Link {
     }
 
     /// Listens and accepts the first connection.
-    pub fn accept(options: &Options) -> Result<Self, Failure> {
+    pub(crate) fn accept(options: &Options) -> Result<Self, Failure> {
         let mut interface = Interface::new(InterfaceConfig::default())?;
         let listener = interface.listen(&Address::Tcp(options.address))?;
         println!("listening");
@@ -92,28 +92,28 @@ impl Link {
     }
 
     /// Registers new memory.
-    pub fn buffer(&mut self, length: usize, rights: Rights) -> Result<Buffer, Failure> {
+    pub(crate) fn buffer(&mut self, length: usize, rights: Rights) -> Result<Buffer, Failure> {
         let memory = Memory::anonymous(length, Pages::Small)?;
         let region =
             self.interface.register(&memory, DOMAIN, rights).ok_or("no room for a region")?;
         Ok(Buffer { memory, region })
     }
 
-    pub fn send(&mut self, bytes: &[u8], invalidate: Option<Stag>) -> Result<(), Failure> {
+    pub(crate) fn send(&mut self, bytes: &[u8], invalidate: Option<Stag>) -> Result<(), Failure> {
         let options = SendOptions { signal: Signal::Always, invalidate };
         let gather = [Gather::Bytes(bytes)];
         let posted = self.interface.post_send(self.endpoint, 0, &gather, options);
         self.finish(posted, Operation::Send, 1)
     }
 
-    pub fn write(&mut self, from: LocalSegment, to: RemoteSegment) -> Result<(), Failure> {
+    pub(crate) fn write(&mut self, from: LocalSegment, to: RemoteSegment) -> Result<(), Failure> {
         let signal = Signal::Always;
         let posted = self.interface.post_rdma_write(self.endpoint, 0, &[from], to, signal);
         self.finish(posted, Operation::RdmaWrite, 1)
     }
 
     /// Executes reads. All of them are posted before the first one is awaited.
-    pub fn read(&mut self, reads: &[(LocalSegment, RemoteSegment)]) -> Result<(), Failure> {
+    pub(crate) fn read(&mut self, reads: &[(LocalSegment, RemoteSegment)]) -> Result<(), Failure> {
         for (to, from) in reads {
             self.interface.post_rdma_read(self.endpoint, 0, &[*to], *from)?;
         }
@@ -121,7 +121,7 @@ impl Link {
     }
 
     /// Returns the next message and frees its slot.
-    pub fn receive(&mut self) -> Result<Message, Failure> {
+    pub(crate) fn receive(&mut self) -> Result<Message, Failure> {
         while self.arrived.is_empty() {
             self.step()?;
         }
@@ -133,7 +133,7 @@ impl Link {
     }
 
     /// Waits until the other side ends the connection. Returns the reason.
-    pub fn end(&mut self) -> BreakReason {
+    pub(crate) fn end(&mut self) -> BreakReason {
         loop {
             if let Some(reason) = self.broken.clone() {
                 return reason;
@@ -146,7 +146,7 @@ impl Link {
         }
     }
 
-    pub fn disconnect(mut self) {
+    pub(crate) fn disconnect(mut self) {
         self.interface.disconnect(self.endpoint);
     }
 
@@ -210,9 +210,9 @@ fn next_event(interface: &mut Interface) -> Result<Event, Failure> {
     }
 }
 
-pub const DOMAIN: Domain = Domain(1);
+pub(crate) const DOMAIN: Domain = Domain(1);
 /// The greatest length of a message in bytes.
-pub const SLOT_BYTES: u32 = 64 << 10;
+pub(crate) const SLOT_BYTES: u32 = 64 << 10;
 const SLOTS: usize = 16;
 /// A limit that only detects hanging; emulated machines are slow.
 const HANG: Duration = Duration::from_secs(120);

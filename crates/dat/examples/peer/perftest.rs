@@ -52,7 +52,7 @@ struct Perftest<'o> {
 }
 
 /// Runs the server for one client.
-pub fn serve(options: &Options) -> Result<(), Failure> {
+pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
     let mut this = Perftest::new(options)?;
     if this.kind == Kind::Read {
         this.fill();
@@ -91,7 +91,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
 }
 
 /// Runs the client.
-pub fn drive(options: &Options) -> Result<(), Failure> {
+pub(crate) fn drive(options: &Options) -> Result<(), Failure> {
     let mut this = Perftest::new(options)?;
     if this.kind != Kind::Read {
         this.fill();

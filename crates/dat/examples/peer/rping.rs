@@ -19,7 +19,7 @@ fn info(region: &Region, length: u32) -> Info {
 }
 
 /// Returns the memory that a message announces.
-pub fn told(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
+pub(crate) fn told(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
     let info: Info = bytes.try_into().map_err(|_| format!("{} bytes", bytes.len()))?;
     let [a, b, c, d, e, f, g, h, s0, s1, s2, s3, l0, l1, l2, l3] = info;
     Ok(RemoteSegment {
@@ -30,7 +30,7 @@ pub fn told(bytes: &[u8]) -> Result<RemoteSegment, Failure> {
 }
 
 /// Runs the server: serves one client until it disconnects.
-pub fn serve(options: &Options) -> Result<(), Failure> {
+pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
     let mut link = Link::accept(options)?;
     let mut rounds = 0;
     let buffer = link.buffer(BUFFER_BYTES, Rights::LOCAL)?;
@@ -53,7 +53,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
 }
 
 /// Runs the client.
-pub fn ping(options: &Options) -> Result<(), Failure> {
+pub(crate) fn ping(options: &Options) -> Result<(), Failure> {
     let mut link = Link::connect(options)?;
     let size = options.size as usize;
     let (start, sink) = (link.buffer(size, Rights::REMOTE)?, link.buffer(size, Rights::REMOTE)?);

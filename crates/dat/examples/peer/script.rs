@@ -27,7 +27,7 @@ struct Drive {
 }
 
 /// Runs the target until its driver disconnects.
-pub fn serve(options: &Options) -> Result<(), Failure> {
+pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
     let mut link = Link::accept(options)?;
     let main = link.buffer(MAIN_BYTES as usize, Rights::REMOTE)?;
     let spare = link.buffer(SPARE_BYTES as usize, Rights::REMOTE)?;
@@ -50,7 +50,7 @@ pub fn serve(options: &Options) -> Result<(), Failure> {
 }
 
 /// Runs the driver.
-pub fn drive(options: &Options) -> Result<(), Failure> {
+pub(crate) fn drive(options: &Options) -> Result<(), Failure> {
     let mut link = Link::connect(options)?;
     link.send(b"hello", None)?;
     let infos = link.receive()?.bytes;

@@ -26,7 +26,7 @@ use crate::{PeerProcess, Stag, disposal};
 
 /// The messages between the two sides next to the rings.
 #[derive(Debug)]
-pub enum Packet {
+pub(super) enum Packet {
     /// The initiator's first packet, with the descriptor of the ring memory.
     Hello(Hello, PeerFile),
     /// The acceptor's acceptance. `reaches_process` says that `process_vm_*` works. The first
@@ -47,7 +47,7 @@ pub enum Packet {
 
 /// The initiator's description of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub(super) struct Hello {
     /// The number of bytes for frames in each direction.
     pub capacity: u32,
     /// The address of a word in the initiator, used to test `process_vm_readv`.
@@ -60,7 +60,7 @@ pub struct Hello {
 
 /// A region as its owner announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExposedRegion {
+pub(super) struct ExposedRegion {
     pub stag: Stag,
     pub address: u64,
     pub length: u64,
@@ -81,20 +81,20 @@ unsafe impl SocketOption for libc::ucred {}
 /// A descriptor that the peer has sent. On drop, `disposal` closes it. Even for a memory file it
 /// may be the last reference, and freeing the pages takes time.
 #[derive(Debug)]
-pub struct PeerFile(Option<OwnedFd>);
+pub(super) struct PeerFile(Option<OwnedFd>);
 
 impl PeerFile {
-    pub fn new(fd: OwnedFd) -> Self {
+    pub(super) fn new(fd: OwnedFd) -> Self {
         Self(Some(fd))
     }
 
     /// Returns the descriptor, which the caller may close anywhere.
-    pub fn take(mut self) -> Option<OwnedFd> {
+    pub(super) fn take(mut self) -> Option<OwnedFd> {
         self.0.take()
     }
 
     /// Returns the descriptor if it was not taken.
-    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+    pub(super) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.0.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 }
@@ -109,7 +109,7 @@ impl Drop for PeerFile {
 
 /// The non-blocking socket, without a descriptor once it is closed.
 #[derive(Debug)]
-pub struct ControlSocket {
+pub(super) struct ControlSocket {
     fd: Option<OwnedFd>,
     side: Side,
 }
@@ -135,24 +135,24 @@ struct Seen {
 
 impl ControlSocket {
     /// Creates the socket of the side that connects.
-    pub fn initiator(fd: OwnedFd) -> Self {
+    pub(super) fn initiator(fd: OwnedFd) -> Self {
         Self { fd: Some(fd), side: Side::Initiator }
     }
 
     /// Creates the socket of the side that accepts.
-    pub fn acceptor(fd: OwnedFd) -> Self {
+    pub(super) fn acceptor(fd: OwnedFd) -> Self {
         let mut socket = Self { fd: Some(fd), side: Side::Acceptor(None) };
         socket.side = Side::Acceptor(socket.credentials().map(|credentials| credentials.uid));
         socket
     }
 
     /// Returns the descriptor while it is open.
-    pub fn fd(&self) -> std::io::Result<BorrowedFd<'_>> {
+    pub(super) fn fd(&self) -> std::io::Result<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
     /// Returns the user id of the peer of an acceptor's socket.
-    pub fn user(&self) -> Option<u32> {
+    pub(super) fn user(&self) -> Option<u32> {
         match self.side {
             Side::Initiator => None,
             Side::Acceptor(user) => user,
@@ -160,12 +160,12 @@ impl ControlSocket {
     }
 
     /// True for the side that any process may connect to.
-    pub fn is_acceptor(&self) -> bool {
+    pub(super) fn is_acceptor(&self) -> bool {
         self.side != Side::Initiator
     }
 
     /// Stops watching the socket, so that its holder may close it at any time.
-    pub fn unwatch(&self, poller: &Poller) {
+    pub(super) fn unwatch(&self, poller: &Poller) {
         if let Some(fd) = &self.fd {
             // Not an error: it may never have been watched.
             let _ = poller.remove(fd.as_fd());
@@ -173,7 +173,7 @@ impl ControlSocket {
     }
 
     /// Closes the socket after it is no longer watched.
-    pub fn close(&mut self, poller: &Poller) {
+    pub(super) fn close(&mut self, poller: &Poller) {
         self.unwatch(poller);
         self.let_go();
     }
@@ -187,7 +187,7 @@ impl ControlSocket {
 
     /// Returns the identity of the process that connected, as reported by the kernel. Process id,
     /// user and groups are those at connect, whatever the process has become since.
-    pub fn peer(&self) -> Option<PeerProcess> {
+    pub(super) fn peer(&self) -> Option<PeerProcess> {
         let libc::ucred { pid, uid, gid } = self.credentials()?;
         Some(PeerProcess { pid, uid, gid, groups: self.peer_groups() })
     }
@@ -233,7 +233,7 @@ impl ControlSocket {
     /// Sends a packet with descriptors. An initiator waits a limited time for room in the socket,
     /// because the peer must read the packet before it uses what the packet announces. An acceptor
     /// does not wait, because it serves other peers.
-    pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(super) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let socket = self.fd()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         loop {
@@ -255,7 +255,7 @@ impl ControlSocket {
 
     /// Sends a descriptor to the peer. Returns false if the peer has not read enough of what it was
     /// sent before, or if the kernel refuses.
-    pub fn hand_over(&self, name: u64, file: BorrowedFd<'_>) -> bool {
+    pub(super) fn hand_over(&self, name: u64, file: BorrowedFd<'_>) -> bool {
         let has_room = self.unread_bytes().is_ok_and(|bytes| bytes <= UNREAD_BYTES_MAX);
         has_room && self.send(&hand_over(name), &[file]).is_ok()
     }
@@ -275,7 +275,7 @@ impl ControlSocket {
     /// # Errors
     /// `UnexpectedEof` if the peer is gone, `InvalidData` for a packet that cannot be parsed,
     /// EMFILE if this process has no free descriptor for one that was sent.
-    pub fn receive(&self) -> io::Result<Option<Packet>> {
+    pub(super) fn receive(&self) -> io::Result<Option<Packet>> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let fds_max = if self.may_accept() { FDS_MAX } else { 0 };
         let flags = match self.side {
@@ -317,7 +317,7 @@ impl ControlSocket {
     }
 
     /// True if there is nothing to receive: neither a packet nor the end.
-    pub fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = self.fd().map(|socket| rustix::net::recv(socket, &mut [0; 1], flags));
         matches!(peeked, Ok(Err(rustix::io::Errno::AGAIN)))
@@ -413,7 +413,7 @@ fn malformed(what: &'static str) -> io::Error {
 /// The greatest number of descriptors of a packet.
 const FDS_MAX: usize = 2;
 /// The greatest length of private data in bytes, the same as for MPA (RFC 5044 7.1).
-pub const PRIVATE_BYTES_MAX: usize = 512;
+pub(super) const PRIVATE_BYTES_MAX: usize = 512;
 /// The number of supplementary groups to try first, and the most that Linux allows a process.
 const GROUPS_AT_FIRST: usize = 64;
 const GROUPS_MAX: usize = 65_536;
@@ -428,7 +428,7 @@ const TEXT_BYTES_MAX: usize = 200;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"DATSHM\x00\x03";
 
-pub fn hello(hello: &Hello) -> Vec<u8> {
+pub(super) fn hello(hello: &Hello) -> Vec<u8> {
     let mut packet = vec![1];
     packet.extend_from_slice(MAGIC);
     packet.extend_from_slice(&hello.capacity.to_le_bytes());
@@ -438,19 +438,19 @@ pub fn hello(hello: &Hello) -> Vec<u8> {
     packet
 }
 
-pub fn accept(reaches_process: bool, private_data: &[u8]) -> Vec<u8> {
+pub(super) fn accept(reaches_process: bool, private_data: &[u8]) -> Vec<u8> {
     let mut packet = vec![2, u8::from(reaches_process)];
     packet.extend_from_slice(private_data);
     packet
 }
 
-pub fn reject(private_data: &[u8]) -> Vec<u8> {
+pub(super) fn reject(private_data: &[u8]) -> Vec<u8> {
     let mut packet = vec![3];
     packet.extend_from_slice(private_data);
     packet
 }
 
-pub fn expose(region: &ExposedRegion) -> Vec<u8> {
+pub(super) fn expose(region: &ExposedRegion) -> Vec<u8> {
     let rights = u8::from(region.remote_read) | u8::from(region.remote_write) << 1;
     let mut packet = vec![4, rights];
     packet.extend_from_slice(&region.stag.0.to_le_bytes());
@@ -459,19 +459,19 @@ pub fn expose(region: &ExposedRegion) -> Vec<u8> {
     packet
 }
 
-pub fn withdraw(stag: Stag) -> Vec<u8> {
+pub(super) fn withdraw(stag: Stag) -> Vec<u8> {
     let mut packet = vec![5];
     packet.extend_from_slice(&stag.0.to_le_bytes());
     packet
 }
 
-pub fn terminate(text: &str) -> Vec<u8> {
+pub(super) fn terminate(text: &str) -> Vec<u8> {
     let mut packet = vec![6];
     packet.extend_from_slice(&text.as_bytes()[..text.len().min(TEXT_BYTES_MAX)]);
     packet
 }
 
-pub fn hand_over(name: u64) -> Vec<u8> {
+pub(super) fn hand_over(name: u64) -> Vec<u8> {
     let mut packet = vec![HAND_OVER];
     packet.extend_from_slice(&name.to_le_bytes());
     packet

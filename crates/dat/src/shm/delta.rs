@@ -10,7 +10,7 @@
 
 /// The copy of the last short message that took more than one line.
 #[derive(Debug)]
-pub struct Last {
+pub(super) struct Last {
     bytes: [u8; SHORT_BYTES_MAX],
     /// The length in bytes; 0 if there is none.
     length: usize,
@@ -18,23 +18,23 @@ pub struct Last {
 
 /// The error of a difference that fits no message known to this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadDelta;
+pub(super) struct BadDelta;
 
 impl Last {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { bytes: [0; SHORT_BYTES_MAX], length: 0 }
     }
 
     /// Forgets the copy, so that the next message cannot be a difference.
     #[inline]
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.length = 0;
     }
 
     /// Stores a message that is sent or received in full. It must be longer than one line and have
     /// at most [`SHORT_BYTES_MAX`] bytes. `fill` writes it into place.
     #[inline]
-    pub fn refill(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> &[u8] {
+    pub(super) fn refill(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> &[u8] {
         self.length = if length.is_multiple_of(8) { length } else { 0 };
         let bytes = &mut self.bytes[..length];
         fill(bytes);
@@ -44,7 +44,7 @@ impl Last {
     /// Stores a message. Returns its difference from the one before if that is shorter than the
     /// message: first a mask of the words of eight bytes that change, then their new values.
     #[inline]
-    pub fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
+    pub(super) fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
         if message.len() <= LINE_BODY_BYTES {
             return None;
         }
@@ -71,7 +71,11 @@ impl Last {
     /// Reconstructs the next message from the result of [`Last::advance`]. `length` is the length
     /// in the frame's header.
     #[inline]
-    pub fn apply(&mut self, line: &[u64; LINE_WORDS], length: usize) -> Result<&[u8], BadDelta> {
+    pub(super) fn apply(
+        &mut self,
+        line: &[u64; LINE_WORDS],
+        length: usize,
+    ) -> Result<&[u8], BadDelta> {
         let changes = line[0];
         let fits = length == self.length
             && length > 0
@@ -105,11 +109,11 @@ fn word_of(bytes: &[u8]) -> u64 {
 }
 
 /// The greatest length of a message that is stored.
-pub const SHORT_BYTES_MAX: usize = 512;
+pub(super) const SHORT_BYTES_MAX: usize = 512;
 /// The number of bytes of a cache line after a frame's header.
-pub const LINE_BODY_BYTES: usize = 56;
+pub(super) const LINE_BODY_BYTES: usize = 56;
 /// The number of words of a cache line after a frame's header.
-pub const LINE_WORDS: usize = LINE_BODY_BYTES / 8;
+pub(super) const LINE_WORDS: usize = LINE_BODY_BYTES / 8;
 /// The number of changed words that fit a line after the mask.
 const CHANGES_MAX: usize = LINE_WORDS - 1;
 

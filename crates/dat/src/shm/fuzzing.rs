@@ -9,7 +9,7 @@ use super::ring::{Consumer, FrameHeader, FrameKind, Producer};
 use crate::connection::Alarm;
 
 /// Fuzzes a control packet, a ring's frames, or a ring's control words, as the first byte selects.
-pub fn control(data: &[u8]) {
+pub(crate) fn control(data: &[u8]) {
     let Some((&[mode, count], bytes)) = data.split_first_chunk() else { return };
     match mode % 3 {
         0 => packet(bytes, usize::from(count % 4)),

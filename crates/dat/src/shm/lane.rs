@@ -13,7 +13,7 @@ use super::delta::LINE_WORDS;
 
 /// The position of one direction's words and bytes in the shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub(super) struct Layout {
     /// The offset of this direction's control words.
     control: usize,
     /// The offset of this direction's frames.
@@ -24,7 +24,7 @@ pub struct Layout {
 
 impl Layout {
     /// Returns the layouts of both directions: initiator to acceptor, then acceptor to initiator.
-    pub fn pair(capacity: usize) -> [Self; 2] {
+    pub(super) fn pair(capacity: usize) -> [Self; 2] {
         [0, 1].map(|direction| Self {
             control: direction * CONTROL_BYTES,
             data: 2 * CONTROL_BYTES + direction * capacity,
@@ -33,30 +33,30 @@ impl Layout {
     }
 
     /// Returns the number of bytes of shared memory for both directions.
-    pub fn total_bytes(capacity: usize) -> usize {
+    pub(super) fn total_bytes(capacity: usize) -> usize {
         2 * CONTROL_BYTES + 2 * capacity
     }
 
     /// True if a capacity that a peer announces is acceptable.
-    pub fn is_valid_capacity(capacity: usize) -> bool {
+    pub(super) fn is_valid_capacity(capacity: usize) -> bool {
         capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
     }
 
     /// Returns the capacity that suits messages of up to `message_bytes` bytes.
-    pub fn capacity_for(message_bytes: u32) -> usize {
+    pub(super) fn capacity_for(message_bytes: u32) -> usize {
         let wanted = (message_bytes as usize).saturating_mul(4).saturating_add(4 * LINE);
         wanted.next_power_of_two().clamp(CAPACITY_DEFAULT, CAPACITY_MAX)
     }
 
     /// Returns the greatest length of a frame's body in bytes.
-    pub fn body_bytes_max(capacity: usize) -> u32 {
+    pub(super) fn body_bytes_max(capacity: usize) -> u32 {
         u32::try_from(capacity / 2 - LINE).unwrap_or(u32::MAX)
     }
 }
 
 /// One direction, used by either end.
 #[derive(Debug)]
-pub struct Lane {
+pub(super) struct Lane {
     /// Keeps the memory that the pointers lead to.
     _mapping: Memory,
     control: NonNull<u8>,
@@ -70,7 +70,7 @@ pub struct Lane {
 unsafe impl Send for Lane {}
 
 impl Lane {
-    pub fn new(memory: Memory, layout: Layout) -> Self {
+    pub(super) fn new(memory: Memory, layout: Layout) -> Self {
         let Layout { control, data, capacity } = layout;
         let at = |offset, length| {
             NonNull::new(memory.pointer(offset, length)).unwrap_or(NonNull::dangling())
@@ -81,25 +81,25 @@ impl Lane {
 
     /// Returns the number of bytes for frames.
     #[inline]
-    pub fn capacity(&self) -> u64 {
+    pub(super) fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// Returns the offset of a position in the ring.
     #[inline]
-    pub fn place(&self, position: u64) -> u64 {
+    pub(super) fn place(&self, position: u64) -> u64 {
         position & (self.capacity - 1)
     }
 
     /// Returns the offset in the shared memory of the byte after a frame's header.
     #[inline]
-    pub fn body(&self, position: u64) -> usize {
+    pub(super) fn body(&self, position: u64) -> usize {
         self.data + self.place(position) as usize + HEADER_BYTES
     }
 
     /// Returns the header word of the frame at a position.
     #[inline]
-    pub fn header(&self, position: u64) -> &AtomicU64 {
+    pub(super) fn header(&self, position: u64) -> &AtomicU64 {
         // SAFETY: the word is in a line of the ring, see `line`, and aligned. Both processes access
         // the first word of a line only atomically.
         unsafe { AtomicU64::from_ptr(self.line(position).cast()) }
@@ -107,37 +107,37 @@ impl Lane {
 
     /// Returns the number of bytes consumed, which the consumer writes.
     #[inline]
-    pub fn head(&self) -> &AtomicU64 {
+    pub(super) fn head(&self) -> &AtomicU64 {
         self.word::<0>()
     }
 
     /// Returns the count of wake units at which to wake the consumer, or zero while it is awake.
     #[inline]
-    pub fn wake_at(&self) -> &AtomicU64 {
+    pub(super) fn wake_at(&self) -> &AtomicU64 {
         self.word::<128>()
     }
 
     /// Returns nonzero if the sleeping consumer wants an early wake-up. The consumer writes it.
     #[inline]
-    pub fn wants_early(&self) -> &AtomicU64 {
+    pub(super) fn wants_early(&self) -> &AtomicU64 {
         self.word::<136>()
     }
 
     /// Returns the number of wake units produced, which the producer writes.
     #[inline]
-    pub fn produced(&self) -> &AtomicU64 {
+    pub(super) fn produced(&self) -> &AtomicU64 {
         self.word::<256>()
     }
 
     /// Returns a count of the withdrawals by the producer's side, which writes it.
     #[inline]
-    pub fn revision(&self) -> &AtomicU64 {
+    pub(super) fn revision(&self) -> &AtomicU64 {
         self.word::<448>()
     }
 
     /// Returns nonzero if the producer waits for room. The producer sets it.
     #[inline]
-    pub fn blocked(&self) -> &AtomicU32 {
+    pub(super) fn blocked(&self) -> &AtomicU32 {
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(384).cast()) }
     }
@@ -145,7 +145,7 @@ impl Lane {
     /// Copies bytes to the bodies of frames at a position, `skip` bytes after the header, at most
     /// up to the end of the ring.
     #[inline]
-    pub fn write(&self, position: u64, skip: usize, bytes: &[u8]) {
+    pub(super) fn write(&self, position: u64, skip: usize, bytes: &[u8]) {
         let at = self.place(position) as usize + HEADER_BYTES + skip;
         assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
         // SAFETY: inside the frames, as just checked. No reference to these bytes is ever made.
@@ -157,7 +157,7 @@ impl Lane {
 
     /// Copies the bytes after the header at a position.
     #[inline]
-    pub fn read(&self, position: u64, bytes: &mut [u8]) {
+    pub(super) fn read(&self, position: u64, bytes: &mut [u8]) {
         let at = self.place(position) as usize + HEADER_BYTES;
         assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
         // SAFETY: as in `write`.
@@ -170,7 +170,7 @@ impl Lane {
     /// Stores the words of a body that fills the rest of its header's line. It stores word by word:
     /// the words were stored recently, and loading them back as vectors would wait for each store.
     #[inline]
-    pub fn write_line(&self, position: u64, words: &[u64; LINE_WORDS]) {
+    pub(super) fn write_line(&self, position: u64, words: &[u64; LINE_WORDS]) {
         for (word, value) in self.line_words(position).zip(words) {
             word.store(*value, Ordering::Relaxed);
         }
@@ -178,7 +178,7 @@ impl Lane {
 
     /// Loads the words of a body that fills the rest of its header's line.
     #[inline]
-    pub fn read_line(&self, position: u64) -> [u64; LINE_WORDS] {
+    pub(super) fn read_line(&self, position: u64) -> [u64; LINE_WORDS] {
         let mut words = [0; LINE_WORDS];
         for (word, value) in self.line_words(position).zip(&mut words) {
             *value = word.load(Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl Lane {
     /// Prefetches a line that is to be written soon. Does nothing if the processor has no such
     /// instruction.
     #[inline]
-    pub fn prefetch_for_write(&self, position: u64) {
+    pub(super) fn prefetch_for_write(&self, position: u64) {
         let at = self.line(position);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch of any address cannot fault, and this one is inside the ring.
@@ -226,13 +226,13 @@ impl Lane {
 }
 
 /// The number of bytes of a frame header.
-pub const HEADER_BYTES: usize = 8;
+pub(super) const HEADER_BYTES: usize = 8;
 /// The size of a cache line. Frames start on multiples of it.
-pub const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 const _: () = assert!(HEADER_BYTES + LINE_WORDS * 8 == LINE);
 const CONTROL_BYTES: usize = 512;
 const CAPACITY_DEFAULT: usize = 64 << 10;
-pub const CAPACITY_MIN: usize = 16 << 10;
+pub(super) const CAPACITY_MIN: usize = 16 << 10;
 const CAPACITY_MAX: usize = 2 << 20;
 
 const _: () = assert!(CAPACITY_MAX / 2 <= 1 << 20, "a body's length must fit its 20 bits");

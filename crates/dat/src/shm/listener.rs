@@ -14,7 +14,7 @@ use crate::{Address, AddressError, ListenerId, disposal};
 
 /// Listens on a path. The socket file is removed on drop.
 #[derive(Debug)]
-pub struct Listener {
+pub(crate) struct Listener {
     /// Present until drop.
     socket: Option<OwnedFd>,
     path: PathBuf,
@@ -74,7 +74,7 @@ impl Drop for Listener {
 }
 
 /// Returns a control socket connected to a server that `trust` allows.
-pub fn connect_by(path: &Path, trust: SocketTrust) -> std::io::Result<OwnedFd> {
+pub(super) fn connect_by(path: &Path, trust: SocketTrust) -> std::io::Result<OwnedFd> {
     let found = match trust {
         SocketTrust::Named => return Ok(connect(path)?),
         SocketTrust::Found => FoundSocket::look(path)?,
@@ -87,7 +87,7 @@ pub fn connect_by(path: &Path, trust: SocketTrust) -> std::io::Result<OwnedFd> {
 }
 
 /// Returns a connected control socket.
-pub fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(super) fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
     let socket = socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)

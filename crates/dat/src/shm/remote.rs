@@ -16,7 +16,7 @@ use crate::{RegionPath, RemoteSegment, Stag, disposal};
 
 /// The peer's regions, by STag.
 #[derive(Debug)]
-pub struct PeerRegions {
+pub(super) struct PeerRegions {
     /// The regions, sorted by STag.
     regions: Vec<PeerRegion>,
     /// The index of the region used last: successive requests often use the same one.
@@ -29,7 +29,7 @@ pub struct PeerRegions {
 
 /// One region of the peer.
 #[derive(Debug)]
-pub struct PeerRegion {
+pub(super) struct PeerRegion {
     announced: ExposedRegion,
     mapping: Option<Mapping>,
 }
@@ -43,7 +43,7 @@ struct Mapping {
 
 /// A reserved share of the mappings and bytes that all peers may have.
 #[derive(Debug)]
-pub struct Claim {
+pub(super) struct Claim {
     user: Option<u32>,
     bytes: usize,
 }
@@ -176,7 +176,7 @@ fn too_many_mappings() -> String {
 
 /// How to access the bytes of a checked range.
 #[derive(Debug)]
-pub enum Reach<'a> {
+pub(super) enum Reach<'a> {
     /// Copy to or from a mapping in this process, at this offset.
     Mapped(&'a Memory, usize),
     /// Copy to or from the memory of this process by `process_vm_writev` and `process_vm_readv`.
@@ -187,12 +187,16 @@ pub enum Reach<'a> {
 
 impl PeerRegions {
     /// Creates an empty table for a peer that is a process of this user.
-    pub fn new(user: Option<u32>) -> Self {
+    pub(super) fn new(user: Option<u32>) -> Self {
         Self { regions: Vec::new(), recent: 0, process: None, user }
     }
 
     /// Maps the ring memory that the peer has created.
-    pub fn map_ring(&self, file: PeerFile, length: usize) -> Result<(Memory, Claim), String> {
+    pub(super) fn map_ring(
+        &self,
+        file: PeerFile,
+        length: usize,
+    ) -> Result<(Memory, Claim), String> {
         let claim = Claim::new(self.user, length, limits()).map_err(|full| match full {
             Full::Mappings => too_many_mappings(),
             Full::Bytes => "the memory exceeds this user's share of all mapped memory".into(),
@@ -201,19 +205,19 @@ impl PeerRegions {
     }
 
     /// Sets the process in which regions without a memory file are accessed.
-    pub fn set_process(&mut self, pid: rustix::process::RawPid) {
+    pub(super) fn set_process(&mut self, pid: rustix::process::RawPid) {
         self.process = Some(pid);
     }
 
     /// True if regions without a memory file are accessible.
-    pub fn has_process(&self) -> bool {
+    pub(super) fn has_process(&self) -> bool {
         self.process.is_some()
     }
 
     /// Adds an announced region and maps its file. If the memory would exceed the peer's share, it
     /// is not mapped but accessed through the ring. Otherwise copies by this process could allocate
     /// its missing pages at this process's cost.
-    pub fn insert(
+    pub(super) fn insert(
         &mut self,
         announced: ExposedRegion,
         file: Option<PeerFile>,
@@ -256,7 +260,7 @@ impl PeerRegions {
         }
     }
 
-    pub fn remove(&mut self, stag: Stag) {
+    pub(super) fn remove(&mut self, stag: Stag) {
         if let Ok(place) = self.regions.binary_search_by_key(&stag, |r| r.announced.stag) {
             let PeerRegion { mapping, .. } = self.regions.remove(place);
             if let Some(mapping) = mapping {
@@ -266,13 +270,17 @@ impl PeerRegions {
     }
 
     #[inline]
-    pub fn knows(&mut self, stag: Stag) -> bool {
+    pub(super) fn knows(&mut self, stag: Stag) -> bool {
         self.find(stag).is_some()
     }
 
     /// Checks a range and returns how to access it.
     #[inline]
-    pub fn reach(&mut self, remote: &RemoteSegment, write: bool) -> Result<Reach<'_>, String> {
+    pub(super) fn reach(
+        &mut self,
+        remote: &RemoteSegment,
+        write: bool,
+    ) -> Result<Reach<'_>, String> {
         let process = self.process;
         let region = self
             .find(remote.stag)
@@ -319,7 +327,7 @@ impl Drop for PeerRegions {
 }
 
 /// Returns how a peer will access `memory`, for its owner.
-pub fn path_of(memory: &Memory, peer_reaches_process: bool) -> RegionPath {
+pub(super) fn path_of(memory: &Memory, peer_reaches_process: bool) -> RegionPath {
     match (memory.file().is_some(), peer_reaches_process) {
         (true, _) => RegionPath::Mapped,
         (false, true) => RegionPath::ProcessVm,
@@ -328,7 +336,7 @@ pub fn path_of(memory: &Memory, peer_reaches_process: bool) -> RegionPath {
 }
 
 /// Copies between memory of this process and another process. `write` means to that process.
-pub fn copy_process(
+pub(super) fn copy_process(
     pid: rustix::process::RawPid,
     memory: &Memory,
     offset: usize,
@@ -376,7 +384,7 @@ fn limits() -> Mapped {
 }
 
 /// Determines how much memory peers may have mapped. This reads files, so a listener does it first.
-pub fn learn_limits() {
+pub(super) fn learn_limits() {
     limits();
 }
 

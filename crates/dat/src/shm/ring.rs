@@ -24,7 +24,7 @@ use crate::connection::Alarm;
 
 /// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameKind {
+pub(super) enum FrameKind {
     /// A message. The header's word names a region to invalidate, or is zero.
     Send,
     /// Part of an RDMA write: address u64, then bytes. The header's word is the STag.
@@ -67,7 +67,7 @@ impl FrameKind {
 /// The header of a frame: length of the body, kind, and one word. In memory, the lap number is next
 /// to them: see [`lap_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameHeader {
+pub(super) struct FrameHeader {
     pub kind: FrameKind,
     pub length: u32,
     pub word: u32,
@@ -106,7 +106,7 @@ impl FrameHeader {
 
     /// True if it carries a message that [`Consumer::message`] copies out.
     #[inline]
-    pub fn is_short(self) -> bool {
+    pub(super) fn is_short(self) -> bool {
         match self.kind {
             FrameKind::Send => self.length as usize <= SHORT_BYTES_MAX,
             FrameKind::Delta => true,
@@ -117,7 +117,7 @@ impl FrameHeader {
 
 /// The sending end of a ring.
 #[derive(Debug)]
-pub struct Producer {
+pub(super) struct Producer {
     lane: Lane,
     tail: u64,
     head_seen: u64,
@@ -131,7 +131,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    pub fn new(memory: Memory, layout: Layout) -> Self {
+    pub(super) fn new(memory: Memory, layout: Layout) -> Self {
         let lane = Lane::new(memory, layout);
         let payload_lines = vec![0; lane.capacity() as usize / LINE / 64].into();
         Self {
@@ -148,7 +148,7 @@ impl Producer {
     /// Returns the offset in the shared memory for the body of the next frame, if the ring has room
     /// for it. The consumer sees nothing before [`Producer::commit`].
     #[inline]
-    pub fn reserve(&mut self, length: u32) -> Option<usize> {
+    pub(super) fn reserve(&mut self, length: u32) -> Option<usize> {
         let size = frame_bytes(length);
         let to_end = self.lane.capacity() - self.lane.place(self.tail);
         // A wrap marker precedes a frame that would cross the end.
@@ -165,7 +165,7 @@ impl Producer {
 
     /// Makes the frame visible whose body was written at the reserved offset.
     #[inline]
-    pub fn commit(&mut self, header: FrameHeader) {
+    pub(super) fn commit(&mut self, header: FrameHeader) {
         if header.kind == FrameKind::Send {
             self.last.forget();
         }
@@ -176,7 +176,7 @@ impl Producer {
     /// a difference from the one before if that is shorter. `word` names a region to invalidate, or
     /// is zero. Returns false if there is no room.
     #[inline]
-    pub fn put(&mut self, message: &[u8], word: u32) -> bool {
+    pub(super) fn put(&mut self, message: &[u8], word: u32) -> bool {
         let length = message.len() as u32;
         if self.reserve(length).is_none() {
             return false;
@@ -265,7 +265,7 @@ impl Producer {
     /// Announces what was committed. Returns true if the consumer sleeps and must be woken, because
     /// enough messages have arrived or `urgent` is set.
     #[inline]
-    pub fn must_wake(&self, urgent: bool) -> bool {
+    pub(super) fn must_wake(&self, urgent: bool) -> bool {
         self.lane.produced().store(self.units, Ordering::Release);
         // Orders the commits before the load of the sleeper's word. The consumer fences between
         // setting that word and its last load of `produced`.
@@ -277,7 +277,7 @@ impl Producer {
     /// True if the consumer has received everything, sleeps for one more message and wants an early
     /// wake-up: the message is about to come, and a wake-up takes time. A consumer that sleeps for
     /// more messages, or has more to receive, gains nothing from an early wake-up.
-    pub fn must_wake_early(&self) -> bool {
+    pub(super) fn must_wake_early(&self) -> bool {
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
         wake_at == self.units.wrapping_add(1)
             && self.lane.wants_early().load(Ordering::Relaxed) != 0
@@ -295,7 +295,7 @@ impl Producer {
 
     /// Does the same as [`Producer::reserve`]; without room, asks to be woken when there is.
     #[inline]
-    pub fn reserve_or_block(&mut self, length: u32) -> Option<usize> {
+    pub(super) fn reserve_or_block(&mut self, length: u32) -> Option<usize> {
         self.reserve(length).or_else(
             || {
                 if self.block(length) { self.reserve(length) } else { None }
@@ -304,7 +304,7 @@ impl Producer {
     }
 
     /// Asks to be woken when there is room. Returns true if room has appeared meanwhile.
-    pub fn block(&mut self, length: u32) -> bool {
+    pub(super) fn block(&mut self, length: u32) -> bool {
         self.lane.blocked().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let head = self.lane.head().load(Ordering::Acquire);
@@ -316,7 +316,7 @@ impl Producer {
     }
 
     /// Tells the peer that control packets withdraw something from it.
-    pub fn announce_withdrawal(&self) {
+    pub(super) fn announce_withdrawal(&self) {
         self.lane.revision().fetch_add(1, Ordering::Release);
     }
 
@@ -338,7 +338,7 @@ impl Producer {
 
 /// The receiving end of a ring.
 #[derive(Debug)]
-pub struct Consumer {
+pub(super) struct Consumer {
     lane: Lane,
     head: u64,
     published: u64,
@@ -351,17 +351,17 @@ pub struct Consumer {
 
 /// The error that the ring contains something that cannot be a frame. Contains the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadFrame(pub u64);
+pub(super) struct BadFrame(pub u64);
 
 impl Consumer {
-    pub fn new(memory: Memory, layout: Layout) -> Self {
+    pub(super) fn new(memory: Memory, layout: Layout) -> Self {
         let (lane, line) = (Lane::new(memory, layout), [0; LINE_BODY_BYTES]);
         Self { lane, head: 0, published: 0, units: 0, last: Last::new(), line }
     }
 
     /// Returns the next frame's header and the offset of its body in the shared memory.
     #[inline]
-    pub fn peek(&mut self) -> Result<Option<(FrameHeader, usize)>, BadFrame> {
+    pub(super) fn peek(&mut self) -> Result<Option<(FrameHeader, usize)>, BadFrame> {
         loop {
             let bits = self.lane.header(self.head).load(Ordering::Acquire);
             let lap = lap_of(self.head, self.lane.capacity());
@@ -384,7 +384,7 @@ impl Consumer {
 
     /// True if [`Consumer::peek`] would return a frame or an error.
     #[inline]
-    pub fn has_frame(&self) -> bool {
+    pub(super) fn has_frame(&self) -> bool {
         let bits = self.lane.header(self.head).load(Ordering::Acquire);
         bits != 0 && (bits >> 4) & 0xff == lap_of(self.head, self.lane.capacity())
     }
@@ -392,7 +392,7 @@ impl Consumer {
     /// Copies the message of the last peeked frame out of the ring. The frame must be short, see
     /// [`FrameHeader::is_short`].
     #[inline]
-    pub fn message(&mut self, header: FrameHeader) -> Result<&[u8], BadFrame> {
+    pub(super) fn message(&mut self, header: FrameHeader) -> Result<&[u8], BadFrame> {
         let length = header.length as usize;
         if header.kind == FrameKind::Delta {
             let line = self.lane.read_line(self.head);
@@ -407,7 +407,7 @@ impl Consumer {
 
     /// Moves on from the last peeked frame, which has been copied out.
     #[inline]
-    pub fn advance(&mut self, header: FrameHeader) {
+    pub(super) fn advance(&mut self, header: FrameHeader) {
         self.head += header.frame_bytes();
         self.units = self.units.wrapping_add(header.wake_units());
     }
@@ -415,7 +415,7 @@ impl Consumer {
     /// Releases the room of consumed frames. Returns true if the producer waits for it and must be
     /// woken.
     #[inline]
-    pub fn publish(&mut self) -> bool {
+    pub(super) fn publish(&mut self) -> bool {
         if self.published != self.head {
             self.lane.head().store(self.head, Ordering::Release);
             self.published = self.head;
@@ -425,7 +425,7 @@ impl Consumer {
 
     /// Announces that this side sleeps until the number of messages in `alarm` have arrived.
     /// Returns false if they have already, or if something else has arrived that cannot wait.
-    pub fn arm(&mut self, alarm: Alarm) -> bool {
+    pub(super) fn arm(&mut self, alarm: Alarm) -> bool {
         let Alarm { threshold, early } = alarm;
         self.lane.wants_early().store(u64::from(early), Ordering::Relaxed);
         let wake_at = self.units.wrapping_add(threshold as u64).max(1);
@@ -443,19 +443,19 @@ impl Consumer {
 
     /// Clears the flag by which the producer waits for room. Returns true if it was set.
     #[inline]
-    pub fn take_blocked(&self) -> bool {
+    pub(super) fn take_blocked(&self) -> bool {
         self.lane.blocked().load(Ordering::Relaxed) != 0
             && self.lane.blocked().swap(0, Ordering::AcqRel) != 0
     }
 
     /// Returns the peer's count of its withdrawals.
     #[inline]
-    pub fn revision(&self) -> u64 {
+    pub(super) fn revision(&self) -> u64 {
         self.lane.revision().load(Ordering::Acquire)
     }
 
     /// Announces that this side is awake.
-    pub fn disarm(&self) {
+    pub(super) fn disarm(&self) {
         self.lane.wake_at().store(0, Ordering::Relaxed);
     }
 }

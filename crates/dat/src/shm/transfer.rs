@@ -24,7 +24,7 @@ use crate::{Domain, Stag};
 
 /// A posted receive. Nearly all have one segment, which needs no allocation.
 #[derive(Debug)]
-pub struct Receive {
+pub(super) struct Receive {
     pub cookie: u64,
     /// The number of bytes in all segments.
     pub room: u64,
@@ -33,7 +33,7 @@ pub struct Receive {
 }
 
 impl Receive {
-    pub fn segments(&self) -> impl Iterator<Item = &LocalSegment> {
+    pub(super) fn segments(&self) -> impl Iterator<Item = &LocalSegment> {
         std::iter::once(&self.first).chain(self.rest.iter()).filter(|s| s.length > 0)
     }
 }
@@ -42,7 +42,7 @@ impl Receive {
 /// with contents: it is copied field by field, and the processor stalls on a load that spans
 /// several recent stores.
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub(super) struct Work {
     cookie: u64,
     /// The peer's range. For a send, only the length is used.
     remote: RemoteSegment,
@@ -88,7 +88,7 @@ impl Work {
 
 /// One piece of a gather or scatter list.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece {
+pub(super) enum Piece {
     /// Bytes that were copied by the post.
     Inline {
         start: usize,
@@ -99,7 +99,7 @@ pub enum Piece {
 
 /// An RDMA read of this side whose response comes through the ring.
 #[derive(Debug)]
-pub struct StagedRead {
+pub(super) struct StagedRead {
     pub cookie: u64,
     pub scatter: Box<[LocalSegment]>,
     pub length: u32,
@@ -108,7 +108,7 @@ pub struct StagedRead {
 
 /// A read of the peer whose response goes through the ring.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub(super) struct Answer {
     pub stag: Stag,
     pub address: u64,
     pub left: u32,

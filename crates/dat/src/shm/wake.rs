@@ -12,7 +12,7 @@ use rustix::event::epoll;
 
 /// The descriptors of one side.
 #[derive(Debug)]
-pub struct WakeEvents {
+pub(super) struct WakeEvents {
     /// The descriptor that is written to wake the peer.
     peer: OwnedFd,
     /// The descriptor that becomes readable when the peer has something.
@@ -22,7 +22,7 @@ pub struct WakeEvents {
 impl WakeEvents {
     /// Creates the acceptor's descriptors and those for the initiator: the one that it writes to,
     /// and the one that it watches.
-    pub fn new() -> io::Result<(Self, [OwnedFd; 2])> {
+    pub(super) fn new() -> io::Result<(Self, [OwnedFd; 2])> {
         let (peer, own) = (event_descriptor()?, event_descriptor()?);
         let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&watched, &peer, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -31,18 +31,18 @@ impl WakeEvents {
     }
 
     /// Creates the initiator's side from the acceptor's descriptors.
-    pub fn imported([peer, own]: [OwnedFd; 2]) -> io::Result<Self> {
+    pub(super) fn imported([peer, own]: [OwnedFd; 2]) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&peer, true)?;
         Ok(Self { peer, own })
     }
 
     /// Returns the descriptor to watch edge-triggered. It needs no read to reset it.
-    pub fn watched(&self) -> BorrowedFd<'_> {
+    pub(super) fn watched(&self) -> BorrowedFd<'_> {
         self.own.as_fd()
     }
 
     /// Ends the peer's sleep.
-    pub fn wake_peer(&self) {
+    pub(super) fn wake_peer(&self) {
         // A full counter means that the peer already has a pending wake-up.
         let _ = rustix::io::write(&self.peer, &1u64.to_ne_bytes());
     }

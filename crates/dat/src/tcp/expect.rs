@@ -62,7 +62,7 @@ impl Group {
     }
 
     /// Returns the parts of the writes that have not arrived.
-    pub fn rest(&self) -> impl Iterator<Item = RemoteSegment> {
+    pub(super) fn rest(&self) -> impl Iterator<Item = RemoteSegment> {
         let first = self.writes[self.present..self.count].first().map(|write| RemoteSegment {
             address: write.address.wrapping_add(u64::from(self.done)),
             length: write.length - self.done,
@@ -73,7 +73,7 @@ impl Group {
     }
 
     /// Returns the number of bytes of the writes and the message that have not arrived.
-    pub fn bytes_left(&self) -> usize {
+    pub(super) fn bytes_left(&self) -> usize {
         let writes: usize = self.rest().map(|write| write.length as usize).sum();
         self.before as usize + writes + self.message_length as usize
     }
@@ -102,7 +102,7 @@ impl Group {
 
 impl Expectations {
     /// Records that the application has sent a request with this expected reply.
-    pub fn add(&mut self, forecast: &Forecast<'_>) {
+    pub(super) fn add(&mut self, forecast: &Forecast<'_>) {
         let room = self.groups.len() < GROUPS_MAX;
         match Group::new(forecast).filter(|_| room) {
             Some(group) => {
@@ -114,7 +114,7 @@ impl Expectations {
     }
 
     /// Returns the groups likely to come next, in order. Returns none if that is unknown.
-    pub fn likely(&self) -> impl Iterator<Item = &Group> {
+    pub(super) fn likely(&self) -> impl Iterator<Item = &Group> {
         let known = self.unknown == 0 && !self.is_foreign;
         let count = if known { self.groups.len() } else { 0 };
         self.groups.range(..count)
@@ -122,18 +122,18 @@ impl Expectations {
 
     /// Returns the number of outstanding replies.
     #[inline]
-    pub fn outstanding(&self) -> usize {
+    pub(super) fn outstanding(&self) -> usize {
         self.groups.len() + self.unknown as usize
     }
 
     /// True if all writes of the first group have arrived but not its message.
-    pub fn awaits_message(&self) -> bool {
+    pub(super) fn awaits_message(&self) -> bool {
         self.is_active && self.groups.front().is_some_and(Group::is_done)
     }
 
     /// Records an arrived frame of an RDMA write.
     #[inline]
-    pub fn on_write(&mut self, stag: Stag, address: u64, length: u32) {
+    pub(super) fn on_write(&mut self, stag: Stag, address: u64, length: u32) {
         if length == 0 || (self.groups.is_empty() && !self.is_active) {
             self.is_foreign |= length > 0;
             return;
@@ -167,7 +167,7 @@ impl Expectations {
 
     /// Records an arrived message.
     #[inline]
-    pub fn on_message(&mut self, length: u32) {
+    pub(super) fn on_message(&mut self, length: u32) {
         let front = self.groups.front();
         let ends = |group: &Group| group.is_done() && group.message_length == length;
         if self.is_active && !self.is_foreign && front.is_some_and(ends) {

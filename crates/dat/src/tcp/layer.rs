@@ -61,21 +61,21 @@ thread_local! {
 }
 
 impl Layer {
-    pub fn of_listener(tls: Option<&TlsServer>) -> Self {
+    pub(super) fn of_listener(tls: Option<&TlsServer>) -> Self {
         tls.map_or(Self::Plain, |server| Self::Undecided(server.clone()))
     }
 
-    pub fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         matches!(self, Self::Plain)
     }
 
     /// True during a turn of reading.
-    pub fn is_lent(&self) -> bool {
+    pub(super) fn is_lent(&self) -> bool {
         matches!(self, Self::Lent)
     }
 
     /// Returns the number of received bytes that form no complete record.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         match self {
             Self::Tls(records) => records.held(),
             Self::Plain | Self::Undecided(_) | Self::Lent => 0,
@@ -83,7 +83,7 @@ impl Layer {
     }
 
     /// Returns the number of bytes of records that the socket has not accepted.
-    pub fn unsent(&self) -> usize {
+    pub(super) fn unsent(&self) -> usize {
         match self {
             Self::Tls(records) => records.unsent(),
             Self::Plain | Self::Undecided(_) | Self::Lent => 0,

@@ -12,7 +12,7 @@ use crate::{Address, AddressError, ListenerId, TlsServer};
 
 /// Listens on a TCP address.
 #[derive(Debug)]
-pub struct Listener {
+pub(crate) struct Listener {
     socket: OwnedFd,
     address: SocketAddr,
     tls: Option<TlsServer>,
@@ -59,7 +59,7 @@ impl Listener {
 }
 
 /// Returns a socket whose connect is in progress.
-pub fn connect(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
+pub(super) fn connect(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = socket(address)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     match rustix::net::connect(&socket, address) {

@@ -72,7 +72,7 @@ enum Due {
 impl Outgoing {
     /// Frames the ready-to-receive indication, the empty message by which an initiator shows
     /// readiness.
-    pub fn ready_to_receive(
+    pub(super) fn ready_to_receive(
         &mut self,
         transmitter: &mut Transmitter,
         receiver: &mut Receiver,
@@ -90,25 +90,25 @@ impl Outgoing {
 
     /// True if enough is framed, so that further work must wait.
     #[inline]
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.chunks.len() >= CHUNKS_MAX || self.scratch.len() >= SCRATCH_BYTES_MAX
     }
 
     /// True if the socket has everything.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.named == self.scratch.len()
     }
 
     /// Returns the number of framed work requests that are not reported.
     #[inline]
-    pub fn unreported(&self) -> usize {
+    pub(super) fn unreported(&self) -> usize {
         self.ledger.len()
     }
 
     /// Appends a copy of bytes to send.
     #[inline]
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         self.scratch.extend_from_slice(bytes);
         self.framed_total += bytes.len() as u64;
     }
@@ -116,7 +116,7 @@ impl Outgoing {
     /// Appends the first `count` of a few bytes. Copies all `N` and truncates, because a copy of
     /// constant length takes only a few instructions.
     #[inline]
-    pub fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
+    pub(super) fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
         let start = self.scratch.len();
         self.scratch.extend_from_slice(bytes);
         self.scratch.truncate(start + count);
@@ -125,7 +125,7 @@ impl Outgoing {
 
     /// Appends room for `count` bytes to send, and returns it.
     #[inline]
-    pub fn room(&mut self, count: usize) -> &mut [u8] {
+    pub(super) fn room(&mut self, count: usize) -> &mut [u8] {
         let start = self.scratch.len();
         self.scratch.resize(start + count, 0);
         self.framed_total += count as u64;
@@ -143,13 +143,13 @@ impl Outgoing {
     }
 
     /// Returns the last `count` appended bytes.
-    pub fn last(&self, count: usize) -> &[u8] {
+    pub(super) fn last(&self, count: usize) -> &[u8] {
         &self.scratch[self.scratch.len() - count..]
     }
 
     /// Adds bytes of registered memory to send, without copying them.
     #[inline]
-    pub fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
+    pub(super) fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
         self.name_scratch();
         self.framed_total += length as u64;
         self.chunks.push_back(Chunk::Memory { memory: memory.clone(), offset, length });
@@ -157,13 +157,13 @@ impl Outgoing {
 
     /// Records work whose frames have all been made.
     #[inline]
-    pub fn enter(&mut self, operation: Operation, cookie: u64, length: u32, signal: Signal) {
+    pub(super) fn enter(&mut self, operation: Operation, cookie: u64, length: u32, signal: Signal) {
         let due = Due::Sent(self.framed_total);
         self.ledger.push_back(Entry { operation, cookie, length, signal, due });
     }
 
     /// Records a read whose request has been framed.
-    pub fn enter_read(&mut self, cookie: u64, length: u32, scatter: SegmentList) {
+    pub(super) fn enter_read(&mut self, cookie: u64, length: u32, scatter: SegmentList) {
         self.reads.push_back(scatter);
         self.requested_total += 1;
         let due = Due::Answered(self.requested_total);
@@ -172,12 +172,12 @@ impl Outgoing {
     }
 
     /// Returns the name of the next read's sink. It has a meaning only on this side.
-    pub fn next_sink(&self) -> u32 {
+    pub(super) fn next_sink(&self) -> u32 {
         (self.requested_total as u32 & SINK_MASK) + 1
     }
 
     /// Completes the oldest read, whose response has arrived.
-    pub fn read_answered(&mut self, context: &mut Context<'_>) {
+    pub(super) fn read_answered(&mut self, context: &mut Context<'_>) {
         self.reads.pop_front();
         self.answered_total += 1;
         self.report(context);
@@ -186,7 +186,7 @@ impl Outgoing {
     /// Writes until the socket has everything or accepts no more. Returns true if it accepts no
     /// more.
     #[inline(never)]
-    pub fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
+    pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         self.name_scratch();
         while !self.chunks.is_empty() {
             let mut vector = [const { MaybeUninit::<libc::iovec>::uninit() }; IOVECS];
@@ -233,7 +233,7 @@ impl Outgoing {
 
     /// Copies the next bytes of the stream into `room` and returns how many. They count as accepted
     /// by the socket: the caller must send them before anything else.
-    pub fn take(&mut self, room: &mut [u8]) -> usize {
+    pub(super) fn take(&mut self, room: &mut [u8]) -> usize {
         self.name_scratch();
         let (mut filled, mut skip) = (0, self.sent);
         for chunk in &self.chunks {
@@ -306,7 +306,7 @@ impl Outgoing {
 
     /// Reports completed work, in order.
     #[inline]
-    pub fn report(&mut self, context: &mut Context<'_>) {
+    pub(super) fn report(&mut self, context: &mut Context<'_>) {
         while let Some(entry) = self.ledger.front() {
             let is_due = match entry.due {
                 Due::Sent(total) => total <= self.sent_total,
@@ -324,7 +324,7 @@ impl Outgoing {
     }
 
     /// Reports all framed work as flushed.
-    pub fn abandon(&mut self, context: &mut Context<'_>) {
+    pub(super) fn abandon(&mut self, context: &mut Context<'_>) {
         for entry in self.ledger.drain(..) {
             context.complete(entry.operation, entry.cookie, CompletionStatus::Flushed, 0);
         }

@@ -61,12 +61,12 @@ pub(super) struct Run<'a> {
 
 impl Place {
     /// The place of a frame without payload that consumes no receive.
-    pub const NOWHERE: Self =
+    pub(super) const NOWHERE: Self =
         Self { target: PlaceOf::Machine, length: 0, done: 0, trailer_length: 4 };
 
     /// Finds and checks the place of a frame's payload.
     #[inline]
-    pub fn find(
+    pub(super) fn find(
         directory: &Directory<'_>,
         placement: &dafs_iwarp::Placement,
     ) -> Result<Self, PlacementError> {
@@ -97,23 +97,23 @@ impl Place {
     /// True if payload may be read directly to this place without passing through the protocol
     /// machine.
     #[inline]
-    pub fn is_memory(&self) -> bool {
+    pub(super) fn is_memory(&self) -> bool {
         !matches!(self.target, PlaceOf::Machine)
     }
 
     /// True if the payload belongs to a message.
-    pub fn is_message(&self) -> bool {
+    pub(super) fn is_message(&self) -> bool {
         matches!(self.target, PlaceOf::Receive { .. })
     }
 
     /// Returns the length of the frame's payload in bytes.
-    pub fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         u64::from(self.length)
     }
 
     /// Returns the contiguous memory that begins `ahead` bytes after those already placed.
     #[inline]
-    pub fn run<'a>(
+    pub(super) fn run<'a>(
         &self,
         directory: &Directory<'a>,
         ahead: u32,
@@ -137,7 +137,7 @@ impl Place {
     }
 
     /// Copies bytes to their place.
-    pub fn put(
+    pub(super) fn put(
         &mut self,
         directory: &Directory<'_>,
         mut bytes: &[u8],
@@ -154,7 +154,7 @@ impl Place {
 
     /// Counts bytes that have been placed.
     #[inline]
-    pub fn advance(&mut self, count: usize) {
+    pub(super) fn advance(&mut self, count: usize) {
         // The wire counts a frame's payload in 16 bits.
         self.done += count as u32;
     }
@@ -163,7 +163,12 @@ impl Place {
 impl<'a> Directory<'a> {
     /// Returns the contiguous memory that the peer names for writing.
     #[inline]
-    pub fn remote(&self, stag: Stag, address: u64, length: u32) -> Result<Run<'a>, PlacementError> {
+    pub(super) fn remote(
+        &self,
+        stag: Stag,
+        address: u64,
+        length: u32,
+    ) -> Result<Run<'a>, PlacementError> {
         let found = self.regions.remote(self.domain, stag, address, length, true);
         let (memory, offset) = found.map_err(access_error)?;
         Ok(Run { key: LocalKey(stag.0), memory, offset, length: length as usize })
@@ -171,7 +176,7 @@ impl<'a> Directory<'a> {
 
     /// Returns the contiguous memory at `offset` of a scatter list, at most `length` bytes.
     #[inline]
-    pub fn local(
+    pub(super) fn local(
         &self,
         scatter: &[LocalSegment],
         offset: u32,

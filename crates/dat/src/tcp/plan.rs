@@ -87,19 +87,19 @@ struct Full;
 
 impl Habits {
     /// Starts from this side's own limit: both peers of a path mostly have the same.
-    pub fn new(mulpdu: u16) -> Self {
+    pub(super) fn new(mulpdu: u16) -> Self {
         let payload_max = payload_max(mulpdu, true);
         Self { payload_max, reach: REACH_MIN, message_length: 0, alike: 0 }
     }
 
     /// Records for how many gaps a plan was right.
-    pub fn on_gaps(&mut self, count: usize) {
+    pub(super) fn on_gaps(&mut self, count: usize) {
         self.reach = (2 * count).clamp(REACH_MIN, GAPS_MAX);
     }
 
     /// Records the length of an arrived message.
     #[inline]
-    pub fn on_message(&mut self, length: u32) {
+    pub(super) fn on_message(&mut self, length: u32) {
         self.alike = if length == self.message_length { self.alike.saturating_add(1) } else { 0 };
         self.message_length = length;
     }
@@ -113,7 +113,12 @@ impl Habits {
 
 impl Plan {
     /// Plans one receive call after the `kept` bytes at the start of `staging`.
-    pub fn lay_out(&mut self, input: Option<&PlanInput<'_>>, staging: &mut [u8], kept: usize) {
+    pub(super) fn lay_out(
+        &mut self,
+        input: Option<&PlanInput<'_>>,
+        staging: &mut [u8],
+        kept: usize,
+    ) {
         self.gaps.clear();
         self.vector.clear();
         self.wanted = 0;

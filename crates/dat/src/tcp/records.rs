@@ -64,14 +64,14 @@ thread_local! {
 
 impl Records {
     /// Creates the connecting side. Call `begin` when the socket is connected.
-    pub fn connecting(target: &TlsTarget) -> Result<Self, TlsFailure> {
+    pub(super) fn connecting(target: &TlsTarget) -> Result<Self, TlsFailure> {
         let (config, name) = (target.config.clone(), target.name.clone());
         let connection = UnbufferedClientConnection::new(config, name).map_err(failure_of)?;
         Ok(Self::new(Side::Client(Box::new(connection))))
     }
 
     /// Creates the listening side.
-    pub fn answering(server: &TlsServer) -> Result<Self, TlsFailure> {
+    pub(super) fn answering(server: &TlsServer) -> Result<Self, TlsFailure> {
         let config = Arc::clone(&server.current().config);
         let connection = UnbufferedServerConnection::new(config).map_err(failure_of)?;
         Ok(Self::new(Side::Server(Box::new(connection))))
@@ -92,26 +92,26 @@ impl Records {
     }
 
     /// Starts the handshake. `first_word` is sent as soon as the handshake is done.
-    pub fn begin(&mut self, socket: &OwnedFd, first_word: &[u8]) -> Result<(), BreakReason> {
+    pub(super) fn begin(&mut self, socket: &OwnedFd, first_word: &[u8]) -> Result<(), BreakReason> {
         self.first_word.extend_from_slice(first_word);
         while self.step(&mut [], &mut |_| Ok(())).1? == Step::Again {}
         self.flush(socket).map(|_| ())
     }
 
     /// Returns the identity that the peer has proved, once the handshake is done.
-    pub fn identity(&self) -> Option<CertificateIdentity> {
+    pub(super) fn identity(&self) -> Option<CertificateIdentity> {
         CertificateIdentity::of(self.common().peer_certificates()?.first()?)
     }
 
     // ---- in -------------------------------------------------------------------
 
     /// Returns the number of held bytes of the peer.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
     /// Moves the held bytes to the start of a buffer. Returns their number.
-    pub fn unhold(&mut self, buffer: &mut [u8]) -> usize {
+    pub(super) fn unhold(&mut self, buffer: &mut [u8]) -> usize {
         let count = self.held.len();
         buffer[..count].copy_from_slice(&self.held);
         self.held.clear();
@@ -119,14 +119,14 @@ impl Records {
     }
 
     /// Holds bytes that form no complete record, or that are left at the end.
-    pub fn hold(&mut self, bytes: &[u8]) {
+    pub(super) fn hold(&mut self, bytes: &[u8]) {
         self.held.clear();
         self.held.extend_from_slice(bytes);
     }
 
     /// Performs one step with the received bytes. Returns how many of them were used, and the
     /// result.
-    pub fn step(
+    pub(super) fn step(
         &mut self,
         bytes: &mut [u8],
         deliver: Deliver<'_>,
@@ -160,7 +160,7 @@ impl Records {
     }
 
     /// Handles the end of the stream. Fails unless the peer has announced the end.
-    pub fn on_end(&self) -> Result<(), TlsFailure> {
+    pub(super) fn on_end(&self) -> Result<(), TlsFailure> {
         match self.side {
             _ if self.has_ended => Ok(()),
             Side::Client(_) if !self.has_heard => Err(TlsFailure::NotSpoken),
@@ -169,7 +169,7 @@ impl Records {
     }
 
     /// Returns the reason for a reset of the stream.
-    pub fn on_reset(&self) -> BreakReason {
+    pub(super) fn on_reset(&self) -> BreakReason {
         match self.on_end() {
             Err(TlsFailure::NotSpoken) => TlsFailure::NotSpoken.into(),
             Ok(()) | Err(_) => BreakReason::Peer,
@@ -210,17 +210,17 @@ impl Records {
     // ---- out ------------------------------------------------------------------
 
     /// Returns the number of bytes that the socket has not accepted.
-    pub fn unsent(&self) -> usize {
+    pub(super) fn unsent(&self) -> usize {
         self.unsent.len() - self.sent
     }
 
     /// True if the socket has not accepted all bytes.
-    pub fn has_unsent(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.unsent.len()
     }
 
     /// Sends the bytes that the socket has not accepted. Returns true if it accepts no more.
-    pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
+    pub(super) fn flush(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         while self.has_unsent() {
             let count = send(socket, &self.unsent[self.sent..])?;
             if count == 0 {
@@ -237,7 +237,7 @@ impl Records {
 
     /// Seals at most [`PLAIN_BYTES_MAX`] bytes of the stream into records and sends them. Returns
     /// true if the socket accepts no more.
-    pub fn say(&mut self, socket: &OwnedFd, plain: &[u8]) -> Result<bool, BreakReason> {
+    pub(super) fn say(&mut self, socket: &OwnedFd, plain: &[u8]) -> Result<bool, BreakReason> {
         SEALED.with_borrow_mut(|sealed| {
             let length = self.seal(plain, sealed)?;
             let sealed = &sealed[..length];
@@ -312,7 +312,7 @@ impl Records {
 
     /// Sends the close_notify and other pending output, as far as the socket accepts it at once.
     /// Then closes this direction.
-    pub fn part(&mut self, socket: &OwnedFd) {
+    pub(super) fn part(&mut self, socket: &OwnedFd) {
         let mut goodbye = [0; GOODBYE_BYTES_MAX];
         let said = self.write_traffic(|writer| match writer {
             Writer::Client(mut writer) => writer.queue_close_notify(&mut goodbye),

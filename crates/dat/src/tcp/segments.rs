@@ -14,7 +14,7 @@ pub(super) enum SegmentList {
 
 impl SegmentList {
     #[inline(always)]
-    pub fn new(segments: &[LocalSegment]) -> Self {
+    pub(super) fn new(segments: &[LocalSegment]) -> Self {
         match segments {
             [one] => Self::One(*one),
             [one, two] => Self::Two([*one, *two]),
@@ -23,7 +23,7 @@ impl SegmentList {
     }
 
     #[inline]
-    pub fn as_slice(&self) -> &[LocalSegment] {
+    pub(super) fn as_slice(&self) -> &[LocalSegment] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
             Self::Two(two) => two,
@@ -32,7 +32,7 @@ impl SegmentList {
     }
 
     /// Returns the total length of all segments in bytes.
-    pub fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         self.as_slice().iter().map(|segment| u64::from(segment.length)).sum()
     }
 }

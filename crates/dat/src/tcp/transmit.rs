@@ -89,7 +89,7 @@ enum Source {
 }
 
 impl Kind {
-    pub fn operation(&self) -> Operation {
+    pub(super) fn operation(&self) -> Operation {
         match self {
             Kind::Send(_) => Operation::Send,
             Kind::Write(..) => Operation::RdmaWrite,
@@ -122,7 +122,7 @@ impl Kind {
 }
 
 impl Work {
-    pub fn operation(&self) -> Operation {
+    pub(super) fn operation(&self) -> Operation {
         self.kind.operation()
     }
 
@@ -191,7 +191,7 @@ impl<'a> Pieces<'a> {
 impl Answer {
     /// Returns where a part of the response lies, if the peer may read it at this moment. A read of
     /// zero bytes is not checked.
-    pub fn source<'c>(
+    pub(super) fn source<'c>(
         &self,
         context: &'c Context<'_>,
         offset: u32,

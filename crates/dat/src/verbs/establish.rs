@@ -16,7 +16,7 @@ use crate::{Address, BreakReason, Event, ListenerId, Peer, PendingId};
 
 /// The state of a connection.
 #[derive(Debug)]
-pub enum Phase {
+pub(super) enum Phase {
     /// Initiator: address and route are being resolved.
     Resolving {
         private_data: Box<[u8]>,
@@ -288,4 +288,4 @@ fn too_long() -> BreakReason {
 }
 
 /// The longest time for resolving an address, and for resolving a route.
-pub const RESOLVE_MS: c_int = 2000;
+pub(super) const RESOLVE_MS: c_int = 2000;

@@ -9,14 +9,14 @@ use super::VerbsUnavailable;
 use super::raw::{Manager, Verbs};
 
 /// The loaded libraries, shared by everything that was created with them.
-pub struct Library {
+pub(crate) struct Library {
     pub verbs: Verbs,
     pub manager: Manager,
 }
 
 impl Library {
     /// Loads the libraries, or returns those already loaded. Loading reads files.
-    pub fn load() -> Result<Arc<Self>, VerbsUnavailable> {
+    pub(crate) fn load() -> Result<Arc<Self>, VerbsUnavailable> {
         static LOADED: OnceLock<Arc<Library>> = OnceLock::new();
         if let Some(library) = LOADED.get() {
             return Ok(Arc::clone(library));

@@ -16,7 +16,7 @@ use super::library::Library;
 use super::raw;
 
 /// An identifier with its channel.
-pub struct Link {
+pub(crate) struct Link {
     pub library: Arc<Library>,
     id: NonNull<raw::CmId>,
     channel: Channel,
@@ -36,7 +36,7 @@ struct Channel {
 unsafe impl Send for Channel {}
 
 /// An event of an identifier, copied from the library's event.
-pub struct CmEvent {
+pub(crate) struct CmEvent {
     pub event: c_int,
     pub status: c_int,
     pub private_data: Box<[u8]>,
@@ -49,14 +49,14 @@ pub struct CmEvent {
 
 /// The identifier of a connection request, which still uses its listener's channel. Dropping it
 /// turns the peer away.
-pub struct Request {
+pub(crate) struct Request {
     library: Arc<Library>,
     id: NonNull<raw::CmId>,
 }
 
 /// The terms of a connection that are exchanged when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// The number of RDMA reads by the peer that may be in flight.
     pub responder_resources: u8,
     /// The number of RDMA reads by this side that may be in flight.
@@ -89,7 +89,7 @@ impl Drop for Channel {
 }
 
 impl Link {
-    pub fn new(library: &Arc<Library>) -> Result<Self, VerbsUnavailable> {
+    pub(crate) fn new(library: &Arc<Library>) -> Result<Self, VerbsUnavailable> {
         let channel = Channel::new(library)?;
         let mut id = std::ptr::null_mut();
         // SAFETY: the channel is alive, and the variable for the identifier lives during the call.
@@ -105,7 +105,7 @@ impl Link {
     }
 
     /// Gives a request a channel of its own.
-    pub fn of_request(request: Request) -> Result<Self, VerbsUnavailable> {
+    pub(crate) fn of_request(request: Request) -> Result<Self, VerbsUnavailable> {
         let channel = Channel::new(&request.library)?;
         // SAFETY: both are alive, and every event of the identifier has been acknowledged.
         let result = unsafe {
@@ -123,23 +123,23 @@ impl Link {
     }
 
     /// Returns the descriptor that becomes readable when there is an event.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
 
-    pub fn id(&self) -> *mut raw::CmId {
+    pub(crate) fn id(&self) -> *mut raw::CmId {
         self.id.as_ptr()
     }
 
     /// Returns the device's context, once an address has been resolved.
-    pub fn context(&self) -> Option<NonNull<raw::Context>> {
+    pub(crate) fn context(&self) -> Option<NonNull<raw::Context>> {
         // SAFETY: the identifier lives as long as `self`. The library sets the field only in calls
         // by the owner of this value.
         NonNull::new(unsafe { self.id.as_ref().context })
     }
 
     /// True if the device uses iWARP. False until the device is known.
-    pub fn is_iwarp(&self) -> bool {
+    pub(crate) fn is_iwarp(&self) -> bool {
         let Some(context) = self.context() else { return false };
         // SAFETY: the identifier keeps its device's context open, and an open context has a
         // device.
@@ -147,7 +147,7 @@ impl Link {
     }
 
     /// Returns the next event, if there is one.
-    pub fn event(&self) -> io::Result<Option<CmEvent>> {
+    pub(crate) fn event(&self) -> io::Result<Option<CmEvent>> {
         let mut event = std::ptr::null_mut();
         let manager = &self.library.manager;
         // SAFETY: the channel is alive, and the variable for the event lives during the call.
@@ -200,30 +200,34 @@ impl Link {
         }
     }
 
-    pub fn bind(&self, address: &SocketAddr) -> io::Result<()> {
+    pub(crate) fn bind(&self, address: &SocketAddr) -> io::Result<()> {
         let address = RawAddress::from(address);
         // SAFETY: the identifier is alive, and the address lives during the call.
         checked(unsafe { (self.library.manager.rdma_bind_addr)(self.id(), address.pointer()) })
     }
 
-    pub fn listen(&self, backlog: c_int) -> io::Result<()> {
+    pub(crate) fn listen(&self, backlog: c_int) -> io::Result<()> {
         // SAFETY: the identifier is alive.
         checked(unsafe { (self.library.manager.rdma_listen)(self.id(), backlog) })
     }
 
     /// Returns the port to which the identifier is bound.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         // SAFETY: the identifier is alive.
         u16::from_be(unsafe { (self.library.manager.rdma_get_src_port)(self.id()) })
     }
 
     /// Returns the address of the other side.
-    pub fn peer(&self) -> Option<SocketAddr> {
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: the identifier is alive, and the library has set the address.
         address_of(unsafe { &self.id.as_ref().destination })
     }
 
-    pub fn resolve_address(&self, address: &SocketAddr, timeout_ms: c_int) -> io::Result<()> {
+    pub(crate) fn resolve_address(
+        &self,
+        address: &SocketAddr,
+        timeout_ms: c_int,
+    ) -> io::Result<()> {
         let to = RawAddress::from(address);
         let resolve = self.library.manager.rdma_resolve_addr;
         // SAFETY: the identifier is alive, and the address lives during the call. No source address
@@ -231,25 +235,25 @@ impl Link {
         checked(unsafe { resolve(self.id(), std::ptr::null(), to.pointer(), timeout_ms) })
     }
 
-    pub fn resolve_route(&self, timeout_ms: c_int) -> io::Result<()> {
+    pub(crate) fn resolve_route(&self, timeout_ms: c_int) -> io::Result<()> {
         // SAFETY: the identifier is alive.
         checked(unsafe { (self.library.manager.rdma_resolve_route)(self.id(), timeout_ms) })
     }
 
-    pub fn connect(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
+    pub(crate) fn connect(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
         let mut parameters = parameters(terms, private_data);
         // SAFETY: the identifier is alive and has a queue pair. The private data lives during the
         // call.
         checked(unsafe { (self.library.manager.rdma_connect)(self.id(), &raw mut parameters) })
     }
 
-    pub fn accept(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
+    pub(crate) fn accept(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
         let mut parameters = parameters(terms, private_data);
         // SAFETY: as in `connect`.
         checked(unsafe { (self.library.manager.rdma_accept)(self.id(), &raw mut parameters) })
     }
 
-    pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+    pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         let length = private_data.len().min(usize::from(u8::MAX)) as u8;
         let data = private_data.as_ptr().cast();
         // SAFETY: the identifier is alive, and the private data lives during the call.
@@ -257,14 +261,14 @@ impl Link {
     }
 
     /// Tells the connection manager that a message of the peer has arrived.
-    pub fn note_established(&self) {
+    pub(crate) fn note_established(&self) {
         let event = raw::COMMUNICATION_ESTABLISHED;
         // SAFETY: the identifier is alive. The call fails if the event has been reported already.
         unsafe { (self.library.manager.rdma_notify)(self.id(), event) };
     }
 
     /// Ends the connection. An error means that it has already ended.
-    pub fn disconnect(&self) {
+    pub(crate) fn disconnect(&self) {
         // SAFETY: the identifier is alive.
         unsafe { (self.library.manager.rdma_disconnect)(self.id()) };
     }
@@ -363,7 +367,7 @@ fn parameters(terms: Terms, private_data: &[u8]) -> raw::ConnectionParameters {
     }
 }
 
-pub fn checked(result: c_int) -> io::Result<()> {
+pub(super) fn checked(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
         // The libraries return -1 and set `errno`, or return the error number itself.
@@ -372,7 +376,7 @@ pub fn checked(result: c_int) -> io::Result<()> {
     }
 }
 
-pub fn unblock(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn unblock(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(fd)? | rustix::fs::OFlags::NONBLOCK;
     Ok(rustix::fs::fcntl_setfl(fd, flags)?)
 }

@@ -13,7 +13,7 @@ use super::raw;
 use crate::{Address, AddressError, ListenerId};
 
 /// Listens on an address, on all devices that have it.
-pub struct Listener {
+pub(crate) struct Listener {
     /// `None` once its device is gone, if it listened on an address of that device only.
     link: Option<Link>,
     address: SocketAddr,

@@ -9,10 +9,10 @@
 
 /// The number of bytes of private data that every device can carry in a connection request. A reply
 /// can carry more.
-pub const REQUEST_BYTES_MAX: usize = REQUEST_FIELD - TRAILER_BYTES;
+pub(super) const REQUEST_BYTES_MAX: usize = REQUEST_FIELD - TRAILER_BYTES;
 /// The message that carries the private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub(super) enum Word {
     Request,
     Reply,
     Rejection,
@@ -29,7 +29,7 @@ impl Word {
     }
 
     /// Packs private data for transmission. Returns `None` if it is too long.
-    pub fn pack(self, is_iwarp: bool, words: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn pack(self, is_iwarp: bool, words: &[u8]) -> Option<Vec<u8>> {
         let room = self.field() - TRAILER_BYTES;
         let length = u8::try_from(words.len()).ok().filter(|_| words.len() <= room)?;
         let mut packed = words.to_vec();
@@ -42,7 +42,7 @@ impl Word {
 }
 
 /// Returns the private data, and true if it was packed.
-pub fn unpack(is_iwarp: bool, field: &[u8]) -> (Box<[u8]>, bool) {
+pub(super) fn unpack(is_iwarp: bool, field: &[u8]) -> (Box<[u8]>, bool) {
     if !is_iwarp
         && let [words @ .., length, MARK] = field
         && let Some(words) = words.get(..usize::from(*length))

@@ -25,7 +25,7 @@ use crate::region::RegionEntry;
 use crate::{Domain, Rights, Stag};
 
 /// A protection domain on one device, for one domain of an interface.
-pub struct ProtectionDomain {
+pub(crate) struct ProtectionDomain {
     library: Arc<Library>,
     context: NonNull<raw::Context>,
     pd: NonNull<raw::Pd>,
@@ -47,7 +47,7 @@ unsafe impl Sync for ProtectionDomain {}
 
 /// The properties of a device.
 #[derive(Clone, Debug)]
-pub struct DeviceFacts {
+pub(crate) struct DeviceFacts {
     pub name: String,
     pub is_iwarp: bool,
     pub requests_max: u32,
@@ -59,7 +59,7 @@ pub struct DeviceFacts {
 }
 
 impl ProtectionDomain {
-    pub fn new(
+    pub(crate) fn new(
         library: &Arc<Library>,
         context: NonNull<raw::Context>,
         domain: Domain,
@@ -82,11 +82,11 @@ impl ProtectionDomain {
         Ok(Self { library, context, pd, anchor, number, domain, device, refuses_on_demand })
     }
 
-    pub fn raw(&self) -> *mut raw::Pd {
+    pub(crate) fn raw(&self) -> *mut raw::Pd {
         self.pd.as_ptr()
     }
 
-    pub fn context(&self) -> NonNull<raw::Context> {
+    pub(crate) fn context(&self) -> NonNull<raw::Context> {
         self.context
     }
 }
@@ -126,7 +126,7 @@ fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<Device
 }
 
 /// Memory that a device may use.
-pub struct Registered {
+pub(crate) struct Registered {
     mr: NonNull<raw::Mr>,
     protection: Arc<ProtectionDomain>,
     /// `None` for memory outside this process, and for the application's own memory.
@@ -138,7 +138,7 @@ unsafe impl Send for Registered {}
 
 impl Registered {
     /// Registers part of a memory.
-    pub fn new(
+    pub(crate) fn new(
         protection: &Arc<ProtectionDomain>,
         memory: &Memory,
         offset: usize,
@@ -159,7 +159,7 @@ impl Registered {
     ///
     /// # Safety
     /// Peers may use the memory, with the given access, until this value is dropped.
-    pub unsafe fn own(
+    pub(crate) unsafe fn own(
         protection: &Arc<ProtectionDomain>,
         address: usize,
         length: usize,
@@ -175,7 +175,7 @@ impl Registered {
     }
 
     /// Registers part of a dmabuf. The registration survives the close of the descriptor.
-    pub fn dmabuf(
+    pub(crate) fn dmabuf(
         protection: &Arc<ProtectionDomain>,
         dmabuf: BorrowedFd<'_>,
         offset: u64,
@@ -200,12 +200,12 @@ impl Registered {
     }
 
     #[inline]
-    pub fn lkey(&self) -> u32 {
+    pub(crate) fn lkey(&self) -> u32 {
         // SAFETY: the library's structure lives as long as `self`, and no code writes it.
         unsafe { self.mr.as_ref().lkey }
     }
 
-    pub fn rkey(&self) -> u32 {
+    pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: as above.
         unsafe { self.mr.as_ref().rkey }
     }
@@ -230,7 +230,7 @@ struct Registration {
 
 /// The protection domains of an interface, and the registrations of its regions.
 #[derive(Default)]
-pub struct Registrations {
+pub(crate) struct Registrations {
     /// Dropped before the protection domains.
     slots: Vec<Vec<Registration>>,
     /// The registrations of the application's own memory, which is in no slot.
@@ -246,7 +246,7 @@ impl std::fmt::Debug for Registrations {
 
 impl Registrations {
     /// Returns the protection domain on a device for a domain of the interface.
-    pub fn domain(
+    pub(crate) fn domain(
         &mut self,
         library: &Arc<Library>,
         context: NonNull<raw::Context>,
@@ -262,7 +262,7 @@ impl Registrations {
     }
 
     /// Drops all registrations with a device that has been removed.
-    pub fn forget(&mut self, context: NonNull<raw::Context>) {
+    pub(crate) fn forget(&mut self, context: NonNull<raw::Context>) {
         let is_gone = |p: &Arc<ProtectionDomain>| p.context == context;
         let gone: Vec<u64> = self.domains.iter().filter(|p| is_gone(p)).map(|p| p.number).collect();
         for slot in &mut self.slots {
@@ -276,21 +276,21 @@ impl Registrations {
 
     /// Drops the registrations of the region in a slot, which is gone.
     #[inline]
-    pub fn clear(&mut self, slot: usize) {
+    pub(crate) fn clear(&mut self, slot: usize) {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.clear();
         }
     }
 
     /// Withdraws the names of a region from all peers.
-    pub fn revoke(&mut self, slot: usize) {
+    pub(crate) fn revoke(&mut self, slot: usize) {
         for registration in self.slots.get_mut(slot).into_iter().flatten() {
             registration.remote = None;
         }
     }
 
     /// Returns the slot of the region that peers know by this name.
-    pub fn slot_named(&self, protection: &ProtectionDomain, name: u32) -> Option<usize> {
+    pub(crate) fn slot_named(&self, protection: &ProtectionDomain, name: u32) -> Option<usize> {
         self.slots.iter().position(|slot| {
             slot.iter().any(|registration| {
                 registration.protection == protection.number
@@ -301,7 +301,7 @@ impl Registrations {
 
     /// Returns the name of a region in lists of this side. Registers the region at its first use.
     #[inline]
-    pub fn local(
+    pub(crate) fn local(
         &mut self,
         protection: &Arc<ProtectionDomain>,
         slot: usize,
@@ -329,7 +329,7 @@ impl Registrations {
     }
 
     /// Returns the peer's name of a region. Registers the region if it has no name yet.
-    pub fn expose(
+    pub(crate) fn expose(
         &mut self,
         protection: &Arc<ProtectionDomain>,
         slot: usize,
@@ -346,13 +346,13 @@ impl Registrations {
     }
 
     /// Returns the peer's name of a region, if it has one.
-    pub fn name(&self, protection: &ProtectionDomain, slot: usize) -> Option<Stag> {
+    pub(crate) fn name(&self, protection: &ProtectionDomain, slot: usize) -> Option<Stag> {
         let found = self.find(protection.number, slot)?;
         found.remote.as_ref().map(|remote| Stag(remote.rkey()))
     }
 
     /// Adds the registration of memory outside this process.
-    pub fn adopt(
+    pub(crate) fn adopt(
         &mut self,
         protection: &ProtectionDomain,
         slot: usize,
@@ -364,7 +364,7 @@ impl Registrations {
     }
 
     /// True if a region is registered with a device.
-    pub fn knows(&self, protection: &ProtectionDomain, slot: usize) -> bool {
+    pub(crate) fn knows(&self, protection: &ProtectionDomain, slot: usize) -> bool {
         self.find(protection.number, slot).is_some()
     }
 
@@ -387,7 +387,7 @@ impl Registrations {
 }
 
 /// Returns the access flags for a peer's rights. Remote write requires local write.
-pub fn access_of(rights: Rights) -> c_int {
+pub(crate) fn access_of(rights: Rights) -> c_int {
     use raw::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
     let read = if rights.remote_read { REMOTE_READ } else { 0 };
     let write = if rights.remote_write { REMOTE_WRITE | LOCAL_WRITE } else { 0 };

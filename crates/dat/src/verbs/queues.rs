@@ -15,7 +15,7 @@ use super::protection::ProtectionDomain;
 use super::raw;
 
 /// A queue pair with its completion queue.
-pub struct Queues {
+pub(super) struct Queues {
     qp: NonNull<raw::Qp>,
     id: *mut raw::CmId,
     completions: Completions,
@@ -57,7 +57,7 @@ struct Batch {
 
 /// One request for the device.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub(super) struct Request {
     pub opcode: c_int,
     pub flags: u32,
     pub immediate: u32,
@@ -69,14 +69,14 @@ pub struct Request {
 
 /// The required depths of the queues.
 #[derive(Clone, Copy, Debug)]
-pub struct Depths {
+pub(super) struct Depths {
     pub sends: u32,
     pub receives: u32,
 }
 
 impl Queues {
     /// Creates the queue pair of a link whose device is known.
-    pub fn new(
+    pub(super) fn new(
         link: &Link,
         protection: &Arc<ProtectionDomain>,
         depths: Depths,
@@ -123,14 +123,14 @@ impl Queues {
     }
 
     /// Returns the descriptor that becomes readable for a completion after [`Queues::arm`].
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel lives as long as `self`, and its descriptor as long as the channel.
         unsafe { BorrowedFd::borrow_raw(self.completions.channel.as_ref().fd) }
     }
 
     /// Posts requests with their numbers, up to the end of the iterator, the batch size, or the
     /// first request that the device refuses. Returns how many were posted.
-    pub fn post<'r>(
+    pub(super) fn post<'r>(
         &mut self,
         requests: impl Iterator<Item = (u64, &'r Request)>,
     ) -> io::Result<usize> {
@@ -169,7 +169,7 @@ impl Queues {
 
     /// Posts one receive with its number.
     #[inline]
-    pub fn post_receive(&mut self, id: u64, sges: &mut [raw::Sge]) -> io::Result<()> {
+    pub(super) fn post_receive(&mut self, id: u64, sges: &mut [raw::Sge]) -> io::Result<()> {
         let mut request = raw::ReceiveRequest {
             id,
             next: std::ptr::null_mut(),
@@ -185,7 +185,7 @@ impl Queues {
 
     /// Takes completions that have arrived. Returns their number.
     #[inline]
-    pub fn poll(&mut self, into: &mut [raw::WorkCompletion]) -> io::Result<usize> {
+    pub(super) fn poll(&mut self, into: &mut [raw::WorkCompletion]) -> io::Result<usize> {
         let (cq, room) = (self.completions.cq.as_ptr(), into.len() as c_int);
         // SAFETY: the completion queue is alive, and `into` has room for this many.
         let count = unsafe { (self.completions.poll)(cq, room, into.as_mut_ptr()) };
@@ -193,7 +193,7 @@ impl Queues {
     }
 
     /// Asks to be woken for the next completion.
-    pub fn arm(&mut self) -> io::Result<()> {
+    pub(super) fn arm(&mut self) -> io::Result<()> {
         let cq = self.completions.cq.as_ptr();
         // SAFETY: the completion queue is alive. The zero asks for every completion, not only for
         // solicited ones.
@@ -201,7 +201,7 @@ impl Queues {
     }
 
     /// Stops the device: it executes no more posted work and receives nothing.
-    pub fn stop(&mut self) -> io::Result<()> {
+    pub(super) fn stop(&mut self) -> io::Result<()> {
         let attributes = raw::QpState { state: raw::QP_ERROR, unused: [0; 63] };
         let modify = self.completions.library.verbs.ibv_modify_qp;
         // SAFETY: the queue pair is alive. The attributes are larger than the library's, and the
@@ -212,7 +212,7 @@ impl Queues {
     /// Takes the wake-up that has arrived. It must be taken before the next one is requested: some
     /// providers distinguish the two by the number taken. There is no check for a second one, which
     /// would be a needless system call: the descriptor stays readable if there is one.
-    pub fn take_wake(&mut self) {
+    pub(super) fn take_wake(&mut self) {
         let completions = &mut self.completions;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         let get = completions.library.verbs.ibv_get_cq_event;
@@ -335,9 +335,9 @@ impl Batch {
 }
 
 /// The greatest number of memory segments in one request.
-pub const SGE_MAX: usize = 6;
+pub(super) const SGE_MAX: usize = 6;
 /// The greatest number of requests posted with one call, which rings the doorbell once.
-pub const BATCH: usize = 16;
+pub(super) const BATCH: usize = 16;
 /// The greatest number of requests that the device has at once. Others wait in this provider.
 const SEND_DEPTH_MAX: u32 = 512;
 /// The sizes of inline data in requests, tried in this order.

@@ -20,7 +20,7 @@ use crate::region::AccessError;
 use crate::{BreakReason, Completion, CompletionStatus, LocalSegment, Operation, PostError, Stag};
 
 /// The receiving state of a connection.
-pub struct Inbound {
+pub(super) struct Inbound {
     pub receives: VecDeque<Receive>,
     /// The number of the first entry of `receives`.
     first: u64,
@@ -30,7 +30,7 @@ pub struct Inbound {
 }
 
 /// A receive that waits for its message.
-pub struct Receive {
+pub(super) struct Receive {
     pub cookie: u64,
     /// Its scatter list, if the device does not have it.
     detour: Option<Box<Detour>>,

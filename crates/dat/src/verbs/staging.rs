@@ -15,7 +15,7 @@ use super::raw;
 
 /// The staging memory of one connection.
 #[derive(Default)]
-pub struct Staging {
+pub(super) struct Staging {
     chunks: Vec<Chunk>,
     current: usize,
 }
@@ -30,14 +30,14 @@ struct Chunk {
 
 /// A range in use.
 #[derive(Clone, Copy, Debug)]
-pub struct Staged {
+pub(super) struct Staged {
     chunk: u32,
     offset: u32,
 }
 
 impl Staging {
     /// Reserves a contiguous range of `length` bytes.
-    pub fn take(
+    pub(super) fn take(
         &mut self,
         protection: &Arc<ProtectionDomain>,
         length: usize,
@@ -67,7 +67,7 @@ impl Staging {
 
     /// Releases a range that is no longer in use.
     #[inline]
-    pub fn give_back(&mut self, staged: Staged) {
+    pub(super) fn give_back(&mut self, staged: Staged) {
         let chunk = &mut self.chunks[staged.chunk as usize];
         chunk.ranges -= 1;
         if chunk.ranges == 0 {
@@ -76,12 +76,12 @@ impl Staging {
     }
 
     /// Returns the memory of a range and the offset of the range in it.
-    pub fn memory(&self, staged: Staged) -> (&Memory, usize) {
+    pub(super) fn memory(&self, staged: Staged) -> (&Memory, usize) {
         (&self.chunks[staged.chunk as usize].memory, staged.offset as usize)
     }
 
     /// Returns part of a range as the device addresses it.
-    pub fn sge(&self, staged: Staged, offset: usize, length: u32) -> raw::Sge {
+    pub(super) fn sge(&self, staged: Staged, offset: usize, length: u32) -> raw::Sge {
         let chunk = &self.chunks[staged.chunk as usize];
         let address = chunk.memory.address() + u64::from(staged.offset) + offset as u64;
         raw::Sge { address, length, lkey: chunk.registered.lkey() }

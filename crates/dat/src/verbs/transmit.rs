@@ -22,7 +22,7 @@ use crate::{
 
 /// The sending state of a connection.
 #[derive(Default)]
-pub struct Outbound {
+pub(super) struct Outbound {
     pub work: VecDeque<Task>,
     /// The number of tasks that the device has.
     posted: usize,
@@ -39,7 +39,7 @@ pub struct Outbound {
 }
 
 /// One request for the device, and how to report it.
-pub struct Task {
+pub(super) struct Task {
     request: Request,
     pub cookie: u64,
     pub operation: Operation,
@@ -136,7 +136,7 @@ impl Task {
 
 /// The arguments of an RDMA transfer.
 #[derive(Clone, Copy)]
-pub enum Transfer {
+pub(super) enum Transfer {
     Write(Signal),
     Read,
 }

@@ -50,41 +50,41 @@ pub(super) trait Word: Debug {
 }
 
 impl<W: Word> Nap<W> {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { word: W::new() }
     }
 
     /// True if any cause is set. The load is relaxed, so the result may be stale.
     #[inline]
-    pub fn is_rung(&self) -> bool {
+    pub(super) fn is_rung(&self) -> bool {
         self.word.look() & CAUSES != 0
     }
 
     /// True if `cause` is set. The load is relaxed, so the result may be stale.
     #[inline]
-    pub fn has(&self, cause: Cause) -> bool {
+    pub(super) fn has(&self, cause: Cause) -> bool {
         self.word.look() & cause as u32 != 0
     }
 
     /// Sets a cause. Returns true if the caller must make a descriptor ready.
-    pub fn ring(&self, cause: Cause) -> bool {
+    pub(super) fn ring(&self, cause: Cause) -> bool {
         self.word.put(cause as u32) == ASLEEP
     }
 
     /// Clears a cause and returns true if it was set. The caller then looks at what others have
     /// put.
     #[inline]
-    pub fn take(&self, cause: Cause) -> bool {
+    pub(super) fn take(&self, cause: Cause) -> bool {
         self.has(cause) && self.word.take(cause as u32) & cause as u32 != 0
     }
 
     /// Marks the interface as asleep. Returns true if it may sleep. It may be called twice.
-    pub fn lie_down(&self) -> bool {
+    pub(super) fn lie_down(&self) -> bool {
         self.word.fill(ASLEEP).map_or_else(|found| found == ASLEEP, |()| true)
     }
 
     /// Marks the interface as awake.
-    pub fn get_up(&self) {
+    pub(super) fn get_up(&self) {
         self.word.take(ASLEEP);
     }
 }

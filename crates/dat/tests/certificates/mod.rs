@@ -15,13 +15,13 @@ use rcgen::{
 };
 
 /// A certificate authority.
-pub struct Authority {
+pub(crate) struct Authority {
     directory: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,12 +37,12 @@ impl Authority {
     }
 
     /// Returns the file of the authority's own certificate.
-    pub fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.directory.path().join("authority.pem")
     }
 
     /// Issues a certificate with these host names, and its key.
-    pub fn issue(
+    pub(crate) fn issue(
         &self,
         owner: &str,
         names: &[&str],
@@ -70,19 +70,19 @@ impl Authority {
     }
 
     /// Returns a listening side whose clients must show a certificate of this authority.
-    pub fn server(&self, required: bool) -> TlsServer {
+    pub(crate) fn server(&self, required: bool) -> TlsServer {
         let owner = self.issue("server", &["localhost", "127.0.0.1"], |_| {});
         server_of(&owner, ClientCertificates::Required(self.file()), required)
     }
 
     /// Returns a connecting side with a certificate of this authority, for `localhost`.
-    pub fn target(&self) -> TlsTarget {
+    pub(crate) fn target(&self) -> TlsTarget {
         let owner = self.issue("client", &["client.example"], |_| {});
         target_of(&self.file(), Some(owner), "localhost")
     }
 }
 
-pub fn server_of(
+pub(crate) fn server_of(
     (certificate, key): &(PathBuf, PathBuf),
     clients: ClientCertificates,
     required: bool,
@@ -91,7 +91,7 @@ pub fn server_of(
     TlsServer::load(&TlsServerFiles { certificate, key, clients, required }).unwrap()
 }
 
-pub fn target_of(
+pub(crate) fn target_of(
     authorities: &Path,
     identity: Option<(PathBuf, PathBuf)>,
     name: &str,

@@ -56,7 +56,7 @@ fn attempts(missing: Rights) -> Vec<Attempt> {
     ]
 }
 
-pub fn a_refused_write_breaks_and_moves_nothing(fixture: &dyn Fixture) {
+pub(crate) fn a_refused_write_breaks_and_moves_nothing(fixture: &dyn Fixture) {
     for (name, rights, attempt) in attempts(READ_ONLY) {
         let mut pair = Pair::new(fixture);
         let target = pair.initiator.filled(&pattern(1, LENGTH), rights);
@@ -76,7 +76,7 @@ pub fn a_refused_write_breaks_and_moves_nothing(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_refused_read_breaks_and_moves_nothing(fixture: &dyn Fixture) {
+pub(crate) fn a_refused_read_breaks_and_moves_nothing(fixture: &dyn Fixture) {
     for (name, rights, attempt) in attempts(WRITE_ONLY) {
         let mut pair = Pair::new(fixture);
         let source = pair.initiator.filled(&pattern(1, LENGTH), rights);
@@ -93,7 +93,7 @@ pub fn a_refused_read_breaks_and_moves_nothing(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_deregistered_region_is_out_of_reach_at_once(fixture: &dyn Fixture) {
+pub(crate) fn a_deregistered_region_is_out_of_reach_at_once(fixture: &dyn Fixture) {
     for reading in [false, true] {
         let mut pair = Pair::new(fixture);
         let gone = pair.initiator.filled(&pattern(1, LENGTH), Rights::REMOTE);
@@ -117,7 +117,7 @@ pub fn a_deregistered_region_is_out_of_reach_at_once(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_region_to_its_edges(fixture: &dyn Fixture) {
+pub(crate) fn a_region_to_its_edges(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let target = pair.initiator.buffer(LENGTH, WRITE_ONLY);
     let source = pair.initiator.filled(&pattern(1, LENGTH), READ_ONLY);
@@ -140,7 +140,7 @@ pub fn a_region_to_its_edges(fixture: &dyn Fixture) {
     pair.assert_alive(200);
 }
 
-pub fn a_reused_slot_does_not_honour_the_old_name(fixture: &dyn Fixture) {
+pub(crate) fn a_reused_slot_does_not_honour_the_old_name(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let old = pair.initiator.filled(&pattern(1, LENGTH), Rights::REMOTE);
     let source = pair.acceptor.filled(&pattern(2, LENGTH), Rights::LOCAL);
@@ -158,7 +158,7 @@ pub fn a_reused_slot_does_not_honour_the_old_name(fixture: &dyn Fixture) {
     assert_eq!(old.bytes()[64..], pattern(1, LENGTH)[64..]);
 }
 
-pub fn local_segments_are_checked_at_the_post(fixture: &dyn Fixture) {
+pub(crate) fn local_segments_are_checked_at_the_post(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let good = pair.initiator.buffer(LENGTH, Rights::LOCAL);
     let gone = pair.initiator.buffer(LENGTH, Rights::LOCAL);
@@ -201,7 +201,7 @@ pub fn local_segments_are_checked_at_the_post(fixture: &dyn Fixture) {
     pair.assert_alive(10);
 }
 
-pub fn deregistering_in_flight_harms_nobody_else(fixture: &dyn Fixture) {
+pub(crate) fn deregistering_in_flight_harms_nobody_else(fixture: &dyn Fixture) {
     for turns in 0..6 {
         let mut pair = Pair::new(fixture);
         let target = pair.initiator.filled(&pattern(1, 100_000), Rights::REMOTE);

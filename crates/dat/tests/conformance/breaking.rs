@@ -7,7 +7,7 @@ use dafs_dat::{
 use crate::fixture::Fixture;
 use crate::pair::{Pair, pattern};
 
-pub fn disconnecting_flushes_everything_once(fixture: &dyn Fixture) {
+pub(crate) fn disconnecting_flushes_everything_once(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let ours = pair.initiator.buffer(4096, Rights::REMOTE);
     let theirs = pair.acceptor.buffer(4096, Rights::REMOTE);
@@ -35,7 +35,7 @@ pub fn disconnecting_flushes_everything_once(fixture: &dyn Fixture) {
     assert!(late.iter().skip_while(|c| !flushed(c)).all(flushed), "nothing after the break");
 }
 
-pub fn disconnecting_amid_transfers(fixture: &dyn Fixture) {
+pub(crate) fn disconnecting_amid_transfers(fixture: &dyn Fixture) {
     for turns in 0..12 {
         let mut pair = Pair::seeded(fixture, turns);
         let ours = pair.initiator.buffer(300_000, Rights::REMOTE);
@@ -68,7 +68,7 @@ pub fn disconnecting_amid_transfers(fixture: &dyn Fixture) {
     }
 }
 
-pub fn disconnecting_twice_breaks_once(fixture: &dyn Fixture) {
+pub(crate) fn disconnecting_twice_breaks_once(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let (here, there) = (pair.initiator.endpoint(), pair.acceptor.endpoint());
     pair.initiator.interface.disconnect(here);
@@ -83,7 +83,7 @@ pub fn disconnecting_twice_breaks_once(fixture: &dyn Fixture) {
     assert_eq!(pair.initiator.interface.endpoint_count(), 0);
 }
 
-pub fn a_broken_endpoint_takes_no_work(fixture: &dyn Fixture) {
+pub(crate) fn a_broken_endpoint_takes_no_work(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let buffer = pair.initiator.buffer(16, Rights::REMOTE);
     let far = pair.acceptor.buffer(16, Rights::REMOTE);
@@ -102,7 +102,7 @@ pub fn a_broken_endpoint_takes_no_work(fixture: &dyn Fixture) {
     pair.initiator.assert_ended("initiator");
 }
 
-pub fn releasing_is_silent_here_and_breaks_there(fixture: &dyn Fixture) {
+pub(crate) fn releasing_is_silent_here_and_breaks_there(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let buffer = pair.acceptor.buffer(16, Rights::LOCAL);
     pair.acceptor.receive(1, &[buffer.whole()]);
@@ -115,7 +115,7 @@ pub fn releasing_is_silent_here_and_breaks_there(fixture: &dyn Fixture) {
     assert_eq!(pair.initiator.events.len(), before);
 }
 
-pub fn dropping_an_interface_breaks_its_peers(fixture: &dyn Fixture) {
+pub(crate) fn dropping_an_interface_breaks_its_peers(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let buffer = pair.initiator.buffer(16, Rights::LOCAL);
     pair.initiator.receive(1, &[buffer.whole()]);
@@ -126,7 +126,7 @@ pub fn dropping_an_interface_breaks_its_peers(fixture: &dyn Fixture) {
     pair.initiator.assert_ended("initiator");
 }
 
-pub fn one_break_leaves_other_connections_alone(fixture: &dyn Fixture) {
+pub(crate) fn one_break_leaves_other_connections_alone(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let first = (pair.initiator.endpoint(), pair.acceptor.endpoint());
     let config = pair.world.endpoint.clone();
@@ -151,7 +151,7 @@ pub fn one_break_leaves_other_connections_alone(fixture: &dyn Fixture) {
     assert_eq!(buffer.bytes()[..5], *b"hello");
 }
 
-pub fn messages_before_a_close_may_arrive_but_not_after(fixture: &dyn Fixture) {
+pub(crate) fn messages_before_a_close_may_arrive_but_not_after(fixture: &dyn Fixture) {
     for seed in 0..8 {
         let mut pair = Pair::seeded(fixture, seed);
         let buffer = pair.acceptor.buffer(20 * 1000, Rights::LOCAL);

@@ -14,7 +14,7 @@ fn answer(pair: &Pair) -> Option<Vec<u8>> {
     })
 }
 
-pub fn private_data_travels_both_ways(fixture: &dyn Fixture) {
+pub(crate) fn private_data_travels_both_ways(fixture: &dyn Fixture) {
     for (there, back) in [(0, 0), (1, 0), (0, 1), (16, 16), (54, 54), (199, 200)] {
         let mut pair = Pair::apart(fixture.world(1));
         if there.max(back) > pair.world.private_bytes_max {
@@ -40,7 +40,7 @@ pub fn private_data_travels_both_ways(fixture: &dyn Fixture) {
     }
 }
 
-pub fn private_data_beyond_the_limit_is_refused(fixture: &dyn Fixture) {
+pub(crate) fn private_data_beyond_the_limit_is_refused(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let config = pair.world.endpoint.clone();
     let before = pair.initiator.interface.endpoint_count();
@@ -50,7 +50,7 @@ pub fn private_data_beyond_the_limit_is_refused(fixture: &dyn Fixture) {
     assert_eq!(pair.initiator.interface.endpoint_count(), before);
 }
 
-pub fn a_rejection_carries_data(fixture: &dyn Fixture) {
+pub(crate) fn a_rejection_carries_data(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let config = pair.world.endpoint.clone();
     pair.connect(&config, b"let me in");
@@ -75,7 +75,7 @@ pub fn a_rejection_carries_data(fixture: &dyn Fixture) {
     assert_eq!(pair.initiator.interface.endpoint_count(), 0);
 }
 
-pub fn accepting_a_vanished_peer_breaks(fixture: &dyn Fixture) {
+pub(crate) fn accepting_a_vanished_peer_breaks(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let config = pair.world.endpoint.clone();
     pair.connect(&config, b"");
@@ -92,7 +92,7 @@ pub fn accepting_a_vanished_peer_breaks(fixture: &dyn Fixture) {
     assert_eq!(pair.initiator.interface.endpoint_count(), 0);
 }
 
-pub fn connecting_to_nobody_ends(fixture: &dyn Fixture) {
+pub(crate) fn connecting_to_nobody_ends(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let config = pair.world.endpoint.clone();
     let nowhere = pair.world.nowhere.clone();
@@ -109,7 +109,7 @@ pub fn connecting_to_nobody_ends(fixture: &dyn Fixture) {
     }
 }
 
-pub fn receives_may_be_posted_before_a_connection_stands(fixture: &dyn Fixture) {
+pub(crate) fn receives_may_be_posted_before_a_connection_stands(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let config = pair.world.endpoint.clone();
     pair.connect(&config, b"");
@@ -130,7 +130,7 @@ pub fn receives_may_be_posted_before_a_connection_stands(fixture: &dyn Fixture) 
     assert_eq!((&theirs.bytes()[..3], &ours.bytes()[..3]), (&b"one"[..], &b"two"[..]));
 }
 
-pub fn nothing_else_is_posted_before_a_connection_stands(fixture: &dyn Fixture) {
+pub(crate) fn nothing_else_is_posted_before_a_connection_stands(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let config = pair.world.endpoint.clone();
     pair.connect(&config, b"");
@@ -153,7 +153,7 @@ pub fn nothing_else_is_posted_before_a_connection_stands(fixture: &dyn Fixture) 
     pair.assert_alive(10);
 }
 
-pub fn a_connection_outlives_its_listener(fixture: &dyn Fixture) {
+pub(crate) fn a_connection_outlives_its_listener(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let config = pair.world.endpoint.clone();
     pair.connect(&config, b"");
@@ -173,7 +173,7 @@ pub fn a_connection_outlives_its_listener(fixture: &dyn Fixture) {
     pair.assert_alive(1);
 }
 
-pub fn the_limit_of_endpoints_holds(fixture: &dyn Fixture) {
+pub(crate) fn the_limit_of_endpoints_holds(fixture: &dyn Fixture) {
     let mut world = fixture.world(1);
     world.initiator = InterfaceConfig { endpoints_max: 2, ..world.initiator.clone() };
     let config = world.endpoint.clone();
@@ -191,7 +191,7 @@ pub fn the_limit_of_endpoints_holds(fixture: &dyn Fixture) {
     pair.assert_alive(1);
 }
 
-pub fn an_acceptor_at_its_limit_turns_peers_away(fixture: &dyn Fixture) {
+pub(crate) fn an_acceptor_at_its_limit_turns_peers_away(fixture: &dyn Fixture) {
     let mut world = fixture.world(1);
     world.acceptor = InterfaceConfig { endpoints_max: 1, ..world.acceptor.clone() };
     let config = world.endpoint.clone();
@@ -206,7 +206,7 @@ pub fn an_acceptor_at_its_limit_turns_peers_away(fixture: &dyn Fixture) {
     pair.assert_alive(1);
 }
 
-pub fn a_released_name_is_refused(fixture: &dyn Fixture) {
+pub(crate) fn a_released_name_is_refused(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let config = pair.world.endpoint.clone();
     let old = pair.initiator.endpoint();
@@ -232,7 +232,7 @@ fn several(pair: &mut Pair, count: usize) -> Vec<(dafs_dat::EndpointId, dafs_dat
     (0..count).map(|_| pair.another()).collect()
 }
 
-pub fn several_connections_stand_side_by_side(fixture: &dyn Fixture) {
+pub(crate) fn several_connections_stand_side_by_side(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let ends = several(&mut pair, 5);
     let buffer = pair.acceptor.buffer(5 * 16, Rights::LOCAL);
@@ -252,7 +252,7 @@ pub fn several_connections_stand_side_by_side(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_region_serves_all_connections_of_its_domain(fixture: &dyn Fixture) {
+pub(crate) fn a_region_serves_all_connections_of_its_domain(fixture: &dyn Fixture) {
     let mut pair = Pair::apart(fixture.world(1));
     let early = pair.initiator.buffer(64, Rights::REMOTE);
     let ends = several(&mut pair, 3);

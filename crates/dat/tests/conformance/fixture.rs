@@ -13,13 +13,13 @@ use dafs_dat::{Address, EndpointConfig, InterfaceConfig, TlsServer, TlsTarget};
 use crate::certificates::Authority;
 
 /// A provider under test.
-pub trait Fixture {
+pub(crate) trait Fixture {
     /// Creates a world for one test. `seed` matters for simulated networks.
     fn world(&self, seed: u64) -> World;
 }
 
 /// Everything needed to connect two interfaces.
-pub struct World {
+pub(crate) struct World {
     /// The address at which the acceptor listens.
     pub address: Address,
     /// An address at which nothing listens.
@@ -68,7 +68,7 @@ impl Drop for World {
 }
 
 /// The deterministic simulator.
-pub struct Sim {
+pub(crate) struct Sim {
     /// See [`NetworkConfig::early_success_ppm`].
     pub early_success_ppm: u32,
     /// See [`NetworkConfig::in_flight_max`].
@@ -76,29 +76,29 @@ pub struct Sim {
 }
 
 /// Shared memory on one host.
-pub struct Shm;
+pub(crate) struct Shm;
 
 /// Software iWARP over loopback.
 #[allow(dead_code, reason = "switched on in main.rs once the provider passes")]
-pub struct Tcp {
+pub(crate) struct Tcp {
     /// True if frames carry a CRC.
     pub crc: bool,
 }
 
 /// Software iWARP through a proxy that forwards few or very many bytes at a time.
-pub struct Dribbled {
+pub(crate) struct Dribbled {
     /// True if frames carry a CRC.
     pub crc: bool,
 }
 
 /// Software iWARP over TLS, with a certificate on each side.
-pub struct Tls {
+pub(crate) struct Tls {
     /// True to use the same proxy as [`Dribbled`].
     pub dribbles: bool,
 }
 
 /// An RDMA device of this host, whose address is in [`VERBS_VARIABLE`].
-pub struct Verbs;
+pub(crate) struct Verbs;
 
 impl Verbs {
     fn address(port: u16) -> Option<Address> {
@@ -200,7 +200,7 @@ impl Fixture for Tcp {
 }
 
 /// Returns why a provider need not pass a case, if it need not.
-pub fn excuse(provider: &str, case: &str) -> Option<String> {
+pub(crate) fn excuse(provider: &str, case: &str) -> Option<String> {
     if provider.ends_with("::verbs")
         && let Some(why) = Verbs::excuse()
     {
@@ -243,7 +243,7 @@ const SOFTWARE_IWARP: [(&str, &str, &str); 2] = [
 ];
 
 /// The number of the node that connects.
-pub const INITIATOR: u32 = 1;
+pub(crate) const INITIATOR: u32 = 1;
 /// The number of the node that listens.
-pub const ACCEPTOR: u32 = 2;
+pub(crate) const ACCEPTOR: u32 = 2;
 const NOBODY: u32 = 3;

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use crate::fixture::Fixture;
 use crate::pair::Pair;
 
-pub fn a_descriptor_is_there_before_the_message_that_names_it(fixture: &dyn Fixture) {
+pub(crate) fn a_descriptor_is_there_before_the_message_that_names_it(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let (here, there) = (pair.acceptor.endpoint(), pair.initiator.endpoint());
     let file = File::open("/proc/self/status").unwrap();

@@ -33,7 +33,7 @@ fn repost(pair: &mut Pair) -> bool {
     inbox.post(&mut pair.acceptor.interface, endpoint)
 }
 
-pub fn messages_are_read_where_they_arrive(fixture: &dyn Fixture) {
+pub(crate) fn messages_are_read_where_they_arrive(fixture: &dyn Fixture) {
     let mut pair = with_inbox(fixture);
     for round in 0..3 * u64::from(SLOTS) {
         let bytes = pattern(round, 1 + 23 * round as usize % 256);
@@ -43,7 +43,7 @@ pub fn messages_are_read_where_they_arrive(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_message_in_hand_is_nobody_elses(fixture: &dyn Fixture) {
+pub(crate) fn a_message_in_hand_is_nobody_elses(fixture: &dyn Fixture) {
     let mut pair = with_inbox(fixture);
     for number in 0..SLOTS {
         pair.initiator.send(number.into(), &pattern(number.into(), 200));
@@ -64,7 +64,7 @@ pub fn a_message_in_hand_is_nobody_elses(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_slot_goes_back_to_its_own_inbox(fixture: &dyn Fixture) {
+pub(crate) fn a_slot_goes_back_to_its_own_inbox(fixture: &dyn Fixture) {
     let mut pair = with_inbox(fixture);
     pair.initiator.send(1, b"first");
     await_message(&mut pair, 1);
@@ -97,7 +97,7 @@ fn post_all(
     ]
 }
 
-pub fn what_is_an_inboxes_is_nobody_elses_to_post(fixture: &dyn Fixture) {
+pub(crate) fn what_is_an_inboxes_is_nobody_elses_to_post(fixture: &dyn Fixture) {
     let mut pair = with_inbox(fixture);
     let target = pair.initiator.buffer(64, Rights::REMOTE).region.remote(0, 64);
     let key = pair.acceptor.inbox.as_ref().unwrap().key();
@@ -120,7 +120,7 @@ pub fn what_is_an_inboxes_is_nobody_elses_to_post(fixture: &dyn Fixture) {
     assert_eq!(await_message(&mut pair, 1), b"still");
 }
 
-pub fn an_inbox_posts_by_its_own_interface(fixture: &dyn Fixture) {
+pub(crate) fn an_inbox_posts_by_its_own_interface(fixture: &dyn Fixture) {
     let mut pair = with_inbox(fixture);
     pair.initiator.open_inbox(SLOTS);
     pair.initiator.send(1, b"one");
@@ -134,7 +134,7 @@ pub fn an_inbox_posts_by_its_own_interface(fixture: &dyn Fixture) {
     assert!(inbox.post(&mut pair.acceptor.interface, here));
 }
 
-pub fn an_inbox_may_be_gone_before_its_messages(fixture: &dyn Fixture) {
+pub(crate) fn an_inbox_may_be_gone_before_its_messages(fixture: &dyn Fixture) {
     let mut pair = with_inbox(fixture);
     pair.initiator.send(1, b"kept");
     await_message(&mut pair, 1);

@@ -5,7 +5,7 @@ use dafs_dat::{Gather, Operation, PostError, Rights, SendOptions, Signal};
 use crate::fixture::Fixture;
 use crate::pair::{Pair, pattern};
 
-pub fn receives_have_a_limit(fixture: &dyn Fixture) {
+pub(crate) fn receives_have_a_limit(fixture: &dyn Fixture) {
     let mut pair = Pair::limited(fixture, |config| config.receives_max = 5);
     let buffer = pair.acceptor.buffer(5 * 16, Rights::LOCAL);
     for number in 0..5 {
@@ -23,7 +23,7 @@ pub fn receives_have_a_limit(fixture: &dyn Fixture) {
     assert_eq!(pair.acceptor.received().len(), 1);
 }
 
-pub fn work_has_a_limit_and_recovers(fixture: &dyn Fixture) {
+pub(crate) fn work_has_a_limit_and_recovers(fixture: &dyn Fixture) {
     let mut pair = Pair::limited(fixture, |config| {
         config.work_max = 6;
         config.receives_max = FLOOD as u32;
@@ -56,7 +56,7 @@ pub fn work_has_a_limit_and_recovers(fixture: &dyn Fixture) {
     }
 }
 
-pub fn messages_have_a_limit(fixture: &dyn Fixture) {
+pub(crate) fn messages_have_a_limit(fixture: &dyn Fixture) {
     let mut pair = Pair::limited(fixture, |config| config.message_bytes_max = 5000);
     let inbox = pair.acceptor.buffer(5000, Rights::LOCAL);
     let bytes = pattern(1, 5001);
@@ -84,7 +84,7 @@ pub fn messages_have_a_limit(fixture: &dyn Fixture) {
     pair.until("the read", |pair| pair.initiator.completion(5).is_some());
 }
 
-pub fn a_flood_of_work_completes(fixture: &dyn Fixture) {
+pub(crate) fn a_flood_of_work_completes(fixture: &dyn Fixture) {
     // Far more than any ring or socket buffer holds, with a peer that polls rarely.
     let mut pair = Pair::new(fixture);
     let length = 1 << 16;

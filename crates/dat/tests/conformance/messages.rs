@@ -15,7 +15,7 @@ fn success(completion: Option<Completion>) -> Completion {
 }
 
 /// Cuts a buffer into segments of the given lengths, from its start.
-pub fn cut(buffer: &Buffer, lengths: &[u32]) -> Vec<LocalSegment> {
+pub(crate) fn cut(buffer: &Buffer, lengths: &[u32]) -> Vec<LocalSegment> {
     let mut offset = 0;
     lengths
         .iter()
@@ -27,7 +27,7 @@ pub fn cut(buffer: &Buffer, lengths: &[u32]) -> Vec<LocalSegment> {
         .collect()
 }
 
-pub fn messages_arrive_in_order_each_in_the_oldest_receive(fixture: &dyn Fixture) {
+pub(crate) fn messages_arrive_in_order_each_in_the_oldest_receive(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let buffer = pair.acceptor.buffer(COUNT as usize * 512, Rights::LOCAL);
     for number in 0..COUNT {
@@ -57,7 +57,7 @@ pub fn messages_arrive_in_order_each_in_the_oldest_receive(fixture: &dyn Fixture
     assert_eq!(pair.acceptor.received().len() as u64, COUNT, "none twice");
 }
 
-pub fn both_sides_send_at_once(fixture: &dyn Fixture) {
+pub(crate) fn both_sides_send_at_once(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let ours = pair.initiator.buffer(COUNT as usize * 64, Rights::LOCAL);
     let theirs = pair.acceptor.buffer(COUNT as usize * 64, Rights::LOCAL);
@@ -80,7 +80,7 @@ pub fn both_sides_send_at_once(fixture: &dyn Fixture) {
     }
 }
 
-pub fn an_empty_message_is_a_message(fixture: &dyn Fixture) {
+pub(crate) fn an_empty_message_is_a_message(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let buffer = pair.acceptor.filled(b"untouched", Rights::LOCAL);
     pair.acceptor.receive(1, &[buffer.whole()]);
@@ -99,7 +99,7 @@ pub fn an_empty_message_is_a_message(fixture: &dyn Fixture) {
     pair.assert_alive(20);
 }
 
-pub fn a_message_may_fill_its_receive(fixture: &dyn Fixture) {
+pub(crate) fn a_message_may_fill_its_receive(fixture: &dyn Fixture) {
     for length in [1, 63, 64, 65, 4095, 4096, 4097, 65_536] {
         let mut pair = Pair::new(fixture);
         let buffer = pair.acceptor.buffer(length, Rights::LOCAL);
@@ -115,7 +115,7 @@ pub fn a_message_may_fill_its_receive(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_message_larger_than_its_receive_breaks(fixture: &dyn Fixture) {
+pub(crate) fn a_message_larger_than_its_receive_breaks(fixture: &dyn Fixture) {
     for (room, length) in [(0, 1), (15, 16), (4096, 4097), (100, 60_000)] {
         let mut pair = Pair::new(fixture);
         let guard = pattern(8, room + 100);
@@ -132,7 +132,7 @@ pub fn a_message_larger_than_its_receive_breaks(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_message_without_a_receive_breaks(fixture: &dyn Fixture) {
+pub(crate) fn a_message_without_a_receive_breaks(fixture: &dyn Fixture) {
     for length in [0, 1, 5000] {
         let mut pair = Pair::new(fixture);
         let buffer = pair.acceptor.buffer(16, Rights::LOCAL);
@@ -145,7 +145,7 @@ pub fn a_message_without_a_receive_breaks(fixture: &dyn Fixture) {
     }
 }
 
-pub fn messages_gather_and_scatter_odd_pieces(fixture: &dyn Fixture) {
+pub(crate) fn messages_gather_and_scatter_odd_pieces(fixture: &dyn Fixture) {
     let out = [1, 0, 3, 64, 7, 129, 1, 1, 1, 5, 4095, 2, 17, 31, 0, 333];
     let mut into = vec![2, 5, 0, 11, 1000, 1, 1, 63];
     let total: u32 = out.iter().sum();
@@ -180,7 +180,7 @@ pub fn messages_gather_and_scatter_odd_pieces(fixture: &dyn Fixture) {
     assert_eq!(target.bytes(), bytes[..60]);
 }
 
-pub fn plain_bytes_are_free_after_the_post(fixture: &dyn Fixture) {
+pub(crate) fn plain_bytes_are_free_after_the_post(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let target = pair.acceptor.buffer(3000, Rights::LOCAL);
     pair.acceptor.receive(1, &[target.whole()]);
@@ -191,7 +191,7 @@ pub fn plain_bytes_are_free_after_the_post(fixture: &dyn Fixture) {
     assert_eq!(target.bytes(), pattern(4, 3000));
 }
 
-pub fn contexts_and_lengths_come_back(fixture: &dyn Fixture) {
+pub(crate) fn contexts_and_lengths_come_back(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let contexts = [u64::MAX >> 1, 0, 1 << 62, 0x0123_4567_89ab_cdef];
     let buffer = pair.acceptor.buffer(256, Rights::REMOTE);
@@ -222,7 +222,7 @@ pub fn contexts_and_lengths_come_back(fixture: &dyn Fixture) {
 
 const SILENT: SendOptions = SendOptions { signal: Signal::OnError, invalidate: None };
 
-pub fn unsignalled_success_is_silent(fixture: &dyn Fixture) {
+pub(crate) fn unsignalled_success_is_silent(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let buffer = pair.acceptor.buffer(64, Rights::REMOTE);
     let source = pair.initiator.buffer(64, Rights::LOCAL);
@@ -241,7 +241,7 @@ pub fn unsignalled_success_is_silent(fixture: &dyn Fixture) {
     assert_eq!(pair.initiator.completions().count(), 1);
 }
 
-pub fn unsignalled_failure_is_reported(fixture: &dyn Fixture) {
+pub(crate) fn unsignalled_failure_is_reported(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let source = pair.initiator.buffer(65_536, Rights::LOCAL);
     // More than any transport accepts from one side while the other does not poll.
@@ -264,7 +264,7 @@ fn send_invalidating(pair: &mut Pair, context: u64, stag: Stag) {
     pair.acceptor.gather(context, &[Gather::Bytes(b"done")], options);
 }
 
-pub fn a_send_invalidates_a_region(fixture: &dyn Fixture) {
+pub(crate) fn a_send_invalidates_a_region(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let target = pair.initiator.buffer(64, Rights::REMOTE);
     let inbox = pair.initiator.buffer(16, Rights::LOCAL);
@@ -285,7 +285,7 @@ pub fn a_send_invalidates_a_region(fixture: &dyn Fixture) {
     pair.until("the message back", |pair| pair.acceptor.completion(6).is_some());
 }
 
-pub fn an_invalidated_region_is_out_of_reach(fixture: &dyn Fixture) {
+pub(crate) fn an_invalidated_region_is_out_of_reach(fixture: &dyn Fixture) {
     for reading in [false, true] {
         let mut pair = Pair::new(fixture);
         let target = pair.initiator.filled(&pattern(1, 64), Rights::REMOTE);
@@ -305,7 +305,7 @@ pub fn an_invalidated_region_is_out_of_reach(fixture: &dyn Fixture) {
     }
 }
 
-pub fn an_invalidated_region_is_out_of_reach_on_every_connection(fixture: &dyn Fixture) {
+pub(crate) fn an_invalidated_region_is_out_of_reach_on_every_connection(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let first = (pair.initiator.endpoint(), pair.acceptor.endpoint());
     let config = pair.world.endpoint.clone();
@@ -329,7 +329,7 @@ pub fn an_invalidated_region_is_out_of_reach_on_every_connection(fixture: &dyn F
     assert_eq!(pair.initiator.breaks_of(first.0), 0, "the other connection stands");
 }
 
-pub fn invalidating_an_unknown_region_breaks(fixture: &dyn Fixture) {
+pub(crate) fn invalidating_an_unknown_region_breaks(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let target = pair.initiator.buffer(64, Rights::REMOTE);
     let inbox = pair.initiator.buffer(16, Rights::LOCAL);

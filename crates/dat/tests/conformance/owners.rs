@@ -21,7 +21,7 @@ fn owned(mut world: World) -> World {
     world
 }
 
-pub fn an_endpoint_of_another_owner_is_refused(fixture: &dyn Fixture) {
+pub(crate) fn an_endpoint_of_another_owner_is_refused(fixture: &dyn Fixture) {
     let world = owned(fixture.world(1));
     let config = world.endpoint.clone();
     let mut pair = Pair::over(world, &config, &config);

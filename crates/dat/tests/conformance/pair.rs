@@ -19,7 +19,7 @@ use dafs_types::Random;
 use crate::fixture::{Fixture, World};
 
 /// One interface, with the endpoint that the test uses.
-pub struct Side {
+pub(crate) struct Side {
     pub interface: Interface,
     current: Option<EndpointId>,
     pub events: Vec<Event>,
@@ -45,28 +45,28 @@ struct Posted {
 }
 
 /// The two sides of a connection.
-pub struct Pair {
+pub(crate) struct Pair {
     pub initiator: Side,
     pub acceptor: Side,
     pub world: World,
 }
 
 /// A registered piece of memory.
-pub struct Buffer {
+pub(crate) struct Buffer {
     pub memory: Memory,
     pub region: Region,
 }
 
 impl Buffer {
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.memory.to_vec(0, self.memory.length())
     }
 
-    pub fn whole(&self) -> LocalSegment {
+    pub(crate) fn whole(&self) -> LocalSegment {
         self.region.local(0, u32::try_from(self.region.length).unwrap())
     }
 
-    pub fn all_remote(&self) -> RemoteSegment {
+    pub(crate) fn all_remote(&self) -> RemoteSegment {
         self.region.remote(0, u32::try_from(self.region.length).unwrap())
     }
 }
@@ -114,22 +114,22 @@ impl Side {
     }
 
     /// Returns the endpoint that the test uses.
-    pub fn endpoint(&self) -> EndpointId {
+    pub(crate) fn endpoint(&self) -> EndpointId {
         self.current.expect("connected before")
     }
 
-    pub fn set_endpoint(&mut self, endpoint: EndpointId) {
+    pub(crate) fn set_endpoint(&mut self, endpoint: EndpointId) {
         self.current = Some(endpoint);
     }
 
     // ---- memory ---------------------------------------------------------------
 
-    pub fn buffer(&mut self, length: usize, rights: Rights) -> Buffer {
+    pub(crate) fn buffer(&mut self, length: usize, rights: Rights) -> Buffer {
         let memory = Memory::shared(length, Pages::Small).unwrap();
         self.register(memory, rights)
     }
 
-    pub fn register(&mut self, memory: Memory, rights: Rights) -> Buffer {
+    pub(crate) fn register(&mut self, memory: Memory, rights: Rights) -> Buffer {
         let region = self.interface.register(&memory, DOMAIN, rights).expect("a free slot");
         if rights.is_remote() {
             self.regions.push(region);
@@ -139,7 +139,7 @@ impl Side {
     }
 
     /// Returns a registered buffer that contains `bytes`.
-    pub fn filled(&mut self, bytes: &[u8], rights: Rights) -> Buffer {
+    pub(crate) fn filled(&mut self, bytes: &[u8], rights: Rights) -> Buffer {
         let buffer = self.buffer(bytes.len().max(1), rights);
         buffer.memory.write(0, bytes);
         buffer
@@ -152,39 +152,39 @@ impl Side {
         self.posted.push(Posted { endpoint, context, operation, signal });
     }
 
-    pub fn receive(&mut self, context: u64, scatter: &[LocalSegment]) {
+    pub(crate) fn receive(&mut self, context: u64, scatter: &[LocalSegment]) {
         self.interface.post_receive(self.endpoint(), context, scatter).expect("a posted receive");
         self.record(context, Operation::Receive, Signal::Always);
     }
 
-    pub fn send(&mut self, context: u64, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, context: u64, bytes: &[u8]) {
         self.gather(context, &[Gather::Bytes(bytes)], SendOptions::default());
     }
 
-    pub fn gather(&mut self, context: u64, gather: &[Gather<'_>], options: SendOptions) {
+    pub(crate) fn gather(&mut self, context: u64, gather: &[Gather<'_>], options: SendOptions) {
         let invalidate = options.invalidate.map(|stag| self.peer_name(stag));
         let options = SendOptions { invalidate, ..options };
         self.interface.post_send(self.endpoint(), context, gather, options).expect("a posted send");
         self.record(context, Operation::Send, options.signal);
     }
 
-    pub fn write(&mut self, context: u64, local: &[LocalSegment], remote: RemoteSegment) {
+    pub(crate) fn write(&mut self, context: u64, local: &[LocalSegment], remote: RemoteSegment) {
         self.write_signal(context, local, remote, Signal::Always);
     }
 
     /// Writes without posting, if the transport can.
-    pub fn write_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
+    pub(crate) fn write_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
         let (endpoint, remote) = (self.endpoint(), self.named(remote));
         self.interface.rdma_write_now(endpoint, local, remote)
     }
 
     /// Reads without posting, if the transport can.
-    pub fn read_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
+    pub(crate) fn read_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
         let (endpoint, remote) = (self.endpoint(), self.named(remote));
         self.interface.rdma_read_now(endpoint, local, remote)
     }
 
-    pub fn write_signal(
+    pub(crate) fn write_signal(
         &mut self,
         context: u64,
         local: &[LocalSegment],
@@ -198,7 +198,7 @@ impl Side {
         self.record(context, Operation::RdmaWrite, signal);
     }
 
-    pub fn read(&mut self, context: u64, local: &[LocalSegment], remote: RemoteSegment) {
+    pub(crate) fn read(&mut self, context: u64, local: &[LocalSegment], remote: RemoteSegment) {
         let remote = self.named(remote);
         self.interface
             .post_rdma_read(self.endpoint(), context, local, remote)
@@ -208,7 +208,7 @@ impl Side {
 
     // ---- what was reported ----------------------------------------------------
 
-    pub fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         loop {
             let length = self.interface.first_completion().map_or(0, |first| first.length);
             let slot = self.inbox.as_mut().and_then(|inbox| self.interface.pass_message(inbox));
@@ -223,37 +223,37 @@ impl Side {
     }
 
     /// Creates an inbox and posts all of its slots.
-    pub fn open_inbox(&mut self, slots: u16) {
+    pub(crate) fn open_inbox(&mut self, slots: u16) {
         let mut inbox = Inbox::new(&mut self.interface, DOMAIN, slots, 256).expect("an inbox");
         let endpoint = self.endpoint();
         while inbox.post(&mut self.interface, endpoint) {}
         self.inbox = Some(inbox);
     }
 
-    pub fn completions(&self) -> impl Iterator<Item = &Completion> {
+    pub(crate) fn completions(&self) -> impl Iterator<Item = &Completion> {
         self.events.iter().filter_map(|event| match event {
             Event::Completion(completion) => Some(completion),
             _ => None,
         })
     }
 
-    pub fn done(&self, operation: Operation) -> Vec<Completion> {
+    pub(crate) fn done(&self, operation: Operation) -> Vec<Completion> {
         self.completions().filter(|c| c.operation == operation).copied().collect()
     }
 
-    pub fn received(&self) -> Vec<Completion> {
+    pub(crate) fn received(&self) -> Vec<Completion> {
         self.done(Operation::Receive)
     }
 
     /// Returns the only completion of a context, if it has arrived.
-    pub fn completion(&self, context: u64) -> Option<Completion> {
+    pub(crate) fn completion(&self, context: u64) -> Option<Completion> {
         let mut found = self.completions().filter(|c| c.cookie == context);
         let first = found.next().copied();
         assert!(found.next().is_none(), "context {context} completed twice");
         first
     }
 
-    pub fn is_established(&self) -> bool {
+    pub(crate) fn is_established(&self) -> bool {
         let ours = self.endpoint();
         self.events.iter().any(|event| match event {
             Event::Established { endpoint, .. } => *endpoint == ours,
@@ -261,11 +261,11 @@ impl Side {
         })
     }
 
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.breaks_of(self.endpoint()) > 0
     }
 
-    pub fn breaks_of(&self, wanted: EndpointId) -> usize {
+    pub(crate) fn breaks_of(&self, wanted: EndpointId) -> usize {
         let broken = |event: &&Event| match event {
             Event::Broken { endpoint, .. } => *endpoint == wanted,
             _ => false,
@@ -273,7 +273,7 @@ impl Side {
         self.events.iter().filter(broken).count()
     }
 
-    pub fn pending(&self) -> Option<(PendingId, Box<[u8]>)> {
+    pub(crate) fn pending(&self) -> Option<(PendingId, Box<[u8]>)> {
         self.events.iter().find_map(|event| match event {
             Event::ConnectionRequest { pending, private_data, .. } => {
                 Some((*pending, private_data.clone()))
@@ -284,11 +284,11 @@ impl Side {
 
     /// Checks that all work posted on the endpoint has completed, each once, before the only
     /// `Broken` event, and that no event followed it.
-    pub fn assert_ended(&self, name: &str) {
+    pub(crate) fn assert_ended(&self, name: &str) {
         self.assert_endpoint_ended(name, self.endpoint());
     }
 
-    pub fn assert_endpoint_ended(&self, name: &str, wanted: EndpointId) {
+    pub(crate) fn assert_endpoint_ended(&self, name: &str, wanted: EndpointId) {
         assert_eq!(self.breaks_of(wanted), 1, "{name}: one Broken: {:?}", self.events);
         let mut over = false;
         for event in &self.events {
@@ -305,7 +305,7 @@ impl Side {
 
     /// Checks that no context has completed twice, that each was posted, and, if `all`, that none
     /// is missing.
-    pub fn assert_once(&self, name: &str, wanted: EndpointId, all: bool) {
+    pub(crate) fn assert_once(&self, name: &str, wanted: EndpointId, all: bool) {
         let mut counts: HashMap<(u64, Operation), usize> = HashMap::new();
         for completion in self.completions().filter(|c| c.endpoint == wanted) {
             *counts.entry((completion.cookie, completion.operation)).or_default() += 1;
@@ -322,32 +322,36 @@ impl Side {
 
 impl Pair {
     /// Creates a connected pair.
-    pub fn new(fixture: &dyn Fixture) -> Self {
+    pub(crate) fn new(fixture: &dyn Fixture) -> Self {
         Self::seeded(fixture, 1)
     }
 
-    pub fn seeded(fixture: &dyn Fixture, seed: u64) -> Self {
+    pub(crate) fn seeded(fixture: &dyn Fixture, seed: u64) -> Self {
         let world = fixture.world(seed);
         let config = world.endpoint.clone();
         Self::over(world, &config, &config)
     }
 
     /// Creates a pair whose endpoints have these limits.
-    pub fn limited(fixture: &dyn Fixture, change: impl Fn(&mut EndpointConfig)) -> Self {
+    pub(crate) fn limited(fixture: &dyn Fixture, change: impl Fn(&mut EndpointConfig)) -> Self {
         let world = fixture.world(1);
         let mut config = world.endpoint.clone();
         change(&mut config);
         Self::over(world, &config, &config)
     }
 
-    pub fn over(world: World, initiator: &EndpointConfig, acceptor: &EndpointConfig) -> Self {
+    pub(crate) fn over(
+        world: World,
+        initiator: &EndpointConfig,
+        acceptor: &EndpointConfig,
+    ) -> Self {
         let mut pair = Self::apart(world);
         pair.join(initiator, acceptor);
         pair
     }
 
     /// Creates two interfaces without a connection; the acceptor listens.
-    pub fn apart(mut world: World) -> Self {
+    pub(crate) fn apart(mut world: World) -> Self {
         let mut initiator = Side::new(world.initiator.clone());
         let mut acceptor = Side::new(world.acceptor.clone());
         initiator.peer_names = Rc::clone(&acceptor.names);
@@ -361,7 +365,7 @@ impl Pair {
     }
 
     /// Makes another connection. The test then uses its endpoints.
-    pub fn join(&mut self, initiator: &EndpointConfig, acceptor: &EndpointConfig) {
+    pub(crate) fn join(&mut self, initiator: &EndpointConfig, acceptor: &EndpointConfig) {
         self.connect(initiator, b"hello");
         let pending = self.request();
         let endpoint = self.acceptor.interface.accept(pending, DOMAIN, acceptor, b"hi");
@@ -373,14 +377,14 @@ impl Pair {
         self.acceptor.note_names();
     }
 
-    pub fn connect(&mut self, config: &EndpointConfig, private_data: &[u8]) {
+    pub(crate) fn connect(&mut self, config: &EndpointConfig, private_data: &[u8]) {
         let address = &self.world.address;
         let begun = self.initiator.interface.connect(address, DOMAIN, config, private_data);
         self.initiator.set_endpoint(begun.expect("a connect begun"));
     }
 
     /// Makes another connection, which the test then uses, and returns its two ends.
-    pub fn another(&mut self) -> (EndpointId, EndpointId) {
+    pub(crate) fn another(&mut self) -> (EndpointId, EndpointId) {
         let config = self.world.endpoint.clone();
         self.initiator.events.clear();
         self.acceptor.events.clear();
@@ -389,7 +393,7 @@ impl Pair {
     }
 
     /// Waits for a connection request and removes it from the record.
-    pub fn request(&mut self) -> PendingId {
+    pub(crate) fn request(&mut self) -> PendingId {
         self.until("a connection request", |pair| pair.acceptor.pending().is_some());
         let (pending, _) = self.acceptor.pending().unwrap();
         self.acceptor.events.retain(|event| !matches!(event, Event::ConnectionRequest { .. }));
@@ -400,7 +404,7 @@ impl Pair {
 
     /// Lets both sides make progress once. Virtual time advances only if neither has anything to
     /// report. Returns false if a simulated network is quiet.
-    pub fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         let mut moved = false;
         for side in [&mut self.initiator, &mut self.acceptor] {
             moved |= side.interface.poll() > 0;
@@ -413,7 +417,7 @@ impl Pair {
     }
 
     /// Takes turns until `condition` is true.
-    pub fn until(&mut self, what: &str, mut condition: impl FnMut(&Pair) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut(&Pair) -> bool) {
         let start = Instant::now();
         let mut quiet = 0;
         for turn in 1u64.. {
@@ -436,7 +440,7 @@ impl Pair {
     }
 
     /// Takes turns until nothing more can happen.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < QUIET_TURNS {
             let before = self.initiator.events.len() + self.acceptor.events.len();
@@ -446,7 +450,7 @@ impl Pair {
         }
     }
 
-    pub fn until_broken(&mut self) {
+    pub(crate) fn until_broken(&mut self) {
         self.until("both sides are broken", |pair| {
             pair.initiator.is_broken() && pair.acceptor.is_broken()
         });
@@ -457,7 +461,7 @@ impl Pair {
 
     /// Sends a message of one byte from the acceptor and waits for it. Then everything that the
     /// acceptor wrote before is placed.
-    pub fn fence(&mut self, context: u64) {
+    pub(crate) fn fence(&mut self, context: u64) {
         let buffer = self.initiator.buffer(1, Rights::LOCAL);
         self.initiator.receive(context, &[buffer.whole()]);
         self.acceptor.send(context, b"!");
@@ -469,7 +473,7 @@ impl Pair {
     }
 
     /// Checks that both sides still work, by a message in each direction.
-    pub fn assert_alive(&mut self, context: u64) {
+    pub(crate) fn assert_alive(&mut self, context: u64) {
         self.fence(context);
         let buffer = self.acceptor.buffer(4, Rights::LOCAL);
         self.acceptor.receive(context + 1, &[buffer.whole()]);
@@ -486,12 +490,12 @@ fn tail(events: &[Event]) -> &[Event] {
 }
 
 /// Returns bytes that depend on a seed and on their position.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }
 
 /// The protection domain of all tests, except those about domains.
-pub const DOMAIN: Domain = Domain(7);
+pub(crate) const DOMAIN: Domain = Domain(7);
 /// The number of turns without an event after which no more events can come.
 const QUIET_TURNS: u32 = 64;
 /// The number of turns before the thread yields the core.

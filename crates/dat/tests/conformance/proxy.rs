@@ -10,7 +10,7 @@ use dafs_types::Random;
 use rustix::net::RecvFlags;
 
 /// Starts a proxy for `target` and returns its address. `seed` determines how it cuts the stream.
-pub fn before(target: SocketAddr, seed: u64) -> SocketAddr {
+pub(crate) fn before(target: SocketAddr, seed: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {

@@ -14,7 +14,7 @@ use crate::fixture::Fixture;
 use crate::pair::{Buffer, Pair, Side};
 use crate::writes::memories;
 
-pub fn any_sequence_agrees_with_the_model(fixture: &dyn Fixture) {
+pub(crate) fn any_sequence_agrees_with_the_model(fixture: &dyn Fixture) {
     let only = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse::<u64>().ok());
     let seeds = only.map_or(0..SEEDS, |seed| seed..seed + 1);
     for seed in seeds {

@@ -7,7 +7,7 @@ use crate::messages::cut;
 use crate::pair::{Pair, pattern};
 use crate::writes::{LENGTHS, memories};
 
-pub fn a_read_of_any_size(fixture: &dyn Fixture) {
+pub(crate) fn a_read_of_any_size(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     for (context, length) in (1..).zip(LENGTHS) {
         let bytes = pattern(context, length);
@@ -26,7 +26,7 @@ pub fn a_read_of_any_size(fixture: &dyn Fixture) {
     pair.assert_alive(1000);
 }
 
-pub fn a_read_scatters_odd_pieces(fixture: &dyn Fixture) {
+pub(crate) fn a_read_scatters_odd_pieces(fixture: &dyn Fixture) {
     let lengths = [1, 0, 3, 64, 4097, 7, 129, 1, 60_000, 1, 5, 2, 17, 31, 0, 333, 1, 1];
     let total: u32 = lengths.iter().sum();
     let bytes = pattern(2, total as usize);
@@ -38,7 +38,7 @@ pub fn a_read_scatters_odd_pieces(fixture: &dyn Fixture) {
     assert!(target.bytes() == bytes);
 }
 
-pub fn a_read_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
+pub(crate) fn a_read_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     for (context, memory) in (1..).zip(memories(600)) {
         memory.write(0, &pattern(3, 600));
@@ -76,14 +76,14 @@ fn read_many(pair: &mut Pair, count: u64) {
     pair.assert_alive(10_000);
 }
 
-pub fn more_reads_than_the_read_depth(fixture: &dyn Fixture) {
+pub(crate) fn more_reads_than_the_read_depth(fixture: &dyn Fixture) {
     for depth in [1, 2, 7] {
         let mut pair = Pair::limited(fixture, |config| config.read_depth = depth);
         read_many(&mut pair, 60);
     }
 }
 
-pub fn unequal_read_depths(fixture: &dyn Fixture) {
+pub(crate) fn unequal_read_depths(fixture: &dyn Fixture) {
     for (initiator_depth, acceptor_depth) in [(2, 64), (64, 2)] {
         let world = fixture.world(1);
         let mut initiator = world.endpoint.clone();
@@ -95,7 +95,7 @@ pub fn unequal_read_depths(fixture: &dyn Fixture) {
     }
 }
 
-pub fn every_kind_of_memory_can_be_read(fixture: &dyn Fixture) {
+pub(crate) fn every_kind_of_memory_can_be_read(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let mut context = 0;
     for length in [100, 5000, 300_000] {
@@ -115,7 +115,7 @@ pub fn every_kind_of_memory_can_be_read(fixture: &dyn Fixture) {
     }
 }
 
-pub fn a_read_sees_what_was_written_and_acknowledged(fixture: &dyn Fixture) {
+pub(crate) fn a_read_sees_what_was_written_and_acknowledged(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let shared = pair.initiator.buffer(1000, Rights::REMOTE);
     let back = pair.acceptor.buffer(1000, Rights::LOCAL);
@@ -130,7 +130,7 @@ pub fn a_read_sees_what_was_written_and_acknowledged(fixture: &dyn Fixture) {
     }
 }
 
-pub fn both_sides_read_at_once(fixture: &dyn Fixture) {
+pub(crate) fn both_sides_read_at_once(fixture: &dyn Fixture) {
     let mut pair = Pair::limited(fixture, |config| config.read_depth = 3);
     let length = 100_000;
     let here = pair.initiator.filled(&pattern(1, length), Rights::REMOTE);
@@ -152,7 +152,7 @@ pub fn both_sides_read_at_once(fixture: &dyn Fixture) {
     }
 }
 
-pub fn reads_writes_and_messages_mix(fixture: &dyn Fixture) {
+pub(crate) fn reads_writes_and_messages_mix(fixture: &dyn Fixture) {
     let mut pair = Pair::limited(fixture, |config| config.read_depth = 2);
     let source = pair.initiator.filled(&pattern(1, 4000), Rights::REMOTE);
     let target = pair.initiator.buffer(4000, Rights::REMOTE);

@@ -190,7 +190,7 @@ impl Scene {
 /// The number of connections for which a server has a slot.
 const SLOTS: usize = 256;
 
-pub fn connections_to_one_address_are_shared_evenly(fixture: &dyn Fixture) {
+pub(crate) fn connections_to_one_address_are_shared_evenly(fixture: &dyn Fixture) {
     for (count, listens) in [(2, 0), (4, 1)] {
         let mut scene = Scene::new(fixture, count, listens);
         let endpoints = scene.connect(12);
@@ -221,7 +221,7 @@ pub fn connections_to_one_address_are_shared_evenly(fixture: &dyn Fixture) {
 
 /// No client waits for ever for a member that does not poll. Other members serve the connections
 /// given to it, or these end on a network that has its own time.
-pub fn a_member_that_never_looks_keeps_nobody_waiting(fixture: &dyn Fixture) {
+pub(crate) fn a_member_that_never_looks_keeps_nobody_waiting(fixture: &dyn Fixture) {
     const STUCK: usize = 2;
     let mut scene = Scene::new(fixture, 3, 0);
     scene.connect(9);
@@ -251,7 +251,7 @@ pub fn a_member_that_never_looks_keeps_nobody_waiting(fixture: &dyn Fixture) {
 }
 
 /// A discounted connection does not count, even after it has ended.
-pub fn a_connection_that_is_discounted_takes_nobodys_place(fixture: &dyn Fixture) {
+pub(crate) fn a_connection_that_is_discounted_takes_nobodys_place(fixture: &dyn Fixture) {
     let mut scene = Scene::new(fixture, 2, 0);
     scene.connect(6);
     scene.until(&[], "6 connections", |scene| {
@@ -272,7 +272,7 @@ pub fn a_connection_that_is_discounted_takes_nobodys_place(fixture: &dyn Fixture
 }
 
 /// The connections of a member end with it, and it gets no more.
-pub fn a_member_that_is_dropped_takes_its_connections_along(fixture: &dyn Fixture) {
+pub(crate) fn a_member_that_is_dropped_takes_its_connections_along(fixture: &dyn Fixture) {
     let mut scene = Scene::new(fixture, 2, 0);
     scene.connect(6);
     scene.until(&[], "6 connections", |scene| {

@@ -17,13 +17,13 @@ fn world(config: NetworkConfig) -> World {
     world
 }
 
-pub fn pair(config: NetworkConfig) -> Pair {
+pub(crate) fn pair(config: NetworkConfig) -> Pair {
     let world = world(config);
     let limits = EndpointConfig::default();
     Pair::over(world, &limits, &limits)
 }
 
-pub fn network(pair: &Pair) -> Network {
+pub(crate) fn network(pair: &Pair) -> Network {
     pair.world.network.clone().unwrap()
 }
 

@@ -12,7 +12,7 @@ use crate::pair::{Pair, pattern};
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(2);
 
-pub fn a_wait_ends_when_enough_has_arrived(fixture: &dyn Fixture) {
+pub(crate) fn a_wait_ends_when_enough_has_arrived(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let inbox = pair.acceptor.buffer(100, Rights::LOCAL);
     for round in 1..10 {
@@ -38,7 +38,7 @@ pub fn a_wait_ends_when_enough_has_arrived(fixture: &dyn Fixture) {
     assert_eq!(pair.acceptor.interface.wait(0, Some(Duration::ZERO)), 1);
 }
 
-pub fn a_wait_ends_with_its_time(fixture: &dyn Fixture) {
+pub(crate) fn a_wait_ends_with_its_time(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     pair.settle();
     assert_eq!(pair.acceptor.interface.wait(1, Some(Duration::ZERO)), 0);
@@ -62,7 +62,7 @@ pub fn a_wait_ends_with_its_time(fixture: &dyn Fixture) {
     pair.assert_alive(10);
 }
 
-pub fn a_wait_ends_at_any_other_event(fixture: &dyn Fixture) {
+pub(crate) fn a_wait_ends_at_any_other_event(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let inbox = pair.acceptor.buffer(100, Rights::LOCAL);
     pair.acceptor.receive(1, &[inbox.whole()]);
@@ -92,7 +92,7 @@ pub fn a_wait_ends_at_any_other_event(fixture: &dyn Fixture) {
     assert!(pair.acceptor.pending().is_some());
 }
 
-pub fn a_waker_ends_a_wait(fixture: &dyn Fixture) {
+pub(crate) fn a_waker_ends_a_wait(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     pair.settle();
     let waker = pair.acceptor.interface.waker();
@@ -126,7 +126,7 @@ fn readable(side: &crate::pair::Side, timeout: Duration) -> bool {
     rustix::event::poll(&mut fds, Some(&timeout)).expect("poll") > 0
 }
 
-pub fn the_descriptor_shows_what_arrives(fixture: &dyn Fixture) {
+pub(crate) fn the_descriptor_shows_what_arrives(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let inbox = pair.acceptor.buffer(100, Rights::LOCAL);
     if pair.world.network.is_some() {
@@ -174,7 +174,7 @@ fn arm(pair: &mut Pair) {
     panic!("never quiet: {:?}", pair.acceptor.events);
 }
 
-pub fn a_conversation_by_waiting_alone(fixture: &dyn Fixture) {
+pub(crate) fn a_conversation_by_waiting_alone(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     pair.settle();
     let ours = pair.initiator.buffer(100, Rights::REMOTE);
@@ -196,7 +196,7 @@ pub fn a_conversation_by_waiting_alone(fixture: &dyn Fixture) {
 }
 
 /// However long one connection is quiet and another busy, a message on the quiet one arrives soon.
-pub fn a_quiet_connection_is_heard_beside_a_busy_one(fixture: &dyn Fixture) {
+pub(crate) fn a_quiet_connection_is_heard_beside_a_busy_one(fixture: &dyn Fixture) {
     const QUIET: u64 = 1;
     let mut pair = Pair::apart(fixture.world(1));
     let (quiet, busy) = (pair.another(), pair.another());

@@ -8,10 +8,10 @@ use crate::messages::cut;
 use crate::pair::{Pair, pattern};
 
 /// Lengths around the limits at which transports split data.
-pub const LENGTHS: [usize; 16] =
+pub(crate) const LENGTHS: [usize; 16] =
     [0, 1, 2, 3, 63, 64, 65, 1400, 1460, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1 << 20];
 
-pub fn a_write_is_placed_before_the_next_message(fixture: &dyn Fixture) {
+pub(crate) fn a_write_is_placed_before_the_next_message(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     for (context, length) in (1..).zip(LENGTHS) {
         let bytes = pattern(context, length);
@@ -29,7 +29,7 @@ pub fn a_write_is_placed_before_the_next_message(fixture: &dyn Fixture) {
     pair.assert_alive(2000);
 }
 
-pub fn a_write_consumes_no_receive(fixture: &dyn Fixture) {
+pub(crate) fn a_write_consumes_no_receive(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let target = pair.initiator.buffer(64, Rights::REMOTE);
     let inbox = pair.initiator.buffer(4, Rights::LOCAL);
@@ -47,7 +47,7 @@ pub fn a_write_consumes_no_receive(fixture: &dyn Fixture) {
     assert_eq!(inbox.bytes(), b"here");
 }
 
-pub fn a_write_gathers_odd_pieces(fixture: &dyn Fixture) {
+pub(crate) fn a_write_gathers_odd_pieces(fixture: &dyn Fixture) {
     let lengths = [1, 0, 3, 64, 4097, 7, 129, 1, 60_000, 1, 5, 2, 17, 31, 0, 333, 1, 1];
     let total: u32 = lengths.iter().sum();
     let bytes = pattern(2, total as usize);
@@ -67,7 +67,7 @@ pub fn a_write_gathers_odd_pieces(fixture: &dyn Fixture) {
     assert_eq!(other.bytes()[11], bytes[0]);
 }
 
-pub fn a_write_touches_nothing_else(fixture: &dyn Fixture) {
+pub(crate) fn a_write_touches_nothing_else(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let guard = pattern(1, 300);
     for (context, (offset, length)) in (1..).zip([(0, 1), (1, 98), (150, 150), (299, 1), (7, 0)]) {
@@ -86,7 +86,7 @@ pub fn a_write_touches_nothing_else(fixture: &dyn Fixture) {
 }
 
 /// Returns memory of every origin, because transports reach each in a different way.
-pub fn memories(length: usize) -> [Memory; 4] {
+pub(crate) fn memories(length: usize) -> [Memory; 4] {
     [
         Memory::shared(length, Pages::Small).unwrap(),
         Memory::anonymous(length, Pages::Small).unwrap(),
@@ -95,7 +95,7 @@ pub fn memories(length: usize) -> [Memory; 4] {
     ]
 }
 
-pub fn every_kind_of_memory_can_be_written(fixture: &dyn Fixture) {
+pub(crate) fn every_kind_of_memory_can_be_written(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let mut context = 0;
     for length in [100, 5000, 300_000] {
@@ -115,7 +115,7 @@ pub fn every_kind_of_memory_can_be_written(fixture: &dyn Fixture) {
     }
 }
 
-pub fn many_writes_precede_one_message(fixture: &dyn Fixture) {
+pub(crate) fn many_writes_precede_one_message(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let target = pair.initiator.buffer(500 * 100, Rights::REMOTE);
     let bytes = pattern(5, 500 * 100);
@@ -132,7 +132,7 @@ pub fn many_writes_precede_one_message(fixture: &dyn Fixture) {
     assert_eq!(order, (0..500).collect::<Vec<_>>());
 }
 
-pub fn a_write_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
+pub(crate) fn a_write_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let source = pair.acceptor.filled(&pattern(3, 600), Rights::LOCAL);
     let (first, second) = (source.region.local(0, 300), source.region.local(300, 300));
@@ -158,7 +158,7 @@ pub fn a_write_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
     pair.assert_alive(1000);
 }
 
-pub fn both_sides_write_at_once(fixture: &dyn Fixture) {
+pub(crate) fn both_sides_write_at_once(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let length = 200_000;
     let (here, there) = (pattern(1, length), pattern(2, length));

@@ -53,7 +53,7 @@ fn event(interface: &mut Interface) -> Event {
     }
 }
 
-pub const REQUEST: &[u8; 24] = b"MPA ID Req Frame\x10\x02\0\x04\0\x04\0\x04";
+pub(crate) const REQUEST: &[u8; 24] = b"MPA ID Req Frame\x10\x02\0\x04\0\x04\0\x04";
 
 #[test]
 fn a_storm_of_connects_is_served_to_the_last() {
@@ -180,7 +180,7 @@ fn a_thousand_halves_of_requests_end_when_their_time_is_over() {
 }
 
 /// Connects from another address of this host.
-pub fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
+pub(crate) fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from((from, 0))).unwrap();

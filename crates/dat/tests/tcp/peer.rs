@@ -11,7 +11,7 @@ use dafs_dat::{
 use dafs_memory::{Memory, Pages};
 
 /// An interface with one endpoint, memory that its peer may write, and the peer's socket.
-pub struct Scene {
+pub(crate) struct Scene {
     pub interface: Interface,
     pub endpoint: EndpointId,
     pub memory: Memory,
@@ -21,7 +21,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub fn new(config: InterfaceConfig, memory_bytes: usize) -> Self {
+    pub(crate) fn new(config: InterfaceConfig, memory_bytes: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut interface = Interface::new(config).unwrap();
         let memory = Memory::anonymous(memory_bytes, Pages::Small).unwrap();
@@ -42,7 +42,7 @@ impl Scene {
         scene
     }
 
-    pub fn next(&mut self) -> Event {
+    pub(crate) fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.interface.next_event() {
                 return event;
@@ -52,7 +52,7 @@ impl Scene {
     }
 
     /// Checks that the next event is the arrival of a message of this length.
-    pub fn assert_received(&mut self, length: u32) {
+    pub(crate) fn assert_received(&mut self, length: u32) {
         let event = self.next();
         let received = matches!(&event, Event::Completion(done)
             if done.operation == Operation::Receive && done.length == length);
@@ -60,14 +60,14 @@ impl Scene {
     }
 
     /// Posts a receive.
-    pub fn receive(&mut self) {
+    pub(crate) fn receive(&mut self) {
         let segment = self.inbox_region.local(0, INBOX_BYTES);
         self.interface.post_receive(self.endpoint, 0, &[segment]).unwrap();
     }
 
     /// Posts a receive and announces a write of `length` bytes at `offset` of the memory, and a
     /// message like [`ANSWER`] after it.
-    pub fn expect(&mut self, offset: usize, length: u32) {
+    pub(crate) fn expect(&mut self, offset: usize, length: u32) {
         self.receive();
         let target = self.region.remote(offset as u64, length);
         let writes = [target];
@@ -77,7 +77,7 @@ impl Scene {
 
     /// Returns the frames of a write of `bytes` at `offset` of the memory, each with at most `size`
     /// bytes of payload.
-    pub fn write(&self, offset: usize, bytes: &[u8], size: usize) -> Vec<u8> {
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8], size: usize) -> Vec<u8> {
         let mut stream = Vec::new();
         for (index, payload) in bytes.chunks(size).enumerate() {
             let at = index * size;
@@ -96,7 +96,7 @@ fn fpdu(segment: &[u8]) -> Vec<u8> {
     frame
 }
 
-pub fn write(stag: u32, address: u64, payload: &[u8], last: bool) -> Vec<u8> {
+pub(crate) fn write(stag: u32, address: u64, payload: &[u8], last: bool) -> Vec<u8> {
     let mut segment = vec![if last { 0xc1 } else { 0x81 }, 0x40];
     segment.extend_from_slice(&stag.to_be_bytes());
     segment.extend_from_slice(&address.to_be_bytes());
@@ -104,7 +104,7 @@ pub fn write(stag: u32, address: u64, payload: &[u8], last: bool) -> Vec<u8> {
     fpdu(&segment)
 }
 
-pub fn send(sequence: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn send(sequence: u32, payload: &[u8]) -> Vec<u8> {
     let mut segment = vec![0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0];
     segment.extend_from_slice(&sequence.to_be_bytes());
     segment.extend_from_slice(&[0; 4]);
@@ -113,7 +113,7 @@ pub fn send(sequence: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The contents of an expected reply.
-pub const ANSWER: &[u8] = b"ok!";
+pub(crate) const ANSWER: &[u8] = b"ok!";
 const INBOX_BYTES: u32 = 4096;
 /// A limit that only detects hanging. No test depends on time.
-pub const HANG: Duration = Duration::from_secs(30);
+pub(crate) const HANG: Duration = Duration::from_secs(30);

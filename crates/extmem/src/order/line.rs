@@ -173,7 +173,7 @@ fn blanks_end(line: &[u8], at: usize) -> usize {
 }
 
 /// True if a byte separates fields. Lines with another terminator may contain newlines.
-pub fn is_blank(byte: u8) -> bool {
+pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n')
 }
 

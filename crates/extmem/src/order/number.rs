@@ -45,7 +45,7 @@ fn digits(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Compares two texts as numbers.
-pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
+pub(super) fn compare(left: &[u8], right: &[u8]) -> Ordering {
     let (left, right) = (Number::read(left), Number::read(right));
     match (left.is_negative, right.is_negative) {
         (false, false) => left.compare_size(&right),
@@ -57,7 +57,7 @@ pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
 
 /// Returns an integer that does not contradict [`compare`]. It contains the number of digits before
 /// the decimal point and the first twelve digits.
-pub fn prefix(text: &[u8]) -> u64 {
+pub(super) fn prefix(text: &[u8]) -> u64 {
     let number = Number::read(text);
     let mut size = (number.whole.len() as u64).min(WHOLE_DIGITS_MAX);
     let is_huge = size == WHOLE_DIGITS_MAX;

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use zerocopy::IntoBytes;
 
 /// A set of records with the prefixes of their sort keys.
-pub struct Arena {
+pub(super) struct Arena {
     words: Vec<u64>,
     /// The number of bytes of records.
     filled: usize,
@@ -17,57 +17,57 @@ pub struct Arena {
 }
 
 /// A function that compares two records.
-pub type Compare<'c> = dyn Fn(&[u8], &[u8]) -> Ordering + 'c;
+pub(super) type Compare<'c> = dyn Fn(&[u8], &[u8]) -> Ordering + 'c;
 
 /// The prefix of a record's key, and the record's offset (upper half) and length (lower half).
 type Entry = [u64; 2];
 
 impl Arena {
     /// Creates an arena of `bytes` bytes, at most 4 GiB. The system allocates pages at first use.
-    pub fn new(bytes: usize) -> Self {
+    pub(super) fn new(bytes: usize) -> Self {
         let words = bytes.min(BYTES_MAX) / 8;
         // The system provides zeroed memory without touching it.
         Self { words: vec![0; words], filled: 0, count: 0 }
     }
 
     /// Returns the size of the arena in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.words.len() * 8
     }
 
     /// Returns how many more records of `record_bytes` bytes fit.
-    pub fn room(&self, record_bytes: usize) -> usize {
+    pub(super) fn room(&self, record_bytes: usize) -> usize {
         let taken = self.filled.next_multiple_of(8) + self.count * ENTRY_BYTES;
         (self.bytes() - taken) / (record_bytes + ENTRY_BYTES)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         (self.filled, self.count) = (0, 0);
     }
 
     /// Returns room for the bytes of records, which [`Arena::note`] then adds one by one.
-    pub fn extend(&mut self, length: usize) -> &mut [u8] {
+    pub(super) fn extend(&mut self, length: usize) -> &mut [u8] {
         let start = self.filled;
         self.filled += length;
         &mut self.words.as_mut_bytes()[start..start + length]
     }
 
     /// Returns the bytes of a filled range.
-    pub fn bytes_at(&self, start: usize, length: usize) -> &[u8] {
+    pub(super) fn bytes_at(&self, start: usize, length: usize) -> &[u8] {
         &self.words.as_bytes()[start..start + length]
     }
 
     /// Returns the offset of the next bytes.
-    pub fn filled(&self) -> usize {
+    pub(super) fn filled(&self) -> usize {
         self.filled
     }
 
     /// Adds a record, whose bytes are in place.
-    pub fn note(&mut self, prefix: u64, start: usize, length: usize) {
+    pub(super) fn note(&mut self, prefix: u64, start: usize, length: usize) {
         self.count += 1;
         let place = self.words.len() - 2 * self.count;
         self.words[place] = prefix;
@@ -76,7 +76,7 @@ impl Arena {
 
     /// Sorts the records. Calls `compare` for records with equal prefixes; without it, the prefixes
     /// decide alone. Equal records stay in the order of arrival.
-    pub fn sort(&mut self, compare: Option<&Compare<'_>>) {
+    pub(super) fn sort(&mut self, compare: Option<&Compare<'_>>) {
         let (bytes, entries) = self.split();
         match compare {
             // Offsets grow in the order of arrival, so comparing whole entries is stable.
@@ -91,7 +91,7 @@ impl Arena {
     }
 
     /// Returns the records in their present order.
-    pub fn records(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn records(&self) -> impl Iterator<Item = &[u8]> {
         let place = self.words.len() - 2 * self.count;
         let (bytes, entries) = (self.words[..place].as_bytes(), &self.words[place..]);
         entries.as_chunks::<2>().0.iter().map(|entry| record(bytes, entry))

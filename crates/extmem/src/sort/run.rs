@@ -15,7 +15,7 @@ use crate::writer::Writer;
 use super::arena::{Arena, Compare};
 
 /// Makes the runs of a sort.
-pub struct Former<'f> {
+pub(super) struct Former<'f> {
     format: &'f Format,
     options: &'f MergeOptions,
     flow: Flow,
@@ -23,7 +23,7 @@ pub struct Former<'f> {
 }
 
 /// The runs that were made.
-pub struct Formed {
+pub(super) struct Formed {
     pub runs: Vec<Stream>,
     /// True if there was at most one run, which was written directly to the output.
     pub is_whole: bool,
@@ -40,7 +40,7 @@ struct Sink<'s> {
 }
 
 impl<'f> Former<'f> {
-    pub fn new(format: &'f Format, options: &'f MergeOptions) -> Result<Self> {
+    pub(super) fn new(format: &'f Format, options: &'f MergeOptions) -> Result<Self> {
         let limit = options.budget.bytes();
         let mut flow = options.flow.checked();
         let windows = match format {
@@ -67,7 +67,7 @@ impl<'f> Former<'f> {
     }
 
     /// Makes the runs of streams. A single run is written to the output.
-    pub fn form(
+    pub(super) fn form(
         mut self,
         streams: &[Stream],
         temporary: &dyn Fn() -> Result<Rc<dyn BlockFile>>,

@@ -99,12 +99,12 @@ pub(super) struct QuietFiles {
 
 impl QuietFiles {
     /// Returns true if delegations of the file are not granted yet.
-    pub fn is_quiet(&self, file: FileKey, now: Moment) -> bool {
+    pub(super) fn is_quiet(&self, file: FileKey, now: Moment) -> bool {
         self.until.get(&file).is_some_and(|&until| now < until)
     }
 
     /// Notes that the file was recalled; at most `most` files are remembered.
-    pub fn note(&mut self, file: FileKey, until: Moment, most: u32) {
+    pub(super) fn note(&mut self, file: FileKey, until: Moment, most: u32) {
         self.until.insert(file, until);
         self.order.push_back((until, file));
         while self.order.len() > most as usize {
@@ -113,7 +113,7 @@ impl QuietFiles {
     }
 
     /// Forgets the files whose quiet time is over.
-    pub fn expire(&mut self, now: Moment) {
+    pub(super) fn expire(&mut self, now: Moment) {
         while self.order.front().is_some_and(|&(until, _)| until <= now) {
             self.forget_first();
         }
@@ -136,7 +136,7 @@ impl Promises {
     /// Promises growth and returns the bytes promised. It is at most what `policy` allows and at
     /// most the free space that is not promised yet. If the policy promises blocks, it is a whole
     /// number of blocks. It may be 0, which still allows overwriting existing data.
-    pub fn make(&mut self, policy: &DelegationPolicy, fs: FsHandle, space: u64) -> u64 {
+    pub(super) fn make(&mut self, policy: &DelegationPolicy, fs: FsHandle, space: u64) -> u64 {
         let promised = self.0.get(&fs.0).copied().unwrap_or(0);
         let growth = policy.growth_bytes_max.min(space.saturating_sub(promised));
         let growth = match u64::from(policy.growth_block_bytes) {
@@ -150,7 +150,7 @@ impl Promises {
     }
 
     /// Ends a promise.
-    pub fn end(&mut self, fs: FsHandle, growth: u64) {
+    pub(super) fn end(&mut self, fs: FsHandle, growth: u64) {
         if let Some(promised) = self.0.get_mut(&fs.0) {
             *promised -= growth;
             if *promised == 0 {
@@ -160,7 +160,7 @@ impl Promises {
     }
 
     /// Returns the bytes promised in all file systems.
-    pub fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.0.values().fold(0, |sum, promised| sum.saturating_add(*promised))
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Makes an empty table. `boot_seed` is that of the table of opens.
-    pub fn new(boot_seed: u64) -> Self {
+    pub(super) fn new(boot_seed: u64) -> Self {
         let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
         let epoch_of_opens = (folded & 0xff_ffff).max(1);
         let epoch = epoch_of_opens ^ EPOCH_DIFFERENCE;
@@ -71,12 +71,12 @@ impl Slots {
     }
 
     /// Returns the number of delegations, including revoked ones that were not returned.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Stores a delegation in a free slot and returns the index of the slot.
-    pub fn insert(&mut self, delegation: Delegation) -> u32 {
+    pub(super) fn insert(&mut self, delegation: Delegation) -> u32 {
         if let Some(index) = self.free.pop_front() {
             self.slots[index as usize].delegation = Some(delegation);
             return index;
@@ -87,7 +87,7 @@ impl Slots {
     }
 
     /// Frees a slot; its state id becomes invalid.
-    pub fn remove(&mut self, index: u32) -> Option<Delegation> {
+    pub(super) fn remove(&mut self, index: u32) -> Option<Delegation> {
         let delegation = self.slots[index as usize].delegation.take()?;
         self.rename(index);
         self.free.push_back(index);
@@ -95,33 +95,33 @@ impl Slots {
     }
 
     /// Gives a delegation a new state id; the old one becomes invalid.
-    pub fn rename(&mut self, index: u32) {
+    pub(super) fn rename(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.generation = ((slot.generation + 1) & GENERATION_MASK).max(1);
     }
 
     /// Returns the delegation in a slot; the slot must be in use.
-    pub fn get(&self, index: u32) -> &Delegation {
+    pub(super) fn get(&self, index: u32) -> &Delegation {
         self.slots[index as usize].delegation.as_ref().expect("a slot in use has a delegation")
     }
 
-    pub fn get_mut(&mut self, index: u32) -> &mut Delegation {
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut Delegation {
         self.slots[index as usize].delegation.as_mut().expect("a slot in use has a delegation")
     }
 
     /// Returns the state id of the delegation in a slot.
-    pub fn state_id(&self, index: u32) -> StateId {
+    pub(super) fn state_id(&self, index: u32) -> StateId {
         let generation = u64::from(self.slots[index as usize].generation);
         StateId(self.epoch << EPOCH_SHIFT | generation << INDEX_BITS | u64::from(index))
     }
 
     /// Returns true if a state id was issued by this table since this boot.
-    pub fn owns(&self, state_id: StateId) -> bool {
+    pub(super) fn owns(&self, state_id: StateId) -> bool {
         state_id.0 >> EPOCH_SHIFT == self.epoch
     }
 
     /// Returns the slot that a state id names, if the delegation belongs to this client.
-    pub fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Fault> {
+    pub(super) fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Fault> {
         if !self.owns(state_id) {
             return Err(Fault::StaleState);
         }
@@ -136,7 +136,7 @@ impl Slots {
         }
     }
 
-    pub fn iter<'a>(&'a self) -> impl Iterator<Item = (u32, &'a Delegation)> {
+    pub(super) fn iter<'a>(&'a self) -> impl Iterator<Item = (u32, &'a Delegation)> {
         let taken = |(index, slot): (usize, &'a Slot)| {
             slot.delegation.as_ref().map(|delegation| (index as u32, delegation))
         };

@@ -87,7 +87,7 @@ impl FenceList {
     ///
     /// # Errors
     /// INVAL if one is empty.
-    pub fn new(fence_ids: &[FenceId]) -> Result<Self, Fault> {
+    pub(super) fn new(fence_ids: &[FenceId]) -> Result<Self, Fault> {
         let mut ids = fence_ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
@@ -98,22 +98,22 @@ impl FenceList {
     }
 
     /// Returns the identities, sorted.
-    pub fn ids(&self) -> &[FenceId] {
+    pub(super) fn ids(&self) -> &[FenceId] {
         &self.0
     }
 
     /// Returns true if the list admits every session.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns true if the list admits a session with this identity.
-    pub fn allows(&self, fence_id: &FenceId) -> bool {
+    pub(super) fn allows(&self, fence_id: &FenceId) -> bool {
         self.is_open() || self.0.binary_search(fence_id).is_ok()
     }
 
     /// Returns the bytes of all identities.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|id| id.as_str().len()).sum()
     }
 
@@ -121,7 +121,7 @@ impl FenceList {
     ///
     /// # Errors
     /// INVAL for a change that the flags or the list cannot express.
-    pub fn after(
+    pub(super) fn after(
         &self,
         access: FenceAccess,
         update: FenceUpdate,

@@ -153,7 +153,7 @@ pub(super) enum Then {
 
 impl Phase {
     /// Returns true if the lock belongs to no owner.
-    pub fn is_orphan(self) -> bool {
+    pub(super) fn is_orphan(self) -> bool {
         match self {
             Self::Held | Self::Survived | Self::Breakable => false,
             Self::Broken => true,
@@ -162,18 +162,18 @@ impl Phase {
     }
 
     /// Returns true if conflicting requests get LOCK_BROKEN.
-    pub fn is_broken(self) -> bool {
+    pub(super) fn is_broken(self) -> bool {
         matches!(self, Self::Broken | Self::RollingBack { then: Then::Broken, .. })
     }
 
     /// Returns true if its changes are being rolled back.
-    pub fn is_rolling_back(self) -> bool {
+    pub(super) fn is_rolling_back(self) -> bool {
         matches!(self, Self::RollingBack { .. })
     }
 
     /// Returns the phase to store. An ABORT is not recorded: its caller has no reply yet and
     /// repeats the request after a restart, when the undo data is still there.
-    pub fn on_record(self) -> RecordPhase {
+    pub(super) fn on_record(self) -> RecordPhase {
         match self {
             Self::Held | Self::Survived | Self::Breakable => RecordPhase::Held,
             Self::Broken => RecordPhase::Broken,
@@ -207,7 +207,7 @@ pub(super) struct Hold {
 
 impl Hold {
     /// Returns true if requests of this owner do not conflict with it.
-    pub fn is_of(&self, owner: Option<OwnerKey>) -> bool {
+    pub(super) fn is_of(&self, owner: Option<OwnerKey>) -> bool {
         owner == Some(self.owner) && !self.phase.is_orphan()
     }
 }

@@ -41,7 +41,7 @@ impl Default for IntervalTree {
 
 impl IntervalTree {
     /// Adds a range. No two ranges may have the same first byte and the same value.
-    pub fn insert(&mut self, range: ByteRange, value: HoldKey) {
+    pub(super) fn insert(&mut self, range: ByteRange, value: HoldKey) {
         let node = Node {
             range,
             value,
@@ -66,13 +66,13 @@ impl IntervalTree {
     }
 
     /// Removes a range, which must be in the tree.
-    pub fn remove(&mut self, range: ByteRange, value: HoldKey) {
+    pub(super) fn remove(&mut self, range: ByteRange, value: HoldKey) {
         self.root = self.remove_below(self.root, (range.first(), value));
     }
 
     /// Passes the values of all ranges that overlap `range` to `visit`, by first byte, until it
     /// says stop.
-    pub fn search<B>(
+    pub(super) fn search<B>(
         &self,
         range: ByteRange,
         visit: &mut impl FnMut(HoldKey) -> ControlFlow<B>,

@@ -50,12 +50,12 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Returns the key of an owner.
-    pub fn find(&self, name: OwnerName<'_>) -> Option<OwnerKey> {
+    pub(super) fn find(&self, name: OwnerName<'_>) -> Option<OwnerKey> {
         self.by_name.get(&(name.client, Box::from(name.owner))).copied()
     }
 
     /// Registers an owner if it is new, and returns its key.
-    pub fn enter(&mut self, owner: &LockOwner<'_>) -> OwnerKey {
+    pub(super) fn enter(&mut self, owner: &LockOwner<'_>) -> OwnerKey {
         if let Some(number) = self.find(owner.name()) {
             return number;
         }
@@ -80,7 +80,7 @@ impl Registry {
     }
 
     /// Forgets an owner that has nothing, and a client without owners.
-    pub fn forget_if_idle(&mut self, number: OwnerKey) {
+    pub(super) fn forget_if_idle(&mut self, number: OwnerKey) {
         let owner = &self.owners[number];
         if owner.holds != 0 || !owner.waiters.is_empty() {
             return;
@@ -96,43 +96,43 @@ impl Registry {
     }
 
     /// Returns true if the key names an owner.
-    pub fn is_known(&self, number: OwnerKey) -> bool {
+    pub(super) fn is_known(&self, number: OwnerKey) -> bool {
         self.owners.contains(number)
     }
 
     /// Returns an owner by its key.
-    pub fn owner(&self, number: OwnerKey) -> &Owner {
+    pub(super) fn owner(&self, number: OwnerKey) -> &Owner {
         &self.owners[number]
     }
 
-    pub fn owner_mut(&mut self, number: OwnerKey) -> &mut Owner {
+    pub(super) fn owner_mut(&mut self, number: OwnerKey) -> &mut Owner {
         &mut self.owners[number]
     }
 
-    pub fn client(&self, id: ClientId) -> Option<&Client> {
+    pub(super) fn client(&self, id: ClientId) -> Option<&Client> {
         self.clients.get(&id)
     }
 
     /// Returns the client of an owner.
-    pub fn client_of(&self, owner: OwnerKey) -> &Client {
+    pub(super) fn client_of(&self, owner: OwnerKey) -> &Client {
         &self.clients[&self.owners[owner].client]
     }
 
     /// Charges or discharges locks to an owner and its client.
-    pub fn charge(&mut self, owner: OwnerKey, locks: i32) {
+    pub(super) fn charge(&mut self, owner: OwnerKey, locks: i32) {
         let owner = &mut self.owners[owner];
         owner.holds = owner.holds.wrapping_add_signed(locks);
         let client = self.clients.get_mut(&owner.client).expect("an owner has a client");
         client.holds = client.holds.wrapping_add_signed(locks);
     }
 
-    pub fn owners_of(&self, client: ClientId) -> Vec<OwnerKey> {
+    pub(super) fn owners_of(&self, client: ClientId) -> Vec<OwnerKey> {
         self.clients.get(&client).map_or_else(Vec::new, |c| c.owners.iter().copied().collect())
     }
 
     /// Returns other clients of this name that have locks: earlier incarnations of a client that
     /// comes back.
-    pub fn former(&self, client: &LockClient<'_>) -> Vec<ClientId> {
+    pub(super) fn former(&self, client: &LockClient<'_>) -> Vec<ClientId> {
         let has_own = |c: &Client| c.owners.iter().any(|&o| !self.owners[o].files.is_empty());
         let is_former = |(id, c): (&ClientId, &Client)| {
             *id != client.id && *c.name == *client.name && has_own(c)
@@ -141,7 +141,7 @@ impl Registry {
     }
 
     /// Returns the id of the client whose name and verifier a record has.
-    pub fn life_of(&self, record: &LockRecord) -> Option<ClientId> {
+    pub(super) fn life_of(&self, record: &LockRecord) -> Option<ClientId> {
         let same = |client: &Client| {
             client.name == record.client_name
                 && client.principal == record.principal
@@ -151,7 +151,7 @@ impl Registry {
     }
 
     /// Gives a client another id, which must not be in use.
-    pub fn rename(&mut self, old: ClientId, new: ClientId) {
+    pub(super) fn rename(&mut self, old: ClientId, new: ClientId) {
         debug_assert!(!self.clients.contains_key(&new));
         let Some(client) = self.clients.remove(&old) else { return };
         for &number in &client.owners {
@@ -164,12 +164,12 @@ impl Registry {
     }
 
     /// Returns the number of known clients.
-    pub fn client_count(&self) -> usize {
+    pub(super) fn client_count(&self) -> usize {
         self.clients.len()
     }
 
     /// Returns the number of known owners.
-    pub fn owner_count(&self) -> usize {
+    pub(super) fn owner_count(&self) -> usize {
         self.owners.len()
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct FileLocks {
 
 impl FileLocks {
     /// Passes the locks that may conflict with this mode to `visit`, including the owner's own.
-    pub fn search<B>(
+    pub(super) fn search<B>(
         &self,
         range: ByteRange,
         mode: LockMode,

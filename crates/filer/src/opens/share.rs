@@ -21,7 +21,7 @@ pub(super) struct Reservation {
 
 impl Reservation {
     /// Returns the union of two reservations.
-    pub fn join(&self, more: &Self) -> Self {
+    pub(super) fn join(&self, more: &Self) -> Self {
         Self {
             access: self.access | more.access,
             deny: self.deny | more.deny,
@@ -49,7 +49,7 @@ impl FileShares {
     /// Checks whether a reservation is compatible with those counted here. The draft's pseudo-code
     /// compares keys the wrong way round, so this follows the draft's prose: the first key is in
     /// force until its last open ends, and opens without a key bypass the check.
-    pub fn check(&self, wanted: &Reservation) -> Result<(), Fault> {
+    pub(super) fn check(&self, wanted: &Reservation) -> Result<(), Fault> {
         let held = bits(self.readers, self.writers);
         let denied = bits(self.deny_read, self.deny_write);
         if wanted.access & denied != 0 || wanted.deny & held != 0 {
@@ -62,17 +62,17 @@ impl FileShares {
     }
 
     /// Returns true if an open denies this access.
-    pub fn denies(&self, access: u8) -> bool {
+    pub(super) fn denies(&self, access: u8) -> bool {
         bits(self.deny_read, self.deny_write) & access != 0
     }
 
     /// Returns true if an open forbids removal.
-    pub fn denies_remove(&self) -> bool {
+    pub(super) fn denies_remove(&self) -> bool {
         self.deny_remove != 0
     }
 
     /// Adds an open to the counts.
-    pub fn add(&mut self, held: &Reservation) {
+    pub(super) fn add(&mut self, held: &Reservation) {
         self.opens += 1;
         for (count, amount) in self.counts(held) {
             *count += amount;
@@ -81,7 +81,7 @@ impl FileShares {
     }
 
     /// Removes an open from the counts.
-    pub fn remove(&mut self, held: &Reservation) {
+    pub(super) fn remove(&mut self, held: &Reservation) {
         self.opens -= 1;
         for (count, amount) in self.counts(held) {
             *count -= amount;

@@ -158,7 +158,7 @@ impl Default for ClientOpens {
 impl OpenTable {
     /// Makes an empty table. State ids carry 24 bits of `boot_seed`, never all zero, so that no
     /// state id is [`StateId::ANONYMOUS`].
-    pub fn new(boot_seed: u64, opens_max: u32, per_client_max: u32) -> Self {
+    pub(crate) fn new(boot_seed: u64, opens_max: u32, per_client_max: u32) -> Self {
         let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
         Self {
             epoch: (folded & 0xff_ffff).max(1),
@@ -176,17 +176,17 @@ impl OpenTable {
     }
 
     /// Returns the number of opens.
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
     /// Returns the number of files with an open.
-    pub fn file_count(&self) -> usize {
+    pub(crate) fn file_count(&self) -> usize {
         self.files.len()
     }
 
     /// Handles OPEN: makes a new open, or extends the one the owner has (draft 6.5.24).
-    pub fn open(
+    pub(crate) fn open(
         &mut self,
         client: ClientKey,
         opens: &mut ClientOpens,
@@ -257,7 +257,7 @@ impl OpenTable {
     }
 
     /// Handles OPEN_DOWNGRADE (draft 6.5.26).
-    pub fn downgrade(
+    pub(crate) fn downgrade(
         &mut self,
         client: ClientKey,
         state_id: StateId,
@@ -288,7 +288,7 @@ impl OpenTable {
     }
 
     /// Returns true if a CLOSE would end this open and have no other effect.
-    pub fn closes_alone(
+    pub(crate) fn closes_alone(
         &self,
         client: ClientKey,
         state_id: StateId,
@@ -299,7 +299,7 @@ impl OpenTable {
     }
 
     /// Handles CLOSE and returns the open that ended.
-    pub fn close(
+    pub(crate) fn close(
         &mut self,
         client: ClientKey,
         opens: &mut ClientOpens,
@@ -311,7 +311,7 @@ impl OpenTable {
     }
 
     /// Ends every open of a client.
-    pub fn release(&mut self, opens: &mut ClientOpens, released: &mut Vec<Closed>) {
+    pub(crate) fn release(&mut self, opens: &mut ClientOpens, released: &mut Vec<Closed>) {
         while opens.first != NONE {
             let closed = self.end(opens.first, opens);
             released.push(closed);
@@ -321,7 +321,7 @@ impl OpenTable {
 
     /// Checks whether a client may read or write under a state id.
     #[inline]
-    pub fn check_io(
+    pub(crate) fn check_io(
         &self,
         client: ClientKey,
         state_id: StateId,
@@ -339,7 +339,7 @@ impl OpenTable {
 
     /// Returns whether other clients have the file open at all, and whether they have it open to
     /// write.
-    pub fn others(&self, client: ClientKey, file: FileKey) -> (bool, bool) {
+    pub(crate) fn others(&self, client: ClientKey, file: FileKey) -> (bool, bool) {
         let mut others = self.opens_of(file).filter(|&index| !self.is_of(index, client));
         let is_writing = |index: u32| self.hot[index as usize].held.access & WRITE != 0;
         match others.next() {
@@ -350,7 +350,7 @@ impl OpenTable {
 
     /// Returns true if a client has the file open. Searches the shorter of two lists: the opens of
     /// the client and those of the file.
-    pub fn is_open_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> bool {
+    pub(crate) fn is_open_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> bool {
         let some = |index: u32| (index != NONE).then_some(index);
         let next = |&index: &u32| some(self.cold[index as usize].of_client.next);
         let of_client = std::iter::successors(some(opens.first), next);
@@ -361,7 +361,12 @@ impl OpenTable {
 
     /// Returns the state ids under which a client has the file open. Searches the shorter of two
     /// lists, as [`OpenTable::is_open_by`] does.
-    pub fn opens_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> Vec<StateId> {
+    pub(crate) fn opens_by(
+        &self,
+        client: ClientKey,
+        opens: &ClientOpens,
+        file: FileKey,
+    ) -> Vec<StateId> {
         let is_wanted = |index: &u32| {
             let open = &self.hot[*index as usize];
             open.client == client && open.file == file
@@ -388,7 +393,7 @@ impl OpenTable {
     }
 
     /// Returns the client and the lock owner of an open, and the access it allows.
-    pub fn owner(
+    pub(crate) fn owner(
         &self,
         client: ClientKey,
         state_id: StateId,
@@ -450,7 +455,11 @@ impl OpenTable {
     }
 
     /// Checks whether a name of the file may be removed (draft 6.5.33).
-    pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Fault> {
+    pub(crate) fn remove_check(
+        &self,
+        file: FileKey,
+        mode: RemoveMode,
+    ) -> Result<RemoveDecision, Fault> {
         match (self.files.get(&file), mode) {
             (None, _) => Ok(RemoveDecision::Now),
             (Some(_), RemoveMode::CheckOpen) => Err(Fault::NameHeldOpen),
@@ -462,7 +471,7 @@ impl OpenTable {
     }
 
     /// Sets whether an open file has no name. Returns false if the file is not open.
-    pub fn set_unlinked(&mut self, file: FileKey, unlinked: bool) -> bool {
+    pub(crate) fn set_unlinked(&mut self, file: FileKey, unlinked: bool) -> bool {
         match self.files.get_mut(&file) {
             Some(opens) => {
                 opens.shares.unlinked = unlinked;
@@ -473,7 +482,7 @@ impl OpenTable {
     }
 
     /// Returns true if any client has the file open.
-    pub fn is_open(&self, file: FileKey) -> bool {
+    pub(crate) fn is_open(&self, file: FileKey) -> bool {
         self.files.contains_key(&file)
     }
 

@@ -4,7 +4,7 @@
 use dafs_types::Random;
 
 /// Runs a test once for each of `count` seeds, or for the one in `DAFS_SEED`.
-pub fn for_seeds(test: &'static str, count: u64, run: impl Fn(&mut Random)) {
+pub(crate) fn for_seeds(test: &'static str, count: u64, run: impl Fn(&mut Random)) {
     let wanted = std::env::var("DAFS_SEED").ok();
     let seeds = match wanted.map(|seed| seed.parse().expect("DAFS_SEED is a number")) {
         Some(seed) => seed..=seed,
@@ -32,6 +32,6 @@ impl Drop for Replay {
 }
 
 /// Picks one element.
-pub fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
+pub(crate) fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
     from[random.below(from.len())]
 }

@@ -59,7 +59,7 @@ pub(super) struct Clones {
 }
 
 impl Clones {
-    pub fn new(may: bool) -> Self {
+    pub(super) fn new(may: bool) -> Self {
         Self { may, went: BTreeMap::new(), under_way: Vec::new(), bytes: 0 }
     }
 
@@ -68,16 +68,16 @@ impl Clones {
     }
 
     /// Returns true if a stretch for this undo data is being cloned.
-    pub fn is_cloning(&self, id: UndoId) -> bool {
+    pub(super) fn is_cloning(&self, id: UndoId) -> bool {
         self.of(id).is_some()
     }
 
     /// Returns true if a job is using the undo data.
-    pub fn is_sharing(&self, id: UndoId) -> bool {
+    pub(super) fn is_sharing(&self, id: UndoId) -> bool {
         self.of(id).is_some_and(|cloning| matches!(cloning.stage, Stage::Sharing))
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.under_way.len()
     }
 }

@@ -19,14 +19,14 @@ const MUTATIONS: u64 = 10_000;
 const WORN_COUNT: usize = 600;
 
 /// Returns the seeds of a random test: `count` of them, or the one to replay.
-pub fn seeds(count: u64) -> std::ops::Range<u64> {
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
     let only = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse::<u64>().ok());
     only.map_or(0..count, |seed| seed..seed + 1)
 }
 
 /// Returns a mutation of a token, never the token itself. A seed reproduces the mutation. The token
 /// differs in each run, because its keys do.
-pub fn mutate(token: &[u8], dice: &mut Random) -> Vec<u8> {
+pub(crate) fn mutate(token: &[u8], dice: &mut Random) -> Vec<u8> {
     let mut mutant = token.to_vec();
     for _ in 0..=dice.below(3) {
         let at = dice.below(mutant.len());

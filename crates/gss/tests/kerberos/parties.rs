@@ -11,15 +11,15 @@ use dafs_gss::{
 use crate::realm::Realm;
 
 /// The service's name for clients.
-pub const SERVICE: &str = "dafs@server.dafs.test";
+pub(crate) const SERVICE: &str = "dafs@server.dafs.test";
 
 /// Returns the library, which must be present if the center is.
-pub fn library() -> Arc<Library> {
+pub(crate) fn library() -> Arc<Library> {
     Library::load().unwrap()
 }
 
 /// Adds alice, who has a ticket, and a service with a keytab. Returns the keytab's path.
-pub fn populate(realm: &Realm) -> PathBuf {
+pub(crate) fn populate(realm: &Realm) -> PathBuf {
     let keytab = realm.path("service.keytab");
     realm.administer(&format!(
         "addprinc -pw wonderland alice\n\
@@ -32,7 +32,7 @@ pub fn populate(realm: &Realm) -> PathBuf {
 }
 
 /// Returns the service with a keytab.
-pub fn service(keytab: &Path) -> Arc<Service> {
+pub(crate) fn service(keytab: &Path) -> Arc<Service> {
     let options = ServiceOptions {
         name: Some(SERVICE.parse().unwrap()),
         keytab: Some(keytab.to_path_buf()),
@@ -42,17 +42,20 @@ pub fn service(keytab: &Path) -> Arc<Service> {
 }
 
 /// Returns the credential of the default cache.
-pub fn client() -> Arc<Credential> {
+pub(crate) fn client() -> Arc<Credential> {
     Arc::new(Credential::acquire(&library(), &CredentialSource::Default).unwrap())
 }
 
 /// Returns a client's first token for a service.
-pub fn call(credential: &Arc<Credential>, target: &str) -> Result<(Initiator, Vec<u8>), GssError> {
+pub(crate) fn call(
+    credential: &Arc<Credential>,
+    target: &str,
+) -> Result<(Initiator, Vec<u8>), GssError> {
     opened(Initiator::new(Arc::clone(credential), &target.parse().unwrap())?)
 }
 
 /// Returns an initiator's first token.
-pub fn opened(initiator: Initiator) -> Result<(Initiator, Vec<u8>), GssError> {
+pub(crate) fn opened(initiator: Initiator) -> Result<(Initiator, Vec<u8>), GssError> {
     match initiator.step(None)? {
         Step::Continue { party, token } => Ok((party, token)),
         Step::Done { .. } => panic!("mutual authentication takes two tokens"),
@@ -60,7 +63,7 @@ pub fn opened(initiator: Initiator) -> Result<(Initiator, Vec<u8>), GssError> {
 }
 
 /// Returns the service's context and reply for a client's token.
-pub fn answer(acceptor: Acceptor, token: &[u8]) -> Result<(Context, Vec<u8>), GssError> {
+pub(crate) fn answer(acceptor: Acceptor, token: &[u8]) -> Result<(Context, Vec<u8>), GssError> {
     match acceptor.step(token)? {
         Step::Done { context, token } => Ok((context, token.unwrap())),
         Step::Continue { .. } => panic!("Kerberos is accepted with one token"),
@@ -68,7 +71,7 @@ pub fn answer(acceptor: Acceptor, token: &[u8]) -> Result<(Context, Vec<u8>), Gs
 }
 
 /// Completes a client's authentication with the service's reply.
-pub fn close(initiator: Initiator, reply: &[u8]) -> Result<Context, GssError> {
+pub(crate) fn close(initiator: Initiator, reply: &[u8]) -> Result<Context, GssError> {
     match initiator.step(Some(reply))? {
         Step::Done { context, token: None } => Ok(context),
         other => panic!("the client has nothing more to say: {other:?}"),
@@ -76,7 +79,7 @@ pub fn close(initiator: Initiator, reply: &[u8]) -> Result<Context, GssError> {
 }
 
 /// Returns the contexts of both sides: the client's and the service's.
-pub fn meet(credential: &Arc<Credential>, service: &Arc<Service>) -> (Context, Context) {
+pub(crate) fn meet(credential: &Arc<Credential>, service: &Arc<Service>) -> (Context, Context) {
     let (initiator, token) = call(credential, SERVICE).unwrap();
     let (accepted, reply) = answer(Acceptor::new(Arc::clone(service)), &token).unwrap();
     (close(initiator, &reply).unwrap(), accepted)
@@ -84,7 +87,7 @@ pub fn meet(credential: &Arc<Credential>, service: &Arc<Service>) -> (Context, C
 
 /// Returns the reason of a call that must fail.
 #[track_caller]
-pub fn reason<T>(outcome: Result<T, GssError>) -> Reason {
+pub(crate) fn reason<T>(outcome: Result<T, GssError>) -> Reason {
     match outcome {
         Ok(_) => panic!("it was accepted"),
         Err(error) => {

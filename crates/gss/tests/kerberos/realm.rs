@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 /// The name of the realm.
-pub const REALM: &str = "DAFS.TEST";
+pub(crate) const REALM: &str = "DAFS.TEST";
 /// The variable that turns a missing center into a failure.
 const REQUIRED: &str = "DAFS_REQUIRE_KDC";
 /// The variable that passes the realm's directory to a scenario.
@@ -23,12 +23,12 @@ const PORTS_MAX: usize = 8;
 
 /// Runs a scenario in a separate process, because the library reads its configuration from the
 /// environment. `name` must be the name of the test.
-pub fn scenario(name: &str, act: fn(&Realm)) {
+pub(crate) fn scenario(name: &str, act: fn(&Realm)) {
     scenario_in(name, "", act);
 }
 
 /// Runs a scenario with additional lines in `[libdefaults]` of `krb5.conf`.
-pub fn scenario_in(name: &str, settings: &str, act: fn(&Realm)) {
+pub(crate) fn scenario_in(name: &str, settings: &str, act: fn(&Realm)) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         act(&Realm { folder: folder.into() });
         println!("{DONE}{name}");
@@ -56,17 +56,17 @@ pub fn scenario_in(name: &str, settings: &str, act: fn(&Realm)) {
 }
 
 /// The directory of a realm, and the programs that use it.
-pub struct Realm {
+pub(crate) struct Realm {
     folder: PathBuf,
 }
 
 impl Realm {
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Runs commands of `kadmin.local`.
-    pub fn administer(&self, lines: &str) {
+    pub(crate) fn administer(&self, lines: &str) {
         // It reports failures only as text.
         let output = self.run(&mut self.command(find("kadmin.local").unwrap()), lines);
         let complaints = String::from_utf8_lossy(&output.stderr);
@@ -75,7 +75,7 @@ impl Realm {
     }
 
     /// Obtains a ticket into a cache.
-    pub fn ticket(&self, principal: &str, password: &str, cache: &Path, options: &[&str]) {
+    pub(crate) fn ticket(&self, principal: &str, password: &str, cache: &Path, options: &[&str]) {
         let mut command = self.command(find("kinit").unwrap());
         command.arg("-c").arg(cache).args(options).arg(principal);
         let output = self.run(&mut command, &format!("{password}\n"));
@@ -83,13 +83,13 @@ impl Realm {
     }
 
     /// True if `klist -s` considers a cache's tickets valid.
-    pub fn holds_good(&self, cache: &Path) -> bool {
+    pub(crate) fn holds_good(&self, cache: &Path) -> bool {
         let mut command = self.command(find("klist").unwrap());
         command.arg("-s").arg("-c").arg(cache).status().unwrap().success()
     }
 
     /// Adds to a keytab the key made from a password.
-    pub fn forge_key(&self, keytab: &Path, principal: &str, version: u32, password: &str) {
+    pub(crate) fn forge_key(&self, keytab: &Path, principal: &str, version: u32, password: &str) {
         let lines = format!(
             "addent -password -p {principal} -k {version} -e aes256-cts-hmac-sha1-96\n\
              {password}\nwkt {}\n",

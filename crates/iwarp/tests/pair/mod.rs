@@ -13,7 +13,7 @@ use dafs_iwarp::{
 
 /// How a side processes bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Intake {
+pub(crate) enum Intake {
     /// It collects whole frames.
     Whole,
     /// It processes header, payload and trailer as they arrive.
@@ -22,7 +22,7 @@ pub enum Intake {
 
 /// An event of a side, as its user sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Happening {
+pub(crate) enum Happening {
     Written,
     Received { payload: Vec<u8>, solicited: bool, invalidate: Option<Stag> },
     ReadRequested(ReadRequest),
@@ -31,7 +31,7 @@ pub enum Happening {
 }
 
 /// One end of a stream.
-pub struct Side {
+pub(crate) struct Side {
     pub transmitter: Transmitter,
     pub receiver: Receiver,
     pub memory: BTreeMap<u32, Vec<u8>>,
@@ -49,7 +49,7 @@ pub struct Side {
 }
 
 impl Side {
-    pub fn new(established: &Established, mulpdu: u16, intake: Intake) -> Self {
+    pub(crate) fn new(established: &Established, mulpdu: u16, intake: Intake) -> Self {
         Self {
             transmitter: Transmitter::new(established, mulpdu),
             receiver: Receiver::new(established),
@@ -66,7 +66,7 @@ impl Side {
     }
 
     /// Frames a message with its payload.
-    pub fn post(&mut self, message: Outbound, payload: &[u8]) {
+    pub(crate) fn post(&mut self, message: Outbound, payload: &[u8]) {
         let mut segments = self.transmitter.begin(message, payload.len() as u32).unwrap();
         let mut header = [0; HEADER_BYTES_MAX];
         while let Some(segment) = segments.next_segment(&mut header) {
@@ -84,7 +84,7 @@ impl Side {
     }
 
     /// Frames a Read Request.
-    pub fn post_read(&mut self, request: ReadRequest) {
+    pub(crate) fn post_read(&mut self, request: ReadRequest) {
         let read = self.receiver.open_read(request).unwrap();
         let mut bytes = [0; READ_REQUEST_FPDU_BYTES];
         let length = self.transmitter.read_request(&read, &mut bytes).unwrap();
@@ -92,7 +92,7 @@ impl Side {
     }
 
     /// Processes bytes of the other side, as far as possible.
-    pub fn take_in(&mut self, bytes: &[u8]) {
+    pub(crate) fn take_in(&mut self, bytes: &[u8]) {
         if self.violation.is_some() {
             return;
         }
@@ -217,14 +217,19 @@ impl Side {
 }
 
 /// The two sides of a stream.
-pub struct Pair {
+pub(crate) struct Pair {
     pub initiator: Side,
     pub responder: Side,
 }
 
 impl Pair {
     /// Creates a pair with `depth` reads in each direction. The responder may send at once.
-    pub fn new(crc: bool, depth: u16, mulpdus: (u16, u16), intakes: (Intake, Intake)) -> Self {
+    pub(crate) fn new(
+        crc: bool,
+        depth: u16,
+        mulpdus: (u16, u16),
+        intakes: (Intake, Intake),
+    ) -> Self {
         let initiator = Established::client_server(Role::Initiator, crc, depth, depth);
         let responder = Established::client_server(Role::Responder, crc, depth, depth);
         let mut pair = Self {
@@ -237,7 +242,7 @@ impl Pair {
 
     /// Carries bytes in both directions, in pieces of these lengths repeatedly, until both sides
     /// are quiet.
-    pub fn carry(&mut self, piece_lengths: &[usize]) {
+    pub(crate) fn carry(&mut self, piece_lengths: &[usize]) {
         let mut lengths = piece_lengths.iter().copied().cycle();
         while !(self.initiator.outgoing.is_empty() && self.responder.outgoing.is_empty()) {
             let length = lengths.next().unwrap_or(usize::MAX).max(1);
@@ -254,13 +259,13 @@ fn carry_one(from: &mut Side, to: &mut Side, length: usize) {
 }
 
 /// Returns bytes that identify their source and position.
-pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length)
         .map(|index| (index as u8).wrapping_mul(31).wrapping_add(seed) ^ (index >> 8) as u8)
         .collect()
 }
 
 /// Returns an offset in a buffer.
-pub fn at(offset: u64) -> TaggedOffset {
+pub(crate) fn at(offset: u64) -> TaggedOffset {
     TaggedOffset(offset)
 }

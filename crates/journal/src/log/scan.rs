@@ -23,7 +23,7 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    pub fn make(storage: &dyn Storage) -> Result<Self, LogError> {
+    pub(super) fn make(storage: &dyn Storage) -> Result<Self, LogError> {
         let mut survey = Self::default();
         for name in storage.list()? {
             let Some(number) = name.number_behind(SLOT_PREFIX) else { continue };

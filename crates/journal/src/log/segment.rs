@@ -36,7 +36,7 @@ pub(super) enum NoHeader {
 }
 
 impl SegmentHeader {
-    pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
+    pub(super) fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
         let mut bytes = Box::new([0; BLOCK_BYTES]);
         bytes[..8].copy_from_slice(MAGIC);
         put_u32(&mut bytes[..], 8, VERSION);
@@ -53,7 +53,7 @@ impl SegmentHeader {
         bytes
     }
 
-    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, NoHeader> {
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, NoHeader> {
         if &bytes[..8] != MAGIC || get_u32(bytes, SUM_AT) != crc32c::crc32c(&bytes[..SUM_AT]) {
             return Err(NoHeader::Absent);
         }
@@ -73,7 +73,7 @@ impl SegmentHeader {
         })
     }
 
-    pub fn lineage(&self) -> Lineage {
+    pub(super) fn lineage(&self) -> Lineage {
         Lineage { stream: self.journal.0, part: self.number }
     }
 }

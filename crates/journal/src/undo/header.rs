@@ -19,7 +19,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
+    pub(super) fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
         let mut bytes = Box::new([0; BLOCK_BYTES]);
         bytes[..8].copy_from_slice(MAGIC);
         put_u32(&mut bytes[..], 8, self.version);
@@ -33,7 +33,7 @@ impl Header {
         bytes
     }
 
-    pub fn read(blob: &dyn Blob, id: UndoId, name: &BlobName) -> Result<Self, UndoError> {
+    pub(super) fn read(blob: &dyn Blob, id: UndoId, name: &BlobName) -> Result<Self, UndoError> {
         let mut bytes = [0; BLOCK_BYTES];
         let is_whole = read_whole(blob, 0, &mut bytes)?
             && &bytes[..8] == MAGIC
@@ -67,11 +67,11 @@ impl Header {
 
     /// True if frames may name bytes that are shared with the file. Software of the first version
     /// would misinterpret such frames.
-    pub fn may_clone(&self) -> bool {
+    pub(super) fn may_clone(&self) -> bool {
         self.version >= VERSION
     }
 
-    pub fn lineage(&self) -> Lineage {
+    pub(super) fn lineage(&self) -> Lineage {
         Lineage { stream: self.stream, part: self.id.0 }
     }
 }

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The device.
-pub struct Device(Arc<Mutex<Ring>>);
+pub(crate) struct Device(Arc<Mutex<Ring>>);
 
 /// Memory registered with the device.
-pub struct Registered {
+pub(crate) struct Registered {
     ring: Arc<Mutex<Ring>>,
     index: u16,
 }
@@ -31,7 +31,7 @@ unsafe impl Send for Ring {}
 
 impl Device {
     /// Creates a device, or returns why the kernel has none.
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let mut offsets = Parameters::default();
         // SAFETY: io_uring_setup accesses one `struct io_uring_params`.
         let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 8, &raw mut offsets) };
@@ -55,7 +55,7 @@ impl Device {
     }
 
     /// Registers memory.
-    pub fn register(&self, address: usize, length: usize) -> io::Result<Registered> {
+    pub(crate) fn register(&self, address: usize, length: usize) -> io::Result<Registered> {
         let mut ring = self.0.lock().unwrap();
         let index = ring.free.pop().ok_or(io::Error::from_raw_os_error(libc::ENOMEM))?;
         if let Err(error) = ring.place(index, address, length) {
@@ -68,7 +68,7 @@ impl Device {
 
 impl Registered {
     /// Makes the device read the start of a file into the memory, or write the memory to it.
-    pub fn transfer(&self, file: &File, address: usize, length: usize, is_read: bool) {
+    pub(crate) fn transfer(&self, file: &File, address: usize, length: usize, is_read: bool) {
         let opcode = if is_read { 4 } else { 5 };
         let moved = self.ring.lock().unwrap().request(opcode, file, address, length, self.index);
         assert_eq!(moved, length as i32, "the device moved something else");

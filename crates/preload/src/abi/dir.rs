@@ -89,7 +89,7 @@ on_stream! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closedir(stream: *mut LibcStream) -> c_int {
+pub(crate) unsafe extern "C" fn closedir(stream: *mut LibcStream) -> c_int {
     // SAFETY: the program passes a stream.
     let Some(it) = (unsafe { ours(stream) }) else {
         return real!(closedir(stream => *mut LibcStream) -> c_int);

@@ -8,21 +8,21 @@ use libc::AT_FDCWD;
 use crate::config;
 use crate::errors::{self, Failure};
 use crate::guard;
-pub use crate::programs::environment as environment_of;
+pub(crate) use crate::programs::environment as environment_of;
 use crate::programs::{Program, environment, script_arguments};
 use crate::report::{self, Call};
 use crate::route::{Route, route};
 use crate::start;
 
 /// A list of strings as `exec` takes it.
-pub type List = *const *const c_char;
+pub(crate) type List = *const *const c_char;
 
 unsafe extern "C" {
     static environ: List;
 }
 
 /// True if programs that this process starts may use DAFS.
-pub fn concerns() -> bool {
+pub(crate) fn concerns() -> bool {
     !config::get().mounts.is_empty() && !guard::is_inside()
 }
 
@@ -31,7 +31,7 @@ fn kernel_execve(path: *const c_char, arguments: List, environment: List) -> c_i
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, given: List) -> c_int {
+pub(crate) unsafe extern "C" fn execve(path: *const c_char, arguments: List, given: List) -> c_int {
     if !concerns() {
         return kernel_execve(path, arguments, given);
     }
@@ -83,13 +83,17 @@ unsafe fn run(program: &Program, path: *const c_char, arguments: List, environme
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
+pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
     // SAFETY: the program passes a list and a path as the manual requires.
     unsafe { execve(path, arguments, environ) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: List, given: List) -> c_int {
+pub(crate) unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: List,
+    given: List,
+) -> c_int {
     if !concerns() || file.is_null() {
         return real!(execvpe(file => *const c_char, arguments => List, given => List) -> c_int);
     }
@@ -134,13 +138,13 @@ unsafe fn run_by_shell(path: *const c_char, arguments: List, given: List) -> c_i
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvp(file: *const c_char, arguments: List) -> c_int {
+pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: List) -> c_int {
     // SAFETY: the program passes a list and a name as the manual requires.
     unsafe { execvpe(file, arguments, environ) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List) -> c_int {
+pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List) -> c_int {
     if !concerns() {
         return real!(fexecve(fd => c_int, arguments => List, given => List) -> c_int);
     }
@@ -189,7 +193,7 @@ macro_rules! ending {
 ending! { _exit _Exit }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(
+pub(crate) unsafe extern "C" fn execveat(
     at: c_int,
     path: *const c_char,
     arguments: List,

@@ -13,7 +13,7 @@ use crate::streams;
 use crate::user_memory;
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
     if is_own(fd) && !guard::is_inside() {
         // The number belongs to this library, so for the program it is not open.
         errors::set(libc::EBADF);
@@ -31,7 +31,7 @@ fn concerns(from: c_int, onto: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(from: c_int, onto: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup2(from: c_int, onto: c_int) -> c_int {
     streams::before_change(onto);
     if concerns(from, onto) {
         report::served(Call::Descriptor);
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn dup2(from: c_int, onto: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(from: c_int, onto: c_int, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup3(from: c_int, onto: c_int, flags: c_int) -> c_int {
     streams::before_change(onto);
     if concerns(from, onto) {
         if from == onto {
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn dup3(from: c_int, onto: c_int, flags: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(from: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup(from: c_int) -> c_int {
     if is_ours(from) && !guard::is_inside() {
         report::served(Call::Descriptor);
         let answer = super::answer(|state| state.copy(from, 0, libc::F_DUPFD));
@@ -170,7 +170,7 @@ fn control(fd: c_int, command: c_int, argument: usize) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
     if is_ours(fd) && !guard::is_inside() {
         report::served(Call::Lock);
         let waits = operation & libc::LOCK_NB == 0;
@@ -219,7 +219,7 @@ fn lock_from_here(fd: c_int, command: c_int, length: i64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if crate::config::get().mounts.is_empty() || guard::is_inside() {
         return real!(close_range(first => c_uint, last => c_uint, flags => c_int) -> c_int);
     }
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
+pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
     if crate::config::get().mounts.is_empty() || guard::is_inside() {
         return real!(closefrom(first => c_int) -> ());
     }

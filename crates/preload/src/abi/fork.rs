@@ -14,7 +14,7 @@ use crate::start;
 /// Calls `fork` instead, which POSIX allows. A `vfork` child runs in its parent's memory, so its
 /// changes to descriptors would appear as the parent's own.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vfork() -> pid_t {
+pub(crate) unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: `fork` has no preconditions.
     unsafe { libc::fork() }
 }
@@ -45,7 +45,7 @@ before! {
 /// # Safety
 /// As the manual of `clone` requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn clone(
+pub(crate) unsafe extern "C" fn clone(
     run: extern "C" fn(*mut c_void) -> c_int,
     stack: *mut c_void,
     flags: c_int,

@@ -262,7 +262,7 @@ fn is_served(one: c_int, other: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
+pub(crate) unsafe extern "C" fn sendfile(
     to: c_int,
     from: c_int,
     offset: *mut off_t,
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn sendfile(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
+pub(crate) unsafe extern "C" fn sendfile64(
     to: c_int,
     from: c_int,
     offset: *mut off_t,
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn sendfile64(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn copy_file_range(
+pub(crate) unsafe extern "C" fn copy_file_range(
     from: c_int,
     from_offset: *mut off_t,
     to: c_int,
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn copy_file_range(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
+pub(crate) unsafe extern "C" fn splice(
     from: c_int,
     from_offset: *mut off_t,
     to: c_int,

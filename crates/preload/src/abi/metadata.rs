@@ -153,7 +153,7 @@ on_descriptor! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn umask(mask: c_uint) -> c_uint {
+pub(crate) unsafe extern "C" fn umask(mask: c_uint) -> c_uint {
     if !guard::is_inside() {
         note_umask(mask);
     }

@@ -61,7 +61,7 @@ fn limit(name: c_int) -> crate::errors::Outcome<c_long> {
 
 /// The part of the C library's `glob_t` that contains its callbacks.
 #[repr(C)]
-pub struct Glob {
+pub(crate) struct Glob {
     count: usize,
     paths: *mut *mut c_char,
     offset: usize,
@@ -120,7 +120,7 @@ globbing! { glob glob64 }
 /// # Safety
 /// As the manual of each system call requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
+pub(crate) unsafe extern "C" fn syscall(
     number: c_long,
     a: usize,
     b: usize,

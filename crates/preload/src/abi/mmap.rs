@@ -55,13 +55,13 @@ fn release(address: *mut c_void, length: usize) {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
+pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     release(address, length);
     real!(munmap(address => *mut c_void, length => usize) -> c_int)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msync(address: *mut c_void, length: usize, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn msync(address: *mut c_void, length: usize, flags: c_int) -> c_int {
     if is_tracked() && !guard::is_inside() {
         let is_sync = flags & libc::MS_SYNC != 0;
         let written: c_int =
@@ -82,7 +82,7 @@ fn stands_for_a_file(address: *mut c_void, length: usize) -> bool {
 /// Refuses to grow or move a mapping of a file: a copy would not grow with its file, and a moved
 /// mapping could not be tracked.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mremap(
+pub(crate) unsafe extern "C" fn mremap(
     address: *mut c_void,
     old: usize,
     new: usize,
@@ -101,7 +101,11 @@ pub unsafe extern "C" fn mremap(
 
 /// Advice to discard pages is ignored for mappings that are copies: a copy cannot be read again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn madvise(
+    address: *mut c_void,
+    length: usize,
+    advice: c_int,
+) -> c_int {
     let forgets = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE);
     if forgets && stands_for_a_file(address, length) {
         if advice == libc::MADV_DONTNEED {

@@ -83,25 +83,25 @@ macro_rules! on_path {
     };
 }
 
-pub mod dir;
-pub mod exec;
-pub mod exec_lists;
-pub mod fd;
-pub mod fork;
-pub mod identity;
-pub mod io;
-pub mod metadata;
-pub mod misc;
-pub mod mmap;
-pub mod namespace;
-pub mod open;
-pub mod paths;
-pub mod poll;
-pub mod socket;
-pub mod spawn;
-pub mod stat;
-pub mod stdio;
-pub mod xattr;
+pub(crate) mod dir;
+pub(crate) mod exec;
+pub(crate) mod exec_lists;
+pub(crate) mod fd;
+pub(crate) mod fork;
+pub(crate) mod identity;
+pub(crate) mod io;
+pub(crate) mod metadata;
+pub(crate) mod misc;
+pub(crate) mod mmap;
+pub(crate) mod namespace;
+pub(crate) mod open;
+pub(crate) mod paths;
+pub(crate) mod poll;
+pub(crate) mod socket;
+pub(crate) mod spawn;
+pub(crate) mod stat;
+pub(crate) mod stdio;
+pub(crate) mod xattr;
 
 use std::os::unix::ffi::OsStrExt;
 

@@ -164,7 +164,7 @@ fn path_of(route: &Route, given: *const c_char) -> *const c_char {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat2(
+pub(crate) unsafe extern "C" fn renameat2(
     from_at: c_int,
     from: *const c_char,
     to_at: c_int,
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn renameat2(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat(
+pub(crate) unsafe extern "C" fn renameat(
     from_at: c_int,
     from: *const c_char,
     to_at: c_int,
@@ -197,13 +197,13 @@ pub unsafe extern "C" fn renameat(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: the program passes valid paths.
     unsafe { renameat2(AT_FDCWD, from, AT_FDCWD, to, 0) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn linkat(
+pub(crate) unsafe extern "C" fn linkat(
     from_at: c_int,
     from: *const c_char,
     to_at: c_int,
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn linkat(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: the program passes valid paths.
     unsafe { linkat(AT_FDCWD, from, AT_FDCWD, to, 0) }
 }

@@ -106,7 +106,7 @@ temporary! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
+pub(crate) unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
     // SAFETY: the program passes a template as the manual requires.
     if !unsafe { is_served(template) } {
         return real!(mkdtemp(template => *mut c_char) -> *mut c_char);

@@ -14,13 +14,13 @@ mod kernel {
 
     use std::ffi::{c_char, c_int};
 
-    pub fn chdir(path: *const c_char) -> c_int {
+    pub(super) fn chdir(path: *const c_char) -> c_int {
         real!(chdir(path => *const c_char) -> c_int)
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the program passes a path that ends with a zero, or null.
     let answer = unsafe { dafs_chdir(path) };
     answer.unwrap_or_else(|path| {
@@ -77,7 +77,7 @@ unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
     if crate::state::is_ours(fd) && !crate::guard::is_inside() {
         crate::report::served(crate::report::Call::Directory);
         return super::answer(|state| {
@@ -115,7 +115,7 @@ unsafe fn give(text: &OsStr, to: *mut c_char, size: usize) -> *mut c_char {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getcwd(to: *mut c_char, size: usize) -> *mut c_char {
+pub(crate) unsafe extern "C" fn getcwd(to: *mut c_char, size: usize) -> *mut c_char {
     match directory() {
         // SAFETY: the program's buffer has this size.
         Some(path) if !crate::guard::is_inside() => unsafe { give(&path, to, size) },
@@ -124,13 +124,17 @@ pub unsafe extern "C" fn getcwd(to: *mut c_char, size: usize) -> *mut c_char {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __getcwd_chk(to: *mut c_char, size: usize, room: usize) -> *mut c_char {
+pub(crate) unsafe extern "C" fn __getcwd_chk(
+    to: *mut c_char,
+    size: usize,
+    room: usize,
+) -> *mut c_char {
     // SAFETY: the program's buffer has this size.
     unsafe { getcwd(to, size.min(room)) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
+pub(crate) unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
     match directory() {
         // SAFETY: without a buffer, new memory is allocated.
         Some(path) if !crate::guard::is_inside() => unsafe { give(&path, std::ptr::null_mut(), 0) },

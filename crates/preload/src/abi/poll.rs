@@ -45,7 +45,7 @@ fn put_back(list: &mut [pollfd], numbers: &[c_int], others: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
     // SAFETY: the program passes a list of this length.
     let taken = unsafe { ready(list, count) };
     let now = if taken.is_some() { 0 } else { timeout_ms };
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_in
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(
+pub(crate) unsafe extern "C" fn __poll_chk(
     list: *mut pollfd,
     count: nfds_t,
     timeout_ms: c_int,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn __poll_chk(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub(crate) unsafe extern "C" fn ppoll(
     list: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -138,7 +138,7 @@ impl Sets {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub(crate) unsafe extern "C" fn select(
     count: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn select(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub(crate) unsafe extern "C" fn pselect(
     count: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn pselect(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(
+pub(crate) unsafe extern "C" fn epoll_ctl(
     epoll: c_int,
     operation: c_int,
     fd: c_int,

@@ -72,7 +72,7 @@ macro_rules! opening {
 opening! { fopen fopen64 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if is_ours(fd) && !guard::is_inside() {
         report::served(Call::Stream);
         // SAFETY: the program passes a mode that ends with a zero.

@@ -12,14 +12,14 @@ use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_types::Credentials;
 
 /// A server in a separate thread, with its directory.
-pub struct Place {
+pub(crate) struct Place {
     directory: tempfile::TempDir,
     stopper: Stopper,
     thread: Option<JoinHandle<Result<ServerStats, LedgerError>>>,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let exported = directory.path().join("export");
         std::fs::create_dir(&exported).unwrap();
@@ -44,22 +44,22 @@ impl Place {
     }
 
     /// Returns a path next to the export.
-    pub fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Returns the local path of a served file.
-    pub fn local(&self, name: &str) -> PathBuf {
+    pub(crate) fn local(&self, name: &str) -> PathBuf {
         self.beside("export").join(name)
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("dafs+shm://{}!/", self.beside("socket").display())
     }
 
     /// Returns a command that runs a program with the library, with the server's directory at
     /// `/dafs`.
-    pub fn program(&self, name: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn program(&self, name: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(name);
         command
             .current_dir(self.directory.path())
@@ -71,7 +71,7 @@ impl Place {
 
     /// Runs a bash script that stops at the first failing command. Returns its output.
     #[track_caller]
-    pub fn script(&self, text: &str) -> String {
+    pub(crate) fn script(&self, text: &str) -> String {
         let output = self.program("bash").args(["-euo", "pipefail", "-c", text]).output().unwrap();
         printed(&output)
     }
@@ -88,7 +88,7 @@ impl Drop for Place {
 
 /// Returns the output of a program that must have succeeded.
 #[track_caller]
-pub fn printed(output: &Output) -> String {
+pub(crate) fn printed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{text}\n{told}", output.status);
@@ -96,7 +96,7 @@ pub fn printed(output: &Output) -> String {
 }
 
 /// Returns the library that was built with the tests.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let built = own.parent().and_then(Path::parent).unwrap().join("deps/libdafs_preload.so");
     assert!(built.is_file(), "{} was not built", built.display());
@@ -104,7 +104,7 @@ pub fn library() -> PathBuf {
 }
 
 /// True if the programs are available. Otherwise prints that the test is skipped.
-pub fn has(programs: &[&str]) -> bool {
+pub(crate) fn has(programs: &[&str]) -> bool {
     let is_there = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|directory| directory.join(name).is_file())

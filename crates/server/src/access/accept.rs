@@ -41,7 +41,7 @@ pub(crate) struct Coming<'c> {
 
 impl Entrance {
     /// Accepts or refuses a connection request.
-    pub fn admit(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) {
+    pub(crate) fn admit(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) {
         if !self.lets_in(ways, coming, now) {
             ways.interface.reject(coming.pending, REFUSED);
         }

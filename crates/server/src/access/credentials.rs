@@ -28,7 +28,7 @@ pub(crate) struct LookupDone {
 
 impl LookupJob {
     /// Looks the name up. This blocks.
-    pub fn run(self) -> LookupDone {
+    pub(crate) fn run(self) -> LookupDone {
         let Self { answer, lookup, name, users, kerberos } = self;
         let found = match name {
             CredentialName::User(name) => users.find(&name),
@@ -38,7 +38,7 @@ impl LookupJob {
     }
 
     /// The result if the job cannot be finished: no such user.
-    pub fn failed(&self) -> LookupDone {
+    pub(crate) fn failed(&self) -> LookupDone {
         LookupDone { answer: self.answer, lookup: self.lookup, found: None }
     }
 }

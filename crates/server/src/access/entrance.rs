@@ -39,7 +39,7 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    pub fn new(
+    pub(crate) fn new(
         config: &ServerConfig,
         store: &Arc<dyn Store>,
         live: Live,
@@ -60,27 +60,27 @@ impl Entrance {
     }
 
     /// Passwords and tokens to be checked, and names to be looked up.
-    pub fn logins(&mut self) -> &mut Logins {
+    pub(crate) fn logins(&mut self) -> &mut Logins {
         &mut self.logins
     }
 
     /// The random numbers for ids of sessions.
-    pub fn entropy(&mut self) -> &mut (dyn Entropy + Send) {
+    pub(crate) fn entropy(&mut self) -> &mut (dyn Entropy + Send) {
         &mut *self.entropy
     }
 
     /// Returns true if the log may take another line about this holder's refused connections.
-    pub fn may_log(&mut self, holder: Holder, now: Moment) -> bool {
+    pub(crate) fn may_log(&mut self, holder: Holder, now: Moment) -> bool {
         self.logins.may_log(LogKind::Connection, holder, now)
     }
 
     /// Checks whether a peer may connect.
-    pub fn may_connect(&self, peer: &PeerFacts) -> Result<(), Refused> {
+    pub(crate) fn may_connect(&self, peer: &PeerFacts) -> Result<(), Refused> {
         self.live.rules().may_connect(peer)
     }
 
     /// Decides by the rules about a client that has authenticated.
-    pub fn judge(
+    pub(crate) fn judge(
         &self,
         peer: &PeerFacts,
         who: &Principal,
@@ -90,12 +90,12 @@ impl Entrance {
     }
 
     /// The caller of a connection that has not logged in, or that is gone.
-    pub fn unauthenticated(&self) -> Identity {
+    pub(crate) fn unauthenticated(&self) -> Identity {
         Identity::new(Credentials::nobody(), &self.whole_view)
     }
 
     /// The view of the store with these terms. Clients with the same terms share one.
-    pub fn view(&mut self, terms: Vec<ExportTerms>) -> Arc<View> {
+    pub(crate) fn view(&mut self, terms: Vec<ExportTerms>) -> Arc<View> {
         if let Some((_, view)) = self.views.iter().find(|(other, _)| *other == terms) {
             return view.clone();
         }
@@ -107,23 +107,23 @@ impl Entrance {
     }
 
     /// The passwords, for a check on the worker pool.
-    pub fn passwords(&self) -> Arc<PasswordFile> {
+    pub(crate) fn passwords(&self) -> Arc<PasswordFile> {
         self.live.passwords()
     }
 
     /// The users by name.
-    pub fn users(&self) -> Users {
+    pub(crate) fn users(&self) -> Users {
         Users::new(self.live.clone())
     }
 
     /// The Kerberos service, if there is one.
-    pub fn kerberos(&self) -> Option<Arc<Kerberos>> {
+    pub(crate) fn kerberos(&self) -> Option<Arc<Kerberos>> {
         self.kerberos.clone()
     }
 
     /// The room for a request in bytes, with tickets where they may come. Unused room costs no
     /// memory, because it is never touched.
-    pub fn request_bytes(&self, is_local: bool) -> u32 {
+    pub(crate) fn request_bytes(&self, is_local: bool) -> u32 {
         match &self.kerberos {
             Some(kerberos) if !is_local => self.request_bytes.max(kerberos.request_bytes_max()),
             Some(_) | None => self.request_bytes,
@@ -131,7 +131,7 @@ impl Entrance {
     }
 
     /// Returns true if frames have a checksum.
-    pub fn crc(&self) -> bool {
+    pub(crate) fn crc(&self) -> bool {
         self.crc
     }
 }

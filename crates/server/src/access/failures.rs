@@ -24,7 +24,7 @@ impl Failed {
         }
     }
 
-    pub fn note(&mut self, now: Moment) {
+    pub(crate) fn note(&mut self, now: Moment) {
         self.count = self.count.saturating_add(1);
         self.last = now;
     }
@@ -59,7 +59,7 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// When the next check for a holder may run.
-    pub fn due(&self, holder: Holder, user: Option<&str>) -> Moment {
+    pub(crate) fn due(&self, holder: Holder, user: Option<&str>) -> Moment {
         if holder.is_superuser() {
             return Moment(0);
         }
@@ -72,7 +72,7 @@ impl Failures {
         by_pair.max(by_holder.map_or(Moment(0), |own| own.due(HOLDER_FREE, HOLDER_DELAY_MAX)))
     }
 
-    pub fn note(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
+    pub(crate) fn note(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
         if let Some(user) = user {
             make_room(&mut self.pairs, |failed| failed.last);
             self.pairs.entry((holder, user.into())).or_default().note(now);
@@ -84,7 +84,7 @@ impl Failures {
     /// A user has logged in. Earlier failures with this user name no longer count, and from now on
     /// failures of others behind the same holder do not delay this user. The holder's failures
     /// with other names still count.
-    pub fn forgive(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
+    pub(crate) fn forgive(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
         if let Some(user) = user {
             self.pairs.remove(&(holder, user.into()));
             make_room(&mut self.proven, |came_in| *came_in);
@@ -93,12 +93,12 @@ impl Failures {
     }
 
     /// Returns true if a user has recently logged in from a holder.
-    pub fn is_proven(&self, holder: Holder, user: Option<&str>) -> bool {
+    pub(crate) fn is_proven(&self, holder: Holder, user: Option<&str>) -> bool {
         user.is_some_and(|user| self.proven.contains_key(&(holder, user.into())))
     }
 
     /// Returns true if the log may take another line of this kind about a holder.
-    pub fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
+    pub(crate) fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         make_room(&mut self.told, |told| told.since);
         let key = (line, holder);
         let told = self.told.entry(key).or_insert(LogCount { since: now, count: 0, left_out: 0 });
@@ -112,7 +112,7 @@ impl Failures {
 
     /// Forgets old entries. Returns how many lines about each holder were suppressed in the minute
     /// that has ended.
-    pub fn tick(&mut self, now: Moment) -> Vec<(Holder, u32)> {
+    pub(crate) fn tick(&mut self, now: Moment) -> Vec<(Holder, u32)> {
         let is_late = |failed: &Failed| now.since(failed.last) < FORGOTTEN_AFTER;
         self.pairs.retain(|_, failed| is_late(failed));
         self.holders.retain(|_, failed| is_late(failed));

@@ -130,7 +130,7 @@ pub(crate) enum Unmapped {
 
 impl Kerberos {
     /// Loads the library and finds the keys. This blocks, and is done before the server serves.
-    pub fn start(config: &KerberosConfig, users: Users) -> Result<Self, KerberosError> {
+    pub(crate) fn start(config: &KerberosConfig, users: Users) -> Result<Self, KerberosError> {
         let library = Library::load().map_err(|source| KerberosError::Library { source })?;
         if let Some(keytab) = &config.service.keytab {
             check_keytab(keytab)?;
@@ -141,14 +141,14 @@ impl Kerberos {
     }
 
     /// The size of the largest request that carries a token, in bytes.
-    pub fn request_bytes_max(&self) -> u32 {
+    pub(crate) fn request_bytes_max(&self) -> u32 {
         let token = self.config.token_bytes_max.min(TOKEN_BYTES_MAX as u32);
         (token + REQUEST_REST_BYTES) & !7
     }
 
     /// Creates an acceptor for the first token of a client. If the client has a session already,
     /// the token must be bound to it.
-    pub fn acceptor(&self, bound_to: Option<Binding>) -> Acceptor {
+    pub(crate) fn acceptor(&self, bound_to: Option<Binding>) -> Acceptor {
         let acceptor = Acceptor::new(self.service.clone());
         match bound_to {
             Some(binding) => acceptor.bound_to(&binding.bytes()),
@@ -157,7 +157,7 @@ impl Kerberos {
     }
 
     /// The user that a principal maps to. This blocks.
-    pub fn user(&self, principal: &Principal) -> Result<Credentials, Unmapped> {
+    pub(crate) fn user(&self, principal: &Principal) -> Result<Credentials, Unmapped> {
         let name = match self.config.users.get(principal.as_str()) {
             Some(name) => name.clone(),
             None if self.config.host_rules => {
@@ -174,7 +174,7 @@ impl Kerberos {
     }
 
     /// The user that a name maps to which a trusted client has registered.
-    pub fn user_named(&self, name: &[u8]) -> Option<Credentials> {
+    pub(crate) fn user_named(&self, name: &[u8]) -> Option<Credentials> {
         let text = std::str::from_utf8(name).ok()?;
         let parsed: Result<Principal, NameError> = Principal::new(text);
         let found = self.user(&parsed.ok()?);
@@ -201,7 +201,7 @@ fn check_keytab(path: &Path) -> Result<(), KerberosError> {
 
 impl TokenJob {
     /// Checks the token. This blocks.
-    pub fn run(self) -> TokenOutcome {
+    pub(crate) fn run(self) -> TokenOutcome {
         let Self { kerberos, acceptor, token } = self;
         match acceptor.step(&token) {
             Ok(Step::Continue { party, token }) => {
@@ -228,7 +228,7 @@ pub(crate) struct Binding {
 
 impl Binding {
     /// The bytes that both sides hash (`docs/decisions/0012-kerberos.md`).
-    pub fn bytes(self) -> Vec<u8> {
+    pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = b"dafs1".to_vec();
         bytes.extend_from_slice(&self.session.0.to_le_bytes());
         bytes.extend_from_slice(&self.client.0.to_le_bytes());

@@ -29,18 +29,18 @@ pub struct LiveVersion {
 
 impl Live {
     /// Creates the first version of the rules and users.
-    pub fn new(rules: AccessRules, passwords: PasswordFile) -> Self {
+    pub(crate) fn new(rules: AccessRules, passwords: PasswordFile) -> Self {
         let version = LiveVersion { rules: Arc::new(rules), passwords: Arc::new(passwords) };
         Self { current: Arc::new(RwLock::new(version)) }
     }
 
     /// Rules about who may connect and what they see.
-    pub fn rules(&self) -> Arc<AccessRules> {
+    pub(crate) fn rules(&self) -> Arc<AccessRules> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).rules.clone()
     }
 
     /// Users and their password hashes.
-    pub fn passwords(&self) -> Arc<PasswordFile> {
+    pub(crate) fn passwords(&self) -> Arc<PasswordFile> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).passwords.clone()
     }
 

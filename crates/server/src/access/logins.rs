@@ -161,13 +161,13 @@ impl Logins {
     }
 
     /// Returns true if the log may take another line of this kind about a holder.
-    pub fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
+    pub(crate) fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         self.failures.may_log(line, holder, now)
     }
 
     /// Queues the check of a password or token. Returns the connection whose check was refused for
     /// lack of room, which must be told to try later.
-    pub fn submit(
+    pub(crate) fn submit(
         &mut self,
         channels: &Channels,
         (endpoint, user): (EndpointId, Option<&str>),
@@ -188,18 +188,18 @@ impl Logins {
     }
 
     /// Queues the lookup of a name for a client that is logged in.
-    pub fn submit_lookup(&mut self, job: Job) {
+    pub(crate) fn submit_lookup(&mut self, job: Job) {
         self.lookups.push_back(job);
     }
 
     /// A lookup has finished.
-    pub fn end_lookup(&mut self) {
+    pub(crate) fn end_lookup(&mut self) {
         self.lookups_running -= 1;
     }
 
     /// A check has finished, and the login has failed or not. Returns true if the caller must log
     /// the details of a failure.
-    pub fn note(
+    pub(crate) fn note(
         &mut self,
         channels: &Channels,
         endpoint: EndpointId,
@@ -234,21 +234,21 @@ impl Logins {
     }
 
     /// Gives jobs to the pool as far as it may have them.
-    pub fn give(&mut self, pool: &mut Pool, now: Moment) {
+    pub(crate) fn give(&mut self, pool: &mut Pool, now: Moment) {
         while let Some(job) = self.next(now) {
             pool.submit_login(job);
         }
     }
 
     /// Forgets old failures, and logs the numbers of suppressed lines.
-    pub fn tick(&mut self, now: Moment) {
+    pub(crate) fn tick(&mut self, now: Moment) {
         for (holder, count) in self.failures.tick(now) {
             tracing::warn!(from = %holder, count, "more refusals than were logged");
         }
     }
 
     /// Drops the checks of a connection that has ended.
-    pub fn forget(&mut self, endpoint: EndpointId) {
+    pub(crate) fn forget(&mut self, endpoint: EndpointId) {
         let is_its = |waiting: &Waiting| waiting.endpoint == endpoint;
         let holders = self.waiting.iter();
         let found =

@@ -11,18 +11,18 @@ use crate::access::live::Live;
 
 /// The sources in which users are looked up.
 #[derive(Clone, Debug)]
-pub struct Users {
+pub(crate) struct Users {
     live: Live,
 }
 
 impl Users {
     /// Creates the sources: this password file first, then this host.
-    pub fn new(live: Live) -> Self {
+    pub(crate) fn new(live: Live) -> Self {
         Self { live }
     }
 
     /// The credentials of the user with this name, if there is one.
-    pub fn find(&self, name: &str) -> Option<Credentials> {
+    pub(crate) fn find(&self, name: &str) -> Option<Credentials> {
         if let Some(who) = self.live.passwords().credentials(name) {
             return Some(who);
         }

@@ -85,7 +85,7 @@ impl BatchSession {
 }
 
 impl Batches {
-    pub fn new(limits: BatchLimits) -> Result<Self, ConfigError> {
+    pub(crate) fn new(limits: BatchLimits) -> Result<Self, ConfigError> {
         Ok(Self {
             scheduler: BatchScheduler::new(limits)?,
             sessions: HashMap::new(),
@@ -106,25 +106,25 @@ impl Batches {
 
     /// Resets the limit of bytes at the start of a reactor's turn.
     #[inline]
-    pub fn begin_turn(&mut self) {
+    pub(crate) fn begin_turn(&mut self) {
         self.turn_bytes = TURN_BYTES_MAX;
         self.is_woken |= std::mem::take(&mut self.has_more);
     }
 
     /// Returns true if the next turn has work even without an event.
     #[inline]
-    pub fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
 
     /// Returns true if no batch waits for a time to pass.
     #[inline]
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.sessions.is_empty()
     }
 
     /// The time until a batch is due.
-    pub fn pause(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         if self.is_idle() {
             return None;
         }
@@ -133,7 +133,7 @@ impl Batches {
 
     /// Notes that something has happened that batches may wait for.
     #[inline]
-    pub fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         self.is_woken = true;
     }
 
@@ -171,7 +171,7 @@ impl Batches {
     }
 
     /// The number of requests that are not reported yet.
-    pub fn request_count(&self) -> usize {
+    pub(crate) fn request_count(&self) -> usize {
         self.scheduler.load().requests as usize
     }
 }

@@ -22,7 +22,7 @@ use crate::task::{Task, Tasks, Work};
 
 /// A batch whose writes are being fetched.
 #[derive(Debug)]
-pub struct SealedBatch {
+pub(crate) struct SealedBatch {
     session: SessionId,
     batch: Batch,
     staging: Staging,
@@ -35,12 +35,12 @@ pub struct SealedBatch {
 
 impl SealedBatch {
     /// Notes the checksums of the fetched bytes.
-    pub fn note_summed(&mut self, summed: Result<Vec<Summed>, Status>) {
+    pub(crate) fn note_summed(&mut self, summed: Result<Vec<Summed>, Status>) {
         self.summed = Some(summed);
     }
 
     /// The memory that the bytes are fetched into.
-    pub fn region(&self) -> Region {
+    pub(crate) fn region(&self) -> Region {
         self.staging.region
     }
 
@@ -84,7 +84,7 @@ impl SealedBatch {
     }
 
     /// The number of bytes being fetched.
-    pub fn bytes(&self) -> u32 {
+    pub(crate) fn bytes(&self) -> u32 {
         u32::try_from(self.bytes).unwrap_or(u32::MAX)
     }
 }

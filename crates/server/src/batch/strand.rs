@@ -27,7 +27,7 @@ use crate::reply_to::ReplyTo;
 
 /// A transfer of a batch in progress.
 #[derive(Debug)]
-pub struct Strand {
+pub(crate) struct Strand {
     /// The scheduler's piece; `None` once it was reported back.
     piece: Option<Piece>,
     kind: IoKind,
@@ -70,17 +70,17 @@ struct LentMemory {
 
 impl Strand {
     /// Returns true for a read, during which others may read too.
-    pub fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.kind == IoKind::Read
     }
 
     /// The number of bytes of the transfers that the strand waits for.
-    pub fn bytes_moving(&self) -> u32 {
+    pub(crate) fn bytes_moving(&self) -> u32 {
         self.token.as_ref().map_or(self.lent.posted, |token| token.length())
     }
 
     /// The range of its file that the strand may still access.
-    pub fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         let changes = (!self.is_read()).then_some(self.undo_seen);
         Reach::of(self.file, (self.offset, self.length), changes)
     }
@@ -98,7 +98,7 @@ impl Strand {
     }
 
     /// Notes whether the written bytes are stable.
-    pub fn note_stable(&mut self, result: Result<(), StoreError>) {
+    pub(crate) fn note_stable(&mut self, result: Result<(), StoreError>) {
         self.stable = Some(result);
     }
 }

@@ -21,36 +21,36 @@ impl<T> Default for BusyNames<T> {
 
 impl<T> BusyNames<T> {
     /// Returns true if any of these names is busy.
-    pub fn is_busy(&self, places: &Places) -> bool {
+    pub(super) fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
     }
 
     /// Marks these names as busy.
-    pub fn take(&mut self, places: &Places) {
+    pub(super) fn take(&mut self, places: &Places) {
         self.busy.extend(places.iter().cloned());
     }
 
     /// Marks these names as free.
-    pub fn free(&mut self, places: &Places) {
+    pub(super) fn free(&mut self, places: &Places) {
         for place in places {
             self.busy.remove(place);
         }
     }
 
     /// Adds a request that waits for these names.
-    pub fn hold(&mut self, who: T, places: Places) {
+    pub(super) fn hold(&mut self, who: T, places: Places) {
         self.held.push_back((who, places));
     }
 
     /// Takes the first request whose names are all free. The others are looked at again after it
     /// has started. So of many requests for one name, each is planned again only once.
-    pub fn next_free(&mut self) -> Option<T> {
+    pub(super) fn next_free(&mut self) -> Option<T> {
         let place = self.held.iter().position(|(_, places)| !self.is_busy(places))?;
         self.held.remove(place).map(|(who, _)| who)
     }
 
     /// The number of waiting requests.
-    pub fn held_count(&self) -> usize {
+    pub(super) fn held_count(&self) -> usize {
         self.held.len()
     }
 }

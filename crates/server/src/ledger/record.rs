@@ -21,14 +21,14 @@ use super::legacy;
 
 /// The key of a DAFS request among those of all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestKey {
+pub(super) struct RequestKey {
     pub session: SessionId,
     pub request: RequestName,
 }
 
 impl RequestKey {
     /// The origin that names the request among those of all front ends.
-    pub fn origin(&self) -> Origin {
+    pub(super) fn origin(&self) -> Origin {
         let RequestName { stream, sequence, procedure } = self.request;
         Origin {
             front: FrontId::DAFS,
@@ -41,7 +41,7 @@ impl RequestKey {
     }
 
     /// The request with this origin; `None` if it is not a DAFS request.
-    pub fn of(origin: &Origin) -> Option<Self> {
+    pub(super) fn of(origin: &Origin) -> Option<Self> {
         let Origin { front, session, slot, sequence, index } = *origin;
         let request = RequestName {
             stream: StreamId(u16::try_from(slot).ok()?),
@@ -54,7 +54,7 @@ impl RequestKey {
 
 /// A request that is about to be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Intent {
+pub(super) struct Intent {
     pub key: RequestKey,
     pub who: Credentials,
     pub precondition: Precondition,
@@ -64,7 +64,7 @@ pub struct Intent {
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub(super) struct Outcome {
     pub key: RequestKey,
     /// The outcome, as encoded by [`dafs_ops::encode_outcome`].
     pub outcome: Box<[u8]>,
@@ -72,7 +72,7 @@ pub struct Outcome {
 
 /// The outcome of a request in the form of its reply, which was or will be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub(super) struct Reply {
     pub key: RequestKey,
     pub status: Status,
     /// The reply after its header, in the byte order of the session.
@@ -81,7 +81,7 @@ pub struct Reply {
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub(super) enum Record {
     /// The start of a session whose results are stored.
     Session(SessionRecord),
     /// A request is about to be executed.
@@ -146,7 +146,7 @@ impl Entry for Record {
 impl Record {
     /// Converts each handle in the record to its present form. Outcomes are excluded: they are
     /// replies, in which every form of a handle is valid.
-    pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
+    pub(super) fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
             Self::Intent(intent) => {
                 intent.renew_operation(&renew);
@@ -172,7 +172,7 @@ impl Record {
     }
 
     /// Decodes a record. `None` if it is malformed.
-    pub fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Self> {
         let mut from = bytes;
         let record = match kind.0 {
             1..=5 => return legacy::decode(kind, bytes),
@@ -338,7 +338,7 @@ pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
 }
 
 /// The kind of an intent, for intents that are written again unchanged.
-pub const INTENT: RecordKind = RecordKind(30);
+pub(super) const INTENT: RecordKind = RecordKind(30);
 /// The length of the DAFS front end's key of a session, in bytes.
 const SESSION_KEY_BYTES: usize = 8;
 

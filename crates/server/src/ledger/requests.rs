@@ -103,7 +103,7 @@ pub(crate) struct JournaledRequests {
 
 impl JournaledRequests {
     /// Creates an empty table.
-    pub fn new(defect: Option<Defect>) -> Self {
+    pub(crate) fn new(defect: Option<Defect>) -> Self {
         Self { skips_intents: defect == Some(Defect::SkipIntent), ..Self::default() }
     }
 
@@ -317,12 +317,12 @@ impl JournaledRequests {
     // ---- rollbacks --------------------------------------------------------------------
 
     /// Lets an ABORT wait for its rollbacks.
-    pub fn await_rollbacks(&mut self, answer: ReplyTo, rollbacks: Vec<RollbackId>) {
+    pub(crate) fn await_rollbacks(&mut self, answer: ReplyTo, rollbacks: Vec<RollbackId>) {
         self.aborts.push((answer, rollbacks));
     }
 
     /// Ends a rollback. Returns the ABORTs that have nothing more to wait for.
-    pub fn end_rollback(&mut self, id: RollbackId) -> Vec<ReplyTo> {
+    pub(crate) fn end_rollback(&mut self, id: RollbackId) -> Vec<ReplyTo> {
         for (_, waits_for) in &mut self.aborts {
             waits_for.retain(|other| *other != id);
         }

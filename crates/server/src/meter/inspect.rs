@@ -191,13 +191,13 @@ impl Inspector {
 
 impl Window {
     /// Takes the new followers. Also returns true if a thread waits for a copy.
-    pub fn take_followers(&self) -> (Vec<Follower>, bool) {
+    pub(crate) fn take_followers(&self) -> (Vec<Follower>, bool) {
         let mut state = self.lock();
         (std::mem::take(&mut state.followers), state.asked != state.answered)
     }
 
     /// Publishes a copy for every thread that asked before the copy was started.
-    pub fn show(&self, copy: impl FnOnce() -> Inspection) {
+    pub(crate) fn show(&self, copy: impl FnOnce() -> Inspection) {
         let asked = self.lock().asked;
         let copy = Arc::new(copy());
         let mut state = self.lock();

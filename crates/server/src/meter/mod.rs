@@ -78,12 +78,12 @@ impl Reading {
     }
 
     /// The reading of a request that is not timed.
-    pub fn of(procedure: Procedure) -> Self {
+    pub(crate) fn of(procedure: Procedure) -> Self {
         Self(row_of(procedure.number()) as u64)
     }
 
     /// The procedure; `None` if its number is unknown.
-    pub fn procedure(self) -> Option<Procedure> {
+    pub(crate) fn procedure(self) -> Option<Procedure> {
         Procedure::from_number(FIRST + self.row() as u32)
     }
 }
@@ -104,7 +104,7 @@ struct Row {
 }
 
 impl Meter {
-    pub fn new(is_on: bool) -> Self {
+    pub(crate) fn new(is_on: bool) -> Self {
         let mut meter = Self {
             is_on,
             times_all: false,
@@ -127,7 +127,7 @@ impl Meter {
 
     /// Counts an arriving request.
     #[inline]
-    pub fn arrive(&mut self, number: u32) -> Reading {
+    pub(crate) fn arrive(&mut self, number: u32) -> Reading {
         self.requests += 1;
         let index = row_of(number);
         let row = &mut self.rows[index];
@@ -155,7 +155,7 @@ impl Meter {
 
     /// Counts an answered request. Returns the nanoseconds it took, if a follower wants to know.
     #[inline]
-    pub fn complete(
+    pub(crate) fn complete(
         &mut self,
         reading: Reading,
         status: Status,
@@ -191,7 +191,7 @@ impl Meter {
 
     /// Counts the bytes of files that a request has moved.
     #[inline]
-    pub fn add(&mut self, reading: Reading, moved: Moved, traffic: &mut Traffic) {
+    pub(crate) fn add(&mut self, reading: Reading, moved: Moved, traffic: &mut Traffic) {
         let (all, length) = match moved {
             Moved::Nothing => return,
             Moved::Read(length) => (&mut traffic.read_bytes, length),
@@ -204,7 +204,7 @@ impl Meter {
     }
 
     /// Reports a request that took `taken` nanoseconds to all followers.
-    pub fn tell(
+    pub(crate) fn tell(
         &mut self,
         sessions: &Sessions,
         channel: &Channel,
@@ -215,7 +215,7 @@ impl Meter {
     }
 
     /// Notes that a request begins to wait. From now on it is timed.
-    pub fn wait(&self, reading: &mut Reading) {
+    pub(crate) fn wait(&self, reading: &mut Reading) {
         if !self.is_on {
             return;
         }
@@ -231,7 +231,7 @@ impl Meter {
     }
 
     /// Adds the traffic of a connection that has ended.
-    pub fn add_departed(&mut self, transport: TransportKind, traffic: Traffic) {
+    pub(crate) fn add_departed(&mut self, transport: TransportKind, traffic: Traffic) {
         let all = &mut self.departed[transport as usize];
         all.requests += traffic.requests;
         all.read_bytes += traffic.read_bytes;
@@ -254,7 +254,7 @@ impl Meter {
     }
 
     /// Adjusts the distances between timed requests. Called every tenth of a second.
-    pub fn on_tick(&mut self) {
+    pub(crate) fn on_tick(&mut self) {
         if !self.is_on {
             return;
         }
@@ -270,7 +270,7 @@ impl Meter {
     }
 
     /// The statistics of every procedure that was called.
-    pub fn procedures(&self) -> Vec<ProcedureNumbers> {
+    pub(crate) fn procedures(&self) -> Vec<ProcedureNumbers> {
         let known = Procedure::ALL.iter().map(|procedure| Some(*procedure));
         let all = known.chain([None]).map(|procedure| {
             let row = procedure.map_or(UNKNOWN, |procedure| row_of(procedure.number()));
@@ -288,7 +288,7 @@ impl Meter {
     }
 
     /// The statistics of each transport, including the traffic of `live` connections.
-    pub fn transports(
+    pub(crate) fn transports(
         &self,
         live: impl Iterator<Item = (TransportKind, Traffic)>,
     ) -> Vec<TransportNumbers> {
@@ -308,13 +308,13 @@ impl Meter {
     }
 
     /// The number of requests since the start.
-    pub fn request_count(&self) -> u64 {
+    pub(crate) fn request_count(&self) -> u64 {
         self.requests
     }
 
     /// Logs peers that were refused for lack of descriptors. `turned_away` is their number since
     /// the start.
-    pub fn note_turned_away(&mut self, turned_away: u64) {
+    pub(crate) fn note_turned_away(&mut self, turned_away: u64) {
         if turned_away > self.turned_away {
             let count = turned_away - self.turned_away;
             tracing::warn!(
@@ -326,12 +326,12 @@ impl Meter {
     }
 
     /// Where other threads inspect the server.
-    pub fn window(&self) -> Arc<Window> {
+    pub(crate) fn window(&self) -> Arc<Window> {
         self.window.clone()
     }
 
     /// Takes new followers. Returns true if a thread waits for a copy of the server's state.
-    pub fn is_looked_at(&mut self) -> bool {
+    pub(crate) fn is_looked_at(&mut self) -> bool {
         let (followers, is_asked) = self.window.take_followers();
         followers.into_iter().for_each(|follower| self.add_follower(follower));
         is_asked

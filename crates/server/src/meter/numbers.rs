@@ -44,7 +44,7 @@ pub(crate) enum Moved {
 impl Moved {
     /// The number that the results contain. Those of APPEND contain none.
     #[inline]
-    pub fn by(response: &Response<'_>) -> Self {
+    pub(crate) fn by(response: &Response<'_>) -> Self {
         match response {
             Response::ReadDirect(results) => Self::Read(results.length),
             Response::ReadInline(results) => {
@@ -58,7 +58,7 @@ impl Moved {
     }
 
     #[inline]
-    pub fn length(self) -> u32 {
+    pub(crate) fn length(self) -> u32 {
         match self {
             Self::Nothing => 0,
             Self::Read(length) | Self::Written(length) => length,

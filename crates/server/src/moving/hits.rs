@@ -147,7 +147,7 @@ impl Ahead {
 impl Hits {
     /// Returns true if there are hits to move.
     #[inline]
-    pub fn has_kept(&self) -> bool {
+    pub(crate) fn has_kept(&self) -> bool {
         !(self.kept.is_empty() & self.late.is_empty())
     }
 

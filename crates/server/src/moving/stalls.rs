@@ -74,18 +74,18 @@ pub(crate) struct Stalls<L = Lane> {
 }
 
 impl<L: Copy + Ord> Stalls<L> {
-    pub fn new(patience: Duration) -> Self {
+    pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, looked: Moment(0), seen: BTreeMap::new() }
     }
 
     /// Returns true if any lane is watched, so that moved bytes must be counted.
     #[inline]
-    pub fn is_watching(&self) -> bool {
+    pub(crate) fn is_watching(&self) -> bool {
         !self.seen.is_empty()
     }
 
     /// Counts `bytes` moved in a lane.
-    pub fn note_moved(&mut self, lane: L, bytes: u32) {
+    pub(crate) fn note_moved(&mut self, lane: L, bytes: u32) {
         if let Some(seen) = self.seen.get_mut(&lane) {
             seen.moved = seen.moved.saturating_add(u64::from(bytes));
         }

@@ -13,7 +13,7 @@ use crate::reply_to::TaskId;
 
 /// A job that computes checksums of ranges of a task's memory.
 #[derive(Debug)]
-pub struct SumJob {
+pub(crate) struct SumJob {
     pub task: TaskId,
     pub memory: Memory,
     pub stretches: Vec<Range<usize>>,
@@ -23,7 +23,7 @@ pub struct SumJob {
 
 /// The checksum of one range.
 #[derive(Clone, Debug)]
-pub struct Summed {
+pub(crate) struct Summed {
     pub sum: Checksum,
     /// The copy of the bytes, if the job was asked for one.
     pub bytes: Option<Arc<[u8]>>,
@@ -31,14 +31,14 @@ pub struct Summed {
 
 /// The result of a [`SumJob`]: its ranges in order, or an error.
 #[derive(Debug)]
-pub struct SumDone {
+pub(crate) struct SumDone {
     pub task: TaskId,
     pub result: Result<Vec<Summed>, Status>,
 }
 
 impl SumJob {
     /// Runs the job. `pause` is called before each part of a long sum.
-    pub fn run_in_parts(self, pause: impl Fn()) -> SumDone {
+    pub(crate) fn run_in_parts(self, pause: impl Fn()) -> SumDone {
         let Self { task, memory, stretches, keeps } = self;
         let summed = stretches.into_iter().map(|stretch| {
             let sum = sum_of(&memory, stretch.clone(), &pause);
@@ -49,7 +49,7 @@ impl SumJob {
     }
 
     /// The result if the job cannot be finished.
-    pub fn failed(&self) -> SumDone {
+    pub(crate) fn failed(&self) -> SumDone {
         SumDone { task: self.task, result: Err(Status::ServerFault) }
     }
 }

@@ -17,7 +17,7 @@ use crate::reply_to::TaskId;
 
 /// The meaning of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cookie {
+pub(crate) enum Cookie {
     /// Nothing needs to know about this completion.
     Silent,
     /// A loan has ended: its memory is free again.
@@ -29,7 +29,7 @@ pub enum Cookie {
 impl Cookie {
     /// The cookie as the transport carries it: below 2^63, because inboxes use the rest.
     #[inline]
-    pub fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         match self {
             Cookie::Silent => 0,
             Cookie::Loan(loan) => LOAN | loan.to_bits(),
@@ -39,7 +39,7 @@ impl Cookie {
 
     /// Decodes a cookie that the transport returned. Only the server's own cookies come back.
     #[inline]
-    pub fn unpack(word: u64) -> Self {
+    pub(crate) fn unpack(word: u64) -> Self {
         if word & LOAN != 0 {
             Cookie::Loan(LoanId::from_bits(word & !LOAN))
         } else if word & TASK != 0 {
@@ -51,11 +51,11 @@ impl Cookie {
 }
 
 /// The key of a loan, which may have ended already.
-pub type LoanId = Key<Loan>;
+pub(crate) type LoanId = Key<Loan>;
 
 /// Memory that the transport reads from until a completion.
 #[derive(Debug)]
-pub enum Loan {
+pub(crate) enum Loan {
     /// One cached piece, which is the usual case.
     Pin(Pin),
     /// Several cached pieces.
@@ -67,7 +67,7 @@ pub enum Loan {
 impl Loan {
     /// Takes the pins out of `pieces`.
     #[inline]
-    pub fn of(pieces: &mut Pieces) -> Option<Self> {
+    pub(crate) fn of(pieces: &mut Pieces) -> Option<Self> {
         if pieces.len() <= 1 {
             return pieces.pop().map(|piece| Loan::Pin(piece.pin));
         }
@@ -75,7 +75,7 @@ impl Loan {
     }
 
     /// One of the pins, if there are any. All pins of a loan are of one file.
-    pub fn first_pin(&self) -> Option<&Pin> {
+    pub(crate) fn first_pin(&self) -> Option<&Pin> {
         match self {
             Loan::Pin(pin) => Some(pin),
             Loan::Pins(pins) => pins.first(),
@@ -86,7 +86,7 @@ impl Loan {
 
 /// A loan to a connection.
 #[derive(Debug)]
-pub struct Lent {
+pub(crate) struct Lent {
     pub endpoint: EndpointId,
     pub loan: Loan,
     /// The number of bytes lent.
@@ -106,53 +106,53 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
-    pub fn new(config: &ServerConfig) -> Self {
+    pub(crate) fn new(config: &ServerConfig) -> Self {
         Self { all: Slab::default(), count: 0, files: DirectReads::new(config) }
     }
 
     /// The files that clients read directly.
     #[inline]
-    pub fn files(&mut self) -> &mut DirectReads {
+    pub(crate) fn files(&mut self) -> &mut DirectReads {
         &mut self.files
     }
 
     /// The same without the right to change them.
-    pub fn files_given(&self) -> &DirectReads {
+    pub(crate) fn files_given(&self) -> &DirectReads {
         &self.files
     }
 
     /// Adds a loan of `length` bytes to a connection, and returns its cookie.
     #[inline]
-    pub fn insert(&mut self, endpoint: EndpointId, loan: Loan, length: u32) -> Cookie {
+    pub(crate) fn insert(&mut self, endpoint: EndpointId, loan: Loan, length: u32) -> Cookie {
         self.count += 1;
         Cookie::Loan(self.all.insert(Lent { endpoint, loan, length, number: self.count }))
     }
 
     /// The number of current loans.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 
     /// Iterates over all loans and their keys.
-    pub fn iter(&self) -> impl Iterator<Item = (LoanId, &Lent)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LoanId, &Lent)> {
         self.all.iter()
     }
 
     /// The connection that has the loan.
-    pub fn holder(&self, id: LoanId) -> Option<EndpointId> {
+    pub(crate) fn holder(&self, id: LoanId) -> Option<EndpointId> {
         self.all.get(id).map(|lent| lent.endpoint)
     }
 
     /// Ends a loan and returns it.
     #[inline]
-    pub fn take(&mut self, id: LoanId) -> Option<Lent> {
+    pub(crate) fn take(&mut self, id: LoanId) -> Option<Lent> {
         self.all.remove(id)
     }
 }
 
 /// Memory registered for one transfer.
 #[derive(Clone, Debug)]
-pub struct Staging {
+pub(crate) struct Staging {
     pub memory: Memory,
     pub region: dafs_dat::Region,
 }
@@ -162,7 +162,7 @@ impl Staging {
     ///
     /// # Errors
     /// RESOURCE if the memory cannot be registered.
-    pub fn of(interface: &mut ServingInterface, bytes: Box<[u8]>) -> Result<Self, Status> {
+    pub(crate) fn of(interface: &mut ServingInterface, bytes: Box<[u8]>) -> Result<Self, Status> {
         let memory = Memory::from_heap(bytes);
         let region = interface.register_local(&memory, Domain(0)).ok_or(Status::Resource)?;
         Ok(Self { memory, region })
@@ -176,7 +176,7 @@ pub(crate) fn remote_of(buffer: &DirectBuffer, length: u32) -> RemoteSegment {
 
 /// Splits ranges of cache memory and the client's buffers into transfers, each of which is
 /// contiguous in the client's memory.
-pub struct Cut<'a> {
+pub(crate) struct Cut<'a> {
     spans: &'a [Span],
     span_done: u32,
     buffers: &'a [DirectBuffer],
@@ -186,7 +186,12 @@ pub struct Cut<'a> {
 
 impl<'a> Cut<'a> {
     /// Starts after the first `start` bytes of the buffers, which are already done.
-    pub fn new(spans: &'a [Span], buffers: &'a [DirectBuffer], start: u32, length: u32) -> Self {
+    pub(crate) fn new(
+        spans: &'a [Span],
+        buffers: &'a [DirectBuffer],
+        start: u32,
+        length: u32,
+    ) -> Self {
         let (mut buffers, mut skip) = (buffers, start);
         while let Some(first) = buffers.first()
             && skip >= first.length
@@ -198,13 +203,13 @@ impl<'a> Cut<'a> {
     }
 
     /// Returns true if nothing is left to split.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.left == 0
     }
 
     /// Returns the next transfer.
     #[inline]
-    pub fn next(
+    pub(crate) fn next(
         &mut self,
         arena: &dafs_dat::Region,
     ) -> Option<(ArrayVec<LocalSegment, PIECE_COUNT_MAX>, RemoteSegment)> {

@@ -35,7 +35,7 @@ use crate::pool::reactor_cpu::ReactorCpu;
 use crate::waiting::SearchJob;
 
 /// Work that may block.
-pub enum Job {
+pub(crate) enum Job {
     Fill(FillJob),
     Flush(FlushJob),
     Sync(SyncJob),
@@ -52,7 +52,7 @@ pub enum Job {
 }
 
 /// The result of a job.
-pub enum Done {
+pub(crate) enum Done {
     Filled(FillDone),
     Flushed(FlushDone),
     Synced(SyncDone),
@@ -178,7 +178,7 @@ pub(crate) const LOGIN_THREADS: usize = 2;
 const PANICKED: &str = "the job panicked; the log says where";
 
 /// The worker threads. They end when the pool is dropped.
-pub struct Pool {
+pub(crate) struct Pool {
     workers: Workers,
     under_way: usize,
     /// The reactor whose turn it is.
@@ -217,7 +217,7 @@ enum Waiting {
 
 impl Pool {
     /// Starts a pool with `count` threads.
-    pub fn new(count: usize, wakers: &[Waker]) -> std::io::Result<Self> {
+    pub(crate) fn new(count: usize, wakers: &[Waker]) -> std::io::Result<Self> {
         let count = count.max(1);
         let jobs = Arc::new(Queue::<HandedOverFile>::new(count));
         let logins = Arc::new(Queue::<HandedOverFile>::new(LOGIN_THREADS));
@@ -251,14 +251,14 @@ impl Pool {
     /// Creates a pool without threads. Each call of [`Pool::take`] advances one job. The random
     /// numbers decide which, because threads finish in any order too. If several reactors must be
     /// woken, [`Pool::work`] runs the jobs instead.
-    pub fn stepped(entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker>) -> Self {
+    pub(crate) fn stepped(entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker>) -> Self {
         let wakers = if wakers.len() > 1 { wakers } else { Vec::new() };
         Self::of(Workers::Owner { jobs: Vec::new(), entropy, wakers }, true)
     }
 
     /// Runs one job of a pool without threads beside several reactors, and wakes the reactor that
     /// submitted it.
-    pub fn work(&mut self) {
+    pub(crate) fn work(&mut self) {
         let Workers::Owner { jobs, entropy, wakers } = &mut self.workers else { return };
         if wakers.is_empty() {
             return;
@@ -281,19 +281,19 @@ impl Pool {
 
     /// Notes that a turn of this reactor begins.
     #[inline]
-    pub fn begin_turn(&mut self, reactor: usize) {
+    pub(crate) fn begin_turn(&mut self, reactor: usize) {
         self.reactor = reactor;
         self.load_hint.begin_turn();
     }
 
     /// Notes that the reactor has a request to execute.
     #[inline]
-    pub fn on_request(&mut self) {
+    pub(crate) fn on_request(&mut self) {
         self.load_hint.on_request();
     }
 
     /// Submits a job. Credits and the cache limit the number of callers.
-    pub fn submit(&mut self, job: Job) {
+    pub(crate) fn submit(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
             Workers::Threads { jobs, .. } => jobs.push((job, self.reactor)),
@@ -302,7 +302,7 @@ impl Pool {
     }
 
     /// Submits the check of a login. At most [`LOGIN_THREADS`] may be in progress.
-    pub fn submit_login(&mut self, job: Job) {
+    pub(crate) fn submit_login(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
             Workers::Threads { logins, .. } => logins.push((job, self.reactor)),
@@ -311,7 +311,7 @@ impl Pool {
     }
 
     /// Runs a job on the reactor's thread.
-    pub fn run_here(&self, job: Job) -> Done {
+    pub(crate) fn run_here(&self, job: Job) -> Done {
         match &self.workers {
             Workers::Threads { .. } => job.run_guarded(|| ()),
             // The owner of a stepped server wants to see a panic in it.
@@ -322,7 +322,7 @@ impl Pool {
     /// Notes that the reactor runs on this thread's processor. Worker threads on the same processor
     /// yield to it between the parts of their work.
     #[inline]
-    pub fn note_owner(&self) {
+    pub(crate) fn note_owner(&self) {
         if let Workers::Threads { owner, .. } = &self.workers
             && self.under_way > 0
         {
@@ -333,19 +333,19 @@ impl Pool {
     /// Returns true if giving even short jobs to the pool improves throughput, because the reactor
     /// has other requests to serve.
     #[inline]
-    pub fn helps(&self) -> bool {
+    pub(crate) fn helps(&self) -> bool {
         self.has_core && self.load_hint.is_there()
     }
 
     /// Returns true if the disk was slow recently. Its jobs then go to a worker thread.
     #[inline]
-    pub fn has_slow_disk(&self, now: Moment) -> bool {
+    pub(crate) fn has_slow_disk(&self, now: Moment) -> bool {
         now < self.slow_until
     }
 
     /// Runs a job on the reactor's thread if it is likely to be quick, else submits it. Returns the
     /// result if it was run here.
-    pub fn do_or_submit(&mut self, job: Job, now: Moment) -> Option<Done> {
+    pub(crate) fn do_or_submit(&mut self, job: Job, now: Moment) -> Option<Done> {
         let is_sync = matches!(job, Job::Sync(_));
         let drawn = self.draw_in_place();
         // A client that waits for a fill waits for nothing else; a flush is one of many.
@@ -366,7 +366,7 @@ impl Pool {
     }
 
     /// Takes the result of a finished job, if there is one.
-    pub fn take(&mut self) -> Option<Done> {
+    pub(crate) fn take(&mut self) -> Option<Done> {
         if self.under_way == 0 {
             return None;
         }
@@ -382,7 +382,7 @@ impl Pool {
     }
 
     /// The number of submitted jobs that have not come back.
-    pub fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }
 

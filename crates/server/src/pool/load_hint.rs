@@ -16,19 +16,19 @@ pub(crate) struct LoadHint {
 
 impl LoadHint {
     #[inline]
-    pub fn begin_turn(&mut self) {
+    pub(crate) fn begin_turn(&mut self) {
         self.was_there = self.requests > 1;
         self.requests = 0;
     }
 
     #[inline]
-    pub fn on_request(&mut self) {
+    pub(crate) fn on_request(&mut self) {
         self.requests += 1;
     }
 
     /// Returns true if a request came while another was being served.
     #[inline]
-    pub fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.was_there | (self.requests > 1)
     }
 }

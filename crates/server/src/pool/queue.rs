@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The waiting jobs, and the idle threads.
-pub struct Queue<J> {
+pub(crate) struct Queue<J> {
     state: Mutex<State<J>>,
     /// One condition variable for each thread, by thread number.
     bells: Vec<Condvar>,
@@ -24,14 +24,14 @@ struct State<J> {
 
 impl<J> Queue<J> {
     /// Creates a queue for this number of threads.
-    pub fn new(threads: usize) -> Self {
+    pub(crate) fn new(threads: usize) -> Self {
         let idle = Vec::with_capacity(threads);
         let state = Mutex::new(State { jobs: VecDeque::new(), idle, is_over: false });
         Self { state, bells: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
     /// Adds a job, and wakes a thread for it.
-    pub fn push(&self, job: J) {
+    pub(crate) fn push(&self, job: J) {
         let mut state = self.lock();
         state.jobs.push_back(job);
         let woken = state.idle.pop();
@@ -43,7 +43,7 @@ impl<J> Queue<J> {
 
     /// Takes the oldest job for the thread with this number, which sleeps until there is one.
     /// `None` after [`Queue::end`], when all jobs are done.
-    pub fn next(&self, thread: usize) -> Option<J> {
+    pub(crate) fn next(&self, thread: usize) -> Option<J> {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -60,7 +60,7 @@ impl<J> Queue<J> {
     }
 
     /// Ends the queue: sleeping threads wake and end.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.bells.iter().for_each(Condvar::notify_one);
     }

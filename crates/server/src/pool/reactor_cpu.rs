@@ -9,23 +9,23 @@ use rustix::thread::sched_getcpu;
 
 /// The processor on which the reactor runs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct ReactorCpu(Arc<AtomicUsize>);
+pub(crate) struct ReactorCpu(Arc<AtomicUsize>);
 
 impl ReactorCpu {
     /// Creates a value that does not know the processor yet.
-    pub fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         Self(Arc::new(AtomicUsize::new(usize::MAX)))
     }
 
     /// Notes that the reactor runs on this thread's processor.
     #[inline]
-    pub fn note(&self) {
+    pub(crate) fn note(&self) {
         self.0.store(sched_getcpu(), Ordering::Relaxed);
     }
 
     /// Yields if the reactor waits for this thread's processor. Not every kernel preempts a thread
     /// in a system call, and none does before its time slice of some milliseconds is over.
-    pub fn yield_if_shared(&self) {
+    pub(crate) fn yield_if_shared(&self) {
         if sched_getcpu() == self.0.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }

@@ -92,7 +92,7 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    pub fn make(&mut self, endpoint: EndpointId) -> ChainId {
+    pub(crate) fn make(&mut self, endpoint: EndpointId) -> ChainId {
         let chain = Chain {
             endpoint,
             running: None,
@@ -127,19 +127,19 @@ impl Chains {
         is_its.then_some(chain)
     }
 
-    pub fn is_busy(&self, chain: ChainId) -> bool {
+    pub(crate) fn is_busy(&self, chain: ChainId) -> bool {
         let chain = self.slots.get(chain.0 as usize).and_then(Option::as_ref);
         chain.is_some_and(|chain| chain.running.is_some() || !chain.waiting.is_empty())
     }
 
-    pub fn note_whole(&mut self, chain: ChainId) {
+    pub(crate) fn note_whole(&mut self, chain: ChainId) {
         if let Some(chain) = self.get_mut(chain) {
             chain.is_whole = true;
         }
     }
 
     /// Adds a waiting member. Returns false if there are too many.
-    pub fn wait(&mut self, answer: ReplyTo, kept: KeptSession, message: &[u8]) -> bool {
+    pub(crate) fn wait(&mut self, answer: ReplyTo, kept: KeptSession, message: &[u8]) -> bool {
         let Some(chain) = self.get_mut(answer.chain) else { return false };
         if chain.waiting.len() >= MEMBERS_WAITING_MAX {
             return false;
@@ -148,13 +148,13 @@ impl Chains {
         true
     }
 
-    pub fn next(&mut self, chain: ChainId) -> Option<Waiting> {
+    pub(crate) fn next(&mut self, chain: ChainId) -> Option<Waiting> {
         let chain = self.get_mut(chain).filter(|chain| chain.running.is_none())?;
         chain.waiting.pop_front()
     }
 
     /// Starts a member. Puts what it inherits into its message.
-    pub fn begin(
+    pub(crate) fn begin(
         &mut self,
         answer: ReplyTo,
         header: &RequestHeader,
@@ -176,7 +176,7 @@ impl Chains {
         }
     }
 
-    pub fn note(&mut self, answer: ReplyTo, status: Status, response: &Response<'_>) {
+    pub(crate) fn note(&mut self, answer: ReplyTo, status: Status, response: &Response<'_>) {
         let Some(chain) = self.of_running(answer) else { return };
         if status != Status::Ok {
             chain.is_broken = true;
@@ -193,14 +193,14 @@ impl Chains {
     }
 
     /// Marks the chain of this member as broken.
-    pub fn break_off(&mut self, answer: ReplyTo) {
+    pub(crate) fn break_off(&mut self, answer: ReplyTo) {
         let chain = self.get_mut(answer.chain);
         if let Some(chain) = chain.filter(|chain| chain.endpoint == answer.endpoint) {
             chain.is_broken = true;
         }
     }
 
-    pub fn end(&mut self, answer: ReplyTo) {
+    pub(crate) fn end(&mut self, answer: ReplyTo) {
         let Some(chain) = self.of_running(answer) else { return };
         chain.running = None;
         if chain.waiting.is_empty() {
@@ -210,7 +210,7 @@ impl Chains {
         }
     }
 
-    pub fn free_if_over(&mut self, id: ChainId) {
+    pub(crate) fn free_if_over(&mut self, id: ChainId) {
         let Some(chain) = self.get_mut(id) else { return };
         if chain.is_whole && chain.running.is_none() && chain.waiting.is_empty() {
             self.slots[id.0 as usize] = None;
@@ -218,7 +218,7 @@ impl Chains {
         }
     }
 
-    pub fn drop_of(&mut self, endpoint: EndpointId) {
+    pub(crate) fn drop_of(&mut self, endpoint: EndpointId) {
         if self.count() == 0 {
             return;
         }
@@ -232,24 +232,24 @@ impl Chains {
 
     /// The connection that a chain came over.
     #[inline]
-    pub fn endpoint_of(&self, id: ChainId) -> Option<EndpointId> {
+    pub(crate) fn endpoint_of(&self, id: ChainId) -> Option<EndpointId> {
         Some(self.slots.get(id.0 as usize)?.as_ref()?.endpoint)
     }
 
     /// Notes that the next member of a chain may start.
-    pub fn note_ready(&mut self, id: ChainId) {
+    pub(crate) fn note_ready(&mut self, id: ChainId) {
         self.ready.push_back(id);
     }
 
     /// Takes a chain whose next member may start.
     #[inline]
-    pub fn next_ready(&mut self) -> Option<ChainId> {
+    pub(crate) fn next_ready(&mut self) -> Option<ChainId> {
         self.ready.pop_front()
     }
 
     /// Returns true if no member may start.
     #[inline]
-    pub fn is_none_ready(&self) -> bool {
+    pub(crate) fn is_none_ready(&self) -> bool {
         self.ready.is_empty()
     }
 

@@ -20,13 +20,13 @@ pub(crate) struct ReplyStatus {
 impl ReplyStatus {
     /// A status that is sent at once.
     #[inline]
-    pub fn now(status: Status) -> Self {
+    pub(crate) fn now(status: Status) -> Self {
         Self { status, after: RecordNumber(0) }
     }
 
     /// Success, sent when a record is durable.
     #[inline]
-    pub fn ok_after(after: RecordNumber) -> Self {
+    pub(crate) fn ok_after(after: RecordNumber) -> Self {
         Self { status: Status::Ok, after }
     }
 
@@ -34,7 +34,7 @@ impl ReplyStatus {
     /// credits when it is sent. The client interprets credits in the order of the replies (draft
     /// 3.2.6), and the filer must see the same order.
     #[inline]
-    pub fn may_wait(self, answer: ReplyTo) -> bool {
+    pub(crate) fn may_wait(self, answer: ReplyTo) -> bool {
         answer.logged || self.after.0 != 0
     }
 }

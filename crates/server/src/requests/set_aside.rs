@@ -33,7 +33,7 @@ pub(crate) enum SetAside {
 
 impl Asked<'_> {
     /// Converts the request to its stored form.
-    pub fn set_aside(self) -> SetAside {
+    pub(crate) fn set_aside(self) -> SetAside {
         match self {
             Self::Operation(operation) => SetAside::Operation(bytes_of(operation)),
             Self::Message(message) => SetAside::Message(message.into()),

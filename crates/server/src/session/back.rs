@@ -26,7 +26,7 @@ pub(crate) struct BackSizes {
 
 impl BackSizes {
     /// The sizes and credits that are granted of those that the client wants.
-    pub fn grant(wanted: &ConnectBind<'_>, slots: u16) -> Self {
+    pub(crate) fn grant(wanted: &ConnectBind<'_>, slots: u16) -> Self {
         let size = |wanted: u32| match wanted {
             0 => limits::CONNECT_MESSAGE_BYTES as u32,
             wanted => wanted.clamp(limits::REQUEST_BYTES_MIN as u32, BACK_BYTES_MAX) & !7,
@@ -44,7 +44,11 @@ impl BackSizes {
     }
 
     /// The results of CONNECT_BIND.
-    pub fn result(self, authentication: AuthResult<'_>, trusted: bool) -> ConnectBindResult<'_> {
+    pub(crate) fn result(
+        self,
+        authentication: AuthResult<'_>,
+        trusted: bool,
+    ) -> ConnectBindResult<'_> {
         ConnectBindResult {
             request_bytes_max: self.request_bytes_max,
             response_bytes_max: self.response_bytes_max,
@@ -73,7 +77,7 @@ pub(crate) enum BackRequest {
 
 /// The state of a bound channel.
 #[derive(Debug)]
-pub struct BackChannel {
+pub(crate) struct BackChannel {
     /// The operation channel that the bound channel belongs to.
     operation: EndpointId,
     kind: ChannelKind,
@@ -106,12 +110,12 @@ impl BackChannel {
     }
 
     /// The size of the largest request that the client accepts, in bytes.
-    pub fn request_bytes_max(&self) -> u32 {
+    pub(crate) fn request_bytes_max(&self) -> u32 {
         self.sizes.request_bytes_max
     }
 
     /// Returns true if one more request could be sent at once.
-    pub fn has_credit(&self) -> bool {
+    pub(crate) fn has_credit(&self) -> bool {
         let outstanding = self.asked.iter().flatten().count();
         self.waiting.is_empty() && outstanding < usize::from(self.credits)
     }

@@ -17,7 +17,7 @@ use crate::access::{gss, rule_text};
 
 impl Proof {
     /// The identity that the request itself names, after its check.
-    pub fn of(
+    pub(super) fn of(
         sessions: &Sessions,
         id: ChannelId,
         credentials: Credentials,
@@ -28,7 +28,7 @@ impl Proof {
     }
 
     /// Applies the rules: returns the verified identity and the view of the store.
-    pub fn apply_rules(
+    pub(super) fn apply_rules(
         self,
         entrance: &mut Entrance,
         peer: &PeerFacts,

@@ -65,7 +65,7 @@ struct Change {
 }
 
 impl Fencing {
-    pub fn new(config: &ServerConfig) -> Self {
+    pub(crate) fn new(config: &ServerConfig) -> Self {
         Self {
             changes: BTreeMap::new(),
             next: 0,

@@ -27,30 +27,36 @@ struct HeldRequest {
 
 impl HeldRequests {
     /// Adds a request that waits for the end of a delegation.
-    pub fn hold(&mut self, waiter: WaiterId, to: ReplyTo, kept: SetAside) {
+    pub(super) fn hold(&mut self, waiter: WaiterId, to: ReplyTo, kept: SetAside) {
         self.all.insert(waiter, HeldRequest { to, kept, asks_until: None });
     }
 
     /// Adds a request that waits for attributes from the holder of a delegation.
-    pub fn hold_until_told(&mut self, waiter: WaiterId, to: ReplyTo, kept: SetAside, now: Moment) {
+    pub(super) fn hold_until_told(
+        &mut self,
+        waiter: WaiterId,
+        to: ReplyTo,
+        kept: SetAside,
+        now: Moment,
+    ) {
         let asks_until = Some(now.after(ASK_PATIENCE));
         self.all.insert(waiter, HeldRequest { to, kept, asks_until });
     }
 
     /// Takes a request that need not wait any more.
-    pub fn take(&mut self, waiter: WaiterId) -> Option<(ReplyTo, SetAside)> {
+    pub(super) fn take(&mut self, waiter: WaiterId) -> Option<(ReplyTo, SetAside)> {
         self.all.remove(&waiter).map(|held| (held.to, held.kept))
     }
 
     /// The requests whose deadline has passed.
-    pub fn overdue(&self, now: Moment) -> Vec<WaiterId> {
+    pub(super) fn overdue(&self, now: Moment) -> Vec<WaiterId> {
         let is_overdue = |held: &HeldRequest| held.asks_until.is_some_and(|until| until <= now);
         let held = self.all.iter().filter(|(_, held)| is_overdue(held));
         held.map(|(waiter, _)| *waiter).collect()
     }
 
     /// Drops the requests of a connection that has ended.
-    pub fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
+    pub(super) fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         let held = self.all.iter().filter(|(_, held)| held.to.endpoint == endpoint);
         let waiters: Vec<WaiterId> = held.map(|(waiter, _)| *waiter).collect();
         let mut left = Vec::new();
@@ -62,7 +68,7 @@ impl HeldRequests {
     }
 
     /// The number of waiting requests.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.all.len()
     }
 }

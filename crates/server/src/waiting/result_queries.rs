@@ -43,7 +43,7 @@ impl ResultQueries {
     ///
     /// # Errors
     /// The filer's error for the query.
-    pub fn ask(
+    pub(super) fn ask(
         &mut self,
         sessions: &mut Sessions,
         channels: &mut Channels,
@@ -69,7 +69,7 @@ impl ResultQueries {
     }
 
     /// Takes the queries that have waited.
-    pub fn take(&mut self) -> Vec<ResultQuery> {
+    pub(super) fn take(&mut self) -> Vec<ResultQuery> {
         std::mem::take(&mut self.waiting)
     }
 }
@@ -80,7 +80,7 @@ impl Found {
     ///
     /// # Errors
     /// The results cannot be converted to that byte order.
-    pub fn in_order(
+    pub(super) fn in_order(
         &self,
         order: Option<ByteOrder>,
         to: ReplyTo,

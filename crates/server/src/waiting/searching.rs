@@ -43,25 +43,25 @@ struct Waiting {
 type Handles = Vec<FileHandle>;
 
 /// A search for objects, run on the pool.
-pub struct SearchJob {
+pub(crate) struct SearchJob {
     store: Arc<dyn Store>,
     handles: Vec<FileHandle>,
 }
 
 impl Searching {
-    pub fn new(is_possible: bool) -> Self {
+    pub(super) fn new(is_possible: bool) -> Self {
         Self { is_possible, ..Self::default() }
     }
 
     /// Returns true if the store may have to search.
     #[inline]
-    pub fn is_possible(&self) -> bool {
+    pub(super) fn is_possible(&self) -> bool {
         self.is_possible
     }
 
     /// Returns true if a request now waits for the search for an object that it names. It must not
     /// have had any effect yet.
-    pub fn awaits(
+    pub(super) fn awaits(
         &mut self,
         (store, pool): (&Arc<dyn Store>, &mut Pool),
         to: ReplyTo,
@@ -74,7 +74,7 @@ impl Searching {
     }
 
     /// The same for a batch. Transfers under an open need no search.
-    pub fn batch_awaits(
+    pub(super) fn batch_awaits(
         &mut self,
         (store, pool): (&Arc<dyn Store>, &mut Pool),
         to: ReplyTo,
@@ -115,7 +115,7 @@ impl Searching {
     /// Starts the search for an object that no request waits for, because its request was answered
     /// with DELAY.
     #[cold]
-    pub fn want(&mut self, store: &Arc<dyn Store>, pool: &mut Pool, handle: &FileHandle) {
+    pub(super) fn want(&mut self, store: &Arc<dyn Store>, pool: &mut Pool, handle: &FileHandle) {
         let has_room = self.is_possible && self.wanted.len() < WAITING_COUNT_MAX;
         if has_room && store.must_search(handle) {
             self.wanted.push(*handle);
@@ -124,7 +124,7 @@ impl Searching {
     }
 
     /// Starts the next search, if there is something to look for and none is running.
-    pub fn start(&mut self, store: &Arc<dyn Store>, pool: &mut Pool) {
+    pub(super) fn start(&mut self, store: &Arc<dyn Store>, pool: &mut Pool) {
         let is_idle = self.waiting.is_empty() && self.wanted.is_empty();
         if self.is_under_way || is_idle {
             return;
@@ -139,7 +139,7 @@ impl Searching {
     }
 
     /// Ends a search, successful or not. Returns the requests that have waited for it.
-    pub fn end(&mut self) -> Vec<(ReplyTo, SetAside)> {
+    pub(super) fn end(&mut self) -> Vec<(ReplyTo, SetAside)> {
         self.is_under_way = false;
         let ended = std::mem::take(&mut self.current);
         ended.into_iter().map(|it| (it.to, it.kept)).collect()
@@ -148,7 +148,7 @@ impl Searching {
 
 impl SearchJob {
     /// Runs the search. This blocks.
-    pub fn run(self) {
+    pub(crate) fn run(self) {
         self.store.search(&self.handles);
     }
 }

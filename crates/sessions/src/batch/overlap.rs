@@ -40,26 +40,38 @@ pub(super) struct OverlapIndex {
 
 impl OverlapIndex {
     /// Adds a transfer.
-    pub fn insert(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
+    pub(super) fn insert(
+        &mut self,
+        file: FileKey,
+        kind: IoKind,
+        range: Range<u64>,
+        index: TransferKey,
+    ) {
         let entry = entry(file, kind, range, index);
         self.classes.entry(file).or_default()[usize::from(entry.is_write)] |= 1 << entry.class;
         self.entries.insert(entry);
     }
 
     /// Removes a transfer.
-    pub fn remove(&mut self, file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) {
+    pub(super) fn remove(
+        &mut self,
+        file: FileKey,
+        kind: IoKind,
+        range: Range<u64>,
+        index: TransferKey,
+    ) {
         let was_there = self.entries.remove(&entry(file, kind, range, index));
         debug_assert!(was_there);
     }
 
     /// Forgets a file after its last transfer has been removed.
-    pub fn forget(&mut self, file: FileKey) {
+    pub(super) fn forget(&mut self, file: FileKey) {
         self.classes.remove(&file);
     }
 
     /// Returns every transfer that may conflict with one of this direction in this range, and at
     /// most about as many more that end just before it.
-    pub fn near(
+    pub(super) fn near(
         &self,
         file: FileKey,
         kind: IoKind,
@@ -78,7 +90,7 @@ impl OverlapIndex {
         })
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.classes.is_empty()
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.offset + self.length()
     }
 
@@ -84,12 +84,12 @@ impl Transfer {
     }
 
     /// Returns true if it has not started.
-    pub fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         matches!(self.stage, Stage::Queued | Stage::Parked(_))
     }
 
     /// Returns true if it overlaps a range; `offset + length` may exceed 64 bits.
-    pub fn touches(&self, offset: u64, length: u64) -> bool {
+    pub(super) fn touches(&self, offset: u64, length: u64) -> bool {
         self.offset < offset.saturating_add(length) && offset < self.end()
     }
 }
@@ -140,7 +140,7 @@ pub(super) struct TransferQueue {
 
 impl TransferQueue {
     /// Makes an empty queue.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             transfers: Slab::default(),
             files: BTreeMap::new(),
@@ -161,7 +161,7 @@ impl TransferQueue {
     ///
     /// # Errors
     /// Too many others are near it; says whether its own batch alone has too many there.
-    pub fn add(&mut self, transfer: Transfer) -> Result<TransferKey, Crowded> {
+    pub(super) fn add(&mut self, transfer: Transfer) -> Result<TransferKey, Crowded> {
         debug_assert!(transfer.buffer.length > 0 && transfer.stage == Stage::Queued);
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
         let (mut all, mut own) = (0, 0);
@@ -184,12 +184,12 @@ impl TransferQueue {
     }
 
     /// Returns the time at which the first delayed transfer becomes due.
-    pub fn next_due(&self) -> Option<Moment> {
+    pub(super) fn next_due(&self) -> Option<Moment> {
         self.held.first().map(|&(due, _)| due)
     }
 
     /// Makes the transfers due whose time has come.
-    pub fn promote(&mut self, now: Moment) {
+    pub(super) fn promote(&mut self, now: Moment) {
         while let Some(&(due, place)) = self.held.first() {
             if due > now {
                 break;
@@ -199,7 +199,7 @@ impl TransferQueue {
     }
 
     /// Puts a request's transfers, and those that block them, before all others.
-    pub fn hurry(&mut self, first: TransferKey) {
+    pub(super) fn hurry(&mut self, first: TransferKey) {
         self.hurries += 1;
         let mut index = first;
         while index != Key::NULL {
@@ -253,7 +253,7 @@ impl TransferQueue {
 
     /// Chooses the next run and marks its members as running; [`Self::members`] returns them. With
     /// `early`, transfers that are not due may be chosen. Returns false if there is none.
-    pub fn next_run(&mut self, early: bool, bytes_max: u32, pieces_max: u32) -> bool {
+    pub(super) fn next_run(&mut self, early: bool, bytes_max: u32, pieces_max: u32) -> bool {
         let Some(leader) = self.next_leader(early) else { return false };
         let is_hurried = matches!(self.transfers[leader].priority, Priority::Hurried(_));
         self.hurried_in_a_row =
@@ -270,7 +270,7 @@ impl TransferQueue {
     }
 
     /// Returns the members of the run chosen last, ascending by offset.
-    pub fn members(&self) -> &[TransferKey] {
+    pub(super) fn members(&self) -> &[TransferKey] {
         &self.gathered
     }
 
@@ -378,7 +378,7 @@ impl TransferQueue {
 
     /// Ends a transfer that was executed, failed, or was dropped before it started. Transfers that
     /// waited for it are checked again. Its slot stays in use until `free`.
-    pub fn end(&mut self, index: TransferKey) {
+    pub(super) fn end(&mut self, index: TransferKey) {
         match self.transfers[index].stage {
             Stage::Queued => self.dequeue(index),
             Stage::Parked(blocker) => {
@@ -410,7 +410,7 @@ impl TransferQueue {
     }
 
     /// Frees the slots of a request's transfers, all of which have ended.
-    pub fn free(&mut self, first: TransferKey) {
+    pub(super) fn free(&mut self, first: TransferKey) {
         let mut index = first;
         while index != Key::NULL {
             let transfer = self.transfers.remove(index).expect("a request has its transfers");
@@ -419,7 +419,7 @@ impl TransferQueue {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
             && self.files.is_empty()
             && self.overlaps.is_empty()

@@ -23,7 +23,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Makes a budget that reserves one credit for each of `channels_max` channels.
-    pub fn new(total: u32, channels_max: u32) -> Self {
+    pub(crate) fn new(total: u32, channels_max: u32) -> Self {
         debug_assert!(total >= channels_max);
         Self {
             total,
@@ -37,19 +37,19 @@ impl Budget {
     }
 
     /// Returns the credits charged to open channels.
-    pub fn charged(&self) -> u32 {
+    pub(crate) fn charged(&self) -> u32 {
         self.charged
     }
 
     /// Charges a channel its first credit, from the reserve.
-    pub fn channel_opened(&mut self) {
+    pub(crate) fn channel_opened(&mut self) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         self.charged += 1;
     }
 
     /// Returns all credits of a channel to the budget.
-    pub fn channel_closed(&mut self, window: &Window) {
+    pub(crate) fn channel_closed(&mut self, window: &Window) {
         self.charged -= u32::from(window.charge());
         self.reserved += 1;
         if window.contends {

@@ -38,7 +38,7 @@ impl Shares {
     }
 
     /// Counts a channel that has opened.
-    pub fn opened(&mut self, holder: Holder) {
+    pub(super) fn opened(&mut self, holder: Holder) {
         let held = self.held.entry(holder).or_default();
         held.channels += 1;
         held.waiting += 1;
@@ -46,7 +46,7 @@ impl Shares {
     }
 
     /// Stops counting a channel as waiting, because it has authenticated or was displaced.
-    pub fn settled(&mut self, cold: &mut ColdChannel) {
+    pub(super) fn settled(&mut self, cold: &mut ColdChannel) {
         if std::mem::take(&mut cold.is_waiting) {
             self.waiting -= 1;
             if let Some(held) = self.held.get_mut(&cold.holder) {
@@ -56,7 +56,7 @@ impl Shares {
     }
 
     /// Stops counting a channel that has closed.
-    pub fn closed(&mut self, cold: &mut ColdChannel) {
+    pub(super) fn closed(&mut self, cold: &mut ColdChannel) {
         self.settled(cold);
         if let Some(held) = self.held.get_mut(&cold.holder) {
             held.channels -= 1;

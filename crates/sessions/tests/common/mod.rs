@@ -5,7 +5,7 @@ use dafs_sessions::*;
 use dafs_types::*;
 
 /// Predictable "entropy".
-pub struct Counting(pub u64);
+pub(crate) struct Counting(pub u64);
 
 impl Entropy for Counting {
     fn next_u64(&mut self) -> u64 {
@@ -14,13 +14,13 @@ impl Entropy for Counting {
     }
 }
 
-pub const LATER: Moment = Moment(3_600_000_000_000);
+pub(crate) const LATER: Moment = Moment(3_600_000_000_000);
 
-pub fn description(kind: ChannelKind) -> ChannelDescription {
+pub(crate) fn description(kind: ChannelKind) -> ChannelDescription {
     ChannelDescription { client_instance: 1, client_session: 1, kind }
 }
 
-pub fn head(class: RequestClass, stream: u16) -> RequestHead {
+pub(crate) fn head(class: RequestClass, stream: u16) -> RequestHead {
     RequestHead {
         stream: StreamId(stream),
         sequence: SequenceNumber(0),
@@ -32,7 +32,7 @@ pub fn head(class: RequestClass, stream: u16) -> RequestHead {
     }
 }
 
-pub fn arguments(name: &str, life: u8) -> ConnectArguments<'_> {
+pub(crate) fn arguments(name: &str, life: u8) -> ConnectArguments<'_> {
     ConnectArguments {
         protocol_version: PROTOCOL_VERSION,
         wanted: Negotiated::default(),
@@ -43,13 +43,13 @@ pub fn arguments(name: &str, life: u8) -> ConnectArguments<'_> {
     }
 }
 
-pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArguments<'a> {
+pub(crate) fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArguments<'a> {
     OpenArguments::plain(FileKey(file), owner.as_bytes(), access)
 }
 
 /// The limits of both crates.
 #[derive(Clone, Default)]
-pub struct Config {
+pub(crate) struct Config {
     pub filer: FilerConfig,
     pub sessions: SessionConfig,
 }
@@ -61,33 +61,33 @@ impl From<SessionConfig> for Config {
     }
 }
 
-pub struct Bench {
+pub(crate) struct Bench {
     pub filer: Filer,
     pub sessions: Sessions,
     pub entropy: Counting,
 }
 
 impl Bench {
-    pub fn new(config: impl Into<Config>) -> Self {
+    pub(crate) fn new(config: impl Into<Config>) -> Self {
         Self::seeded(config, 0xabcdef)
     }
 
-    pub fn seeded(config: impl Into<Config>, seed: u64) -> Self {
+    pub(crate) fn seeded(config: impl Into<Config>, seed: u64) -> Self {
         let Config { filer, sessions } = config.into();
         let filer = Filer::new(filer, seed).unwrap();
         Self { filer, sessions: Sessions::new(sessions, seed).unwrap(), entropy: Counting(100) }
     }
 
-    pub fn channel(&mut self) -> ChannelId {
+    pub(crate) fn channel(&mut self) -> ChannelId {
         self.channel_from(PeerIdentity::Remote)
     }
 
-    pub fn channel_from(&mut self, peer: PeerIdentity) -> ChannelId {
+    pub(crate) fn channel_from(&mut self, peer: PeerIdentity) -> ChannelId {
         let description = description(ChannelKind::Operation);
         self.sessions.channel_opened(peer, description, Moment(0)).unwrap()
     }
 
-    pub fn admit(
+    pub(crate) fn admit(
         &mut self,
         channel: ChannelId,
         head: &RequestHead,
@@ -97,7 +97,11 @@ impl Bench {
     }
 
     /// Sends one request of this class on stream 0, and its reply.
-    pub fn exchange(&mut self, channel: ChannelId, class: RequestClass) -> Result<(), Refusal> {
+    pub(crate) fn exchange(
+        &mut self,
+        channel: ChannelId,
+        class: RequestClass,
+    ) -> Result<(), Refusal> {
         let outcome = self.admit(channel, &head(class, 0), Moment(0));
         if !matches!(outcome, Err(Refusal::Break(_))) {
             self.sessions.finish(channel, StreamId(0));
@@ -105,7 +109,7 @@ impl Bench {
         outcome.map(|_| ())
     }
 
-    pub fn connect_with(
+    pub(crate) fn connect_with(
         &mut self,
         channel: ChannelId,
         arguments: &ConnectArguments<'_>,
@@ -113,18 +117,18 @@ impl Bench {
         self.sessions.connect(&mut self.filer, channel, arguments, &mut self.entropy)
     }
 
-    pub fn connect(&mut self, channel: ChannelId, name: &str, life: u8) -> ConnectResults {
+    pub(crate) fn connect(&mut self, channel: ChannelId, name: &str, life: u8) -> ConnectResults {
         self.admit(channel, &head(RequestClass::Connect, 0), Moment(0)).unwrap();
         let results = self.connect_with(channel, &arguments(name, life)).unwrap();
         self.sessions.finish(channel, StreamId(0));
         results
     }
 
-    pub fn connect_failed(&mut self, channel: ChannelId) {
+    pub(crate) fn connect_failed(&mut self, channel: ChannelId) {
         self.sessions.connect_failed(&mut self.filer, channel);
     }
 
-    pub fn finish_auth(
+    pub(crate) fn finish_auth(
         &mut self,
         channel: ChannelId,
         verified: Result<Verified, Status>,
@@ -133,7 +137,7 @@ impl Bench {
         self.sessions.finish_auth(&mut self.filer, channel, verified, now)
     }
 
-    pub fn authenticate(&mut self, channel: ChannelId) -> Result<Authenticated, Status> {
+    pub(crate) fn authenticate(&mut self, channel: ChannelId) -> Result<Authenticated, Status> {
         match self.sessions.begin_auth(channel, AuthRequest::None) {
             AuthDecision::Accept(who) => self.finish_auth(channel, Ok(who.into()), Moment(0)),
             AuthDecision::VerifyPassword | AuthDecision::VerifyToken => panic!("NONE needs none"),
@@ -142,7 +146,7 @@ impl Bench {
     }
 
     /// Makes an authenticated session of an anonymous client whose incarnation has begun.
-    pub fn session(&mut self, name: &str) -> ChannelId {
+    pub(crate) fn session(&mut self, name: &str) -> ChannelId {
         let channel = self.channel();
         self.connect(channel, name, 1);
         self.authenticate(channel).unwrap();
@@ -150,7 +154,7 @@ impl Bench {
         channel
     }
 
-    pub fn channel_closed(
+    pub(crate) fn channel_closed(
         &mut self,
         channel: ChannelId,
         end: ChannelEnd,
@@ -160,19 +164,19 @@ impl Bench {
     }
 
     /// Closes a channel and returns the opens that ended.
-    pub fn drop_channel(&mut self, channel: ChannelId) -> Vec<Closed> {
+    pub(crate) fn drop_channel(&mut self, channel: ChannelId) -> Vec<Closed> {
         self.channel_closed(channel, ChannelEnd::Lost, Moment(0))
     }
 
-    pub fn on_tick(&mut self, now: Moment) -> TickActions {
+    pub(crate) fn on_tick(&mut self, now: Moment) -> TickActions {
         self.sessions.on_tick(&mut self.filer, now)
     }
 
-    pub fn client(&self, channel: ChannelId) -> ClientKey {
+    pub(crate) fn client(&self, channel: ChannelId) -> ClientKey {
         self.sessions.party_of(channel).client
     }
 
-    pub fn open(
+    pub(crate) fn open(
         &mut self,
         channel: ChannelId,
         arguments: &OpenArguments<'_>,
@@ -181,7 +185,7 @@ impl Bench {
         self.filer.open(client, arguments, Moment(0))
     }
 
-    pub fn check_io(
+    pub(crate) fn check_io(
         &mut self,
         channel: ChannelId,
         state: StateId,
@@ -193,7 +197,7 @@ impl Bench {
     }
 
     /// Checks that all gauges except `channels` are zero when there is no authenticated session.
-    pub fn assert_empty(&self) {
+    pub(crate) fn assert_empty(&self) {
         let (sessions, filer) = (self.sessions.counters(), self.filer.counters());
         let of_sessions =
             [sessions.channels, sessions.unauthenticated, sessions.sessions, sessions.credits];

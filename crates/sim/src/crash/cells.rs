@@ -26,11 +26,11 @@ pub(super) struct CellRange {
 }
 
 impl CellRange {
-    pub fn contains(&self, file: File, cell: u8) -> bool {
+    pub(super) fn contains(&self, file: File, cell: u8) -> bool {
         self.file == file && (self.first..self.first + self.count).contains(&cell)
     }
 
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.file == other.file
             && self.first < other.first + other.count
             && other.first < self.first + self.count
@@ -78,7 +78,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    pub fn begin(&mut self, id: WriteId, member: MemberIndex, run: CellRange, now: Tick) {
+    pub(super) fn begin(&mut self, id: WriteId, member: MemberIndex, run: CellRange, now: Tick) {
         let write = Write {
             member,
             run,
@@ -97,7 +97,13 @@ impl Cells {
     }
 
     /// Notes the reply to a write. `is_stable` if it survives every crash from now on.
-    pub fn end(&mut self, id: WriteId, verifier: Option<Verifier>, is_stable: bool, now: Tick) {
+    pub(super) fn end(
+        &mut self,
+        id: WriteId,
+        verifier: Option<Verifier>,
+        is_stable: bool,
+        now: Tick,
+    ) {
         let Some(write) = self.writes.get_mut(&id) else { return };
         write.end.get_or_insert(now);
         write.is_acknowledged = true;
@@ -106,7 +112,7 @@ impl Cells {
     }
 
     /// Notes that a write was made under a lock that rolls it back if its holder fails.
-    pub fn set_transaction(&mut self, id: WriteId, transaction: u64) {
+    pub(super) fn set_transaction(&mut self, id: WriteId, transaction: u64) {
         if let Some(write) = self.writes.get_mut(&id) {
             write.transaction = Some(transaction);
         }
@@ -118,7 +124,7 @@ impl Cells {
     }
 
     /// Notes that the writes under a lock are final, as the reply said.
-    pub fn make_final(&mut self, transaction: u64, now: Tick) {
+    pub(super) fn make_final(&mut self, transaction: u64, now: Tick) {
         let of = |write: &Write| write.transaction == Some(transaction);
         let written: Vec<WriteId> = self.writes.iter().filter(|w| of(w.1)).map(|w| *w.0).collect();
         for id in written {
@@ -133,7 +139,7 @@ impl Cells {
     }
 
     /// Notes that the writes under a lock are rolled back before other members are admitted again.
-    pub fn undo(&mut self, transaction: u64, now: Tick) {
+    pub(super) fn undo(&mut self, transaction: u64, now: Tick) {
         for write in self.of_transaction(transaction) {
             write.end.get_or_insert(now);
             write.undone = Some(now);
@@ -141,21 +147,21 @@ impl Cells {
     }
 
     /// Notes that it is unknown whether the writes under a lock are final or rolled back.
-    pub fn leave_open(&mut self, transaction: u64) {
+    pub(super) fn leave_open(&mut self, transaction: u64) {
         for write in self.of_transaction(transaction) {
             write.is_unsure = true;
         }
     }
 
     /// Notes that a write cannot take effect any more, and that it is unknown whether it has.
-    pub fn close(&mut self, id: WriteId, now: Tick) {
+    pub(super) fn close(&mut self, id: WriteId, now: Tick) {
         if let Some(write) = self.writes.get_mut(&id) {
             write.end.get_or_insert(now);
         }
     }
 
     /// Notes that a write was refused before it began.
-    pub fn refuse(&mut self, id: WriteId, now: Tick) {
+    pub(super) fn refuse(&mut self, id: WriteId, now: Tick) {
         self.close(id, now);
         if let Some(write) = self.writes.get_mut(&id) {
             write.is_refused = true;
@@ -163,7 +169,7 @@ impl Cells {
     }
 
     /// Notes that these members can no longer change the file.
-    pub fn shut_out(&mut self, file: File, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
+    pub(super) fn shut_out(&mut self, file: File, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_out(write.member)) {
             if write.end.is_none() {
@@ -174,7 +180,7 @@ impl Cells {
 
     /// Notes that these members may be admitted again: requests of theirs that were on their way
     /// meanwhile may still be executed.
-    pub fn let_in(&mut self, file: File, is_in: impl Fn(MemberIndex) -> bool) {
+    pub(super) fn let_in(&mut self, file: File, is_in: impl Fn(MemberIndex) -> bool) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_in(write.member)) {
             if std::mem::take(&mut write.is_shut_out) && !write.is_acknowledged {
@@ -184,7 +190,7 @@ impl Cells {
     }
 
     /// Notes the reply to a COMMIT that began at `begin`.
-    pub fn commit(&mut self, file: File, verifier: Verifier, begin: Tick) {
+    pub(super) fn commit(&mut self, file: File, verifier: Verifier, begin: Tick) {
         for write in self.writes.values_mut().filter(|write| write.run.file == file) {
             let was_answered = write.is_acknowledged && write.end.is_some_and(|end| end < begin);
             if was_answered && write.verifier == Some(verifier) {
@@ -193,7 +199,7 @@ impl Cells {
         }
     }
 
-    pub fn crash(&mut self, now: Tick) {
+    pub(super) fn crash(&mut self, now: Tick) {
         self.crashes.push(now);
         self.seen.clear();
         // No operation in flight in the dead server continues, whichever members the next server
@@ -213,7 +219,7 @@ impl Cells {
     }
 
     /// Checks that a read from `begin` to now may have found this write in a cell.
-    pub fn see(
+    pub(super) fn see(
         &mut self,
         file: File,
         cell: u8,

@@ -34,7 +34,7 @@ pub(super) enum ConnectionEvent {
 }
 
 impl MemberConnection {
-    pub fn new(network: &Network, node: u32) -> Result<Self, String> {
+    pub(super) fn new(network: &Network, node: u32) -> Result<Self, String> {
         let sim = Some(network.at(node));
         let config = InterfaceConfig { sim, endpoints_max: 8, ..InterfaceConfig::default() };
         let mut interface =
@@ -58,12 +58,12 @@ impl MemberConnection {
     }
 
     /// Returns true if nothing of a connection is left.
-    pub fn is_free(&self) -> bool {
+    pub(super) fn is_free(&self) -> bool {
         self.endpoint.is_none()
     }
 
     /// Connects to a reactor.
-    pub fn connect(&mut self, session: u32, reactor: usize) -> Result<(), String> {
+    pub(super) fn connect(&mut self, session: u32, reactor: usize) -> Result<(), String> {
         let config = EndpointConfig {
             message_bytes_max: MESSAGE_BYTES as u32,
             receives_max: SLOTS as u32,
@@ -85,7 +85,7 @@ impl MemberConnection {
     }
 
     /// Gives the connection up.
-    pub fn hang_up(&mut self) {
+    pub(super) fn hang_up(&mut self) {
         if let Some(endpoint) = self.endpoint
             && !std::mem::replace(&mut self.is_ending, true)
         {
@@ -94,7 +94,7 @@ impl MemberConnection {
     }
 
     /// Sends a message. Errors show as the end of the connection.
-    pub fn send(&mut self, message: &[u8]) {
+    pub(super) fn send(&mut self, message: &[u8]) {
         let Some(endpoint) = self.endpoint else { return };
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
         let gather = [Gather::Bytes(message)];
@@ -103,7 +103,7 @@ impl MemberConnection {
     }
 
     /// Exposes bytes for the server to read, in a buffer of their own.
-    pub fn expose(&mut self, buffer: usize, bytes: &[u8]) -> DirectBuffer {
+    pub(super) fn expose(&mut self, buffer: usize, bytes: &[u8]) -> DirectBuffer {
         let offset = buffer % BUFFERS * BUFFER_BYTES;
         self.outbox.write(offset, bytes);
         let remote = self.outbox_region.remote(offset as u64, bytes.len() as u32);
@@ -122,7 +122,7 @@ impl MemberConnection {
     }
 
     /// Returns the events since the last call.
-    pub fn take(&mut self) -> Vec<ConnectionEvent> {
+    pub(super) fn take(&mut self) -> Vec<ConnectionEvent> {
         self.interface.poll();
         let mut words = Vec::new();
         while let Some(event) = self.interface.next_event() {

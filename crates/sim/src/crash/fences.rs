@@ -26,32 +26,32 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    pub fn begin(&mut self, file: File, now: Tick) {
+    pub(super) fn begin(&mut self, file: File, now: Tick) {
         let fence = self.fences.entry(file).or_default();
         (fence.begun, fence.is_changing) = (now, true);
     }
 
-    pub fn end(&mut self, file: File, members: Vec<MemberIndex>, now: Tick) {
+    pub(super) fn end(&mut self, file: File, members: Vec<MemberIndex>, now: Tick) {
         let is_changing = false;
         let begun = self.fences.get(&file).map_or(0, |fence| fence.begun);
         self.fences.insert(file, Fence { members, since: now, begun, is_changing });
     }
 
     /// Returns true if a change of the file's list is in flight.
-    pub fn is_changing(&self, file: File) -> bool {
+    pub(super) fn is_changing(&self, file: File) -> bool {
         self.fences.get(&file).is_some_and(|fence| fence.is_changing)
     }
 
     /// Returns true if a member was admitted from `begin` up to now, false if it was excluded, and
     /// `None` if either is possible.
-    pub fn was_in(&self, file: File, member: MemberIndex, begin: Tick) -> Option<bool> {
+    pub(super) fn was_in(&self, file: File, member: MemberIndex, begin: Tick) -> Option<bool> {
         let Some(fence) = self.fences.get(&file) else { return Some(true) };
         let is_certain = !fence.is_changing && fence.since < begin && fence.begun < begin;
         is_certain.then(|| fence.members.is_empty() || fence.members.contains(&member))
     }
 
     /// Checks that a member was rightly admitted or refused.
-    pub fn judge(
+    pub(super) fn judge(
         &self,
         file: File,
         member: MemberIndex,

@@ -78,40 +78,40 @@ pub(super) struct Holdings {
 
 impl Holding {
     /// Returns true if changes under it are rolled back when its holder fails.
-    pub fn recovers(&self) -> bool {
+    pub(super) fn recovers(&self) -> bool {
         matches!(self.held, Held::Lock(lock) if lock.recovers)
     }
 
     /// Returns true if the holding is certain.
-    pub fn is_certain(&self, life: MemberStatus, era: ServerStatus) -> bool {
+    pub(super) fn is_certain(&self, life: MemberStatus, era: ServerStatus) -> bool {
         !self.is_ending && self.is_left(life, era)
     }
 
     /// Returns true if its holder still has it, unless it has given it up.
-    pub fn is_left(&self, life: MemberStatus, era: ServerStatus) -> bool {
+    pub(super) fn is_left(&self, life: MemberStatus, era: ServerStatus) -> bool {
         if self.epoch == era.epoch { life.is_fresh } else { self.has_right && era.may_reclaim }
     }
 }
 
 impl Holdings {
-    pub fn find(&self, number: u64) -> Option<&Holding> {
+    pub(super) fn find(&self, number: u64) -> Option<&Holding> {
         self.all.iter().find(|holding| holding.number == number)
     }
 
-    pub fn find_mut(&mut self, number: u64) -> Option<&mut Holding> {
+    pub(super) fn find_mut(&mut self, number: u64) -> Option<&mut Holding> {
         self.all.iter_mut().find(|holding| holding.number == number)
     }
 
-    pub fn remove(&mut self, number: u64) {
+    pub(super) fn remove(&mut self, number: u64) {
         self.all.retain(|holding| holding.number != number);
     }
 
-    pub fn of(&self, member: MemberIndex) -> impl Iterator<Item = &Holding> {
+    pub(super) fn of(&self, member: MemberIndex) -> impl Iterator<Item = &Holding> {
         self.all.iter().filter(move |holding| holding.member == member)
     }
 
     /// Returns the open by which a member uses a file.
-    pub fn base(&self, member: MemberIndex, file: File) -> Option<&Holding> {
+    pub(super) fn base(&self, member: MemberIndex, file: File) -> Option<&Holding> {
         self.of(member).find(|holding| holding.held == Held::Base(file))
     }
 
@@ -120,7 +120,11 @@ impl Holdings {
     /// The grace period may have ended before a member had reclaimed everything. The server cannot
     /// tell such a member from one that has reclaimed everything and has been silent since, and the
     /// next server expects neither.
-    pub fn crash(&mut self, era: ServerStatus, status_of: impl Fn(MemberIndex) -> MemberStatus) {
+    pub(super) fn crash(
+        &mut self,
+        era: ServerStatus,
+        status_of: impl Fn(MemberIndex) -> MemberStatus,
+    ) {
         for holding in &mut self.all {
             let life = status_of(holding.member);
             let is_expected = era.may_reclaim || life.is_settled;
@@ -130,7 +134,13 @@ impl Holdings {
     }
 
     /// Notes that a member has died. Its holdings that are certain beyond its death stay in effect.
-    pub fn die(&mut self, member: MemberIndex, life: MemberStatus, era: ServerStatus, now: Tick) {
+    pub(super) fn die(
+        &mut self,
+        member: MemberIndex,
+        life: MemberStatus,
+        era: ServerStatus,
+        now: Tick,
+    ) {
         for holding in self.all.iter().filter(|holding| holding.member == member) {
             if let Held::Lock(lock) = holding.held
                 && lock.persists
@@ -143,12 +153,12 @@ impl Holdings {
     }
 
     /// Notes that a member is about to repair the remains of locks in a range.
-    pub fn repair(&mut self, run: &CellRange) {
+    pub(super) fn repair(&mut self, run: &CellRange) {
         self.remnants.retain(|remnant| !remnant.lock.run.overlaps(run));
     }
 
     /// Checks a grant of the present server to a member.
-    pub fn judge_grant(
+    pub(super) fn judge_grant(
         &self,
         member: MemberIndex,
         held: &Held,
@@ -173,7 +183,7 @@ impl Holdings {
     }
 
     /// Checks a read or write that began at `begin` and was executed.
-    pub fn judge_transfer(
+    pub(super) fn judge_transfer(
         &self,
         member: MemberIndex,
         run: &CellRange,

@@ -38,7 +38,7 @@ struct Begun {
 }
 
 impl Judge {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             space: Space::new(),
             cells: Cells::default(),
@@ -53,16 +53,16 @@ impl Judge {
         }
     }
 
-    pub fn now(&self) -> Tick {
+    pub(super) fn now(&self) -> Tick {
         self.tick
     }
 
     /// Returns when an operation in flight began.
-    pub fn begun_at(&self, number: u64) -> Tick {
+    pub(super) fn begun_at(&self, number: u64) -> Tick {
         self.begun.get(&number).map_or(self.tick, |begun| begun.at)
     }
 
-    pub fn handle_of(&self, file: FileNumber) -> FileHandle {
+    pub(super) fn handle_of(&self, file: FileNumber) -> FileHandle {
         self.handles[file.0 as usize]
     }
 
@@ -76,12 +76,12 @@ impl Judge {
     }
 
     /// Returns the number of undecided changes of names.
-    pub fn name_changes(&self) -> usize {
+    pub(super) fn name_changes(&self) -> usize {
         self.space.changes_under_way()
     }
 
     /// Notes that the server has ended.
-    pub fn crash(&mut self, loses_power: bool) {
+    pub(super) fn crash(&mut self, loses_power: bool) {
         self.tick += 1;
         self.crashed = self.tick;
         self.cells.crash(self.tick);
@@ -91,7 +91,7 @@ impl Judge {
         }
     }
 
-    pub fn begin(&mut self, number: u64, member: MemberIndex, ask: &MemberRequest) {
+    pub(super) fn begin(&mut self, number: u64, member: MemberIndex, ask: &MemberRequest) {
         self.tick += 1;
         match ask {
             MemberRequest::Names { operation, .. } => {
@@ -114,7 +114,7 @@ impl Judge {
     }
 
     /// Notes that an operation was not executed.
-    pub fn cancel(&mut self, number: u64) -> Result<(), String> {
+    pub(super) fn cancel(&mut self, number: u64) -> Result<(), String> {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
         let judged = match &begun.ask {
@@ -134,7 +134,7 @@ impl Judge {
 
     /// Settles an operation: it cannot be executed any more, and it will never be known whether it
     /// was.
-    pub fn settle(&mut self, number: u64) -> Result<(), String> {
+    pub(super) fn settle(&mut self, number: u64) -> Result<(), String> {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
         match &begun.ask {
@@ -150,7 +150,7 @@ impl Judge {
     }
 
     /// Ends an operation and checks its reply.
-    pub fn end(&mut self, number: u64, reply: &Reply) -> Result<(), String> {
+    pub(super) fn end(&mut self, number: u64, reply: &Reply) -> Result<(), String> {
         if *reply == Reply::Status(Status::Grace) {
             return self.refuse(number);
         }
@@ -312,7 +312,12 @@ impl Judge {
     }
 
     /// Checks cells that were read between `begin` and now.
-    pub fn see_cells(&mut self, run: &CellRange, bytes: &[u8], begin: Tick) -> Result<(), String> {
+    pub(super) fn see_cells(
+        &mut self,
+        run: &CellRange,
+        bytes: &[u8],
+        begin: Tick,
+    ) -> Result<(), String> {
         if begin < self.crashed {
             return Ok(());
         }
@@ -328,7 +333,7 @@ impl Judge {
     }
 
     /// Checks a size that was read between `begin` and now.
-    pub fn see_size(&mut self, size: u64, begin: Tick) -> Result<(), String> {
+    pub(super) fn see_size(&mut self, size: u64, begin: Tick) -> Result<(), String> {
         if begin < self.crashed {
             return Ok(());
         }

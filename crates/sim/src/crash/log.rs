@@ -48,13 +48,13 @@ pub(super) struct Log {
 
 impl Log {
     /// Begins to append a record, for the first time or again.
-    pub fn begin(&mut self, id: RecordId, member: MemberIndex) {
+    pub(super) fn begin(&mut self, id: RecordId, member: MemberIndex) {
         let (place, answered, absent, shut_out, stays) = (None, None, None, None, None);
         let record = Record { member, place, answered, absent, shut_out, stays };
         self.records.insert(id, record);
     }
 
-    pub fn end(&mut self, id: RecordId, offset: u64, now: Tick) -> Result<(), String> {
+    pub(super) fn end(&mut self, id: RecordId, offset: u64, now: Tick) -> Result<(), String> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         if !offset.is_multiple_of(RECORD_BYTES as u64) {
             return Err(format!("record {id} was appended at {offset}"));
@@ -75,7 +75,7 @@ impl Log {
     }
 
     /// Notes that a record was not appended.
-    pub fn cancel(&mut self, id: RecordId, now: Tick) -> Result<(), String> {
+    pub(super) fn cancel(&mut self, id: RecordId, now: Tick) -> Result<(), String> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         record.absent = Some(now);
         match record.stays {
@@ -86,12 +86,12 @@ impl Log {
         }
     }
 
-    pub fn crash(&mut self) {
+    pub(super) fn crash(&mut self) {
         self.crashes += 1;
     }
 
     /// Notes that these members were shut out.
-    pub fn shut_out(&mut self, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
+    pub(super) fn shut_out(&mut self, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
         for record in open.filter(|record| is_out(record.member) && record.absent.is_none()) {
             record.shut_out.get_or_insert(now);
@@ -100,7 +100,7 @@ impl Log {
 
     /// Notes that these members may be admitted again: records that were on their way meanwhile may
     /// still be appended.
-    pub fn let_in(&mut self, is_in: impl Fn(MemberIndex) -> bool) {
+    pub(super) fn let_in(&mut self, is_in: impl Fn(MemberIndex) -> bool) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
         for record in open.filter(|record| is_in(record.member)) {
             record.shut_out = None;
@@ -108,7 +108,7 @@ impl Log {
     }
 
     /// Checks a page that was read from a position on.
-    pub fn see(
+    pub(super) fn see(
         &mut self,
         from: u64,
         bytes: &[u8],
@@ -178,7 +178,7 @@ impl Log {
     }
 
     /// Returns the number of pages the log may have.
-    pub fn pages(&self) -> u64 {
+    pub(super) fn pages(&self) -> u64 {
         self.records.len() as u64 * 2 / PAGE_RECORDS + 1
     }
 }

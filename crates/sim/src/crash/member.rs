@@ -74,7 +74,7 @@ pub(super) struct Flight {
 }
 
 impl Member {
-    pub fn new(index: MemberIndex, line: MemberConnection) -> Self {
+    pub(super) fn new(index: MemberIndex, line: MemberConnection) -> Self {
         Self {
             index,
             line,
@@ -97,17 +97,17 @@ impl Member {
     }
 
     /// Returns its node on the network.
-    pub fn node(&self) -> u32 {
+    pub(super) fn node(&self) -> u32 {
         SERVER_NODE + 1 + self.index as u32
     }
 
     /// Returns true if the server has accepted its login.
-    pub fn is_in(&self) -> bool {
+    pub(super) fn is_in(&self) -> bool {
         matches!(self.phase, Phase::Recovering | Phase::Here | Phase::Leaving)
     }
 
     /// Returns a free stream for another request: the `draw`th of them.
-    pub fn free_stream(&self, draw: usize) -> Option<u16> {
+    pub(super) fn free_stream(&self, draw: usize) -> Option<u16> {
         if self.flights.len() >= usize::from(self.credits) {
             return None;
         }
@@ -116,20 +116,20 @@ impl Member {
         free.get(draw % free.len().max(1)).copied()
     }
 
-    pub fn next_sequence(&mut self, stream: u16) -> u16 {
+    pub(super) fn next_sequence(&mut self, stream: u16) -> u16 {
         let sequence = self.sequences.entry(stream).or_default();
         *sequence = sequence.wrapping_add(1);
         *sequence
     }
 
-    pub fn connect(&mut self, reactor: usize) -> Result<(), String> {
+    pub(super) fn connect(&mut self, reactor: usize) -> Result<(), String> {
         self.sessions_made += 1;
         self.phase = Phase::Connecting;
         self.line.connect(self.sessions_made, reactor)
     }
 
     /// Logs in after the connection is established.
-    pub fn log_in(&mut self, wish: u16, epoch: u64) -> Result<(), String> {
+    pub(super) fn log_in(&mut self, wish: u16, epoch: u64) -> Result<(), String> {
         self.phase = Phase::LoggingIn;
         // The server that replies is the present one, even if it is dead by then.
         self.epoch = epoch;
@@ -158,7 +158,7 @@ impl Member {
     }
 
     /// Restarts the member without any memory. Returns its requests in flight.
-    pub fn die(&mut self) -> Vec<Flight> {
+    pub(super) fn die(&mut self) -> Vec<Flight> {
         self.deaths += 1;
         self.line.hang_up();
         self.phase = Phase::Away;

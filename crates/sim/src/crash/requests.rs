@@ -44,11 +44,11 @@ pub(super) enum File {
 }
 
 impl File {
-    pub const ALL: [Self; 4] = [Self::Data, Self::Locked, Self::Log, Self::Shared];
+    pub(super) const ALL: [Self; 4] = [Self::Data, Self::Locked, Self::Log, Self::Shared];
     /// The files that every member keeps open all the time.
-    pub const OPEN: [Self; 3] = [Self::Data, Self::Locked, Self::Log];
+    pub(super) const OPEN: [Self; 3] = [Self::Data, Self::Locked, Self::Log];
 
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
             Self::Locked => "locked",
@@ -160,7 +160,7 @@ pub(super) struct RequestRef {
 
 impl MemberRequest {
     /// Returns true if the request changes something, so that its outcome must be determined.
-    pub fn changes(&self) -> bool {
+    pub(super) fn changes(&self) -> bool {
         match self {
             Self::Names { operation, .. } => operation.changes(),
             Self::Append { .. }
@@ -188,7 +188,7 @@ impl MemberRequest {
     /// Returns true if this reply shows that the server durably knows that the member has finished
     /// reclaiming. Either the member asked for something new while other members still had time to
     /// reclaim, or the server has recorded the member's state anew.
-    pub fn settles(&self, reply: &Reply) -> bool {
+    pub(super) fn settles(&self, reply: &Reply) -> bool {
         use crate::operation::NameOperation::{Create, Open, Remove, Rename};
         let is_refused = *reply == Reply::Status(Status::Grace);
         let has_state = matches!(reply, Reply::File(_, state) if *state != StateId::ANONYMOUS);

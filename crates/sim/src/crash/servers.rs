@@ -37,7 +37,7 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Makes a disk without a running server.
-    pub fn new(plan: &StormPlan, network: &Network, defect: Option<Defect>) -> Self {
+    pub(super) fn new(plan: &StormPlan, network: &Network, defect: Option<Defect>) -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
         let storage = CrashStorage::new();
         storage.set_reflinks(plan.has_reflinks);
@@ -84,7 +84,7 @@ impl Servers {
 
     /// Starts a server from the contents of the disk and the journal. Returns false if the power
     /// failed during the start, which happens now and then if `may_fail`.
-    pub fn start(&mut self, may_fail: bool) -> Result<bool, String> {
+    pub(super) fn start(&mut self, may_fail: bool) -> Result<bool, String> {
         self.network.restart_node(SERVER_NODE);
         let will_fail = may_fail && self.random.percent(15);
         if will_fail {
@@ -106,17 +106,17 @@ impl Servers {
         Ok(self.server.is_some())
     }
 
-    pub fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         self.server.is_some()
     }
 
     /// Returns when the server started.
-    pub fn started_ns(&self) -> u64 {
+    pub(super) fn started_ns(&self) -> u64 {
         self.started_ns
     }
 
     /// Runs one step of the server, if it is up, and of the kernel beneath it.
-    pub fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         let now_ns = self.network.now_ns();
         self.disk.set_time(Moment(now_ns));
         if self.random.below(STEPS_PER_SETTLE) == 0 {
@@ -128,7 +128,7 @@ impl Servers {
     }
 
     /// Kills the server, or the whole machine by a power failure.
-    pub fn crash(&mut self, loses_power: bool) {
+    pub(super) fn crash(&mut self, loses_power: bool) {
         self.network.kill_node(SERVER_NODE);
         if loses_power {
             let _loss = self.disk.power_loss(&mut self.random);
@@ -143,21 +143,21 @@ impl Servers {
         self.server = None;
     }
 
-    pub fn stats(&self) -> Option<ServerStats> {
+    pub(super) fn stats(&self) -> Option<ServerStats> {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
     /// Returns the bytes of undo data that were cloned so far.
-    pub fn cloned_bytes(&self) -> u64 {
+    pub(super) fn cloned_bytes(&self) -> u64 {
         self.cloned_bytes + self.stats().map_or(0, |stats| stats.cloned_bytes)
     }
 
     /// Returns true if a reactor ever slept although it had work.
-    pub fn has_overslept(&self) -> bool {
+    pub(super) fn has_overslept(&self) -> bool {
         self.server.as_ref().is_some_and(SteppedServer::has_overslept)
     }
 
-    pub fn jobs_under_way(&self) -> usize {
+    pub(super) fn jobs_under_way(&self) -> usize {
         self.server.as_ref().map_or(0, SteppedServer::jobs_under_way)
     }
 }

@@ -16,18 +16,18 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { seen: Names::new(), durable: Names::new() }
     }
 
-    pub fn begin(&mut self, number: OperationNumber, operation: &NameOperation) {
+    pub(super) fn begin(&mut self, number: OperationNumber, operation: &NameOperation) {
         self.seen.begin(number, operation.clone());
         if operation.changes() {
             self.durable.begin(number, operation.clone());
         }
     }
 
-    pub fn end(
+    pub(super) fn end(
         &mut self,
         number: OperationNumber,
         operation: &NameOperation,
@@ -45,7 +45,7 @@ impl Space {
 
     /// Ends an operation whose reply says nothing about the present state: a read from before a
     /// crash, or a failed change.
-    pub fn end_blindly(
+    pub(super) fn end_blindly(
         &mut self,
         number: OperationNumber,
         operation: &NameOperation,
@@ -55,7 +55,7 @@ impl Space {
     }
 
     /// Notes that an operation was not executed.
-    pub fn cancel(
+    pub(super) fn cancel(
         &mut self,
         number: OperationNumber,
         operation: &NameOperation,
@@ -65,7 +65,7 @@ impl Space {
     }
 
     /// Notes that an operation can no longer be executed, and that it is unknown whether it was.
-    pub fn settle(
+    pub(super) fn settle(
         &mut self,
         number: OperationNumber,
         operation: &NameOperation,
@@ -75,12 +75,12 @@ impl Space {
     }
 
     /// Handles a power failure: each change in flight may survive or not.
-    pub fn lose_power(&mut self) {
+    pub(super) fn lose_power(&mut self) {
         self.seen = self.durable.clone();
     }
 
     /// Returns the number of changes in flight.
-    pub fn changes_under_way(&self) -> usize {
+    pub(super) fn changes_under_way(&self) -> usize {
         self.durable.changes_under_way()
     }
 }

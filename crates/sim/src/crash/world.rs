@@ -57,7 +57,11 @@ pub(super) struct World {
 }
 
 impl World {
-    pub fn new(plan: StormPlan, defect: Option<Defect>, prints: bool) -> Result<Self, String> {
+    pub(super) fn new(
+        plan: StormPlan,
+        defect: Option<Defect>,
+        prints: bool,
+    ) -> Result<Self, String> {
         let network = Network::new(plan.network());
         let mut servers = Servers::new(&plan, &network, defect);
         let InitialObjects { root, directories } = set(&servers.disk)?;
@@ -93,7 +97,7 @@ impl World {
     }
 
     /// Runs everything.
-    pub fn play(&mut self) -> Result<StormReport, String> {
+    pub(super) fn play(&mut self) -> Result<StormReport, String> {
         while self.steps() < self.plan.steps {
             self.turn()?;
             self.begin_some()?;
@@ -107,15 +111,15 @@ impl World {
     }
 
     /// Returns the number of events: messages that arrived and requests that were sent.
-    pub fn steps(&self) -> u64 {
+    pub(super) fn steps(&self) -> u64 {
         self.network.statistics().arrivals + self.asked
     }
 
-    pub fn history(&self) -> Vec<String> {
+    pub(super) fn history(&self) -> Vec<String> {
         self.history.iter().cloned().collect()
     }
 
-    pub fn note(&mut self, line: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         let line = format!("{:>12} ns  {}", self.network.now_ns(), line());
         if self.prints {
             println!("{line}");
@@ -129,7 +133,7 @@ impl World {
     // ---- turns ----------------------------------------------------------------------
 
     /// Runs one turn of the server, a member or the clock.
-    pub fn turn(&mut self) -> Result<(), String> {
+    pub(super) fn turn(&mut self) -> Result<(), String> {
         self.turns += 1;
         if self.turns > TURNS_MAX {
             return Err("nothing ends".into());
@@ -333,7 +337,7 @@ impl World {
 
     /// Handles a holding that ends without a request of its holder: changes under it are rolled
     /// back.
-    pub fn note_loss(&mut self, number: u64) {
+    pub(super) fn note_loss(&mut self, number: u64) {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
             return;
         };
@@ -349,7 +353,7 @@ impl World {
 
     /// Members that were silent for long may have lost their locks, so the changes under these may
     /// be rolled back by now.
-    pub fn note_absence(&mut self) {
+    pub(super) fn note_absence(&mut self) {
         let (era, lives) = (self.era(), self.statuses());
         let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
         for holding in recovering.filter(|holding| !holding.is_left(lives[holding.member], era)) {
@@ -358,28 +362,28 @@ impl World {
     }
 
     /// Returns what is known about the server now.
-    pub fn era(&self) -> ServerStatus {
+    pub(super) fn era(&self) -> ServerStatus {
         let since_ns = self.network.now_ns().saturating_sub(self.servers.started_ns());
         let may_reclaim = !self.servers.is_up() || since_ns < self.plan.lease_ns / 2;
         ServerStatus { epoch: self.epoch, may_reclaim }
     }
 
     /// Returns what is known about a member now.
-    pub fn status_of(&self, index: usize) -> MemberStatus {
+    pub(super) fn status_of(&self, index: usize) -> MemberStatus {
         let silent_ns = self.network.now_ns().saturating_sub(self.members[index].heard_ns);
         let is_settled = self.members[index].settled == Some(self.epoch);
         MemberStatus { is_fresh: silent_ns < self.plan.lease_ns / 2, is_settled }
     }
 
     /// Returns what is known about all members now.
-    pub fn statuses(&self) -> Vec<MemberStatus> {
+    pub(super) fn statuses(&self) -> Vec<MemberStatus> {
         (0..self.members.len()).map(|index| self.status_of(index)).collect()
     }
 
     // ---- requests -------------------------------------------------------------------
 
     /// Sends a request if there is a credit for it. Returns true if it was sent.
-    pub fn ask(
+    pub(super) fn ask(
         &mut self,
         index: usize,
         ask: MemberRequest,
@@ -549,7 +553,11 @@ impl World {
     }
 
     /// Runs turns until a condition holds; the clock advances faster the longer it takes.
-    pub fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
+    pub(super) fn until(
+        &mut self,
+        what: &str,
+        is_so: impl Fn(&Self) -> bool,
+    ) -> Result<(), String> {
         for count in 0..PATIENCE_TURNS {
             if is_so(self) {
                 return Ok(());
@@ -568,7 +576,7 @@ impl World {
         ))
     }
 
-    pub fn tick(&self) -> Tick {
+    pub(super) fn tick(&self) -> Tick {
         self.judge.now()
     }
 }

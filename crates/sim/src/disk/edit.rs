@@ -22,13 +22,13 @@ pub(super) struct Edit {
 
 impl Edit {
     /// Makes an edit that adds an object.
-    pub fn make(inode: Inode) -> Self {
+    pub(super) fn make(inode: Inode) -> Self {
         let metas = BTreeMap::from([(inode.meta.attributes.file_id, inode.meta)]);
         Self { made: Some(inode), metas, changes: Vec::new() }
     }
 
     /// Returns the new metadata of an object, for modification.
-    pub fn meta(&mut self, disk: &Disk, number: Number) -> Result<&mut Meta> {
+    pub(super) fn meta(&mut self, disk: &Disk, number: Number) -> Result<&mut Meta> {
         match self.metas.entry(number) {
             std::collections::btree_map::Entry::Occupied(known) => Ok(known.into_mut()),
             std::collections::btree_map::Entry::Vacant(slot) => {
@@ -38,7 +38,12 @@ impl Edit {
     }
 
     /// Updates the time stamps for a change of attributes, or also of data.
-    pub fn touch(&mut self, disk: &mut Disk, number: Number, data: bool) -> Result<&mut Meta> {
+    pub(super) fn touch(
+        &mut self,
+        disk: &mut Disk,
+        number: Number,
+        data: bool,
+    ) -> Result<&mut Meta> {
         let (now, change) = disk.stamp();
         let meta = self.meta(disk, number)?;
         meta.attributes.change = change;
@@ -49,11 +54,11 @@ impl Edit {
         Ok(meta)
     }
 
-    pub fn push(&mut self, change: Change) {
+    pub(super) fn push(&mut self, change: Change) {
         self.changes.push(change);
     }
 
-    pub fn enter(
+    pub(super) fn enter(
         &mut self,
         disk: &mut Disk,
         directory: Number,
@@ -65,14 +70,14 @@ impl Edit {
         Ok(())
     }
 
-    pub fn leave(&mut self, disk: &mut Disk, directory: Number, name: &[u8]) -> Result<()> {
+    pub(super) fn leave(&mut self, disk: &mut Disk, directory: Number, name: &[u8]) -> Result<()> {
         self.touch(disk, directory, true)?;
         self.push(Change::Leave { directory, name: Arc::from(name) });
         Ok(())
     }
 
     /// Removes one link from an object; returns true if it was the last.
-    pub fn unlink(&mut self, disk: &mut Disk, number: Number) -> Result<bool> {
+    pub(super) fn unlink(&mut self, disk: &mut Disk, number: Number) -> Result<bool> {
         let found = &mut self.touch(disk, number, false)?.attributes;
         let is_directory = found.kind == ObjectType::Directory;
         found.link_count = if is_directory { 0 } else { found.link_count - 1 };
@@ -84,7 +89,7 @@ impl Edit {
     }
 
     /// Sets the size of a file, within the limits.
-    pub fn resize(&mut self, disk: &mut Disk, number: Number, size: u64) -> Result<()> {
+    pub(super) fn resize(&mut self, disk: &mut Disk, number: Number, size: u64) -> Result<()> {
         let found = self.meta(disk, number)?.attributes;
         if found.kind != ObjectType::Regular {
             return Err(StoreError::Invalid);
@@ -100,7 +105,7 @@ impl Edit {
     }
 
     /// Sets attributes, without a check of permissions.
-    pub fn set(
+    pub(super) fn set(
         &mut self,
         disk: &mut Disk,
         number: Number,
@@ -126,14 +131,14 @@ impl Edit {
 
 impl Disk {
     /// Executes an edit as one operation.
-    pub fn finish(&mut self, edit: Edit) {
+    pub(super) fn finish(&mut self, edit: Edit) {
         let made = edit.made.map(Change::Make);
         let metas = edit.metas.into_iter().map(|(number, meta)| Change::Set(number, meta));
         self.commit(made.into_iter().chain(metas).chain(edit.changes).collect());
     }
 
     /// Executes an atomic operation, unless a fault hits it.
-    pub fn struck<T>(
+    pub(super) fn struck<T>(
         &mut self,
         on: FaultOn,
         act: impl FnOnce(&mut Self) -> Result<T>,

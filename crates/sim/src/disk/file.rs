@@ -27,7 +27,7 @@ pub(super) struct CrashFile {
 
 impl CrashFile {
     /// Makes another open of an object. The caller holds the lock of `disk`, as `locked`.
-    pub fn new(disk: &Arc<Mutex<Disk>>, locked: &mut Disk, number: Number) -> Arc<Self> {
+    pub(super) fn new(disk: &Arc<Mutex<Disk>>, locked: &mut Disk, number: Number) -> Arc<Self> {
         locked.open(number);
         Arc::new(Self { disk: disk.clone(), number, epoch: locked.epoch })
     }
@@ -205,7 +205,7 @@ impl Disk {
     }
 
     /// Checks that there is room for a file to grow.
-    pub fn check_growth(&self, from: u64, to: u64) -> Result<()> {
+    pub(super) fn check_growth(&self, from: u64, to: u64) -> Result<()> {
         if to > FILE_OFFSET_MAX {
             return Err(StoreError::TooBig);
         }

@@ -55,7 +55,7 @@ pub(super) struct Disk {
 
 impl Disk {
     /// Makes an empty tree that is durable.
-    pub fn new(limits: MemoryLimits) -> Self {
+    pub(super) fn new(limits: MemoryLimits) -> Self {
         let mut disk = Self {
             limits,
             volatile: Tree::default(),
@@ -84,19 +84,19 @@ impl Disk {
     // ---- time, numbers, handles -------------------------------------------------------
 
     /// Sets the time, which never goes back.
-    pub fn set_time(&mut self, now: Moment) {
+    pub(super) fn set_time(&mut self, now: Moment) {
         self.now_ns = self.now_ns.max(START_NS.saturating_add(now.0));
     }
 
     /// Returns a time stamp later than all before.
-    pub fn stamp(&mut self) -> (Timestamp, u64) {
+    pub(super) fn stamp(&mut self) -> (Timestamp, u64) {
         self.clock_ns = self.now_ns.max(self.clock_ns + 1);
         let (seconds, rest) = (self.clock_ns / SECOND_NS, self.clock_ns % SECOND_NS);
         (Timestamp { seconds: seconds as i64, nanoseconds: rest as u32 }, self.clock_ns)
     }
 
     /// Returns the metadata of a new object, with a new number.
-    pub fn new_meta(&mut self, kind: ObjectType) -> Meta {
+    pub(super) fn new_meta(&mut self, kind: ObjectType) -> Meta {
         let (now, change) = self.stamp();
         let number = self.next;
         self.next += 1;
@@ -119,14 +119,14 @@ impl Disk {
         Meta { attributes, parent: number, verifier: None }
     }
 
-    pub fn handle(number: Number) -> FileHandle {
+    pub(super) fn handle(number: Number) -> FileHandle {
         let mut id = [0; 48];
         id[..8].copy_from_slice(&number.to_le_bytes());
         FileHandle::new(FsHandle(*FS_NAME), id)
     }
 
     /// Returns the object that a handle names, if it still exists.
-    pub fn resolve(&self, handle: &FileHandle) -> Result<Number> {
+    pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Number> {
         let id = handle.file_id();
         let is_ours = handle.fs().0 == *FS_NAME && id[8..] == [0; 40];
         let number = id[..8].try_into().map(u64::from_le_bytes).unwrap_or(0);
@@ -138,16 +138,16 @@ impl Disk {
 
     // ---- opens ------------------------------------------------------------------------
 
-    pub fn open(&mut self, number: Number) {
+    pub(super) fn open(&mut self, number: Number) {
         *self.opens.entry(number).or_default() += 1;
     }
 
-    pub fn is_open(&self, number: Number) -> bool {
+    pub(super) fn is_open(&self, number: Number) -> bool {
         self.opens.contains_key(&number)
     }
 
     /// Ends an open. The last close of an object without a name removes the object.
-    pub fn close(&mut self, number: Number) {
+    pub(super) fn close(&mut self, number: Number) {
         let Some(count) = self.opens.get_mut(&number) else { return };
         *count -= 1;
         if *count > 0 {
@@ -165,12 +165,12 @@ impl Disk {
         Position(self.base.0 + self.log.len() as u64)
     }
 
-    pub fn pending(&self) -> Pending {
+    pub(super) fn pending(&self) -> Pending {
         Pending { operations: self.log.len(), blocks: self.platter.dirty_count() }
     }
 
     /// Executes an operation on the volatile state and appends it to the journal.
-    pub fn commit(&mut self, changes: Vec<Change>) {
+    pub(super) fn commit(&mut self, changes: Vec<Change>) {
         let position = Position(self.end().0 + 1);
         for change in &changes {
             self.mark(change, position);
@@ -236,13 +236,13 @@ impl Disk {
     }
 
     /// Writes every operation that touched an object to the disk, with all earlier operations.
-    pub fn sync_metadata(&mut self, number: Number, data_only: bool) {
+    pub(super) fn sync_metadata(&mut self, number: Number, data_only: bool) {
         let marks = self.marks.get(&number).copied().unwrap_or_default();
         self.advance(if data_only { marks.data } else { marks.all });
     }
 
     /// Writes the first `count` dirty blocks of a file to the disk.
-    pub fn sync_data(&mut self, number: Number, count: usize) {
+    pub(super) fn sync_data(&mut self, number: Number, count: usize) {
         let end = self.end();
         for id in self.platter.dirty_of(number).into_iter().take(count) {
             self.platter.write_back(number, id, end);
@@ -251,7 +251,7 @@ impl Disk {
 
     /// Marks the dirty blocks of a file as clean without writing them. Linux treats pages that it
     /// could not write this way.
-    pub fn forget_data(&mut self, number: Number) {
+    pub(super) fn forget_data(&mut self, number: Number) {
         for id in self.platter.dirty_of(number) {
             self.platter.drop_dirty(number, id);
         }
@@ -260,7 +260,7 @@ impl Disk {
     // ---- faults -----------------------------------------------------------------------
 
     /// Returns the fault that hits this operation, if any.
-    pub fn strike(&mut self, on: FaultOn) -> Option<(FaultEffect, StoreError)> {
+    pub(super) fn strike(&mut self, on: FaultOn) -> Option<(FaultEffect, StoreError)> {
         let mut struck = None;
         for (index, fault) in self.faults.iter_mut().enumerate() {
             if fault.on == on && fault.skip == 0 && struck.is_none() {
@@ -275,7 +275,7 @@ impl Disk {
     // ---- crashes ----------------------------------------------------------------------
 
     /// Lets the kernel write back some dirty data.
-    pub fn settle(&mut self, random: &mut Random) {
+    pub(super) fn settle(&mut self, random: &mut Random) {
         let count = random.below(3) * random.below(self.log.len() + 1) / 2;
         self.advance(Position(self.base.0 + count as u64));
         let count = match random.below(20) {
@@ -289,7 +289,7 @@ impl Disk {
     }
 
     /// Ends the process: its opens are gone, and so are objects that existed only because of them.
-    pub fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.epoch += 1;
         for number in std::mem::take(&mut self.opens).into_keys() {
             if self.volatile.attributes(number).is_ok_and(|found| found.link_count == 0) {
@@ -299,7 +299,7 @@ impl Disk {
     }
 
     /// Ends the machine: only the contents of the disk survive.
-    pub fn power_loss(&mut self, random: &mut Random) -> Loss {
+    pub(super) fn power_loss(&mut self, random: &mut Random) -> Loss {
         self.epoch += 1;
         self.opens.clear();
         let end = self.end();

@@ -43,13 +43,13 @@ pub(super) struct BlockFates {
 }
 
 impl Platter {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let zeros = Arc::new([0; BLOCK_BYTES]);
         Self { blocks: BTreeMap::new(), dirty: BTreeSet::new(), next: 0, zeros }
     }
 
     /// Allocates a block of zeros.
-    pub fn allocate(&mut self) -> BlockId {
+    pub(super) fn allocate(&mut self) -> BlockId {
         let id = BlockId(self.next);
         self.next += 1;
         let (current, durable) = (self.zeros.clone(), self.zeros.clone());
@@ -58,12 +58,12 @@ impl Platter {
     }
 
     /// Returns the bytes that processes see.
-    pub fn read(&self, id: BlockId) -> &[u8; BLOCK_BYTES] {
+    pub(super) fn read(&self, id: BlockId) -> &[u8; BLOCK_BYTES] {
         self.blocks.get(&id).map_or(&self.zeros, |block| &block.current)
     }
 
     /// Changes the bytes that processes see.
-    pub fn write(&mut self, file: Number, id: BlockId, change: impl FnOnce(&mut [u8])) {
+    pub(super) fn write(&mut self, file: Number, id: BlockId, change: impl FnOnce(&mut [u8])) {
         if let Some(block) = self.blocks.get_mut(&id) {
             change(Arc::make_mut(&mut block.current).as_mut_slice());
             self.dirty.insert((file, id));
@@ -71,40 +71,40 @@ impl Platter {
     }
 
     /// Marks a block as clean that no process can see any more, so that it is never written.
-    pub fn drop_dirty(&mut self, file: Number, id: BlockId) {
+    pub(super) fn drop_dirty(&mut self, file: Number, id: BlockId) {
         self.dirty.remove(&(file, id));
     }
 
     /// Frees a block that belongs to no file on the disk any more.
-    pub fn free(&mut self, id: BlockId) {
+    pub(super) fn free(&mut self, id: BlockId) {
         self.blocks.remove(&id);
     }
 
     /// Applies the truncation at `position` of the journal to the disk: from `within` on, the block
     /// has zeros if it was written before the truncation.
-    pub fn zero_durable(&mut self, id: BlockId, within: usize, position: Position) {
+    pub(super) fn zero_durable(&mut self, id: BlockId, within: usize, position: Position) {
         if let Some(block) = self.blocks.get_mut(&id).filter(|block| block.as_of < position) {
             zero_tail(&mut block.durable, within);
         }
     }
 
     #[cfg(test)]
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.blocks.len()
     }
 
-    pub fn dirty_count(&self) -> usize {
+    pub(super) fn dirty_count(&self) -> usize {
         self.dirty.len()
     }
 
     /// Returns the dirty blocks of a file.
-    pub fn dirty_of(&self, file: Number) -> Vec<BlockId> {
+    pub(super) fn dirty_of(&self, file: Number) -> Vec<BlockId> {
         let range = (file, BlockId(0))..=(file, BlockId(u64::MAX));
         self.dirty.range(range).map(|(_, id)| *id).collect()
     }
 
     /// Returns `count` dirty blocks, starting at a random one.
-    pub fn some_dirty(&self, count: usize, random: &mut Random) -> Vec<(Number, BlockId)> {
+    pub(super) fn some_dirty(&self, count: usize, random: &mut Random) -> Vec<(Number, BlockId)> {
         let (Some(first), Some(last)) = (self.dirty.first(), self.dirty.last()) else {
             return Vec::new();
         };
@@ -115,7 +115,7 @@ impl Platter {
     }
 
     /// Writes a block to the disk as it is now.
-    pub fn write_back(&mut self, file: Number, id: BlockId, position: Position) {
+    pub(super) fn write_back(&mut self, file: Number, id: BlockId, position: Position) {
         self.dirty.remove(&(file, id));
         if let Some(block) = self.blocks.get_mut(&id) {
             block.durable = block.current.clone();
@@ -124,7 +124,7 @@ impl Platter {
     }
 
     /// Simulates a power failure: each dirty block is written, not written, or written in part.
-    pub fn strike(&mut self, random: &mut Random) -> BlockFates {
+    pub(super) fn strike(&mut self, random: &mut Random) -> BlockFates {
         let mut fates = BlockFates::default();
         let all_alike = match random.below(4) {
             0 => Some(0),
@@ -149,7 +149,7 @@ impl Platter {
     }
 
     /// Resets the volatile state to that of the disk, and keeps only the wanted blocks.
-    pub fn restart(&mut self, wanted: &BTreeSet<BlockId>) {
+    pub(super) fn restart(&mut self, wanted: &BTreeSet<BlockId>) {
         self.dirty.clear();
         self.blocks.retain(|id, _| wanted.contains(id));
         for block in self.blocks.values_mut() {
@@ -158,7 +158,7 @@ impl Platter {
     }
 
     /// Clears the data beyond a file's end on the disk.
-    pub fn trim(&mut self, id: BlockId, within: usize) {
+    pub(super) fn trim(&mut self, id: BlockId, within: usize) {
         if let Some(block) = self.blocks.get_mut(&id) {
             zero_tail(&mut block.durable, within);
         }

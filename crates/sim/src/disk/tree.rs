@@ -59,11 +59,11 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    pub fn get(&self, name: &[u8]) -> Option<Number> {
+    pub(super) fn get(&self, name: &[u8]) -> Option<Number> {
         self.by_name.get(name).map(|cookie| self.by_cookie[cookie].1)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
@@ -111,22 +111,22 @@ pub(super) struct DataEffects {
 }
 
 impl Tree {
-    pub fn get(&self, number: Number) -> Result<&Inode> {
+    pub(super) fn get(&self, number: Number) -> Result<&Inode> {
         self.inodes.get(&number).ok_or(StoreError::Stale)
     }
 
-    pub fn attributes(&self, number: Number) -> Result<Attributes> {
+    pub(super) fn attributes(&self, number: Number) -> Result<Attributes> {
         self.get(number).map(|inode| inode.meta.attributes)
     }
 
-    pub fn entries(&self, number: Number) -> Result<&Entries> {
+    pub(super) fn entries(&self, number: Number) -> Result<&Entries> {
         match &self.get(number)?.content {
             Content::Directory(entries) => Ok(entries),
             Content::Data(_) | Content::Text(_) | Content::Nothing => Err(StoreError::NotDirectory),
         }
     }
 
-    pub fn blocks(&self, number: Number) -> Result<&BTreeMap<u64, BlockId>> {
+    pub(super) fn blocks(&self, number: Number) -> Result<&BTreeMap<u64, BlockId>> {
         match &self.get(number)?.content {
             Content::Data(blocks) => Ok(blocks),
             Content::Directory(_) | Content::Text(_) | Content::Nothing => Err(StoreError::Invalid),
@@ -135,7 +135,7 @@ impl Tree {
 
     /// Applies a change. The objects that it names exist: the caller has checked this, on this tree
     /// or on one that this tree follows.
-    pub fn apply(&mut self, change: &Change) -> DataEffects {
+    pub(super) fn apply(&mut self, change: &Change) -> DataEffects {
         match change {
             Change::Make(inode) => {
                 self.inodes.insert(inode.meta.attributes.file_id, inode.clone());
@@ -181,7 +181,7 @@ impl Tree {
         }
     }
 
-    pub fn free(&mut self, number: Number) -> DataEffects {
+    pub(super) fn free(&mut self, number: Number) -> DataEffects {
         let Some(inode) = self.inodes.remove(&number) else { return DataEffects::default() };
         let Content::Data(blocks) = inode.content else { return DataEffects::default() };
         self.bytes -= inode.meta.attributes.size;

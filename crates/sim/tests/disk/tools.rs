@@ -11,46 +11,50 @@ use dafs_store::{
 };
 use dafs_types::{CookieVerifier, CreateMode, FileHandle, ReaddirCookie, ShareAccess};
 
-pub fn who() -> Credentials {
+pub(crate) fn who() -> Credentials {
     Credentials::superuser()
 }
 
-pub fn disk() -> CrashStore {
+pub(crate) fn disk() -> CrashStore {
     CrashStore::new(MemoryLimits { bytes_max: 4 << 20, object_count_max: 1_000 })
 }
 
-pub fn top(store: &CrashStore) -> FileHandle {
+pub(crate) fn top(store: &CrashStore) -> FileHandle {
     store.root(&who()).unwrap().handle
 }
 
-pub fn create(store: &CrashStore, directory: &FileHandle, name: &str) -> Result<Arc<dyn File>> {
+pub(crate) fn create(
+    store: &CrashStore,
+    directory: &FileHandle,
+    name: &str,
+) -> Result<Arc<dyn File>> {
     let (mode, access) = (CreateMode::Guarded, ShareAccess::Both);
     let changes = AttributeChanges::default();
     let made = store.create_file(&who(), directory, name.as_bytes(), mode, &changes, access);
     made.map(|(_, file)| file)
 }
 
-pub fn create_directory(store: &CrashStore, parent: &FileHandle, name: &str) -> FileHandle {
+pub(crate) fn create_directory(store: &CrashStore, parent: &FileHandle, name: &str) -> FileHandle {
     let changes = AttributeChanges::default();
     let made = store.create_node(&who(), parent, name.as_bytes(), NewNode::Directory, &changes);
     made.unwrap().object.handle
 }
 
-pub fn open(store: &CrashStore, handle: &FileHandle) -> Result<Arc<dyn File>> {
+pub(crate) fn open(store: &CrashStore, handle: &FileHandle) -> Result<Arc<dyn File>> {
     store.open(&who(), handle, ShareAccess::Both)
 }
 
-pub fn find(store: &CrashStore, directory: &FileHandle, name: &str) -> Option<FileHandle> {
+pub(crate) fn find(store: &CrashStore, directory: &FileHandle, name: &str) -> Option<FileHandle> {
     store.lookup(&who(), directory, name.as_bytes()).ok().map(|object| object.handle)
 }
 
-pub fn write(file: &dyn File, bytes: &[u8], offset: u64) -> Result<()> {
+pub(crate) fn write(file: &dyn File, bytes: &[u8], offset: u64) -> Result<()> {
     let memory = Memory::from_heap(bytes.to_vec().into_boxed_slice());
     file.write_at(&memory, 0, bytes.len(), offset)
 }
 
 /// Reads a whole open file.
-pub fn read(file: &dyn File) -> Vec<u8> {
+pub(crate) fn read(file: &dyn File) -> Vec<u8> {
     let length = file.attributes().unwrap().size as usize;
     let memory = Memory::anonymous(length.max(1), Pages::Small).unwrap();
     memory.write(0, &vec![0xee; length]);
@@ -59,12 +63,12 @@ pub fn read(file: &dyn File) -> Vec<u8> {
 }
 
 /// Reads a whole file without leaving it open.
-pub fn read_handle(store: &CrashStore, handle: &FileHandle) -> Vec<u8> {
+pub(crate) fn read_handle(store: &CrashStore, handle: &FileHandle) -> Vec<u8> {
     read(&*open(store, handle).unwrap())
 }
 
 /// Lists a directory.
-pub fn list(store: &CrashStore, directory: &FileHandle) -> Vec<(String, Object)> {
+pub(crate) fn list(store: &CrashStore, directory: &FileHandle) -> Vec<(String, Object)> {
     let request = ListRequest {
         cookie: ReaddirCookie(0),
         verifier: CookieVerifier::default(),
@@ -79,6 +83,6 @@ pub fn list(store: &CrashStore, directory: &FileHandle) -> Vec<(String, Object)>
 }
 
 /// Counts for how many seeds a condition is true.
-pub fn count(seeds: u64, mut is_so: impl FnMut(u64, &mut Random) -> bool) -> u64 {
+pub(crate) fn count(seeds: u64, mut is_so: impl FnMut(u64, &mut Random) -> bool) -> u64 {
     (0..seeds).filter(|seed| is_so(*seed, &mut Random::new(*seed))).count() as u64
 }

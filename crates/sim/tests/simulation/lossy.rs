@@ -15,7 +15,7 @@ use dafs_types::{
 };
 
 /// A store that loses one write.
-pub struct LossyStore {
+pub(crate) struct LossyStore {
     inner: Arc<dyn Store>,
     fate: Arc<Fate>,
 }
@@ -28,13 +28,13 @@ struct Fate {
 
 impl LossyStore {
     /// Loses the write after `skip` others.
-    pub fn new(inner: Arc<dyn Store>, skip: u64) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Store>, skip: u64) -> Self {
         let fate = Fate { left: AtomicU64::new(skip), is_lost: Arc::default() };
         Self { inner, fate: Arc::new(fate) }
     }
 
     /// Returns a flag that is set when the write was lost.
-    pub fn lost(&self) -> Arc<AtomicBool> {
+    pub(crate) fn lost(&self) -> Arc<AtomicBool> {
         self.fate.is_lost.clone()
     }
 

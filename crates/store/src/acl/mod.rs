@@ -27,7 +27,7 @@ pub(crate) struct PosixAcl {
 
 impl PosixAcl {
     /// The list that is equivalent to permission bits.
-    pub fn of_mode(mode: u32) -> Self {
+    pub(crate) fn of_mode(mode: u32) -> Self {
         Self {
             owner: mode >> 6 & 7,
             users: Vec::new(),
@@ -39,37 +39,37 @@ impl PosixAcl {
     }
 
     /// Returns true if permission bits can express the whole list.
-    pub fn is_mode(&self) -> bool {
+    pub(crate) fn is_mode(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
     }
 
     /// The nine permission bits that correspond to the list.
-    pub fn mode(&self) -> u32 {
+    pub(crate) fn mode(&self) -> u32 {
         self.owner << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
 
     /// Applies a change of mode: the group bits are the mask, if there is one.
-    pub fn set_mode(&mut self, mode: u32) {
+    pub(crate) fn set_mode(&mut self, mode: u32) {
         self.owner = mode >> 6 & 7;
         *self.mask.as_mut().unwrap_or(&mut self.group) = mode >> 3 & 7;
         self.other = mode & 7;
     }
 
     /// The list of a new object with this mode, from a default list.
-    pub fn inherited(&self, mode: u32) -> Self {
+    pub(crate) fn inherited(&self, mode: u32) -> Self {
         let mut list = self.clone();
         list.set_mode(self.mode() & mode);
         list
     }
 
     /// Applies the mask to the bits of an entry.
-    pub fn masked(&self, bits: u32) -> u32 {
+    pub(crate) fn masked(&self, bits: u32) -> u32 {
         bits & self.mask.unwrap_or(7)
     }
 
     /// Returns true if a caller other than the superuser has all of the wanted bits on an object of
     /// this owner and group. A single entry must have all of them: two groups do not add up.
-    pub fn allows(&self, who: &Credentials, uid: u32, gid: u32, wanted: u32) -> bool {
+    pub(crate) fn allows(&self, who: &Credentials, uid: u32, gid: u32, wanted: u32) -> bool {
         let has = |bits: u32| bits & wanted == wanted;
         if who.uid() == uid {
             return has(self.owner);
@@ -87,7 +87,7 @@ impl PosixAcl {
     }
 
     /// Decodes the form of `system.posix_acl_access`; `None` if it is malformed.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (version, entries) = bytes.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*version) != VERSION {
             return None;
@@ -111,7 +111,7 @@ impl PosixAcl {
     }
 
     /// Encodes the form of `system.posix_acl_access`, with entries in order of tag and id.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         let mut put = |tag: u16, bits: u32, id: u32| {
             bytes.extend(tag.to_le_bytes());

@@ -28,7 +28,7 @@ pub(super) struct Buddy {
 impl Buddy {
     /// Creates an allocator with all blocks free. Its tables use zeroed pages, which cost no memory
     /// until they are touched.
-    pub fn new(chunk_count: u32) -> Self {
+    pub(super) fn new(chunk_count: u32) -> Self {
         let blocks = chunk_count as usize * CHUNK_BLOCKS;
         Self {
             heads: [NONE; ORDER_COUNT],
@@ -46,17 +46,17 @@ impl Buddy {
     }
 
     /// The number of allocated blocks.
-    pub fn used_blocks(&self) -> usize {
+    pub(super) fn used_blocks(&self) -> usize {
         self.used_blocks
     }
 
     /// The number of free chunks that have pages.
-    pub fn warm_chunks(&self) -> usize {
+    pub(super) fn warm_chunks(&self) -> usize {
         self.warm_chunks
     }
 
     /// Allocates `1 << order` consecutive blocks.
-    pub fn allocate(&mut self, order: usize) -> Option<u32> {
+    pub(super) fn allocate(&mut self, order: usize) -> Option<u32> {
         let mut found = (order..ORDER_COUNT).find(|o| self.heads[*o] != NONE);
         if found.is_none() && self.open_chunk() {
             found = Some(TOP);
@@ -74,7 +74,7 @@ impl Buddy {
     }
 
     /// Frees a run of any length.
-    pub fn free_run(&mut self, first: u32, count: u32) {
+    pub(super) fn free_run(&mut self, first: u32, count: u32) {
         let (mut at, end) = (first, first + count);
         while at < end {
             let aligned = (at.trailing_zeros() as usize).min(TOP);
@@ -86,7 +86,7 @@ impl Buddy {
 
     /// Moves a free chunk that has pages to those without; the caller discards its pages. Returns
     /// its first block.
-    pub fn cool_chunk(&mut self) -> Option<u32> {
+    pub(super) fn cool_chunk(&mut self) -> Option<u32> {
         let block = self.heads[TOP];
         if block == NONE {
             return None;
@@ -98,13 +98,13 @@ impl Buddy {
 
     /// Returns true if a chunk should be cleared in advance, because memory is needed and few free
     /// chunks have pages.
-    pub fn wants_warm(&self) -> bool {
+    pub(super) fn wants_warm(&self) -> bool {
         self.has_grown && self.warm_chunks < WARM_AHEAD && self.warming == 0
     }
 
     /// Takes a chunk without pages that should be cleared, if there is one. It comes back with
     /// [`Buddy::add_warm`]. Returns its first block.
-    pub fn take_to_warm(&mut self) -> Option<u32> {
+    pub(super) fn take_to_warm(&mut self) -> Option<u32> {
         if !self.wants_warm() {
             return None;
         }
@@ -116,7 +116,7 @@ impl Buddy {
     }
 
     /// Returns a cleared chunk, which can then be allocated.
-    pub fn add_warm(&mut self, block: u32) {
+    pub(super) fn add_warm(&mut self, block: u32) {
         self.warming -= 1;
         self.link(block, TOP);
     }

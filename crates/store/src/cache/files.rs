@@ -115,7 +115,7 @@ impl Entry {
     }
 
     /// Returns true if a job, a write or dirty data needs the file.
-    pub fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.is_flushing
             || self.is_syncing
             || self.is_sizing
@@ -134,23 +134,23 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub fn new(count_max: usize) -> Self {
+    pub(super) fn new(count_max: usize) -> Self {
         Self { entries: Vec::new(), free: Vec::new(), by_handle: QuickMap::default(), count_max }
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.by_handle.len()
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.count() >= self.count_max
     }
 
-    pub fn index_of(&self, handle: &FileHandle) -> Option<u32> {
+    pub(super) fn index_of(&self, handle: &FileHandle) -> Option<u32> {
         self.by_handle.get(handle).copied()
     }
 
-    pub fn insert(&mut self, file: Arc<dyn File>, version: FileVersion) -> u32 {
+    pub(super) fn insert(&mut self, file: Arc<dyn File>, version: FileVersion) -> u32 {
         let handle = file.handle();
         let index = match self.free.pop() {
             Some(index) => {
@@ -167,7 +167,7 @@ impl Files {
         index
     }
 
-    pub fn remove(&mut self, index: u32) {
+    pub(super) fn remove(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         debug_assert!(entry.first_segment == NONE && !entry.is_busy());
         entry.is_live = false;
@@ -177,28 +177,28 @@ impl Files {
     }
 
     /// The token of an entry.
-    pub fn name(&self, index: u32) -> CachedFile {
+    pub(super) fn name(&self, index: u32) -> CachedFile {
         CachedFile { index, generation: self.entries[index as usize].generation }
     }
 
     /// Returns true if a token belongs to a live entry.
-    pub fn is_current(&self, file: CachedFile) -> bool {
+    pub(super) fn is_current(&self, file: CachedFile) -> bool {
         let entry = self.entries.get(file.index as usize);
         entry.is_some_and(|entry| entry.is_live && entry.generation == file.generation)
     }
 
     /// Returns true if this close of a file was its last and its entry still exists.
-    pub fn was_closed_last(&self, file: CachedFile, number: u64) -> bool {
+    pub(super) fn was_closed_last(&self, file: CachedFile, number: u64) -> bool {
         self.is_current(file) && self.at(file.index).closed_at == number
     }
 
     #[inline]
-    pub fn at(&self, index: u32) -> &Entry {
+    pub(super) fn at(&self, index: u32) -> &Entry {
         &self.entries[index as usize]
     }
 
     #[inline]
-    pub fn at_mut(&mut self, index: u32) -> &mut Entry {
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Entry {
         &mut self.entries[index as usize]
     }
 
@@ -207,7 +207,7 @@ impl Files {
     /// # Panics
     /// If the token was used after its last close, which is a bug of the caller.
     #[inline]
-    pub fn get(&self, file: CachedFile) -> &Entry {
+    pub(super) fn get(&self, file: CachedFile) -> &Entry {
         let entry = &self.entries[file.index as usize];
         assert_eq!(entry.generation, file.generation, "file used after its last close");
         entry
@@ -215,7 +215,7 @@ impl Files {
 
     /// Like [`Files::get`], for changes.
     #[inline]
-    pub fn get_mut(&mut self, file: CachedFile) -> &mut Entry {
+    pub(super) fn get_mut(&mut self, file: CachedFile) -> &mut Entry {
         let entry = &mut self.entries[file.index as usize];
         assert_eq!(entry.generation, file.generation, "file used after its last close");
         entry

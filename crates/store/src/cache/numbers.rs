@@ -14,11 +14,11 @@ pub(super) struct Numbers {
 
 impl Numbers {
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.only.is_none() && self.tree.is_empty()
     }
 
-    pub fn insert(&mut self, number: u64) {
+    pub(super) fn insert(&mut self, number: u64) {
         if self.is_empty() {
             self.only = Some(number);
         } else {
@@ -27,7 +27,7 @@ impl Numbers {
         }
     }
 
-    pub fn remove(&mut self, number: u64) {
+    pub(super) fn remove(&mut self, number: u64) {
         if self.only == Some(number) {
             self.only = None;
         } else if !self.tree.is_empty() {
@@ -36,7 +36,7 @@ impl Numbers {
     }
 
     /// The first number in a range that is not empty.
-    pub fn first_in(&self, range: Range<u64>) -> Option<u64> {
+    pub(super) fn first_in(&self, range: Range<u64>) -> Option<u64> {
         match self.only {
             Some(only) => range.contains(&only).then_some(only),
             None if self.tree.is_empty() => None,
@@ -44,7 +44,7 @@ impl Numbers {
         }
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.only = None;
         self.tree.clear();
     }

@@ -71,7 +71,7 @@ impl Segment {
     /// The position of a mapped block, plus 1, and the first block up to `stop` that does not
     /// follow it contiguously in the arena.
     #[inline]
-    pub fn run_from(&self, block: u32, stop: u32) -> (u32, u32) {
+    pub(super) fn run_from(&self, block: u32, stop: u32) -> (u32, u32) {
         if self.origin != 0 {
             return (self.origin + block, stop);
         }
@@ -84,7 +84,7 @@ impl Segment {
     }
 
     /// Recomputes `origin` after the table has changed.
-    pub fn find_origin(&mut self) {
+    pub(super) fn find_origin(&mut self) {
         let mut origins = self.table.iter().enumerate().filter(|(_, place)| **place != 0);
         let origin_of = |(block, place): (usize, &u32)| place.checked_sub(block as u32);
         let first = origins.next().and_then(origin_of);
@@ -94,18 +94,18 @@ impl Segment {
     }
 
     /// Returns true if nothing uses the segment's memory and nothing would be lost with it.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.pins | self.writers == 0
             && self.dirty | self.flushing | self.filling | self.writing == 0
     }
 
     /// Blocks with data that the file does not have.
-    pub fn unflushed(&self) -> u64 {
+    pub(super) fn unflushed(&self) -> u64 {
         self.dirty | self.flushing
     }
 
     /// Invalidates blocks. If a client is writing to some, they will have only what it writes.
-    pub fn invalidate(&mut self, blocks: u64) {
+    pub(super) fn invalidate(&mut self, blocks: u64) {
         let gone = self.valid & blocks;
         self.valid &= !blocks;
         if self.writers > 0 {
@@ -126,7 +126,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    pub fn new(count_max: usize) -> Self {
+    pub(super) fn new(count_max: usize) -> Self {
         let size = (count_max * 2).next_power_of_two().max(16);
         Self {
             slots: Vec::new(),
@@ -139,7 +139,7 @@ impl Segments {
     }
 
     #[inline]
-    pub fn find(&self, file: u32, number: u64) -> Option<u32> {
+    pub(super) fn find(&self, file: u32, number: u64) -> Option<u32> {
         let mask = self.index.len() - 1;
         let mut at = self.home(file, number);
         loop {
@@ -158,7 +158,7 @@ impl Segments {
     /// Prefetches the segment that [`Segments::find`] will probe first, which is almost always the
     /// right one.
     #[inline]
-    pub fn prefetch(&self, file: u32, number: u64) {
+    pub(super) fn prefetch(&self, file: u32, number: u64) {
         let mask = self.index.len() - 1;
         let slot = self.index[self.home(file, number) & mask].wrapping_sub(1);
         if let Some(segment) = self.slots.get(slot as usize) {
@@ -167,26 +167,26 @@ impl Segments {
     }
 
     #[inline]
-    pub fn get(&self, slot: u32) -> &Segment {
+    pub(super) fn get(&self, slot: u32) -> &Segment {
         &self.slots[slot as usize]
     }
 
     #[inline]
-    pub fn get_mut(&mut self, slot: u32) -> &mut Segment {
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut Segment {
         &mut self.slots[slot as usize]
     }
 
     /// The number of slots ever used, which the clock algorithm circles through.
-    pub fn slot_count(&self) -> usize {
+    pub(super) fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.live_count >= self.count_max
     }
 
     /// Adds an empty segment. The caller links it into its file's list.
-    pub fn insert(&mut self, file: u32, number: u64) -> u32 {
+    pub(super) fn insert(&mut self, file: u32, number: u64) -> u32 {
         debug_assert!(!self.is_full() && self.find(file, number).is_none());
         let segment = Segment::new(file, number);
         let slot = match self.free.pop() {
@@ -210,7 +210,7 @@ impl Segments {
     }
 
     /// Removes a segment from the index, because its file no longer has it.
-    pub fn detach(&mut self, slot: u32) {
+    pub(super) fn detach(&mut self, slot: u32) {
         let (file, number) = {
             let segment = &self.slots[slot as usize];
             (segment.file, segment.number)
@@ -240,7 +240,7 @@ impl Segments {
     }
 
     /// Frees a detached slot.
-    pub fn release(&mut self, slot: u32) {
+    pub(super) fn release(&mut self, slot: u32) {
         self.slots[slot as usize].is_live = false;
         self.free.push(slot);
         self.live_count -= 1;

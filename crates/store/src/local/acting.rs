@@ -13,7 +13,7 @@ pub(super) struct Acting(());
 
 impl Acting {
     /// Starts to act for a user; `None` if this process may not.
-    pub fn begin(uid: u32) -> Option<Self> {
+    pub(super) fn begin(uid: u32) -> Option<Self> {
         let mut sets = capabilities(None).ok()?;
         set_thread_res_uid(None, Some(Uid::from_raw(uid)), None).ok()?;
         let acting = Self(());

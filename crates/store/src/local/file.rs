@@ -36,7 +36,7 @@ pub(super) struct LocalFile {
 }
 
 impl LocalFile {
-    pub fn new(key: FileKey, node: Arc<Node>) -> Self {
+    pub(super) fn new(key: FileKey, node: Arc<Node>) -> Self {
         Self {
             key,
             node,
@@ -47,7 +47,7 @@ impl LocalFile {
     }
 
     /// Adds the descriptor of a new file, which is open for reading and writing whatever its mode.
-    pub fn allow_with(&self, writer: OwnedFd, strips_set_id: bool) {
+    pub(super) fn allow_with(&self, writer: OwnedFd, strips_set_id: bool) {
         if strips_set_id {
             self.strips_set_id.store(true, Ordering::Relaxed);
         }
@@ -57,7 +57,7 @@ impl LocalFile {
     /// Opens the file for reading, or also for writing, where write-back reads the rest of blocks.
     /// If this process can open every file, the open for reading is delayed until there is
     /// something to read, so that a cached file costs no descriptor.
-    pub fn allow(&self, writes: bool, strips_set_id: bool) -> Result<()> {
+    pub(super) fn allow(&self, writes: bool, strips_set_id: bool) -> Result<()> {
         let (slot, flags) =
             if writes { (&self.writer, OFlags::RDWR) } else { (&self.reader, OFlags::RDONLY) };
         if writes && strips_set_id {

@@ -113,11 +113,11 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub fn new(request: &ListRequest) -> Self {
+    pub(super) fn new(request: &ListRequest) -> Self {
         Self { entries: request.entry_count_max, bytes: request.name_bytes_max }
     }
 
-    pub fn take(&mut self, name_bytes: usize) -> bool {
+    pub(super) fn take(&mut self, name_bytes: usize) -> bool {
         if self.entries == 0 || name_bytes > self.bytes {
             return false;
         }
@@ -126,7 +126,7 @@ impl Budget {
         true
     }
 
-    pub fn end(&self, page: ListPage) -> Result<ListPage> {
+    pub(super) fn end(&self, page: ListPage) -> Result<ListPage> {
         if page.entries.is_empty() { Err(StoreError::TooSmall) } else { Ok(page) }
     }
 }

@@ -77,7 +77,7 @@ struct Known {
 
 impl Beneath {
     /// Creates an empty table.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let table = File::open(TABLE).ok();
         Self {
             looked_at: AtomicU64::new(0),
@@ -90,7 +90,7 @@ impl Beneath {
     /// first, because a query about the entry would be a query to the mounted file system. `now` is
     /// a result of [`sys::millis`] so recent that nothing has waited since. A mount that was added
     /// in between is not seen.
-    pub fn may_be_at(&self, name: &[u8], exports: &[ExportRoot], now: u64) -> bool {
+    pub(super) fn may_be_at(&self, name: &[u8], exports: &[ExportRoot], now: u64) -> bool {
         if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLISECONDS {
             self.look(exports);
         }
@@ -102,7 +102,7 @@ impl Beneath {
     }
 
     /// The mount at a path: its number and its medium.
-    pub fn at(&self, path: &[u8], exports: &[ExportRoot]) -> Option<(u64, Medium)> {
+    pub(super) fn at(&self, path: &[u8], exports: &[ExportRoot]) -> Option<(u64, Medium)> {
         self.look(exports);
         let known = lock(&self.known);
         // The last mount at a path covers the earlier ones.
@@ -111,7 +111,7 @@ impl Beneath {
     }
 
     /// The paths of all mounts beneath a root that may be entered, relative to the root.
-    pub fn local_beneath(&self, root: &[u8], exports: &[ExportRoot]) -> Vec<Vec<u8>> {
+    pub(super) fn local_beneath(&self, root: &[u8], exports: &[ExportRoot]) -> Vec<Vec<u8>> {
         self.look(exports);
         let known = lock(&self.known);
         let local = known.points.iter().filter(|mount| mount.medium == Medium::Local);
@@ -119,7 +119,7 @@ impl Beneath {
     }
 
     /// Returns true if a mount was not logged yet. After very many mounts it always returns false.
-    pub fn is_news(&self, mount_id: u64) -> bool {
+    pub(super) fn is_news(&self, mount_id: u64) -> bool {
         let mut known = lock(&self.known);
         known.told.len() < MOUNT_COUNT_MAX && known.told.insert(mount_id)
     }

@@ -46,12 +46,12 @@ impl Inode {
 }
 
 impl Node {
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Sets the upper limit of the length of its path from the export's root.
-    pub fn note_reach(&self, reach: usize) {
+    pub(super) fn note_reach(&self, reach: usize) {
         self.reach.store(u32::try_from(reach).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 }

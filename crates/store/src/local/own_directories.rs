@@ -23,7 +23,7 @@ pub(super) struct OwnDirectories {
 
 impl OwnDirectories {
     /// The directory at a path, and its parents.
-    pub fn of(path: &Path) -> Self {
+    pub(super) fn of(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut found = Self::default();
         let Ok(mut directory) = rustix::fs::open(path, flags, Mode::empty()) else { return found };
@@ -45,12 +45,12 @@ impl OwnDirectories {
     }
 
     /// Returns true if this is the state directory.
-    pub fn is_private(&self, device: (u32, u32), file_id: u64) -> bool {
+    pub(super) fn is_private(&self, device: (u32, u32), file_id: u64) -> bool {
         self.private == Some((device, file_id))
     }
 
     /// Returns true if this is the state directory or one of its parents.
-    pub fn leads_there(&self, device: (u32, u32), file_id: u64) -> bool {
+    pub(super) fn leads_there(&self, device: (u32, u32), file_id: u64) -> bool {
         self.is_private(device, file_id) || self.above.contains(&(device, file_id))
     }
 }

@@ -42,7 +42,7 @@ pub(super) enum Facet {
 
 impl Identity {
     /// Returns true if a handle has room for both this and the number of an attribute's name.
-    pub fn leaves_room(&self) -> bool {
+    pub(super) fn leaves_room(&self) -> bool {
         match self {
             Self::Kernel(handle) => handle.bytes().len() <= ATTRIBUTE_AT - 8,
             Self::Inode { .. } => true,
@@ -69,7 +69,7 @@ pub(super) struct Sealer {
 
 impl Sealer {
     /// Reads the key, or creates one that only this user can read.
-    pub fn load(directory: &Path) -> std::io::Result<Self> {
+    pub(super) fn load(directory: &Path) -> std::io::Result<Self> {
         let path = directory.join(KEY_FILE);
         let mut key = [0; 16];
         match std::fs::File::open(&path) {
@@ -110,32 +110,32 @@ impl Sealer {
     /// the configuration.
     ///
     /// The upper 16 bits are those of the server's node, here 0. Number 0 is the virtual root's.
-    pub fn export_id(&self, name: &[u8]) -> u64 {
+    pub(super) fn export_id(&self, name: &[u8]) -> u64 {
         (self.old_export_id(name) & EXPORT_MASK).max(1)
     }
 
     /// The number in older handles without a node: all 64 bits.
-    pub fn old_export_id(&self, name: &[u8]) -> u64 {
+    pub(super) fn old_export_id(&self, name: &[u8]) -> u64 {
         self.hash(b"export", name)
     }
 
     /// The number of a named attribute's name. No handle has room for the name itself.
-    pub fn name_number(&self, name: &[u8]) -> u64 {
+    pub(super) fn name_number(&self, name: &[u8]) -> u64 {
         self.hash(b"attribute", name)
     }
 
     /// A number for an object without an inode number, in the 52 bits that a node has for files.
-    pub fn file_number(&self, handle: &FileHandle) -> u64 {
+    pub(super) fn file_number(&self, handle: &FileHandle) -> u64 {
         // No local file system uses numbers as high as this.
         self.hash(b"number", &handle.0) & (FILE_NUMBER_TOP - 1) | FILE_NUMBER_TOP
     }
 
     /// Eight bytes that depend on a handle and reveal nothing of the key.
-    pub fn verifier(&self, handle: &FileHandle) -> [u8; 8] {
+    pub(super) fn verifier(&self, handle: &FileHandle) -> [u8; 8] {
         self.hash(b"cookie", &handle.0).to_le_bytes()
     }
 
-    pub fn seal(&self, parts: &Parts) -> FileHandle {
+    pub(super) fn seal(&self, parts: &Parts) -> FileHandle {
         let mut fs = [0; 16];
         fs[..8].copy_from_slice(&parts.export.to_le_bytes());
         fs[8..].copy_from_slice(&parts.file_system.to_le_bytes());
@@ -170,7 +170,7 @@ impl Sealer {
     }
 
     /// Verifies and decodes a handle. `None` if this key did not sign it.
-    pub fn open(&self, handle: &FileHandle) -> Option<Parts> {
+    pub(super) fn open(&self, handle: &FileHandle) -> Option<Parts> {
         let seal = self.hash(b"handle", &handle.0[..SEALED]).to_le_bytes();
         let differing = seal.iter().zip(&handle.0[SEALED..]).fold(0, |sum, (a, b)| sum | (a ^ b));
         if differing != 0 {

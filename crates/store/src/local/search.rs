@@ -33,7 +33,7 @@ pub(super) struct Searches {
 }
 
 impl Searches {
-    pub fn absent(&self) -> MutexGuard<'_, Absent> {
+    pub(super) fn absent(&self) -> MutexGuard<'_, Absent> {
         lock(&self.absent)
     }
 }
@@ -66,12 +66,12 @@ impl Absent {
     }
 
     /// Returns true if this store itself has removed the object.
-    pub fn is_removed(&self, handle: &FileHandle) -> bool {
+    pub(super) fn is_removed(&self, handle: &FileHandle) -> bool {
         self.known.get(handle).is_some_and(|known| known.until == FOR_EVER)
     }
 
     /// Notes that an object has lost its last name. Its handle never becomes valid again.
-    pub fn note_removed(&mut self, handle: FileHandle) {
+    pub(super) fn note_removed(&mut self, handle: FileHandle) {
         self.insert(handle, Known { until: FOR_EVER, missed: None });
     }
 
@@ -107,7 +107,7 @@ impl Absent {
     }
 
     /// Notes that an object was seen.
-    pub fn note_present(&mut self, handle: &FileHandle) {
+    pub(super) fn note_present(&mut self, handle: &FileHandle) {
         // Its entry in the order remains until it is old, and then removes nothing.
         if let Some(known) = self.known.get_mut(handle) {
             *known = Known { until: 0, missed: None };

@@ -28,7 +28,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         let Attributes { file_id: number, time_create: birth, .. } = self.attributes;
         Place { device: self.device, mount_id: self.mount_id, number, birth }
     }

@@ -29,7 +29,7 @@ pub(super) struct NodeTable {
 }
 
 impl NodeTable {
-    pub fn new(count_max: usize) -> Self {
+    pub(super) fn new(count_max: usize) -> Self {
         let (places, inodes) = (QuickMap::default(), QuickMap::default());
         let (slots, free, dead) = (Vec::new(), Vec::new(), Vec::new());
         Self { slots, free, places, inodes, count_max: count_max.max(8), hand: 0, look: 0, dead }
@@ -37,7 +37,7 @@ impl NodeTable {
 
     /// Removes the node of a removed object. Its descriptor stays open until the dead nodes are
     /// taken, because closing it makes the system free the object's storage.
-    pub fn retire(&mut self, node: Arc<Node>) {
+    pub(super) fn retire(&mut self, node: Arc<Node>) {
         self.remove(&node.handle);
         if self.dead.len() >= DEAD_COUNT_MAX {
             self.dead.clear();
@@ -45,16 +45,16 @@ impl NodeTable {
         self.dead.push(node);
     }
 
-    pub fn take_dead(&mut self) -> Vec<Arc<Node>> {
+    pub(super) fn take_dead(&mut self) -> Vec<Arc<Node>> {
         std::mem::take(&mut self.dead)
     }
 
-    pub fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
+    pub(super) fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
         let place = *self.places.get(handle)?;
         self.take(place)
     }
 
-    pub fn of_inode(&mut self, inode: &Inode) -> Option<Arc<Node>> {
+    pub(super) fn of_inode(&mut self, inode: &Inode) -> Option<Arc<Node>> {
         let place = *self.inodes.get(inode)?;
         self.take(place)
     }
@@ -66,7 +66,7 @@ impl NodeTable {
     }
 
     /// The nodes to look at after this time, so that each is looked at once in [`LOOK_PERIOD`].
-    pub fn next_part(&mut self, elapsed: Duration) -> Vec<Arc<Node>> {
+    pub(super) fn next_part(&mut self, elapsed: Duration) -> Vec<Arc<Node>> {
         let part = elapsed.as_secs_f64() / LOOK_PERIOD.as_secs_f64();
         let count = ((self.slots.len() as f64 * part).ceil() as usize).min(self.slots.len());
         let mut taken = Vec::with_capacity(count);
@@ -82,7 +82,7 @@ impl NodeTable {
         if place + 1 >= self.slots.len() { 0 } else { place + 1 }
     }
 
-    pub fn insert(&mut self, node: Arc<Node>) {
+    pub(super) fn insert(&mut self, node: Arc<Node>) {
         self.remove(&node.handle);
         while self.places.len() >= self.count_max {
             self.hand = self.behind(self.hand);
@@ -102,7 +102,7 @@ impl NodeTable {
         self.slots[place] = Some((node, false));
     }
 
-    pub fn remove(&mut self, handle: &FileHandle) {
+    pub(super) fn remove(&mut self, handle: &FileHandle) {
         let Some(place) = self.places.remove(handle) else { return };
         self.free.push(place);
         if let Some((gone, _)) = self.slots[place].take()
@@ -121,11 +121,11 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    pub fn get(&self, handle: &FileHandle) -> Option<(FileHandle, Box<[u8]>)> {
+    pub(super) fn get(&self, handle: &FileHandle) -> Option<(FileHandle, Box<[u8]>)> {
         self.seen.get(handle).cloned()
     }
 
-    pub fn insert(&mut self, handle: FileHandle, parent: FileHandle, name: &[u8]) {
+    pub(super) fn insert(&mut self, handle: FileHandle, parent: FileHandle, name: &[u8]) {
         if self.seen.insert(handle, (parent, name.into())).is_some() {
             return;
         }

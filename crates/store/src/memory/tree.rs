@@ -46,7 +46,7 @@ pub(super) struct Inode {
 
 impl Inode {
     /// The attributes that decide about access to the object.
-    pub fn guard(&self) -> Guard<'_> {
+    pub(super) fn guard(&self) -> Guard<'_> {
         Guard::new(&self.attributes, self.acl.as_ref())
     }
 }
@@ -68,11 +68,11 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    pub fn get(&self, name: &[u8]) -> Option<Number> {
+    pub(super) fn get(&self, name: &[u8]) -> Option<Number> {
         self.by_name.get(name).map(|cookie| self.by_cookie[cookie].1)
     }
 
-    pub fn insert(&mut self, name: &[u8], number: Number) {
+    pub(super) fn insert(&mut self, name: &[u8], number: Number) {
         self.remove(name);
         let cookie = self.next_cookie.max(FIRST_COOKIE);
         self.next_cookie = cookie + 1;
@@ -80,19 +80,19 @@ impl Entries {
         self.by_cookie.insert(cookie, (name.to_vec(), number));
     }
 
-    pub fn remove(&mut self, name: &[u8]) {
+    pub(super) fn remove(&mut self, name: &[u8]) {
         if let Some(cookie) = self.by_name.remove(name) {
             self.by_cookie.remove(&cookie);
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 }
 
 impl Tree {
-    pub fn new(limits: MemoryLimits, owner: (u32, u32)) -> Self {
+    pub(super) fn new(limits: MemoryLimits, owner: (u32, u32)) -> Self {
         let mut tree = Self { limits, inodes: HashMap::new(), bytes: 0, next: ROOT, clock: 0 };
         let content = Content::Directory { parent: ROOT, entries: Entries::default() };
         tree.insert(ObjectType::Directory, content, 0o755, owner);
@@ -100,7 +100,7 @@ impl Tree {
     }
 
     /// A stamp later than all before.
-    pub fn now(&mut self) -> Timestamp {
+    pub(super) fn now(&mut self) -> Timestamp {
         let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.clock = (real.as_nanos() as u64).max(self.clock + 1);
         let (seconds, rest) = (self.clock / SECOND, self.clock % SECOND);
@@ -108,7 +108,7 @@ impl Tree {
     }
 
     /// Adds an object without a name. The caller has checked that there is room.
-    pub fn insert(
+    pub(super) fn insert(
         &mut self,
         kind: ObjectType,
         content: Content,
@@ -148,27 +148,27 @@ impl Tree {
         number
     }
 
-    pub fn has_room(&self) -> Result<()> {
+    pub(super) fn has_room(&self) -> Result<()> {
         let is_full = self.inodes.len() >= self.limits.object_count_max;
         if is_full { Err(StoreError::NoSpace) } else { Ok(()) }
     }
 
-    pub fn get(&self, number: Number) -> Result<&Inode> {
+    pub(super) fn get(&self, number: Number) -> Result<&Inode> {
         self.inodes.get(&number).ok_or(StoreError::Stale)
     }
 
-    pub fn get_mut(&mut self, number: Number) -> Result<&mut Inode> {
+    pub(super) fn get_mut(&mut self, number: Number) -> Result<&mut Inode> {
         self.inodes.get_mut(&number).ok_or(StoreError::Stale)
     }
 
-    pub fn entries(&self, number: Number) -> Result<&Entries> {
+    pub(super) fn entries(&self, number: Number) -> Result<&Entries> {
         match &self.get(number)?.content {
             Content::Directory { entries, .. } => Ok(entries),
             Content::Data(_) | Content::Text(_) | Content::Nothing => Err(StoreError::NotDirectory),
         }
     }
 
-    pub fn entries_mut(&mut self, number: Number) -> Result<&mut Entries> {
+    pub(super) fn entries_mut(&mut self, number: Number) -> Result<&mut Entries> {
         match &mut self.get_mut(number)?.content {
             Content::Directory { entries, .. } => Ok(entries),
             Content::Data(_) | Content::Text(_) | Content::Nothing => Err(StoreError::NotDirectory),
@@ -176,7 +176,7 @@ impl Tree {
     }
 
     /// Stamps a change of attributes, or of data too.
-    pub fn touch(&mut self, number: Number, data: bool) {
+    pub(super) fn touch(&mut self, number: Number, data: bool) {
         let now = self.now();
         let change = self.clock;
         if let Some(inode) = self.inodes.get_mut(&number) {
@@ -189,7 +189,7 @@ impl Tree {
     }
 
     /// Drops an object without links and opens.
-    pub fn drop_if_unused(&mut self, number: Number) {
+    pub(super) fn drop_if_unused(&mut self, number: Number) {
         let is_unused = self.inodes.get(&number).is_some_and(|inode| {
             inode.attributes.link_count == 0 && inode.open.strong_count() == 0
         });
@@ -202,7 +202,7 @@ impl Tree {
     }
 
     /// Sets the size of a file, within the limits.
-    pub fn resize(&mut self, number: Number, size: u64) -> Result<()> {
+    pub(super) fn resize(&mut self, number: Number, size: u64) -> Result<()> {
         let bytes_max = self.limits.bytes_max;
         let bytes = self.bytes;
         let inode = self.get_mut(number)?;
@@ -218,14 +218,14 @@ impl Tree {
         Ok(())
     }
 
-    pub fn handle(number: Number) -> FileHandle {
+    pub(super) fn handle(number: Number) -> FileHandle {
         let mut id = [0; 48];
         id[..8].copy_from_slice(&number.to_le_bytes());
         FileHandle::new(FsHandle(*FS_NAME), id)
     }
 
     /// The object that a handle names, if it still exists.
-    pub fn resolve(&self, handle: &FileHandle) -> Result<Number> {
+    pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Number> {
         let id = handle.file_id();
         let is_ours = handle.fs().0 == *FS_NAME && id[8..] == [0; 40];
         let number = id[..8].try_into().map(u64::from_le_bytes).unwrap_or(0);

@@ -11,7 +11,7 @@ use suite::{create, list, make, mode, root, top};
 
 mod suite;
 
-pub use suite::settled;
+pub(crate) use suite::settled;
 
 fn is_privileged() -> bool {
     rustix::process::geteuid().is_root()

@@ -14,7 +14,7 @@ use dafs_types::{
 
 use super::{everywhere, is_privileged};
 
-pub fn root() -> Credentials {
+pub(super) fn root() -> Credentials {
     Credentials::superuser()
 }
 
@@ -22,16 +22,16 @@ fn user(uid: u32) -> Credentials {
     Credentials::plain(uid, uid).unwrap()
 }
 
-pub fn mode(mode: u32) -> AttributeChanges {
+pub(super) fn mode(mode: u32) -> AttributeChanges {
     AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }
 }
 
-pub fn top(store: &dyn Store) -> FileHandle {
+pub(super) fn top(store: &dyn Store) -> FileHandle {
     store.root(&root()).unwrap().handle
 }
 
 /// Creates a file that must not exist, and closes it.
-pub fn create(
+pub(super) fn create(
     store: &dyn Store,
     who: &Credentials,
     directory: &FileHandle,
@@ -45,7 +45,7 @@ pub fn create(
 /// Reads attributes, again and again as long as the store says that it cannot tell. That happens at
 /// the moment in which a process on the same disk creates an object that reuses the number of a
 /// removed one.
-pub fn settled(
+pub(crate) fn settled(
     store: &dyn Store,
     who: &Credentials,
     handle: &FileHandle,
@@ -62,7 +62,7 @@ pub fn settled(
 /// The number of attempts with a store that cannot tell.
 const ASKED_MAX: usize = 10_000;
 
-pub fn make(store: &dyn Store, directory: &FileHandle, name: &str, bits: u32) -> FileHandle {
+pub(super) fn make(store: &dyn Store, directory: &FileHandle, name: &str, bits: u32) -> FileHandle {
     let made = create(store, &root(), directory, name, &mode(bits)).unwrap();
     assert!(made.is_new);
     made.object.handle
@@ -87,7 +87,7 @@ fn read(file: &dyn File, length: usize, offset: u64) -> Vec<u8> {
     memory.to_vec(0, count)
 }
 
-pub fn list(store: &dyn Store, directory: &FileHandle, at_once: usize) -> Vec<String> {
+pub(super) fn list(store: &dyn Store, directory: &FileHandle, at_once: usize) -> Vec<String> {
     let mut request = ListRequest {
         cookie: ReaddirCookie(0),
         verifier: CookieVerifier::default(),

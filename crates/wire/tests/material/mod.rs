@@ -22,7 +22,7 @@ use proptest::prelude::*;
 
 /// Owned contents that messages borrow.
 #[derive(Clone, Debug)]
-pub struct Material {
+pub(crate) struct Material {
     pub a: u64,
     pub b: u64,
     pub w: u32,
@@ -170,7 +170,7 @@ fn set_attributes() -> impl Strategy<Value = SetAttributes> {
     )
 }
 
-pub fn material() -> impl Strategy<Value = Material> {
+pub(crate) fn material() -> impl Strategy<Value = Material> {
     let buffer = any::<(u64, u32, u32)>().prop_map(|(target, length, context)| DirectBuffer {
         target: RmrTarget(target),
         length,
@@ -212,7 +212,7 @@ pub fn material() -> impl Strategy<Value = Material> {
 }
 
 /// Borrowed values that must first be built from the material.
-pub struct Prepared<'m> {
+pub(crate) struct Prepared<'m> {
     m: &'m Material,
     path: Vec<&'m str>,
     fences: Vec<&'m str>,
@@ -226,7 +226,7 @@ pub struct Prepared<'m> {
 }
 
 /// Buffers for values that are encoded in advance.
-pub struct Scratch {
+pub(crate) struct Scratch {
     file: Vec<u8>,
     set: Vec<u8>,
     system: Vec<u8>,
@@ -240,7 +240,11 @@ impl Default for Scratch {
     }
 }
 
-pub fn prepare<'m>(m: &'m Material, order: ByteOrder, scratch: &'m mut Scratch) -> Prepared<'m> {
+pub(crate) fn prepare<'m>(
+    m: &'m Material,
+    order: ByteOrder,
+    scratch: &'m mut Scratch,
+) -> Prepared<'m> {
     let wanted = AttributeBitmap(m.a);
     let mut writer = ReaddirWriter::new(order, wanted, &mut scratch.entries).expect("room");
     for (index, name) in m.path.iter().enumerate() {
@@ -323,7 +327,7 @@ impl Prepared<'_> {
     }
 
     /// Returns one request of every procedure and every arm.
-    pub fn requests(&self) -> Vec<Request<'_>> {
+    pub(crate) fn requests(&self) -> Vec<Request<'_>> {
         let mut all = self.session_requests();
         all.extend(self.object_requests());
         all.extend(self.data_requests());
@@ -598,7 +602,7 @@ impl Prepared<'_> {
     }
 
     /// Returns one reply of every procedure and every arm, each with its status.
-    pub fn responses(&self) -> Vec<(Status, Procedure, Response<'_>)> {
+    pub(crate) fn responses(&self) -> Vec<(Status, Procedure, Response<'_>)> {
         let mut all = self.session_responses();
         all.extend(self.file_responses());
         let mut all: Vec<_> = all

@@ -17,12 +17,12 @@ use crate::fixture::{Fixture, Transport, await_that, transports};
 use crate::realm::{Realm, scenario, scenario_in};
 
 /// The service as clients name it.
-pub const SERVICE: &str = "dafs@server.dafs.test";
-pub const ALICE: u32 = 5001;
+pub(super) const SERVICE: &str = "dafs@server.dafs.test";
+pub(super) const ALICE: u32 = 5001;
 const BOB: u32 = 5002;
 
 /// Fills a realm with alice, who has a ticket, bob, carol and a service.
-pub fn populate(realm: &Realm) -> PathBuf {
+pub(super) fn populate(realm: &Realm) -> PathBuf {
     let keytab = realm.path("service.keytab");
     realm.administer(&format!(
         "addprinc -pw wonderland alice\naddprinc -pw builder bob\naddprinc -pw unmapped carol\n\
@@ -35,7 +35,11 @@ pub fn populate(realm: &Realm) -> PathBuf {
 
 /// Starts a server with the keytab. Alice is mapped by the configuration and bob by the host's
 /// rules. Carol is not mapped to a local user.
-pub fn serve(realm: &Realm, keytab: PathBuf, change: impl FnOnce(&mut ServerConfig)) -> Fixture {
+pub(super) fn serve(
+    realm: &Realm,
+    keytab: PathBuf,
+    change: impl FnOnce(&mut ServerConfig),
+) -> Fixture {
     let file = realm.path("passwords");
     passwords(&file, &[("wonder", ALICE), ("bob", BOB), ("admin", 0)]);
     Fixture::with(|config| {
@@ -45,7 +49,7 @@ pub fn serve(realm: &Realm, keytab: PathBuf, change: impl FnOnce(&mut ServerConf
     })
 }
 
-pub fn kerberos_config(keytab: PathBuf) -> KerberosConfig {
+pub(super) fn kerberos_config(keytab: PathBuf) -> KerberosConfig {
     let name = Some(SERVICE.parse().unwrap());
     KerberosConfig {
         service: ServiceOptions { name, keytab: Some(keytab), replay_cache: None },
@@ -54,7 +58,7 @@ pub fn kerberos_config(keytab: PathBuf) -> KerberosConfig {
     }
 }
 
-pub fn by_kerberos(source: CredentialSource) -> SessionOptions {
+pub(super) fn by_kerberos(source: CredentialSource) -> SessionOptions {
     let tickets = Tickets::default().service(Some(SERVICE.parse().unwrap())).source(source);
     SessionOptions::default().login(Login::Kerberos(tickets))
 }

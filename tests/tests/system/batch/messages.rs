@@ -21,29 +21,29 @@ use crate::bind::{answer, answer_null, bind};
 use crate::fixture::{Fixture, Transport, any, over_each, pattern, transports};
 use crate::rogue::{Rogue, status_of};
 
-pub const READ: TransferDirection = TransferDirection::Read;
-pub const WRITE: TransferDirection = TransferDirection::Write;
+pub(crate) const READ: TransferDirection = TransferDirection::Read;
+pub(crate) const WRITE: TransferDirection = TransferDirection::Write;
 /// Longer than any test.
-pub const LONG: u32 = u32::MAX;
+pub(crate) const LONG: u32 = u32::MAX;
 
 /// A request of one piece: name, direction, offset, length. Its memory depends on its name.
 #[derive(Clone, Copy, Debug)]
-pub struct One(pub u64, pub TransferDirection, pub u64, pub u32);
+pub(crate) struct One(pub u64, pub TransferDirection, pub u64, pub u32);
 
 /// The parameters of a batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub window_us: u32,
     pub count: u32,
     pub synchronous: bool,
 }
 
-pub const AT_ONCE: Asked = Asked { window_us: 0, count: 0, synchronous: false };
-pub const HELD: Asked = Asked { window_us: LONG, count: 0, synchronous: false };
-pub const SYNCHRONOUS: Asked = Asked { window_us: 0, count: 0, synchronous: true };
+pub(crate) const AT_ONCE: Asked = Asked { window_us: 0, count: 0, synchronous: false };
+pub(crate) const HELD: Asked = Asked { window_us: LONG, count: 0, synchronous: false };
+pub(crate) const SYNCHRONOUS: Asked = Asked { window_us: 0, count: 0, synchronous: true };
 
 /// A client that submits batches message by message.
-pub struct Batcher {
+pub(crate) struct Batcher {
     pub rogue: Rogue,
     pub session: SessionId,
     pub back: Option<EndpointId>,
@@ -55,16 +55,16 @@ pub struct Batcher {
 }
 
 /// The bytes of memory for each request.
-pub const PLACE: usize = 4096;
+pub(crate) const PLACE: usize = 4096;
 const PLACES: usize = 300;
 
 impl Batcher {
-    pub fn connect(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Self {
+    pub(crate) fn connect(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Self {
         let options = WireOptions { back_control_channel: true, ..WireOptions::default() };
         Self::connect_with(fixture, transport, name, options)
     }
 
-    pub fn connect_with(
+    pub(crate) fn connect_with(
         fixture: &Fixture,
         transport: Transport,
         name: &'static [u8],
@@ -79,7 +79,7 @@ impl Batcher {
     }
 
     /// Binds a back-control channel and replies to the request that tests it.
-    pub fn listen(&mut self, fixture: &Fixture, transport: Transport) -> &mut Self {
+    pub(crate) fn listen(&mut self, fixture: &Fixture, transport: Transport) -> &mut Self {
         let kind = ChannelType::BackControl;
         let back = bind(&mut self.rogue, fixture, transport, self.session, kind);
         self.back = Some(back);
@@ -90,12 +90,12 @@ impl Batcher {
         self
     }
 
-    pub fn buffer(&mut self, name: u64, length: u32) -> DirectBuffer {
+    pub(crate) fn buffer(&mut self, name: u64, length: u32) -> DirectBuffer {
         self.rogue.buffer(&self.region, name * PLACE as u64, length)
     }
 
     /// Encodes requests and passes the batch to a function.
-    pub fn with<T>(
+    pub(crate) fn with<T>(
         &mut self,
         requests: &[One],
         asked: Asked,
@@ -129,30 +129,30 @@ impl Batcher {
         send(&mut self.rogue, &Request::BatchSubmit(batch))
     }
 
-    pub fn submit(&mut self, requests: &[One], asked: Asked) -> Status {
+    pub(crate) fn submit(&mut self, requests: &[One], asked: Asked) -> Status {
         self.with(requests, asked, |rogue, request| rogue.outcome(request).unwrap())
     }
 
     /// Sends a batch on a stream without waiting.
-    pub fn send(&mut self, stream: u16, requests: &[One], asked: Asked) {
+    pub(crate) fn send(&mut self, stream: u16, requests: &[One], asked: Asked) {
         self.sequence += 1;
         let sequence = self.sequence;
         self.with(requests, asked, |rogue, request| rogue.request(stream, sequence, request));
     }
 
     /// Runs a synchronous batch.
-    pub fn run(&mut self, requests: &[One]) -> Vec<Completion> {
+    pub(crate) fn run(&mut self, requests: &[One]) -> Vec<Completion> {
         let answer = self.with(requests, SYNCHRONOUS, |rogue, request| rogue.ask(request).unwrap());
         completions_of(&answer)
     }
 
-    pub fn hurry(&mut self, name: u64) -> Status {
+    pub(crate) fn hurry(&mut self, name: u64) -> Status {
         let hurry = HurryUp { request: RequestId(name) };
         self.rogue.outcome(&Request::HurryUp(hurry)).unwrap()
     }
 
     /// Returns the next completion notice without replying to it.
-    pub fn notice(&mut self) -> (RequestHeader, Vec<Completion>) {
+    pub(crate) fn notice(&mut self) -> (RequestHeader, Vec<Completion>) {
         let message = self.rogue.message_on(self.back.unwrap()).unwrap();
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
         match request {
@@ -161,25 +161,25 @@ impl Batcher {
         }
     }
 
-    pub fn answer(&mut self, header: &RequestHeader) {
+    pub(crate) fn answer(&mut self, header: &RequestHeader) {
         let heard = answer(header, Status::Ok, &Response::BcBatchCompletion(Empty));
         self.rogue.send_on(self.back.unwrap(), &heard);
     }
 
     /// Returns the names and statuses of the next completion notice, and replies to it.
-    pub fn told(&mut self) -> Vec<(u64, Status)> {
+    pub(crate) fn told(&mut self) -> Vec<(u64, Status)> {
         let (header, done) = self.notice();
         self.answer(&header);
         done.iter().map(|done| (done.request.0, done.status)).collect()
     }
 
     /// Returns the memory of a request.
-    pub fn bytes(&self, name: u64, length: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&self, name: u64, length: usize) -> Vec<u8> {
         self.memory.to_vec(name as usize * PLACE, length)
     }
 }
 
-pub fn completions_of(answer: &[u8]) -> Vec<Completion> {
+pub(crate) fn completions_of(answer: &[u8]) -> Vec<Completion> {
     match decode_response(ByteOrder::NATIVE, Procedure::BatchSubmit, answer).unwrap().1 {
         Response::BatchSubmit(done) => done.completions.iter().collect(),
         other => panic!("{other:?}"),
@@ -187,7 +187,7 @@ pub fn completions_of(answer: &[u8]) -> Vec<Completion> {
 }
 
 /// Makes a synchronous batch of requests that [`One`] cannot express.
-pub fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
+pub(crate) fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
     Request::BatchSubmit(BatchSubmit {
         requests: Array::from(requests),
         window_us: 0,
@@ -197,7 +197,7 @@ pub fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
 }
 
 /// Starts a server that begins no request before its time, with a file.
-pub fn patient(change: impl FnOnce(&mut dafs_sessions::BatchLimits)) -> Fixture {
+pub(crate) fn patient(change: impl FnOnce(&mut dafs_sessions::BatchLimits)) -> Fixture {
     let fixture = Fixture::with(|config| {
         config.sessions.batch.early_start_below = 0;
         config.sessions.batch.window_max = Duration::from_secs(3600);

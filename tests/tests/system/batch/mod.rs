@@ -6,7 +6,7 @@ mod barred;
 mod client;
 mod ends;
 mod lost;
-pub mod messages;
+pub(crate) mod messages;
 mod random;
 mod undone;
 mod withheld;

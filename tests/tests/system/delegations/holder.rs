@@ -21,14 +21,14 @@ use crate::fixture::{Fixture, Transport};
 use crate::rogue::{Rogue, opening, status_of};
 
 /// A session with a working back-control channel.
-pub struct Holder {
+pub(super) struct Holder {
     pub rogue: Rogue,
     pub back: EndpointId,
 }
 
 /// The result of an OPEN.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub(super) struct Held {
     pub file: FileHandle,
     /// The state id of the open.
     pub state: StateId,
@@ -38,13 +38,13 @@ pub struct Held {
 
 /// The server's request on a back-control channel.
 #[derive(Debug)]
-pub enum Asked {
+pub(super) enum Asked {
     Recall { state: StateId, truncate: bool },
     GetAttributes { file: FileHandle, wanted: AttributeBitmap },
 }
 
 impl Holder {
-    pub fn new(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Self {
+    pub(super) fn new(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Self {
         let mut rogue = Rogue::connect(&fixture.address(transport));
         let options = WireOptions { back_control_channel: true, ..WireOptions::default() };
         let results = rogue.log_in_as(name, options);
@@ -55,7 +55,7 @@ impl Holder {
     }
 
     /// Replies to BC_NULL, and ensures that the server has received the reply.
-    pub fn prove(&mut self) {
+    pub(super) fn prove(&mut self) {
         let message = self.rogue.message_on(self.back).unwrap();
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
         assert_eq!(request.procedure(), Procedure::BcNull);
@@ -67,12 +67,12 @@ impl Holder {
         }
     }
 
-    pub fn open(&mut self, name: &str, access: ShareAccess) -> Held {
+    pub(super) fn open(&mut self, name: &str, access: ShareAccess) -> Held {
         self.try_open(name, access, ShareDeny::None).unwrap()
     }
 
     /// Opens the file until the server has received the reply on the back-control channel.
-    pub fn hold(&mut self, name: &str, access: ShareAccess) -> Held {
+    pub(super) fn hold(&mut self, name: &str, access: ShareAccess) -> Held {
         for _ in 0..10_000 {
             let held = self.open(name, access);
             if held.delegation.is_some() {
@@ -83,7 +83,7 @@ impl Holder {
         panic!("no delegation");
     }
 
-    pub fn try_open(
+    pub(super) fn try_open(
         &mut self,
         name: &str,
         access: ShareAccess,
@@ -94,7 +94,7 @@ impl Holder {
         self.try_target(target, access, deny)
     }
 
-    pub fn try_target(
+    pub(super) fn try_target(
         &mut self,
         target: OpenTarget<'_>,
         access: ShareAccess,
@@ -108,7 +108,7 @@ impl Holder {
     }
 
     /// Returns the server's next request on the back-control channel, with its header.
-    pub fn asked(&mut self) -> (RequestHeader, Asked) {
+    pub(super) fn asked(&mut self) -> (RequestHeader, Asked) {
         let message = self.rogue.message_on(self.back).unwrap();
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
         let asked = match request {
@@ -122,7 +122,7 @@ impl Holder {
     }
 
     /// Replies to the next recall with a status.
-    pub fn recalled(&mut self, status: Status) -> (StateId, bool) {
+    pub(super) fn recalled(&mut self, status: Status) -> (StateId, bool) {
         let (header, asked) = self.asked();
         let Asked::Recall { state, truncate } = asked else { panic!("{asked:?}") };
         let response =
@@ -131,12 +131,17 @@ impl Holder {
         (state, truncate)
     }
 
-    pub fn answer(&mut self, header: &RequestHeader, status: Status, response: &Response<'_>) {
+    pub(super) fn answer(
+        &mut self,
+        header: &RequestHeader,
+        status: Status,
+        response: &Response<'_>,
+    ) {
         self.rogue.send_on(self.back, &answer(header, status, response));
     }
 
     /// Replies to BC_GETATTR with a size.
-    pub fn tell_size(&mut self, header: &RequestHeader, wanted: AttributeBitmap, size: u64) {
+    pub(super) fn tell_size(&mut self, header: &RequestHeader, wanted: AttributeBitmap, size: u64) {
         assert!(wanted.contains(bits::OBJECT_SIZE));
         let full = FileAttributes { size: Some(size), ..FileAttributes::default() };
         let mut buffer = [0; 256];
@@ -146,13 +151,13 @@ impl Holder {
         self.answer(header, Status::Ok, &told);
     }
 
-    pub fn give_back(&mut self, state: StateId) -> Status {
+    pub(super) fn give_back(&mut self, state: StateId) -> Status {
         self.rogue.outcome(&Request::DelegReturn(DelegReturn { state })).unwrap()
     }
 }
 
 /// Decodes the results of an OPEN.
-pub fn opened(bytes: &[u8]) -> Result<Held, Status> {
+pub(super) fn opened(bytes: &[u8]) -> Result<Held, Status> {
     let response = decode_response(ByteOrder::NATIVE, Procedure::Open, bytes).unwrap().1;
     match (status_of(bytes), response) {
         (Status::Ok, Response::Open(opened)) => Ok(Held {
@@ -175,7 +180,7 @@ pub fn opened(bytes: &[u8]) -> Result<Held, Status> {
 }
 
 /// Configures a server without a quiet time after recalls.
-pub fn lively(change: impl FnOnce(&mut DelegationPolicy)) -> impl FnOnce(&mut ServerConfig) {
+pub(super) fn lively(change: impl FnOnce(&mut DelegationPolicy)) -> impl FnOnce(&mut ServerConfig) {
     |config| {
         config.filer.delegations.quiet = Duration::ZERO;
         change(&mut config.filer.delegations);

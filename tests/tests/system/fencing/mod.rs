@@ -23,26 +23,26 @@ use dafs_wire::{
 use crate::fixture::{Fixture, Transport, any, far, over_each, transports};
 use crate::rogue::{Rogue, opening};
 
-pub fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
+pub(crate) fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
     result.err().and_then(|error| error.status())
 }
 
 /// Returns session options with a fence identity.
-pub fn named(fence_id: &str) -> SessionOptions {
+pub(crate) fn named(fence_id: &str) -> SessionOptions {
     SessionOptions::default().fence_id(fence_id.into())
 }
 
 /// Replaces the list.
-pub fn set(session: &Session, path: &str, object: FenceObject, ids: &[&str]) {
+pub(crate) fn set(session: &Session, path: &str, object: FenceObject, ids: &[&str]) {
     session.set_fence(path, object, FenceAccess::Allow, FenceUpdate::Overwrite, ids).unwrap();
 }
 
-pub fn set_file(session: &Session, path: &str, ids: &[&str]) {
+pub(crate) fn set_file(session: &Session, path: &str, ids: &[&str]) {
     set(session, path, FenceObject::File, ids);
 }
 
 /// Returns the first request of a client with a fence identity.
-pub fn login(fence_id: &'static str, options: SessionOptions_) -> Request<'static> {
+pub(crate) fn login(fence_id: &'static str, options: SessionOptions_) -> Request<'static> {
     Request::ClientConnectAuth(ClientConnectAuth {
         options,
         fence_id,
@@ -53,7 +53,7 @@ pub fn login(fence_id: &'static str, options: SessionOptions_) -> Request<'stati
 }
 
 /// The session options of the wire format.
-pub type SessionOptions_ = dafs_wire::messages::SessionOptions;
+pub(crate) type SessionOptions_ = dafs_wire::messages::SessionOptions;
 
 fn rogue(fixture: &Fixture, transport: Transport, fence_id: &'static str) -> Rogue {
     let mut rogue = Rogue::connect(&fixture.address(transport));

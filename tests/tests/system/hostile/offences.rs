@@ -3,7 +3,7 @@
 use super::tcp::{fpdu, tagged, untagged};
 
 /// One frame.
-pub struct Offence {
+pub(super) struct Offence {
     pub what: &'static str,
     segment: Vec<u8>,
     /// True if its checksum is wrong.
@@ -14,7 +14,7 @@ pub struct Offence {
 
 impl Offence {
     /// Returns the bytes to send.
-    pub fn frame(&self, crc: bool) -> Vec<u8> {
+    pub(super) fn frame(&self, crc: bool) -> Vec<u8> {
         let mut frame = fpdu(&self.segment, crc);
         if self.damaged
             && let Some(last) = frame.last_mut()
@@ -25,13 +25,13 @@ impl Offence {
     }
 
     /// True if the frame is an offence on a stream with or without CRC.
-    pub fn is_one(&self, crc: bool) -> bool {
+    pub(super) fn is_one(&self, crc: bool) -> bool {
         crc || !self.damaged
     }
 }
 
 /// Returns all offences, for a stream whose next message has number `next`.
-pub fn offences(next: u32) -> Vec<Offence> {
+pub(super) fn offences(next: u32) -> Vec<Offence> {
     let read = |stag: u32, length: u32| {
         let mut body = [0; 28];
         body[12..16].copy_from_slice(&length.to_be_bytes());

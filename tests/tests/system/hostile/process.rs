@@ -13,7 +13,7 @@ use crate::bystander::{Bystanders, contents};
 use crate::fixture::{Fixture, HANG, Transport, reactors};
 
 /// The server's process.
-pub struct Process {
+pub(super) struct Process {
     child: Child,
     /// Kept open, so that the process can write.
     _output: BufReader<ChildStdout>,
@@ -23,19 +23,19 @@ pub struct Process {
 
 /// The resources that a process holds.
 #[derive(Clone, Copy, Debug)]
-pub struct Holdings {
+pub(super) struct Holdings {
     pub descriptors: usize,
     pub mappings: usize,
     pub anonymous_kib: u64,
 }
 
 impl Process {
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::patient(ServerConfig::default().connect_timeout)
     }
 
     /// Does the same with a longer limit for establishing a connection.
-    pub fn patient(limit: Duration) -> Self {
+    pub(super) fn patient(limit: Duration) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["hostile::process::the_process_of_a_server", "--exact", "--nocapture"])
             .env(SERVES, limit.as_millis().to_string())
@@ -55,18 +55,18 @@ impl Process {
     }
 
     /// Starts honest sessions with it, over both transports.
-    pub fn bystanders(&self) -> Bystanders {
+    pub(super) fn bystanders(&self) -> Bystanders {
         Bystanders::start(&[self.shm.clone(), self.tcp.clone()])
     }
 
     /// Tells the guard against hanging in the process that the test continues.
-    pub fn goes_on(&mut self) {
+    pub(super) fn goes_on(&mut self) {
         let input = self.child.stdin.as_mut().expect("it is closed when this is dropped");
         // If the process has ended, another check notices that.
         let _ = input.write_all(b"\n");
     }
 
-    pub fn holdings(&self) -> Holdings {
+    pub(super) fn holdings(&self) -> Holdings {
         let place = Path::new("/proc").join(self.child.id().to_string());
         let text = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
         let status = text("status");
@@ -80,7 +80,7 @@ impl Process {
 
     /// Returns its resources between tests. Recent work may not have ended yet, so the minimum
     /// counts.
-    pub fn holdings_at_rest(&self, bystanders: &mut Bystanders) -> Holdings {
+    pub(super) fn holdings_at_rest(&self, bystanders: &mut Bystanders) -> Holdings {
         bystanders.go_on();
         let mut least = self.holdings();
         for _ in 0..20 {
@@ -93,7 +93,7 @@ impl Process {
     }
 
     /// Waits until it holds no more than before.
-    pub fn comes_back_to(&self, before: &Holdings, bystanders: &mut Bystanders) -> Holdings {
+    pub(super) fn comes_back_to(&self, before: &Holdings, bystanders: &mut Bystanders) -> Holdings {
         let begun = Instant::now();
         // The allocator keeps some memory for each serving thread.
         let growth_kib_max = GROWTH_KIB * reactors() as u64;

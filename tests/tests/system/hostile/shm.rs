@@ -17,19 +17,19 @@ use crate::fixture::{HANG, await_that};
 use crate::rogue::{connect_data, encoded, login_as};
 
 /// The bytes of frames in each direction of a valid ring.
-pub const CAPACITY: usize = 64 << 10;
+pub(super) const CAPACITY: usize = 64 << 10;
 /// The bytes of a valid ring's memory.
-pub const RING_BYTES: usize = FRAMES + 2 * CAPACITY;
+pub(super) const RING_BYTES: usize = FRAMES + 2 * CAPACITY;
 /// The offset of the frames. Those of the initiator come first.
-pub const FRAMES: usize = 1024;
+pub(super) const FRAMES: usize = 1024;
 /// The offset of the words for the direction from the acceptor to the initiator.
-pub const BACK: usize = 512;
+pub(super) const BACK: usize = 512;
 
 /// A connected control socket.
-pub struct Control(OwnedFd);
+pub(super) struct Control(OwnedFd);
 
 impl Control {
-    pub fn connect(address: &Address) -> Self {
+    pub(super) fn connect(address: &Address) -> Self {
         let Address::Shm(path) = address else { panic!("{address} is no socket") };
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
@@ -41,12 +41,12 @@ impl Control {
     }
 
     /// Duplicates the socket.
-    pub fn duplicate(&self) -> Self {
+    pub(super) fn duplicate(&self) -> Self {
         Self(self.0.try_clone().unwrap())
     }
 
     /// Sends a packet. A server that has closed the socket already ignores it.
-    pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
+    pub(super) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
@@ -57,7 +57,7 @@ impl Control {
     }
 
     /// Returns the next packet with its descriptors; `None` at the end.
-    pub fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+    pub(super) fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let mut buffer = [0; 2048];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -79,12 +79,12 @@ impl Control {
     }
 
     /// Waits for the server to end the connection.
-    pub fn ends(&self) {
+    pub(super) fn ends(&self) {
         while self.receive().is_some() {}
     }
 
     /// Does the same and returns the reason that the server gives.
-    pub fn ends_because(&self) -> String {
+    pub(super) fn ends_because(&self) -> String {
         let said = std::iter::from_fn(|| self.receive()).map(|(packet, _)| packet);
         let said = said.filter(|packet| packet[0] == TERMINATE).last().unwrap_or_default();
         String::from_utf8_lossy(said.get(1..).unwrap_or_default()).into_owned()
@@ -95,7 +95,7 @@ impl Control {
 const TERMINATE: u8 = 6;
 
 /// Encodes the initiator's first packet.
-pub fn hello(capacity: u32) -> Vec<u8> {
+pub(super) fn hello(capacity: u32) -> Vec<u8> {
     let mut packet = b"\x01DATSHM\x00\x03".to_vec();
     packet.extend_from_slice(&capacity.to_le_bytes());
     // No access to this process's memory: all data must go through files and rings.
@@ -105,7 +105,7 @@ pub fn hello(capacity: u32) -> Vec<u8> {
 }
 
 /// Encodes a packet that announces a region with both rights.
-pub fn expose(stag: u32, address: u64, length: u64) -> Vec<u8> {
+pub(super) fn expose(stag: u32, address: u64, length: u64) -> Vec<u8> {
     let mut packet = vec![4, 3];
     packet.extend_from_slice(&stag.to_le_bytes());
     packet.extend_from_slice(&address.to_le_bytes());
@@ -114,7 +114,7 @@ pub fn expose(stag: u32, address: u64, length: u64) -> Vec<u8> {
 }
 
 /// An established connection whose rings the test controls.
-pub struct Rings {
+pub(super) struct Rings {
     pub control: Control,
     pub memory: Memory,
     /// The descriptors that wake the server and this side.
@@ -123,7 +123,7 @@ pub struct Rings {
 }
 
 impl Rings {
-    pub fn connect(address: &Address) -> Self {
+    pub(super) fn connect(address: &Address) -> Self {
         let control = Control::connect(address);
         let memory = Memory::shared(RING_BYTES, Pages::Small).unwrap();
         control.send(&hello(CAPACITY as u32), &[memory.file().unwrap()]);
@@ -134,7 +134,7 @@ impl Rings {
     }
 
     /// Starts a session that has logged in through its ring.
-    pub fn logged_in(address: &Address) -> Self {
+    pub(super) fn logged_in(address: &Address) -> Self {
         let mut rings = Self::connect(address);
         let login = login_as(b"rings", SessionOptions::default());
         rings.message(&encoded(0, 0, &login));
@@ -143,7 +143,14 @@ impl Rings {
     }
 
     /// Puts a frame of `size` bytes into the ring without waking the server.
-    pub fn put_frame(&mut self, kind: u64, length: u64, word: u64, body: &[u8], size: usize) {
+    pub(super) fn put_frame(
+        &mut self,
+        kind: u64,
+        length: u64,
+        word: u64,
+        body: &[u8],
+        size: usize,
+    ) {
         let at = FRAMES + self.position();
         self.memory.write(at + 8, body);
         let bits = kind | self.lap() << 4 | length << 12 | word << 32;
@@ -152,50 +159,50 @@ impl Rings {
     }
 
     /// Does the same and wakes the server.
-    pub fn frame(&mut self, kind: u64, length: u64, word: u64, body: &[u8], size: usize) {
+    pub(super) fn frame(&mut self, kind: u64, length: u64, word: u64, body: &[u8], size: usize) {
         self.put_frame(kind, length, word, body, size);
         self.wake();
     }
 
     /// Puts a valid message into the ring without waking the server.
-    pub fn put_message(&mut self, body: &[u8]) {
+    pub(super) fn put_message(&mut self, body: &[u8]) {
         self.put_frame(1, body.len() as u64, 0, body, body.len() + 8);
     }
 
     /// Does the same and wakes the server.
-    pub fn message(&mut self, body: &[u8]) {
+    pub(super) fn message(&mut self, body: &[u8]) {
         self.put_message(body);
         self.wake();
     }
 
     /// Puts a marker that continues at the beginning of the ring.
-    pub fn put_wrap(&mut self) {
+    pub(super) fn put_wrap(&mut self) {
         let left = CAPACITY - self.position();
         self.put_frame(6, 0, 0, &[], left);
     }
 
     /// Writes a header of any bits at the next position.
-    pub fn header(&mut self, bits: u64) {
+    pub(super) fn header(&mut self, bits: u64) {
         self.memory.write(FRAMES + self.position(), &bits.to_le_bytes());
         self.wake();
     }
 
     /// Returns the position of the next frame in the ring.
-    pub fn position(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.tail % CAPACITY
     }
 
     /// Returns the number of the current lap as it is in headers.
-    pub fn lap(&self) -> u64 {
+    pub(super) fn lap(&self) -> u64 {
         (self.tail / CAPACITY + 1) as u64 & 0xff
     }
 
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let _ = rustix::io::write(&self.wakes[0], &1u64.to_ne_bytes());
     }
 
     /// Waits until the server has put this many frames into its ring since the beginning.
-    pub fn await_answers(&self, count: usize) {
+    pub(super) fn await_answers(&self, count: usize) {
         await_that("the server answers", || self.answers() >= count);
     }
 
@@ -218,12 +225,12 @@ impl Rings {
 
     /// Waits until the server has announced this many replies since the beginning, however often
     /// its ring has wrapped.
-    pub fn await_announced(&self, count: u64) {
+    pub(super) fn await_announced(&self, count: u64) {
         await_that("the server announces an answer", || self.word(BACK + 256) >= count);
     }
 
     /// Releases `bytes` of the server's ring, counted from the beginning.
-    pub fn give_back(&self, bytes: u64) {
+    pub(super) fn give_back(&self, bytes: u64) {
         self.set_word(BACK, bytes);
     }
 
@@ -232,17 +239,17 @@ impl Rings {
     }
 
     /// Sets a word of the shared control block.
-    pub fn set_word(&self, at: usize, value: u64) {
+    pub(super) fn set_word(&self, at: usize, value: u64) {
         self.memory.write(at, &value.to_ne_bytes());
     }
 
-    pub fn ends(&self) {
+    pub(super) fn ends(&self) {
         self.control.ends();
     }
 }
 
 /// Makes a memory file with these seals.
-pub fn memory_file(length: u64, seals: rustix::fs::SealFlags) -> OwnedFd {
+pub(super) fn memory_file(length: u64, seals: rustix::fs::SealFlags) -> OwnedFd {
     use rustix::fs::MemfdFlags;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("rogue", flags).unwrap();
@@ -252,6 +259,6 @@ pub fn memory_file(length: u64, seals: rustix::fs::SealFlags) -> OwnedFd {
 }
 
 /// Borrows descriptors for a packet.
-pub fn borrowed(files: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
+pub(super) fn borrowed(files: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
     files.iter().map(AsFd::as_fd).collect()
 }

@@ -15,7 +15,7 @@ use crate::rogue::{connect_data, encoded, login_as, status_of};
 const UNTAGGED_HEADER: usize = 18;
 
 /// A plain socket to the server.
-pub struct Wire {
+pub(crate) struct Wire {
     socket: TcpStream,
     crc: bool,
     /// The number of the next message.
@@ -23,12 +23,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn open(address: &Address) -> Self {
+    pub(crate) fn open(address: &Address) -> Self {
         Self::open_from(address, Ipv4Addr::LOCALHOST)
     }
 
     /// Connects from another address of this host.
-    pub fn open_from(address: &Address, source: Ipv4Addr) -> Self {
+    pub(crate) fn open_from(address: &Address, source: Ipv4Addr) -> Self {
         let Address::Tcp(address) = address else { panic!("{address} is no TCP address") };
         let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
         net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
@@ -41,17 +41,17 @@ impl Wire {
     }
 
     /// Connects an established stream. Each side may have `depth` reads open.
-    pub fn connect(address: &Address, crc: bool) -> Self {
+    pub(crate) fn connect(address: &Address, crc: bool) -> Self {
         Self::open(address).stand(crc)
     }
 
     /// Establishes a stream.
-    pub fn stand(self, crc: bool) -> Self {
+    pub(crate) fn stand(self, crc: bool) -> Self {
         Self { crc, ..self }.try_stand().expect("accepted")
     }
 
     /// Does the same; returns `None` if it is refused.
-    pub fn try_stand(self) -> Option<Self> {
+    pub(crate) fn try_stand(self) -> Option<Self> {
         let mut wire = self;
         let crc = wire.crc;
         wire.send(&request(if crc { 0x50 } else { 0x10 }, 2, &enhanced(DEPTH, &connect_data())));
@@ -62,7 +62,7 @@ impl Wire {
         (reply[16] & 0x20 == 0).then_some(wire)
     }
 
-    pub fn logged_in(address: &Address, crc: bool) -> Self {
+    pub(crate) fn logged_in(address: &Address, crc: bool) -> Self {
         let mut wire = Self::connect(address, crc);
         let login = login_as(b"wire", SessionOptions::default());
         assert_eq!(wire.ask(&encoded(0, 0, &login)), Status::Ok);
@@ -70,7 +70,7 @@ impl Wire {
     }
 
     /// Sends a request and returns the status in its reply.
-    pub fn ask(&mut self, request: &[u8]) -> Status {
+    pub(crate) fn ask(&mut self, request: &[u8]) -> Status {
         self.message(request);
         let (answer, _) = self.frame().expect("an answer");
         assert_eq!(answer[1] & 0xf, 3, "a Send");
@@ -78,7 +78,7 @@ impl Wire {
     }
 
     /// Sends bytes. A server that has closed the stream already ignores them.
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.socket.write_all(bytes);
     }
 
@@ -90,7 +90,7 @@ impl Wire {
     }
 
     /// Returns the next frame's DDP segment and its trailer.
-    pub fn frame(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn frame(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
         let length = usize::from(u16::from_be_bytes(self.receive(2)?.try_into().unwrap()));
         let segment = self.receive(length)?;
         let pad = (4 - (length + 2) % 4) % 4;
@@ -98,25 +98,25 @@ impl Wire {
     }
 
     /// Sends a valid message.
-    pub fn message(&mut self, body: &[u8]) {
+    pub(crate) fn message(&mut self, body: &[u8]) {
         let segment = untagged(0x41, 0x43, 0, self.sequence, 0, body);
         self.sequence += 1;
         self.segment(&segment);
     }
 
     /// Sends a DDP segment in a complete frame.
-    pub fn segment(&mut self, segment: &[u8]) {
+    pub(crate) fn segment(&mut self, segment: &[u8]) {
         let frame = fpdu(segment, self.crc);
         self.send(&frame);
     }
 
     /// Sends the data that the server has requested, as a segment that is not a read response.
-    pub fn deliver(&mut self, asked: &[u8], bytes: &[u8]) {
+    pub(crate) fn deliver(&mut self, asked: &[u8], bytes: &[u8]) {
         self.segment(&delivery(asked, bytes));
     }
 
     /// Does the same, with a message that arrives at the same time.
-    pub fn deliver_and_send(&mut self, asked: &[u8], bytes: &[u8], body: &[u8]) {
+    pub(crate) fn deliver_and_send(&mut self, asked: &[u8], bytes: &[u8], body: &[u8]) {
         let message = untagged(0x41, 0x43, 0, self.sequence, 0, body);
         self.sequence += 1;
         let frames = [delivery(asked, bytes), message].map(|segment| fpdu(&segment, self.crc));
@@ -124,7 +124,7 @@ impl Wire {
     }
 
     /// True if the server has sent something that was not read yet, or has ended the stream.
-    pub fn has_heard(&self) -> bool {
+    pub(crate) fn has_heard(&self) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let peeked = self.socket.peek(&mut [0]);
         self.socket.set_nonblocking(false).unwrap();
@@ -133,7 +133,7 @@ impl Wire {
 
     /// Waits for the end of the connection. Returns the preceding Terminate, if there was one:
     /// layer, type and code.
-    pub fn ends(mut self) -> Option<(u8, u8, u8)> {
+    pub(crate) fn ends(mut self) -> Option<(u8, u8, u8)> {
         let mut terminate = None;
         while let Some((segment, _)) = self.frame() {
             if segment[1] & 0xf == 7 {
@@ -145,7 +145,7 @@ impl Wire {
     }
 
     /// Waits for the end of a stream that was never established.
-    pub fn closes(mut self) {
+    pub(crate) fn closes(mut self) {
         let mut rest = Vec::new();
         // A reset is also an end.
         let read = self.socket.read_to_end(&mut rest);
@@ -160,12 +160,12 @@ impl Wire {
 }
 
 /// Encodes a start-up request frame.
-pub fn request(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+pub(crate) fn request(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     start_up(b"MPA ID Req Frame", flags, revision, private_data)
 }
 
 /// Encodes any start-up frame.
-pub fn start_up(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+pub(crate) fn start_up(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     let mut frame = key.to_vec();
     frame.extend_from_slice(&[flags, revision]);
     frame.extend_from_slice(&(private_data.len() as u16).to_be_bytes());
@@ -174,12 +174,12 @@ pub fn start_up(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) ->
 }
 
 /// Puts the read depths of both directions before private data, client-server mode.
-pub fn enhanced(depth: u16, private_data: &[u8]) -> Vec<u8> {
+pub(crate) fn enhanced(depth: u16, private_data: &[u8]) -> Vec<u8> {
     [&depth.to_be_bytes(), &depth.to_be_bytes(), private_data].concat()
 }
 
 /// Encodes an untagged segment.
-pub fn untagged(
+pub(crate) fn untagged(
     ddp: u8,
     rdmap: u8,
     queue: u32,
@@ -196,7 +196,7 @@ pub fn untagged(
 }
 
 /// Encodes a tagged segment.
-pub fn tagged(ddp: u8, rdmap: u8, stag: u32, offset: u64, body: &[u8]) -> Vec<u8> {
+pub(crate) fn tagged(ddp: u8, rdmap: u8, stag: u32, offset: u64, body: &[u8]) -> Vec<u8> {
     let mut segment = vec![ddp, rdmap];
     segment.extend_from_slice(&stag.to_be_bytes());
     segment.extend_from_slice(&offset.to_be_bytes());
@@ -205,7 +205,7 @@ pub fn tagged(ddp: u8, rdmap: u8, stag: u32, offset: u64, body: &[u8]) -> Vec<u8
 }
 
 /// Encodes a complete frame around a segment.
-pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
+pub(crate) fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
     let mut frame = (segment.len() as u16).to_be_bytes().to_vec();
     frame.extend_from_slice(segment);
     frame.resize(frame.len().next_multiple_of(4), 0);
@@ -215,7 +215,7 @@ pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
 }
 
 /// The number of reads that each side may have open.
-pub const DEPTH: u16 = 4;
+pub(crate) const DEPTH: u16 = 4;
 
 /// Encodes the data that the server has requested, as a segment that is not a read response.
 fn delivery(asked: &[u8], bytes: &[u8]) -> Vec<u8> {

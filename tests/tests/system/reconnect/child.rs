@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::fixture::{Transport, Watch, me, places, reactors};
 
 /// A server with its directory.
-pub struct ServerProcess {
+pub(crate) struct ServerProcess {
     directory: tempfile::TempDir,
     port: u16,
     keeps_results: bool,
@@ -25,12 +25,12 @@ pub struct ServerProcess {
 
 impl ServerProcess {
     /// Starts a server that stores replies in its journal, so that they survive a restart.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(true)
     }
 
     /// With `keeps_results` false, they are lost in a restart.
-    pub fn start_with(keeps_results: bool) -> Self {
+    pub(crate) fn start_with(keeps_results: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
         let port = free_port();
@@ -38,28 +38,28 @@ impl ServerProcess {
         Self { directory, port, keeps_results, child, _watch: Watch::start() }
     }
 
-    pub fn address(&self, transport: Transport) -> Address {
+    pub(crate) fn address(&self, transport: Transport) -> Address {
         places(self.directory.path(), self.port)[transport as usize].clone()
     }
 
     /// Returns the local path of a served file.
-    pub fn local(&self, path: &str) -> PathBuf {
+    pub(crate) fn local(&self, path: &str) -> PathBuf {
         self.directory.path().join("export").join(path)
     }
 
     /// Kills the server, whatever it is doing.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Restarts the server with the state that the previous incarnation left.
-    pub fn revive(&mut self) {
+    pub(crate) fn revive(&mut self) {
         self.child = spawn(self.directory.path(), self.port, self.keeps_results);
     }
 
     /// Stops the process for a while. None of its threads runs when this returns.
-    pub fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         let process = Pid::from_child(&self.child);
         kill_process(process, Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED).unwrap().unwrap();
@@ -67,7 +67,7 @@ impl ServerProcess {
     }
 
     /// Continues the stopped process.
-    pub fn thaw(&self) {
+    pub(crate) fn thaw(&self) {
         kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 }

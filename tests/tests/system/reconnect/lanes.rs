@@ -19,7 +19,7 @@ use dafs_wire::{Checksum, Request, Response};
 
 /// The amount of work.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub(super) struct Load {
     pub lanes: usize,
     pub steps: usize,
     pub seed: u64,
@@ -28,7 +28,7 @@ pub struct Load {
 impl Load {
     /// Runs the load, and continues until enough has happened, and then checks the directory. With
     /// `may_skip`, a record that was undone may have left zeros between others.
-    pub fn run(
+    pub(super) fn run(
         self,
         session: &Session,
         export: &FilePath,

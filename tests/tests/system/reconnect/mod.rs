@@ -2,10 +2,10 @@
 //! networks; single operations, under load, and request by request with a scripted server.
 
 mod chains;
-pub mod child;
+pub(crate) mod child;
 mod lanes;
 mod lives;
-pub mod proxy;
-pub mod script;
-pub mod scripted;
+pub(crate) mod proxy;
+pub(crate) mod script;
+pub(crate) mod scripted;
 mod storm;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use dafs_dat::Address;
 use dafs_types::Random;
 
-pub struct Proxy {
+pub(crate) struct Proxy {
     pub address: Address,
     links: Arc<Mutex<Vec<Link>>>,
     is_over: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ struct Link {
 
 impl Proxy {
     /// Makes a proxy for a server.
-    pub fn before(server: &Address) -> Self {
+    pub(crate) fn before(server: &Address) -> Self {
         let &Address::Tcp(server) = server else { panic!("{server} is not reached over TCP") };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let local = listener.local_addr().unwrap();
@@ -51,7 +51,7 @@ impl Proxy {
     }
 
     /// Breaks every connection.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         for link in self.links.lock().unwrap().drain(..) {
             link.cut();
         }
@@ -59,12 +59,12 @@ impl Proxy {
 
     /// Breaks one connection, counted from 0 in the order they were made since the last
     /// [`Proxy::cut`].
-    pub fn cut_one(&self, number: usize) {
+    pub(crate) fn cut_one(&self, number: usize) {
         self.links.lock().unwrap()[number].cut();
     }
 
     /// Breaks one of the connections, if there is any.
-    pub fn cut_any(&self, random: &mut Random) {
+    pub(crate) fn cut_any(&self, random: &mut Random) {
         let mut links = self.links.lock().unwrap();
         if !links.is_empty() {
             let number = random.below(links.len());
@@ -73,23 +73,23 @@ impl Proxy {
     }
 
     /// Drops all data of one connection from now on, as [`Proxy::part`] does.
-    pub fn part_one(&self, number: usize) {
+    pub(crate) fn part_one(&self, number: usize) {
         self.links.lock().unwrap()[number].is_parted.store(true, Ordering::Release);
     }
 
     /// Drops the server's data of one connection from now on.
-    pub fn part_answers_of(&self, number: usize) {
+    pub(crate) fn part_answers_of(&self, number: usize) {
         self.links.lock().unwrap()[number].is_mute.store(true, Ordering::Release);
     }
 
     /// Refuses new connections from now on, or accepts them again.
-    pub fn close(&self, is_closed: bool) {
+    pub(crate) fn close(&self, is_closed: bool) {
         self.is_closed.store(is_closed, Ordering::Release);
     }
 
     /// Drops all data of the existing connections from now on, without either side noticing. New
     /// ones are made as before.
-    pub fn part(&self) {
+    pub(crate) fn part(&self) {
         for link in self.links.lock().unwrap().iter() {
             link.is_parted.store(true, Ordering::Release);
         }

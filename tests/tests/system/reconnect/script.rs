@@ -20,7 +20,7 @@ use dafs_wire::{
 use crate::fixture::{any, places};
 
 /// What the server does with a request.
-pub enum Act {
+pub(crate) enum Act {
     /// Replies.
     Say(Status, Response<'static>),
     /// Breaks the connection instead.
@@ -31,13 +31,13 @@ pub enum Act {
 
 impl Act {
     /// Returns a failure reply.
-    pub fn refuse(status: Status) -> Self {
+    pub(crate) fn refuse(status: Status) -> Self {
         Self::Say(status, Response::Failed)
     }
 }
 
 /// A server in a separate thread that ends with its client.
-pub struct Script {
+pub(crate) struct Script {
     pub address: Address,
     log: Receiver<String>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -50,7 +50,7 @@ impl Script {
     /// Starts the server. `act` gets the number of the connection, counted from 1, and the request.
     /// The client id of each connection is the result of `client_of`; session ids are the
     /// connection numbers.
-    pub fn start(
+    pub(crate) fn start(
         client_of: impl Fn(u64) -> u64 + Send + 'static,
         act: impl FnMut(u64, &Request<'_>) -> Act + Send + 'static,
     ) -> Self {
@@ -72,7 +72,7 @@ impl Script {
     }
 
     /// Returns the requests since the last call.
-    pub fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.log.try_iter().collect()
     }
 }
@@ -257,7 +257,7 @@ fn mark(flags: ChainFlags) -> String {
 }
 
 /// Makes a handle that contains a number.
-pub fn handle(number: u8) -> FileHandle {
+pub(crate) fn handle(number: u8) -> FileHandle {
     let mut bytes = FileHandle::NULL.0;
     bytes[63] = number;
     FileHandle(bytes)
@@ -268,7 +268,7 @@ fn number_of(handle: &FileHandle) -> u8 {
 }
 
 /// Makes a reply to OPEN.
-pub fn opened(file: u8, state: u64) -> Act {
+pub(crate) fn opened(file: u8, state: u64) -> Act {
     let result = OpenResult {
         file: handle(file),
         state: StateId(state),

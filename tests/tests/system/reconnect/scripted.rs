@@ -15,11 +15,11 @@ use dafs_wire::{AttributeBitmap, Procedure, Request, Response};
 use super::script::{Act, Script, handle, opened};
 
 /// Returns another client id after the first connection, as a restarted server would.
-pub fn restarted(connection: u64) -> u64 {
+pub(crate) fn restarted(connection: u64) -> u64 {
     if connection == 1 { 1 } else { 2 }
 }
 
-pub fn options(give_up_after: Duration) -> SessionOptions {
+pub(crate) fn options(give_up_after: Duration) -> SessionOptions {
     let recovery = Recovery::On(
         RecoveryOptions::default()
             .give_up_after(give_up_after)
@@ -29,9 +29,9 @@ pub fn options(give_up_after: Duration) -> SessionOptions {
     SessionOptions::default().recovery(recovery)
 }
 
-pub type Events = Rc<RefCell<Vec<SessionEvent>>>;
+pub(crate) type Events = Rc<RefCell<Vec<SessionEvent>>>;
 
-pub fn connect(script: &Script) -> (Client, Session, Events) {
+pub(crate) fn connect(script: &Script) -> (Client, Session, Events) {
     connect_with(script, &options(Duration::from_secs(60)))
 }
 
@@ -45,7 +45,7 @@ fn connect_with(script: &Script, options: &SessionOptions) -> (Client, Session, 
 }
 
 /// Returns the events without their texts.
-pub fn names(events: &Events) -> Vec<String> {
+pub(crate) fn names(events: &Events) -> Vec<String> {
     let name = |event: &SessionEvent| match event {
         SessionEvent::Lost { .. } => "lost".to_owned(),
         SessionEvent::Reconnecting { attempt } => format!("attempt {attempt}"),
@@ -72,15 +72,15 @@ fn done() -> Act {
     Act::Say(Status::Ok, Response::Null(Empty))
 }
 
-pub fn closed() -> Act {
+pub(crate) fn closed() -> Act {
     Act::Say(Status::Ok, Response::Close(Empty))
 }
 
-pub fn discarded() -> Act {
+pub(crate) fn discarded() -> Act {
     Act::Say(Status::Ok, Response::DiscardResponses(Empty))
 }
 
-pub fn made() -> Act {
+pub(crate) fn made() -> Act {
     let result = CreateResult { file: handle(9), directory: ChangeInfo::default() };
     Act::Say(Status::Ok, Response::Create(result))
 }

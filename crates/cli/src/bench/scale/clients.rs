@@ -16,7 +16,7 @@ use crate::child_server::{self, Pass};
 use crate::cleanup;
 
 /// A process that sends requests to the servers.
-pub struct Client {
+pub(super) struct Client {
     number: usize,
     child: Child,
     /// Closing it ends the process.
@@ -33,7 +33,7 @@ struct Order {
 }
 
 impl Client {
-    pub fn start(number: usize, files: usize, hosts: &[Host], pass: &Pass) -> Result<Self> {
+    pub(super) fn start(number: usize, files: usize, hosts: &[Host], pass: &Pass) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command
@@ -50,18 +50,18 @@ impl Client {
         Ok(Self { number, child, orders: Some(orders), answers: BufReader::new(answers) })
     }
 
-    pub fn await_ready(&mut self) -> Result<()> {
+    pub(super) fn await_ready(&mut self) -> Result<()> {
         self.line().map(drop)
     }
 
-    pub fn begin(&mut self, server: usize, work: Work, span: Duration) -> Result<()> {
+    pub(super) fn begin(&mut self, server: usize, work: Work, span: Duration) -> Result<()> {
         let order = Order { server, work, seconds: span.as_secs_f64() };
         let line = serde_json::to_string(&order)? + "\n";
         let orders = self.orders.as_mut().context("a client has been ended")?;
         orders.write_all(line.as_bytes()).with_context(|| format!("client {}", self.number))
     }
 
-    pub fn end(&mut self) -> Result<Tally> {
+    pub(super) fn end(&mut self) -> Result<Tally> {
         let line = self.line()?;
         serde_json::from_str(&line).with_context(|| format!("client {}: {line}", self.number))
     }
@@ -85,7 +85,7 @@ impl Drop for Client {
 }
 
 /// Runs in the client process until its standard input ends.
-pub fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<()> {
+pub(crate) fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let password = lines.next().context("a client needs a password in its first line")??;
     let address = |text: &String| {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use dafs_bench::scale::{HOT, HOT_BYTES, LANES, MANY_BYTES, SHARED, directory_of, many, mark};
 
 /// Makes the files to read. Each block contains its own mark.
-pub fn fill(directory: &Path, files: usize) -> Result<()> {
+pub(super) fn fill(directory: &Path, files: usize) -> Result<()> {
     std::fs::create_dir(directory)?;
     let write = |name: String, index, length: usize| -> Result<()> {
         let file = File::create_new(directory.join(&name)).with_context(|| name)?;
@@ -25,7 +25,7 @@ pub fn fill(directory: &Path, files: usize) -> Result<()> {
 }
 
 /// Prepares the export of one server: hard links to the files, and empty directories.
-pub fn prepare(files: &Path, export: &Path, count: usize, clients: usize) -> Result<()> {
+pub(super) fn prepare(files: &Path, export: &Path, count: usize, clients: usize) -> Result<()> {
     std::fs::create_dir_all(export)?;
     for name in std::iter::once(HOT.to_owned()).chain((0..count).map(many)) {
         std::fs::hard_link(files.join(&name), export.join(&name)).with_context(|| name)?;

@@ -11,19 +11,19 @@ use super::super::host::median;
 
 /// The server's counters at one time.
 #[derive(Clone, Copy)]
-pub struct Counters {
+pub(super) struct Counters {
     requests: u64,
     messages: u64,
 }
 
 impl Counters {
-    pub fn of(document: &Value) -> Self {
+    pub(super) fn of(document: &Value) -> Self {
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let messages = number(&document["reactors"]["messages"]);
         Self { requests: number(&document["requests"]), messages }
     }
 
-    pub fn since(self, earlier: Self) -> Self {
+    pub(super) fn since(self, earlier: Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(earlier.requests),
             messages: self.messages.saturating_sub(earlier.messages),
@@ -33,13 +33,13 @@ impl Counters {
 
 /// The duration of a turn, and the total busy time of all cores during it, by any process.
 #[derive(Clone, Copy)]
-pub struct Clocks {
+pub(super) struct Clocks {
     pub wall: Duration,
     pub busy: Option<Duration>,
 }
 
 /// The result of one turn.
-pub struct Sample {
+pub(super) struct Sample {
     pub operations: u64,
     per_second: f64,
     /// Microseconds per operation.
@@ -56,7 +56,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub fn new(
+    pub(super) fn new(
         tallies: &[Tally],
         threads: &[ThreadTime],
         process: u32,
@@ -108,10 +108,16 @@ impl Sample {
 
 /// The rounds of one point.
 #[derive(Default)]
-pub struct Samples(pub Vec<Sample>);
+pub(super) struct Samples(pub Vec<Sample>);
 
 impl Samples {
-    pub fn point(&self, work: Work, transport: &str, reactors: usize, clients: usize) -> Point {
+    pub(super) fn point(
+        &self,
+        work: Work,
+        transport: &str,
+        reactors: usize,
+        clients: usize,
+    ) -> Point {
         let middle = |of: fn(&Sample) -> f64| median(self.0.iter().map(of).collect());
         let rates = || self.0.iter().map(|sample| sample.per_second);
         let counted = self.0.iter().find_map(|sample| sample.counted);

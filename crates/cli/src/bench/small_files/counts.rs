@@ -20,7 +20,7 @@ use crate::cleanup;
 
 /// The average cost of each file of a tree.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// The number of messages of each procedure.
     pub messages: BTreeMap<String, f64>,
     pub journal_records: f64,
@@ -29,7 +29,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         let shown = |counts: &BTreeMap<String, f64>| {
             let seen = counts.iter().filter(|(_, count)| **count >= SHOWN_MIN);
             let texts: Vec<_> = seen.map(|(name, count)| format!("{name} {count:.2}")).collect();
@@ -53,7 +53,7 @@ struct Totals {
 }
 
 /// Counts the cost of a file for a copy in, and for a copy out.
-pub fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> {
+pub(super) fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> {
     let tracer = Tracer::find();
     let mut totals = Vec::new();
     for tree in [&trees.bare, &trees.full] {

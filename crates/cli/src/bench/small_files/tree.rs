@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use dafs_types::Random;
 
 /// Two trees, and the size of the one with files.
-pub struct Trees {
+pub(super) struct Trees {
     pub full: PathBuf,
     /// The directories of `full`, without files.
     pub bare: PathBuf,
@@ -15,7 +15,7 @@ pub struct Trees {
 
 /// The size of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub(super) struct Size {
     /// The number of regular files.
     pub files: usize,
     /// The total bytes of the regular files.
@@ -25,7 +25,7 @@ pub struct Size {
 impl Trees {
     /// Makes both trees in a directory. The files are copied from `tree`, which is reduced to its
     /// regular files and directories, or generated if there is no `tree`.
-    pub fn make(tree: Option<&Path>, files: usize, scratch: &Path) -> Result<Self> {
+    pub(super) fn make(tree: Option<&Path>, files: usize, scratch: &Path) -> Result<Self> {
         let trees =
             Self { full: scratch.join("full"), bare: scratch.join("bare"), size: Size::default() };
         match tree {
@@ -41,7 +41,7 @@ impl Trees {
     }
 
     /// Fails if a copy does not have the same number of files and bytes.
-    pub fn check(&self, copy: &Path) -> Result<()> {
+    pub(super) fn check(&self, copy: &Path) -> Result<()> {
         let found = size_of(copy)?;
         if found != self.size {
             bail!("{} contains {found:?} instead of {:?}", copy.display(), self.size);

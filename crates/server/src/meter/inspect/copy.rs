@@ -27,7 +27,7 @@ pub(crate) struct Shown<'r> {
 
 impl Shown<'_> {
     /// Copies the state of all parts.
-    pub fn copy(&self) -> Inspection {
+    pub(crate) fn copy(&self) -> Inspection {
         let locks = self.filer.locks().map(|lock| LockView {
             file: self.file_view(lock.file),
             client: lock.client,

@@ -49,7 +49,7 @@ pub(crate) struct Transfers<'r> {
 
 impl Stalls {
     /// Returns the connections that other requests have waited for too long.
-    pub fn late(&mut self, transfers: &Transfers<'_>, now: Moment) -> Vec<EndpointId> {
+    pub(crate) fn late(&mut self, transfers: &Transfers<'_>, now: Moment) -> Vec<EndpointId> {
         let is_awaited = transfers.are_awaited();
         if !is_awaited && !self.is_watching() {
             return Vec::new();
@@ -59,12 +59,12 @@ impl Stalls {
     }
 
     /// Forgets a connection that has ended.
-    pub fn forget(&mut self, endpoint: EndpointId) {
+    pub(crate) fn forget(&mut self, endpoint: EndpointId) {
         self.seen.retain(|(other, _), _| *other != endpoint);
     }
 
     /// Counts the bytes of a task whose transfers are complete.
-    pub fn note_transfers(&mut self, tasks: &Tasks, id: TaskId) {
+    pub(crate) fn note_transfers(&mut self, tasks: &Tasks, id: TaskId) {
         if self.is_watching()
             && let Some(task) = tasks.get(id)
             && let Some((direction, bytes)) = task.work.moving()

@@ -32,7 +32,7 @@ pub(crate) struct UnderWay<'r> {
 
 impl UnderWay<'_> {
     /// All operations in progress.
-    pub fn requests(&self) -> Vec<RunningRequest> {
+    pub(crate) fn requests(&self) -> Vec<RunningRequest> {
         let mut running = Vec::new();
         let fence_of =
             |endpoint| self.channels.get(endpoint).and_then(|channel| channel.party.fence);
@@ -89,13 +89,13 @@ impl UnderWay<'_> {
 
 impl Fencing {
     /// The id of the next change.
-    pub fn next_name(&self) -> FenceRequest {
+    pub(crate) fn next_name(&self) -> FenceRequest {
         FenceRequest(self.next)
     }
 
     /// Notes that the next change has started. An injected defect makes it return the destination
     /// of a reply that is sent too early.
-    pub fn begin(&mut self, ticket: ReplyTo, now: Moment) -> Option<ReplyTo> {
+    pub(crate) fn begin(&mut self, ticket: ReplyTo, now: Moment) -> Option<ReplyTo> {
         let name = self.next_name();
         self.next += 1;
         let patient_until = now.after(self.patience);
@@ -107,7 +107,7 @@ impl Fencing {
 
     /// Carries out one of the filer's requests about a change. If the change has finished, returns
     /// the reply to send and where to send it.
-    pub fn act(
+    pub(crate) fn act(
         &mut self,
         filer: &mut Filer,
         journal: (&mut Option<Ledger>, &mut JournaledRequests),
@@ -151,7 +151,12 @@ impl Fencing {
     }
 
     /// The connections that have delayed a change too long.
-    pub fn overdue(&self, filer: &Filer, under_way: &UnderWay<'_>, now: Moment) -> Vec<EndpointId> {
+    pub(crate) fn overdue(
+        &self,
+        filer: &Filer,
+        under_way: &UnderWay<'_>,
+        now: Moment,
+    ) -> Vec<EndpointId> {
         let is_overdue = |change: &Change| change.patient_until <= now;
         let overdue = self.changes.iter().filter(|(_, change)| is_overdue(change));
         let operations = overdue.flat_map(|(request, _)| filer.fence_waits_for(*request));
