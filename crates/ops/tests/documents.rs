@@ -10,42 +10,44 @@ use dafs_ops::{Done, Fault, Layout, Operation};
 const PREAMBLE: &str = "\
 # Operations as bytes
 
-Made from the tables in `crates/ops/src` by `crates/ops/tests/documents.rs`; do not edit.
+`crates/ops/tests/documents.rs` generates this page from the tables in `crates/ops/src`; do not edit
+it.
 
-An operation says what is to be done to files, and an outcome what it came to. The journal keeps
-both ([journal.md](journal.md) has the log around them), and a request that waits is kept as one.
-They are no messages of DAFS: a server turns its clients' requests into them.
+An operation describes a change or a query of files, and an outcome describes its result. The
+journal stores both ([journal.md](journal.md) describes the log around them). The server also stores
+a waiting request as an operation. Operations are not DAFS messages: a server converts its clients'
+requests into them.
 
-There is no version. A number never gets another meaning, and the fields behind it never change:
-what needs others gets a new number. So bytes that an earlier server wrote stay readable.
+The format has no version. A number never gets another meaning, and its fields never change. An
+operation that needs other fields gets a new number. So the bytes of earlier servers stay readable.
 
-All numbers are little-endian, and nothing is padded. What is decoded must end where its bytes end,
-and at most 4 MiB are looked at.
+All numbers are little-endian, and nothing is padded. A value must end exactly where its bytes end.
+The decoder accepts at most 4 MiB.
 
 | form | bytes |
 |---|---|
-| u8, u16, u32, u64, i64 | that many |
-| n bytes | that many, as they are |
+| u8, u16, u32, u64, i64 | 1, 2, 4, 8 or 8 bytes |
+| n bytes | n bytes, unchanged |
 | truth | 0 or 1 |
 | bytes | length u32, then the bytes |
-| text | the same, and the bytes are UTF-8 |
+| text | the same form; the bytes are UTF-8 |
 | names | count u32, then each: length u32, bytes |
-| list of X | count u32, at most 4096; then so many X |
-| [X] | 0 alone, or 1 and then X |
+| list of X | count u32, at most 4096; then each X |
+| [X] | the byte 0 for no value, or the byte 1 and then X |
 | one of A \\| B | the number of one of them, one byte, then its fields |
 | (a X, b Y) | X, then Y |
-| u8 of a named kind | the number that the kind has in DAFS 1.0 |
+| u8 of a named kind | the number of the kind in DAFS 1.0 |
 
-Names are the bytes that the file system has. A path is its names in order. A handle is 64 bytes.
+Names are the bytes of the file system. A path is its names in order. A handle is 64 bytes.
 
-An outcome is one byte, and then: behind 0 a result, behind 1 a refusal. A refusal is a fault, and
-then what is known besides: one of 0 nothing | 1 how far a walk got (file 64 bytes,
-component_count u32) | 2 attributes that were set (u64) | 3 a lock in the way (client u64,
+An outcome begins with one byte: 0 if a result follows, 1 if a refusal follows. A refusal is a fault
+and then additional information, one of 0 nothing | 1 how far a lookup got (file 64 bytes,
+component_count u32) | 2 attributes that were set (u64) | 3 the conflicting lock (client u64,
 owner u32 length and bytes, offset u64, length u64, mode 1 read or 2 write).
 
-An origin names the request that an operation was asked for in: front u8 (1 is DAFS), session
-u64, slot u32, sequence u32, index u16. DAFS has the stream as slot, the number of the request on
-its stream as sequence, and the number of the procedure as index.
+An origin identifies the request that caused an operation: front u8 (the protocol; 1 is DAFS),
+session u64, slot u32, sequence u32, index u16. In DAFS the slot is the stream, the sequence is the
+number of the request on its stream, and the index is the number of the procedure.
 ";
 
 fn document() -> String {

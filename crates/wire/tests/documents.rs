@@ -11,12 +11,12 @@ use dafs_wire::{FieldLayout, HEADER_BYTES, Procedure, ReplyBound};
 const PREAMBLE: &str = "\
 # Messages
 
-Made from the procedure table by `crates/wire/tests/documents.rs`; do not edit.
+`crates/wire/tests/documents.rs` generates this page from the procedure table; do not edit it.
 
-A message is a header, the fixed section of its procedure, and a heap. All offsets and
-sizes are in bytes. \"offset of\" marks a u32 that counts from the start of the section it
-stands in; what it points to starts on a multiple of eight. Bytes no field covers are
-zero. Decisions behind the layout: [gaps.md](gaps.md).
+A message consists of a header, the fixed section of its procedure, and a heap. All offsets and
+sizes are in bytes. \"offset of\" marks a u32 offset from the start of the section that contains it;
+the data it points to starts at a multiple of eight. Bytes that belong to no field are zero.
+[gaps.md](gaps.md) explains the decisions about the layout.
 
 ## Request header
 
@@ -70,7 +70,7 @@ change_info (24)                    0 before | 8 after | 16 atomic | 20 zero
 
 ## Unions
 
-Offsets from the start of the field that holds the union.
+The offsets count from the start of the field that contains the union.
 
 ```text
 auth request (16)     0 type | text: 4 offset of identity, 8 offset of password
