@@ -1,5 +1,5 @@
-//! The journal's records about clients and files as bytes (`docs/spec/journal.md`, "What records
-//! say"): clients with state, locks, fencing lists, undo data.
+//! The journal's records about clients and files as bytes (`docs/spec/journal.md`, "The server's
+//! records"): clients with state, locks, fencing lists, undo data.
 //!
 //! Invariant: the rules of `docs/spec/journal.md` hold. No record here depends on a protocol.
 

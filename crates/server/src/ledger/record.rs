@@ -1,4 +1,4 @@
-//! The journal's records as bytes (`docs/spec/journal.md`, "What records say").
+//! The journal's records as bytes (`docs/spec/journal.md`, "The server's records").
 //!
 //! A request is recorded as an operation, named by its origin ([`dafs_ops`]). What only the DAFS
 //! front end understands, that is sessions and their replies, is in an envelope with the front
