@@ -23,6 +23,8 @@
 mod real;
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+// The C library's functions are exported by name, whatever Rust can reach.
+#[allow(unreachable_pub)]
 mod abi;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod attributes;

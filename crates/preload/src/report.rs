@@ -13,7 +13,7 @@ macro_rules! counted {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
         /// The kinds of served calls that are counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Call {
+        pub(crate) enum Call {
             $($(#[$doc])* $name,)+
         }
 
@@ -51,7 +51,7 @@ macro_rules! missed {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
         /// The kinds of calls that were not served.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Miss {
+        pub(crate) enum Miss {
             $($(#[$doc])* $name,)+
         }
 

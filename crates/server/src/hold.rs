@@ -34,17 +34,17 @@ pub(crate) struct Lock {
 struct OwnLines(Shared);
 
 impl Lock {
-    pub fn new(shared: Shared) -> Self {
+    pub(crate) fn new(shared: Shared) -> Self {
         Self { shared: Mutex::new(OwnLines(shared)), is_held: AtomicBool::new(false) }
     }
 
     /// Returns the shared state when all reactors have ended.
-    pub fn into_inner(self) -> Shared {
+    pub(crate) fn into_inner(self) -> Shared {
         self.shared.into_inner().unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Wakes all reactors, since the server ends.
-    pub fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         // The lock may be poisoned by a panic. Only the wakers of the shared state are used here.
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.0.handoffs.wake_all();
