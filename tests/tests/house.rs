@@ -253,7 +253,7 @@ fn tests_among_the_sources_are_run() {
 #[test]
 fn the_preload_library_keeps_nothing_of_its_state_with_a_thread() {
     let guard = std::fs::read_to_string(root().join("crates/preload/src/guard.rs")).unwrap();
-    assert!(guard.contains("pub fn with<T: Send>("), "`guard::with` hands out anything");
+    assert!(guard.contains("pub(crate) fn with<T: Send>("), "`guard::with` hands out anything");
     let mut files = Vec::new();
     walk(&root().join("crates/preload/src"), &mut files);
     for path in files {
