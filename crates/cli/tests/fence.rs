@@ -327,7 +327,7 @@ fn the_agent_takes_options_on_its_command_line() {
     assert_eq!(run(&["-o", "off", "-n", "a"]).status.code(), Some(0));
     assert_eq!(run(&["--action=status", "--plug=a"]).status.code(), Some(2));
     let told = run(&["--action", "on", "--plug", "a", "-v"]);
-    assert!(errors(&told).contains("a is let in"), "{}", errors(&told));
+    assert!(errors(&told).contains("a has access to"), "{}", errors(&told));
     assert_eq!(run(&["--no-such-option=1"]).status.code(), Some(1));
     assert_eq!(run(&["--help"]).status.code(), Some(0));
 }
