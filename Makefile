@@ -69,10 +69,14 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 # Packages the crates that are published and builds each from its package, as a registry would have
-# it; uploads nothing. DIRTY=1 also takes what is not committed.
+# it; uploads nothing. DIRTY=1 also takes what is not committed. Cargo keeps what it unpacked and built
+# of a version, and would take it for this one.
 PUBLISHED = base types memory wire iwarp dat gss client
+PUBLISH_TARGET = $(or $(CARGO_TARGET_DIR),target)/publish
 publish-check:
-	$(CARGO) publish --dry-run $(if $(DIRTY),--allow-dirty) $(PUBLISHED:%=--package dafs-%)
+	rm -rf $(PUBLISH_TARGET)/package $(PUBLISH_TARGET)/debug/.fingerprint/dafs-* \
+	  $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/*/-*/dafs-*
+	$(CARGO) publish --dry-run --target-dir $(PUBLISH_TARGET) $(if $(DIRTY),--allow-dirty) $(PUBLISHED:%=--package dafs-%)
 
 # Ten minutes of coverage-guided fuzzing for each target; needs nightly and cargo-fuzz.
 FUZZ_SECONDS ?= 600
