@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::style::{BLUE, GRID, ORANGE, fitting, number, widest};
 
-/// A bar chart.
+/// A horizontal bar chart: one bar for each row.
 #[derive(Clone, Debug)]
 pub struct Bars<'a> {
     /// The title above the chart.

@@ -11,7 +11,7 @@ use crate::report::Report;
 pub struct Goal {
     /// A description of the two figures compared.
     pub what: String,
-    /// The measured ratio.
+    /// The measured ratio of the two figures.
     pub value: f64,
     /// The bound on the ratio.
     pub bound: f64,

@@ -1,13 +1,16 @@
+//! Implements the `object_store` traits with files of a DAFS server.
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! # How it is made
 //!
-//! A client of DAFS belongs to one thread. So each connection of a store has a driver thread, which
-//! owns a client and makes all of its progress; callers send it what is to be done and wait for the
-//! reply as a future. It needs no executor of its own, blocks none, and its queue is bounded: a
-//! caller waits for a permit first.
+//! A client of DAFS belongs to one thread. Therefore each connection of a store has a driver
+//! thread, which owns a client and makes all of its progress. Callers send operations to the driver
+//! thread and wait for each reply as a future. The crate needs no executor of its own and never
+//! blocks the caller's executor. The queue of a driver thread is bounded: a caller waits for a
+//! permit before it queues an operation.
 //!
-//! `docs/object-store.md` in the repository says how operations are done with files.
+//! `docs/object-store.md` in the repository describes how operations map to file requests.
 #![forbid(unsafe_code)]
 
 mod bell;

@@ -37,7 +37,7 @@ impl KeptSession {
 /// procedure, which detects clients that number their requests wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestName {
-    /// The request's stream.
+    /// The stream that the request was sent on.
     pub stream: StreamId,
     /// The request's sequence number on the stream.
     pub sequence: SequenceNumber,
@@ -45,7 +45,7 @@ pub struct RequestName {
     pub procedure: u32,
 }
 
-/// A kept reply.
+/// A reply that the server keeps, so that it can be sent again if the request is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptReply<'a> {
     /// The request that it belongs to.

@@ -92,7 +92,7 @@ pub struct MergeReport {
     pub depth: usize,
     /// The bytes of the input files of a merge together.
     pub input_bytes: u64,
-    /// The medians.
+    /// The medians of the rounds, one point for each measured configuration.
     pub points: Vec<MergePoint>,
 }
 

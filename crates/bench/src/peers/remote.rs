@@ -92,7 +92,7 @@ pub(crate) fn name_of(address: &Address) -> &'static str {
 /// The operations of a [`Remote`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
-    /// Reads or writes.
+    /// The kind of operation: reads or writes.
     pub kind: Kind,
     /// The operations in flight, at most [`DEPTH_MAX`].
     pub depth: usize,

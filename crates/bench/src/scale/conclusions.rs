@@ -21,7 +21,7 @@ pub enum Axis {
 pub struct Conclusion {
     /// The work that was done.
     pub work: Work,
-    /// The transport.
+    /// The transport: `shm` or `tcp`.
     pub transport: String,
     /// The quantity that was varied.
     pub axis: Axis,
@@ -29,7 +29,7 @@ pub struct Conclusion {
     pub from: usize,
     /// The number of reactors or clients at this point.
     pub to: usize,
-    /// The conclusion.
+    /// The conclusion drawn from the ratio.
     #[serde(flatten)]
     pub verdict: Verdict,
 }

@@ -127,11 +127,11 @@ impl Work {
 pub struct Point {
     /// The work that was done.
     pub work: Work,
-    /// `shm` or `tcp`.
+    /// The transport: `shm` or `tcp`.
     pub transport: String,
-    /// The reactors of the server.
+    /// The number of reactors of the server.
     pub reactors: usize,
-    /// The client processes.
+    /// The number of client processes.
     pub clients: usize,
     /// Operations per second of all clients together.
     pub operations_per_second: f64,

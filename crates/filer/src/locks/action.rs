@@ -106,11 +106,11 @@ pub struct LockRecord {
     pub principal: Box<[u8]>,
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
-    /// The lock owner.
+    /// The lock owner as the client named it.
     pub owner: Box<[u8]>,
-    /// The locked range.
+    /// The locked range of bytes.
     pub range: ByteRange,
-    /// Shared or exclusive.
+    /// The mode of the lock: shared or exclusive.
     pub mode: LockMode,
     /// PERSIST, AUTORECOVERY or both.
     pub attributes: LockAttributes,

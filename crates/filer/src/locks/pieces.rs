@@ -31,7 +31,7 @@ pub(super) struct FileLocks {
     pub exclusive: IntervalTree,
     /// The pieces of each owner, by first byte.
     pub own: BTreeMap<OwnerKey, BTreeMap<u64, HoldKey>>,
-    /// Waiters, oldest first.
+    /// The waiting requests, oldest first.
     pub queue: Vec<WaiterKey>,
     pub holds: u32,
     /// The number of broken shared locks. If locks are advisory, only these block writes.

@@ -39,7 +39,7 @@ pub struct LockCounters {
     pub deadlocks: u64,
     /// LOCK requests refused because of a limit.
     pub resource: u64,
-    /// Locks that broke.
+    /// The number of locks that broke.
     pub broken: u64,
     /// Broken locks that were repaired.
     pub repaired: u64,
@@ -87,13 +87,13 @@ pub struct LockEntry<'a> {
     pub file: FileKey,
     /// The client of the owner or former owner.
     pub client: ClientId,
-    /// The client's name.
+    /// The identity string of the client.
     pub client_name: &'a [u8],
     /// The owner or former owner.
     pub owner: &'a [u8],
-    /// The locked range.
+    /// The locked range of bytes.
     pub range: ByteRange,
-    /// Shared or exclusive.
+    /// The mode of the lock: shared or exclusive.
     pub mode: LockMode,
     /// The options of the lock.
     pub attributes: LockAttributes,
@@ -112,9 +112,9 @@ pub struct WaiterEntry<'a> {
     pub client: ClientId,
     /// The lock owner that waits.
     pub owner: &'a [u8],
-    /// The requested range.
+    /// The requested range of bytes.
     pub range: ByteRange,
-    /// Shared or exclusive.
+    /// The requested mode: shared or exclusive.
     pub mode: LockMode,
     /// The number of requests that come before this one in the file's queue.
     pub position: u32,

@@ -138,7 +138,7 @@ pub struct LockRequest {
     pub offset: u64,
     /// The length in bytes; all ones means to the end of the file.
     pub length: u64,
-    /// Shared or exclusive.
+    /// The requested mode: shared or exclusive.
     pub mode: LockMode,
     /// The options that the lock keeps.
     pub attributes: LockAttributes,
@@ -153,11 +153,11 @@ pub struct LockRequest {
 pub struct LockConflict {
     /// The client of the conflicting owner.
     pub client: ClientId,
-    /// The conflicting owner.
+    /// The lock owner that conflicts, as its client named it.
     pub owner: Box<[u8]>,
     /// The range of the conflicting lock.
     pub range: ByteRange,
-    /// Shared or exclusive.
+    /// The mode of the conflicting lock: shared or exclusive.
     pub mode: LockMode,
 }
 

@@ -25,7 +25,7 @@ pub struct BatchRequest<'a> {
     pub handle: FileHandle,
     /// The state id of the open or lock that the request uses.
     pub state: StateId,
-    /// Read or write.
+    /// The kind of operation: read or write.
     pub kind: IoKind,
     /// The file ranges, in the order of the data.
     pub chunks: &'a [FileChunk],
@@ -152,7 +152,7 @@ pub struct DeviceLoad {
 pub struct Run {
     /// The file to read or write.
     pub file: FileKey,
-    /// Read or write.
+    /// The kind of operation: read or write.
     pub kind: IoKind,
     /// The first byte in the file.
     pub offset: u64,

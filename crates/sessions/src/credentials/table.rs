@@ -36,7 +36,7 @@ pub struct CredentialCounters {
     pub taken: u32,
     /// Gauge: clients that may register credentials.
     pub clients: u32,
-    /// Registrations that succeeded.
+    /// The number of registrations that succeeded.
     pub registered: u64,
     /// Registrations that were refused.
     pub refused: u64,

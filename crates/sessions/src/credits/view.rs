@@ -9,7 +9,7 @@ use dafs_types::SessionId;
 pub struct CreditWeight(u16);
 
 impl CreditWeight {
-    /// The largest weight.
+    /// The largest weight: 1000 times the smallest weight, which is 1.
     pub const MAX: Self = Self(1000);
 
     /// Makes a weight from 1 to [`CreditWeight::MAX`]; `None` for other values.

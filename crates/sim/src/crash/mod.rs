@@ -108,13 +108,13 @@ impl StormPlan {
 pub struct StormReport {
     /// The number of steps, without those of the end.
     pub steps: u64,
-    /// How often the server was killed or lost power.
+    /// The number of times that the server was killed or lost power.
     pub crashes: u64,
-    /// Connections cut on purpose.
+    /// The number of connections that the storm cut.
     pub cuts: u64,
-    /// Deaths of members.
+    /// The number of times that a member of the cluster died.
     pub deaths: u64,
-    /// Sessions that were made.
+    /// The number of sessions that were made.
     pub sessions: u64,
     /// Requests whose outcome came from the response cache.
     pub recovered: u64,

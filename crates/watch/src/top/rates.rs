@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-/// A document and the rates since the one before.
+/// The latest state document of a server, and the rates since the previous document.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    /// The latest document.
+    /// The latest state document, as the server sent it.
     pub now: Value,
-    /// Requests per second.
+    /// Requests per second of all sessions.
     pub requests: f64,
     /// Requests and notices per second that reactors passed to each other.
     pub messages: f64,
@@ -20,7 +20,7 @@ pub struct Rates {
     pub read: f64,
     /// Bytes per second that clients have written.
     pub written: f64,
-    /// The part of reads that found their first block in the cache; `None` without reads.
+    /// The fraction of reads whose first block was in the cache; `None` if there were no reads.
     pub hits: Option<f64>,
     /// The rates of each procedure.
     pub procedures: Vec<ProcedureRate>,
@@ -33,26 +33,27 @@ pub struct Rates {
 pub struct ProcedureRate {
     /// The name of the procedure.
     pub name: String,
-    /// Requests per second.
+    /// Requests of this procedure per second.
     pub requests: f64,
-    /// Bytes per second.
+    /// Bytes read or written per second.
     pub bytes: f64,
-    /// The median latency in seconds: of the last interval, or of all requests if it had none.
+    /// The median latency in seconds during the interval. If the interval had no requests, the median
+    /// of all requests since the start of the server; `None` if there were none.
     pub p50: Option<f64>,
-    /// The 99th percentile of the latency, likewise.
+    /// The 99th percentile of the latency in seconds, over the same requests as `p50`.
     pub p99: Option<f64>,
-    /// Requests since the start of the server.
+    /// The number of requests since the start of the server.
     pub total: u64,
-    /// Those requests that failed.
+    /// The number of requests that failed since the start of the server.
     pub failed: u64,
 }
 
 /// The rates of one session.
 #[derive(Clone, Debug)]
 pub struct SessionRate {
-    /// The session's row in the document.
+    /// The row of the session in the state document.
     pub row: Value,
-    /// Requests per second.
+    /// Requests of this session per second.
     pub requests: f64,
     /// Bytes read per second.
     pub read: f64,
