@@ -482,7 +482,7 @@ impl<'m> Code<'m> for SpaceLimit {
 
 impl<'m> Code<'m> for bool {
     fn kind() -> String {
-        "truth".to_owned()
+        "boolean".to_owned()
     }
 
     fn put(&self, to: &mut Vec<u8>) {

@@ -28,7 +28,7 @@ The decoder accepts at most 4 MiB.
 |---|---|
 | u8, u16, u32, u64, i64 | 1, 2, 4, 8 or 8 bytes |
 | n bytes | n bytes, unchanged |
-| truth | 0 or 1 |
+| boolean | 0 or 1 |
 | bytes | length u32, then the bytes |
 | text | the same form; the bytes are UTF-8 |
 | names | count u32, then each: length u32, bytes |
@@ -52,11 +52,11 @@ number of the request on its stream, and the index is the number of the procedur
 
 fn document() -> String {
     let mut text = PREAMBLE.to_owned();
-    text.push_str("\n## Forms of several values\n\n");
+    text.push_str("\n## Forms of several values\n\n```text\n");
     for (name, form) in Layout::forms() {
-        writeln!(text, "- {name}: {form}").expect("a string takes everything");
+        writeln!(text, "{name}: {form}").expect("a string takes everything");
     }
-    text.push_str("\n## Operations\n");
+    text.push_str("```\n\n## Operations\n");
     Operation::layouts().iter().for_each(|layout| row(&mut text, layout));
     text.push_str("\n## Results\n");
     Done::layouts().iter().for_each(|layout| row(&mut text, layout));
@@ -77,9 +77,11 @@ fn row(text: &mut String, layout: &Layout) {
         text.push_str("No fields.\n");
         return;
     }
+    text.push_str("```text\n");
     for (name, kind) in &layout.fields {
-        writeln!(text, "- `{name}`: {kind}").expect("text");
+        writeln!(text, "{name}: {kind}").expect("text");
     }
+    text.push_str("```\n");
 }
 
 #[test]

@@ -146,11 +146,11 @@ fn attributes(text: &mut String, table: &[AttributeLayout]) {
 
 fn section(text: &mut String, what: &str, fields: &[FieldLayout], size: usize) {
     if fields.is_empty() {
-        writeln!(text, "\n{what}: {HEADER_BYTES} bytes, no fixed section.").expect("text");
+        writeln!(text, "\n{what}: the header of {HEADER_BYTES} bytes alone.").expect("text");
         return;
     }
-    writeln!(text, "\n{what}: {HEADER_BYTES} + {size} bytes, then the heap.\n\n```text")
-        .expect("text");
+    let head = format!("{what}: the header of {HEADER_BYTES} bytes, then {size} bytes");
+    writeln!(text, "\n{head} of fixed section, then the heap.\n\n```text").expect("text");
     let mut end = 0;
     for field in fields {
         if field.offset > end {
