@@ -127,6 +127,22 @@ fn users_passwords_and_rules_change_without_a_restart() {
 }
 
 #[test]
+fn the_first_users_come_by_a_reload() {
+    let mut server = Server::start(|_| String::new());
+    set_password(&server.file("passwords"), "ann", "right");
+    assert!(!server.can_list("ann", "right"));
+    let line = format!("password-file = {:?}\n", server.file("passwords"));
+    std::fs::write(server.file("dafs.toml"), line).unwrap();
+    let said = server.reload();
+    assert!(said.contains("configuration reloaded"), "{said}");
+    assert!(server.can_list("ann", "right") && !server.can_list("ann", "wrong"));
+    // And go by one.
+    std::fs::write(server.file("dafs.toml"), "").unwrap();
+    server.reload();
+    assert!(!server.can_list("ann", "right"));
+}
+
+#[test]
 fn a_configuration_that_cannot_be_used_changes_nothing() {
     let mut server = Server::start(|place| {
         set_password(&place.join("passwords"), "ann", "right");

@@ -137,10 +137,6 @@ fn session_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> Session
     let reactors = config.reactors.min(usize::from(limits::CLIENT_CHANNELS_MAX)) as u16;
     sessions.client_channels = sessions.client_channels.max(reactors);
     sessions.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
-    // A password check costs the same where no password can be right. A password file that is
-    // empty now may get users by a reload.
-    let has_passwords = config.password_file.is_some() || config.one_time_user.is_some();
-    sessions.authentication.text &= has_passwords;
     let has_kerberos = kerberos.is_some();
     sessions.authentication.gss = has_kerberos;
     sessions.credentials.gss_names = has_kerberos;

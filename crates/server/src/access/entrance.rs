@@ -23,6 +23,8 @@ use crate::config::ServerConfig;
 pub(crate) struct Entrance {
     live: Live,
     export_names: Vec<OsString>,
+    /// True if the configuration allows authentication by password.
+    allows_passwords: bool,
     kerberos: Option<Arc<Kerberos>>,
     /// The unrestricted view, for connections that have not logged in.
     whole_view: Arc<View>,
@@ -48,6 +50,7 @@ impl Entrance {
     ) -> Self {
         Self {
             live,
+            allows_passwords: config.sessions.authentication.text,
             export_names: store.export_names(),
             kerberos,
             whole_view: View::whole(store.clone()),
@@ -109,6 +112,12 @@ impl Entrance {
     /// The passwords, for a check on the worker pool.
     pub(crate) fn passwords(&self) -> Arc<PasswordFile> {
         self.live.passwords()
+    }
+
+    /// Returns true if a password could be right. Otherwise clients are not asked for one, because
+    /// a failed check costs as much as a real one.
+    pub(crate) fn offers_passwords(&self) -> bool {
+        self.allows_passwords && !self.live.passwords().is_empty()
     }
 
     /// The users by name.

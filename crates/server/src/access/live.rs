@@ -55,8 +55,6 @@ pub struct Reloader {
     live: Live,
     store: Arc<dyn Store>,
     one_time_user: Option<OneTimeUser>,
-    /// True if the server offers authentication by password.
-    has_passwords: bool,
     /// True if the server lets clients act for other users.
     has_trusted: bool,
 }
@@ -67,7 +65,6 @@ impl Reloader {
             live,
             store,
             one_time_user: config.one_time_user.clone(),
-            has_passwords: config.password_file.is_some() || config.one_time_user.is_some(),
             has_trusted: !config.access.trusted.is_empty(),
         }
     }
@@ -82,9 +79,6 @@ impl Reloader {
         rules: AccessRules,
         password_file: Option<&Path>,
     ) -> Result<LiveVersion, ServerError> {
-        if password_file.is_some() && !self.has_passwords {
-            return Err(ServerError::NeedsRestart("the first password file"));
-        }
         if !rules.trusted.is_empty() && !self.has_trusted {
             return Err(ServerError::NeedsRestart("the first client that may act for others"));
         }

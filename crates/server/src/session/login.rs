@@ -64,6 +64,7 @@ impl Reactor<'_> {
             return Ok(());
         };
         let id = self.channel_id(answer)?;
+        self.refresh_auth_types();
         let decision = self.shared.sessions.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
     }
@@ -111,6 +112,7 @@ impl Reactor<'_> {
         request: &ClientAuth<'_>,
     ) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
+        self.refresh_auth_types();
         let decision = self.shared.sessions.begin_auth(id, asked(&request.authentication));
         self.authenticate(answer, &request.authentication, decision, Purpose::Session)
     }
@@ -194,6 +196,13 @@ impl Reactor<'_> {
                 Err(status)
             }
         }
+    }
+
+    /// Takes over from the password file, which a reload may have replaced, whether passwords are
+    /// offered.
+    fn refresh_auth_types(&mut self) {
+        let is_offered = self.shared.entrance.offers_passwords();
+        self.shared.sessions.set_offers_passwords(is_offered);
     }
 
     /// Undoes the connect part of a CLIENT_CONNECT_AUTH whose authentication failed.
@@ -380,6 +389,7 @@ impl Reactor<'_> {
 
     pub(crate) fn security_info(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let id = self.channel_id(answer)?;
+        self.refresh_auth_types();
         let methods = auth_methods(&self.shared.sessions.auth_types(id));
         let methods = Array::from(methods.as_slice());
         self.reply(answer, &Response::SecInfo(SecurityMethods { methods }));

@@ -421,6 +421,11 @@ impl Sessions {
         std::mem::take(&mut self.condemned)
     }
 
+    /// Sets whether clients may authenticate by password from now on.
+    pub fn set_offers_passwords(&mut self, is_offered: bool) {
+        self.config.authentication.text = is_offered;
+    }
+
     /// Returns the authentication types a channel may use, for SECINFO.
     #[must_use]
     pub fn auth_types(&self, channel: ChannelId) -> Vec<AuthType> {
