@@ -23,9 +23,10 @@ use serde::{Deserialize, Serialize};
 use crate::serve::Arguments;
 use crate::socket_users;
 
-/// A rule: which clients it applies to, and what it sets. Every list that is present must match the
-/// client; a rule without lists applies to all clients. The first rule that matches a client
-/// decides. Which keys a rule may contain depends on the table it is in.
+/// A rule of the configuration: the clients that the rule applies to, and the settings for them.
+/// Every list that is present must match the client, so a rule without lists applies to all
+/// clients. The first rule that matches a client decides. The keys that a rule may contain depend
+/// on the table that contains the rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct Rule {
@@ -72,16 +73,16 @@ pub(crate) struct ExportTable {
     squash: Option<String>,
     /// The user and group for squashed clients, as `"UID:GID"`.
     anonymous: Option<String>,
-    /// Which clients see the export, and on which terms. Without rules, all clients see it. With
-    /// rules, a client that no rule matches finds the export neither in the root directory nor by a
-    /// handle.
+    /// Rules that decide which clients see the export, and with which settings. Without rules, all
+    /// clients see the export. With rules, a client that matches no rule can find the export
+    /// neither in the root directory nor by a file handle.
     #[serde(default)]
     clients: Vec<Rule>,
 }
 
 impl ExportTable {
-    /// Returns the first restriction of this export that `other`, an export that contains it,
-    /// lacks.
+    /// Returns the first restriction that this export has and `other` lacks. `other` is an export
+    /// whose directory contains this one.
     pub(crate) fn asks_more_than(
         &self,
         other: Option<&Self>,
@@ -104,14 +105,14 @@ impl ExportTable {
         }
     }
 
-    /// The terms that apply to all clients of the export.
+    /// Returns the settings that apply to all clients of the export, and its rules.
     pub(crate) fn terms_of_all(&self) -> (Option<bool>, Option<&str>, Option<&str>, &[Rule]) {
         (self.read_only, self.squash.as_deref(), self.anonymous.as_deref(), &self.clients)
     }
 }
 
 impl KerberosTable {
-    /// The keytab file with the server's keys.
+    /// Returns the path of the keytab file with the server's keys.
     pub(crate) fn keytab(&self) -> Option<&Path> {
         self.keytab.as_deref()
     }
@@ -121,21 +122,21 @@ impl KerberosTable {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct KerberosTable {
-    /// Keytab file with the server's keys. It is read again for each client.
+    /// Keytab file with the server's keys. The server reads the file again for each client.
     keytab: Option<PathBuf>,
     /// Accept only tickets for this service, as `"dafs@host"`, instead of for every key in the
     /// keytab.
     service: Option<String>,
-    /// File that records recently used tickets, so that none can be replayed. Default: the system's
-    /// replay cache.
+    /// File that records recently used tickets, so that no ticket can be replayed. Default: the
+    /// system's replay cache.
     replay_cache: Option<PathBuf>,
-    /// Map of principals to local users. It takes precedence over all other rules.
+    /// Map of principals to local users. This map takes precedence over all other mapping rules.
     users: BTreeMap<String, String>,
-    /// Map the remaining principals by the `auth_to_local` rules of krb5.conf.
+    /// Map principals that `users` does not list by the `auth_to_local` rules of krb5.conf.
     host_rules: bool,
     /// Allow a principal to become user 0.
     allow_root: bool,
-    /// Refuse tokens without a channel binding to the session. DAFS clients always bind.
+    /// Refuse tokens without a channel binding to the session. DAFS clients always send a binding.
     require_binding: bool,
     /// The largest token accepted over TCP, in bytes, at most 61440. Default: 15360.
     max_token: Option<u32>,
@@ -156,12 +157,12 @@ impl Default for KerberosTable {
     }
 }
 
-/// Returns the access rules of a configuration.
+/// Translates the access rules of a configuration. The error of an invalid rule names the file.
 pub(crate) fn rules(arguments: &Arguments) -> Result<AccessRules> {
     all_rules(arguments).with_context(|| place_of(arguments))
 }
 
-/// Returns where the user should look for a mistake: the configuration file or the command line.
+/// Returns the source of the configuration for error messages: the file or the command line.
 fn place_of(arguments: &Arguments) -> String {
     arguments.config.as_deref().map_or_else(
         || "the flags of dafs serve".to_owned(),

@@ -93,7 +93,7 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
     let mut options = options(arguments)?;
     let _servers = match &arguments.url {
         Some(url) => {
-            // Opening the place asks for the password and chooses the transport.
+            // Opening the URL asks for the password and chooses the transport.
             let location = arguments.access.tls.applied(&Location::parse(url)?);
             let client = place::client(&arguments.access)?;
             options.session = place::options(&location, &arguments.access)?;
@@ -122,7 +122,7 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
     Ok(plots)
 }
 
-/// Starts two servers: one for the load and one that stays idle.
+/// Starts two servers for the benchmarks: one for the load and one that stays idle.
 fn own(scratch: &Path, options: &mut Options) -> Result<Vec<ChildServer>> {
     let pass = Pass::new()?;
     options.session = pass.options();
@@ -168,11 +168,11 @@ fn start(place: &Path, pass: &Pass) -> Result<ChildServer> {
     ChildServer::start(place, &[exported], pass)
 }
 
-/// Arguments of `dafs bench-peer`, a process that the benchmarks run to compare with.
+/// Arguments of `dafs bench-peer`, a hidden command that runs one peer process of a benchmark.
 #[derive(Debug, Args)]
 pub(crate) struct PeerArguments {
-    /// echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip, gzip-memory, scale-client or
-    /// keep.
+    /// The peer to run: echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip, gzip-memory,
+    /// scale-client or keep.
     work: String,
     /// For nfs-read and nfs-write: the id of a process in the server's network namespace, and a
     /// path on the server. For nfs-gzip: that process id, a level and paths. For gzip-memory: a

@@ -1,8 +1,8 @@
 //! Starts a server in a separate process, for demonstrations, measurements and tests.
 //!
 //! Invariant: the server ends when the value is dropped, and when this process ends for any reason,
-//! because either closes the pipe to its standard input. Over TCP it admits only clients with the
-//! pass, a random password that it gets through that pipe.
+//! because either closes the pipe to the server's standard input. Over TCP the server admits only
+//! clients that log in with the pass, a random password that the server reads from that pipe.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -30,12 +30,12 @@ impl Pass {
         Ok(Self { password: bytes.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
-    /// Returns the pass that another process of this program received through `write`.
+    /// Wraps a pass that this process received from another process through [`Pass::write`].
     pub(crate) fn from_password(password: String) -> Self {
         Self { password }
     }
 
-    /// Writes the pass to a process that reads it as its first line.
+    /// Writes the pass as a line to the standard input of another process.
     pub(crate) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "{}", self.password)
     }
@@ -60,9 +60,9 @@ impl Pass {
 /// A running `dafs serve`.
 pub(crate) struct ChildServer {
     child: Child,
-    /// Closing it stops the server.
+    /// The pipe to the server's standard input. Closing the pipe stops the server.
     stdin: Option<ChildStdin>,
-    /// Kept open, so that the server can print.
+    /// The pipe from the server's standard output, kept open so that the server can print.
     _stdout: BufReader<ChildStdout>,
     pub addresses: Vec<Address>,
 }
@@ -78,10 +78,11 @@ impl ChildServer {
         Self::start_at(ANY_PORT, 1, scratch, exports, no_more, pass)
     }
 
-    /// Does the same with this port, this number of reactors and more options of `dafs serve`.
+    /// Starts `dafs serve` as [`ChildServer::start`] does, but at the given TCP address, with the
+    /// given number of reactors, and with more options of `dafs serve`.
     ///
-    /// Without an explicit number the server has one reactor, whatever the default of `dafs serve`
-    /// is, because it shares the cores with its clients.
+    /// If `reactors` is `None`, the server has one reactor, whatever the default of `dafs serve` is,
+    /// because the server shares the cores with its clients.
     pub(crate) fn start_at(
         tcp: SocketAddr,
         reactors: usize,
@@ -108,7 +109,7 @@ impl ChildServer {
         crate::cleanup::join(&mut command);
         let mut child = command.spawn().context("starting the server")?;
         let mut stdin = child.stdin.take().context("the server has no standard input")?;
-        // If the server has already ended, it has printed why.
+        // If the write fails, the server has already ended and printed the reason.
         let _ = pass.write(&mut stdin);
         let stdin = Some(stdin);
         let stdout = child.stdout.take().context("the server has no standard output")?;
@@ -120,7 +121,7 @@ impl ChildServer {
             bail!("the server did not start; see its message above");
         };
         served.addresses = list.split(' ').filter_map(address).collect();
-        // Shared memory comes first, because a local client would choose it.
+        // Put shared memory first, because a local client would choose shared memory.
         served.addresses.sort_by_key(|address| !matches!(address, Address::Shm(_)));
         Ok(served)
     }
@@ -136,7 +137,7 @@ impl ChildServer {
         Ok(())
     }
 
-    /// Stops the server cleanly. Fails if the server does not confirm that.
+    /// Stops the server cleanly. Returns an error if the server does not exit with success.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.stdin.take();
         let status = self.child.wait().context("waiting for the server's end")?;
@@ -155,7 +156,7 @@ impl Drop for ChildServer {
     }
 }
 
-/// The loopback interface, on a port that the system chooses.
+/// The IPv4 loopback address with port 0, so that the system chooses the port.
 pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Parses an address as `dafs serve` prints it.

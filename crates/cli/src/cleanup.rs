@@ -1,9 +1,10 @@
 //! A process that cleans up after a benchmark, however the benchmark ends.
 //!
-//! The benchmark starts the keeper first, and reports through a pipe which directories and mounts
-//! it makes. All processes that the benchmark starts are in the keeper's process group, which is
-//! not the terminal's foreground group. When the benchmark ends, the pipe closes. Then the keeper
-//! kills the group, unmounts the mounts and removes the directories.
+//! The benchmark starts the keeper first. Through a pipe, the benchmark reports each directory and
+//! each mount that it makes. All processes that the benchmark starts are in the keeper's process
+//! group, which is not the terminal's foreground group. When the benchmark ends, the pipe closes.
+//! Then the keeper kills the processes of the group, unmounts the mounts and removes the
+//! directories.
 //!
 //! Invariant: the keeper ends only processes in its own group, and removes only directories that
 //! were reported as made and not reported as gone.
@@ -23,11 +24,11 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Keeps the cleanup active until it is dropped.
+/// Proof that the keeper runs. Dropping the value ends the keeper, which then cleans up.
 #[must_use]
 pub(crate) struct Kept(());
 
-/// The handle of this process on its keeper.
+/// The keeper's process, as the benchmark sees it.
 struct Keeper {
     child: Child,
     orders: ChildStdin,
@@ -46,7 +47,7 @@ enum Order {
 
 static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
 
-/// Starts the keeper of this process. It must not have one yet.
+/// Starts the keeper of this process, which must not have a keeper yet.
 pub(crate) fn start() -> Result<Kept> {
     let mut child = Command::new("/proc/self/exe")
         .args(["bench-peer", "keep"])
@@ -60,8 +61,8 @@ pub(crate) fn start() -> Result<Kept> {
     Ok(Kept(()))
 }
 
-/// Puts a command into the keeper's process group, or into a group of its own if there is no
-/// keeper. A signal from the terminal then reaches only this process, which ends the command.
+/// Puts the process of a command into the keeper's process group, or into a new group if there is
+/// no keeper. A signal from the terminal then reaches only this process, which ends the command.
 pub(crate) fn join(command: &mut Command) {
     let group = keeper().as_ref().map_or(0, |keeper| keeper.child.id());
     command.process_group(group.cast_signed());
@@ -72,7 +73,7 @@ pub(crate) fn mounting(directory: &Path) -> Result<()> {
     tell(&Order::Mounting(directory.to_owned()))
 }
 
-/// A directory that no other user can enter. It is removed when the value is dropped.
+/// A temporary directory that other users cannot enter. Dropping the value removes the directory.
 pub(crate) struct Scratch(Option<tempfile::TempDir>);
 
 impl Scratch {
@@ -90,7 +91,7 @@ impl Scratch {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        // The directory exists until the value is dropped.
+        // The field is `None` only while the value is dropped.
         self.0.as_ref().map_or(Path::new(""), tempfile::TempDir::path)
     }
 }
@@ -99,7 +100,8 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let Some(directory) = self.0.take() else { return };
         let path = directory.path().to_owned();
-        // If the directory cannot be removed now, the keeper tries again later.
+        // If the directory cannot be removed now, it is not reported as gone, so the keeper tries
+        // again later.
         if directory.close().is_ok() {
             let _ = tell(&Order::Gone(path));
         }
@@ -131,7 +133,8 @@ pub(crate) fn serve() -> Result<()> {
         anyhow::bail!("this ends its process group, so it must lead one: a benchmark starts it");
     }
     for signal in IGNORED {
-        // A handler that only sets an unused flag, so that the signal does not end the process.
+        // Register a handler that only sets an unused flag, so that the signal does not end the
+        // process.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     let (mut directories, mut mounts) = (Vec::new(), Vec::new());
@@ -146,7 +149,7 @@ pub(crate) fn serve() -> Result<()> {
     }
     end_group();
     for mount in mounts.iter().rev() {
-        // Fails if the file system is no longer mounted.
+        // An error means that the file system is no longer mounted.
         let _ = dafs_fuse::unmount(mount, true);
     }
     for directory in directories.iter().rev() {
@@ -173,7 +176,7 @@ fn end_group() {
     for process in others(group) {
         let Ok(it) = pidfd_open(process, PidfdFlags::empty()) else { continue };
         // The process id may have been reused before the pidfd was opened, so check the group
-        // again. It cannot be reused now.
+        // again. The pidfd refers to one process, so a later reuse of the id does no harm.
         if others(group).contains(&process) {
             let _ = pidfd_send_signal(&it, Signal::KILL);
         }
@@ -193,7 +196,7 @@ fn have_ended(group: Pid) -> bool {
     true
 }
 
-/// Returns the processes of a group that have not ended, without this one.
+/// Returns the ids of all running processes of a group, except this process.
 fn others(group: Pid) -> Vec<Pid> {
     let own = rustix::process::getpid();
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -208,7 +211,7 @@ fn others(group: Pid) -> Vec<Pid> {
 
 /// Parses /proc/PID/stat: true if the process is in the group and has not ended.
 fn is_in(stat: &str, group: Pid) -> bool {
-    // The name before may contain any character. The state, parent and group follow.
+    // The name in parentheses may contain any character. After it come state, parent and group.
     let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
     let mut fields = rest.split_ascii_whitespace();
     let has_ended = fields.next().is_none_or(|state| matches!(state, "Z" | "X" | "x"));
@@ -216,7 +219,7 @@ fn is_in(stat: &str, group: Pid) -> bool {
     !has_ended && its_group == Some(group.as_raw_nonzero().get())
 }
 
-/// Signals from a terminal, or from a process that ends the group.
+/// The signals that the keeper ignores: a terminal, or a process that ends the group, sends them.
 const IGNORED: [i32; 4] = [
     signal_hook::consts::SIGINT,
     signal_hook::consts::SIGTERM,
@@ -225,7 +228,7 @@ const IGNORED: [i32; 4] = [
 ];
 /// How long processes have to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two checks.
+/// The pause between two checks whether the processes have ended.
 const STEP: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

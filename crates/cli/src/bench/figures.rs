@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The part of `bench.json` that `--redraw` needs.
+/// The fields of `bench.json` that `--redraw` needs.
 #[derive(Deserialize)]
 struct Measured {
     figures: Vec<Figure>,
@@ -116,7 +116,8 @@ fn redraw(directory: &Path, wants: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Reads the results of an earlier run. Returns `None` if they are not wanted or do not exist.
+/// Reads the results of an earlier run from `file`. Returns `None` if `wanted` is false or the file
+/// does not exist.
 fn kept<R: DeserializeOwned>(directory: &Path, file: &str, wanted: bool) -> Result<Option<R>> {
     let path = directory.join(file);
     if !wanted || !path.try_exists()? {
@@ -143,8 +144,8 @@ fn plot_gzip(report: &gzip::Report, directory: &Path) -> Result<()> {
     draw(directory, "figure-8-gzip-cpu.svg", title, "seconds, lower is better", outside)
 }
 
-/// Returns where to put the applications' files: in memory if possible, as in the measurements at
-/// Duke. A disk would hide the differences that the figures compare.
+/// Returns the directory for the applications' files. It is in memory if possible, as in the
+/// measurements at Duke, because a disk would hide the differences that the figures compare.
 fn place(arguments: &Arguments) -> Option<PathBuf> {
     arguments.place.clone().or_else(memory)
 }

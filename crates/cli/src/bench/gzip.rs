@@ -1,5 +1,6 @@
-//! `dafs bench gzip`: compresses files locally, on a server started here, and on nfs-ganesha, with
-//! one process and with two that take one half each. It follows section 5.2 of the DAFS paper.
+//! `dafs bench gzip`: compresses files locally, on a server started here, and on nfs-ganesha, first
+//! with one process and then with two processes that compress one half each. The benchmark follows
+//! section 5.2 of the DAFS paper.
 //!
 //! Invariant: every contestant compresses the same bytes at the same level, in interleaved rounds.
 //! Every result is decompressed by GNU gzip and compared with the input.
@@ -35,40 +36,40 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Minimal arguments that only show that everything works; the figures mean nothing.
+    /// Returns minimal arguments, which only show that everything works; the results mean nothing.
     pub(super) fn tiny() -> Self {
         Self { megabytes: 1, level: 6, rounds: 1, place: None }
     }
 
-    /// The arguments for `dafs bench figures`. Many short rounds are better than a few long ones,
-    /// because the load of other guests of the host varies over time.
+    /// Returns the arguments for `dafs bench figures`. Many short rounds are better than a few long
+    /// ones, because the load of other guests of the host varies over time.
     pub(super) fn full(place: Option<PathBuf>) -> Self {
         Self { megabytes: 64, level: 6, rounds: 9, place }
     }
 }
 
-/// One way to compress and its cost: medians in seconds.
+/// The results of one contestant: medians in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub who: String,
     /// Time of one process that compresses both halves.
     pub one: f64,
-    /// Time until the later of two processes ends, each compressing one half.
+    /// Time until both of two processes have ended, each of which compresses one half.
     pub two: f64,
-    /// Time between the ends of the two processes.
+    /// Time between the end of the first and the end of the second process.
     pub apart: f64,
-    /// Processor time of the one process and of everything else the client runs.
+    /// Processor time of all processes of the client when one process compresses both halves.
     pub cpu: f64,
     /// Processor time of the server.
     pub server_cpu: f64,
-    /// `cpu` without compression. For dafs the compressor measures its own time; for GNU gzip all
-    /// time in user space counts as compression.
+    /// The part of `cpu` that is not compression. dafs measures its compression time itself; for
+    /// GNU gzip, all processor time in user space counts as compression.
     pub outside: f64,
     #[serde(skip)]
     rounds: Rounds,
 }
 
-/// All rows, with the project's goals.
+/// The results of all contestants, compared with the project's goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub megabytes: usize,
@@ -79,8 +80,8 @@ pub(super) struct Report {
     pub rows: Vec<Row>,
     /// Bytes of the compressed results.
     pub compressed: u64,
-    /// For each goal: the ratio, its bound, whether the bound is a minimum or a maximum, and a
-    /// description.
+    /// The project's goals. For each goal: the measured ratio, the bound of the ratio, whether the
+    /// bound is a minimum or a maximum, and a description.
     #[serde(skip_deserializing)]
     pub goals: Vec<(f64, f64, &'static str, String)>,
 }
@@ -90,7 +91,7 @@ impl Report {
         self.rows.iter().find(|row| row.who == who)
     }
 
-    /// Returns the bars for the plots: seconds, and processor seconds outside compression.
+    /// Returns the bars for two plots: elapsed seconds, and processor seconds outside compression.
     pub(super) fn bars(&self) -> (Vec<Bar>, Vec<Bar>) {
         let bar = |who: &str, what: &str, value: f64| Bar {
             label: format!("{who}{what}"),
@@ -110,7 +111,8 @@ impl Report {
     }
 }
 
-/// Builds the commands that compress the given halves, in one process or one pipe.
+/// A function that builds the commands to compress the halves with the given indexes, in one
+/// process or one pipe.
 type Commands<'a> = dyn Fn(&[usize]) -> Result<Vec<Command>> + 'a;
 
 /// One way to compress that takes part in the comparison.
@@ -121,14 +123,14 @@ struct Contestant<'a> {
     server: Box<dyn Fn() -> Duration + 'a>,
     helper: Box<dyn Fn() -> Duration + 'a>,
     results: Vec<PathBuf>,
-    /// The file to which it reports its compression time. If `None`, all its time in user space
-    /// counts as compression.
+    /// The file to which the contestant reports its compression time. If `None`, all its processor
+    /// time in user space counts as compression.
     told: Option<PathBuf>,
 }
 
 impl Contestant<'_> {
-    /// Returns the processor time spent compressing since the last call, as the contestant reported
-    /// it.
+    /// Returns the compression time that the contestant has reported since the last call. Returns
+    /// `None` if the contestant does not report its compression time.
     fn compressing(&self) -> Result<Option<Duration>> {
         let Some(path) = &self.told else { return Ok(None) };
         let told = std::fs::read_to_string(path)?;
@@ -138,7 +140,7 @@ impl Contestant<'_> {
         Ok(Some(times.iter().sum()))
     }
 
-    /// Describes which contestant failed, with the error text that it printed.
+    /// Returns a message that names the contestant that failed, with the error text it printed.
     fn failed(&self) -> String {
         let told = self.told.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         format!("{}: {}", self.who, told.unwrap_or_default().trim())
@@ -247,8 +249,8 @@ fn ours<'a>(
     })
 }
 
-/// Compression alone, of data already in memory: the most that two processes can gain on this
-/// machine.
+/// Returns a contestant that compresses data already in memory. Its gain from a second process is
+/// the most that two processes can gain on this machine.
 fn without_files<'a>(
     host: &'a Host,
     level: &'a str,
@@ -271,7 +273,8 @@ fn without_files<'a>(
     })
 }
 
-/// A pipe for each half: libnfs reads, GNU gzip compresses, libnfs writes.
+/// Returns a contestant with a pipe for each half: libnfs reads, GNU gzip compresses, libnfs
+/// writes.
 fn over_nfs<'a>(
     host: &'a Host,
     level: &'a str,
@@ -299,8 +302,8 @@ fn over_nfs<'a>(
 /// Creates the file to which a contestant reports its compression time.
 fn account(host: &Host, who: &str) -> Result<(PathBuf, File)> {
     let path = host.beside("told")?.join(who);
-    // Open for appending: the file is truncated between runs, and an append never uses a stale
-    // position.
+    // Open for appending: between runs the file is truncated, and an append then starts at offset 0
+    // again.
     let file = OpenOptions::new().create(true).append(true).open(&path)?;
     Ok((path, file))
 }
@@ -320,8 +323,8 @@ struct Rounds {
     server: Vec<f64>,
 }
 
-/// Returns the median of the ratios of each round. A change of the machine's speed between rounds
-/// affects it less than a ratio of medians.
+/// Returns the median of the ratios `ours / theirs`, one ratio for each round. A change of the
+/// machine's speed between rounds affects this value less than a ratio of two medians.
 fn by_round(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
 }
@@ -387,8 +390,8 @@ fn one_round(contestant: &Contestant<'_>, rounds: &mut Rounds) -> Result<()> {
     Ok(())
 }
 
-/// Measures the time in user space that GNU gzip needs with its output discarded. Only user time
-/// counts, because gzip must read files.
+/// Measures the processor time in user space that GNU gzip needs with its output discarded. Time in
+/// the kernel is left out, because gzip spends it reading files.
 fn gnu_cpu(arguments: &Arguments, local: &Path) -> Result<Duration> {
     let mut gnu = Command::new("gzip");
     gnu.args(["-c", &format!("-{}", arguments.level)]);
@@ -497,7 +500,7 @@ fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The row that is the lower limit for dafs.
+/// The name of the contestant whose time is the lower limit for dafs.
 const IN_MEMORY: &str = "dafs gzip, in memory";
 const HALVES: usize = 2;
 const WORDS: &str = "direct access file system memory to network the of registered buffer client \

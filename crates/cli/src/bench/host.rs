@@ -22,7 +22,7 @@ use crate::unauthenticated::OWN_USER;
 /// A directory and a server that exports it to all contestants.
 pub(super) struct Host {
     served: ChildServer,
-    /// Declared after the server, so that it is dropped after it.
+    /// Declared after `served`, so that the server ends before its directory is removed.
     scratch: Scratch,
     pass: Pass,
     pub program: PathBuf,
@@ -42,7 +42,7 @@ impl Host {
         Ok(Self { served, scratch, pass, program })
     }
 
-    /// The local path of the exported directory.
+    /// Returns the local path of the exported directory.
     pub(super) fn exported(&self) -> PathBuf {
         self.scratch.path().join("export")
     }
@@ -54,12 +54,12 @@ impl Host {
         Ok(path)
     }
 
-    /// The options for a session with the server.
+    /// Returns the options for a session with the server.
     pub(super) fn options(&self) -> SessionOptions {
         self.pass.options()
     }
 
-    /// Returns a command that runs this program on files over the given transport.
+    /// Returns a command that runs `dafs` with these arguments over the given transport.
     pub(super) fn dafs_by(&self, transport: &str, arguments: &[&str]) -> Command {
         let mut command = self.dafs(arguments);
         command.args(["--transport", transport]);
@@ -106,7 +106,7 @@ impl Host {
         dafs_bench::process_cpu(self.served.process()).unwrap_or_default()
     }
 
-    /// Returns a command that runs this program.
+    /// Returns a command that runs `dafs` with these arguments.
     pub(super) fn dafs(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments);
@@ -141,7 +141,7 @@ impl Host {
 /// The name of the password file. It is in a directory that no other user can enter.
 const PASSWORD: &str = "password";
 
-/// A mount that is removed when the value is dropped.
+/// A mount of the exported directory. Dropping the value unmounts it.
 pub(super) struct Mounted {
     child: Child,
     pub directory: PathBuf,
@@ -156,7 +156,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // If the unmount fails, killing the process that serves it still ends the mount.
+        // If the unmount fails, killing the process that serves the mount still ends the mount.
         let _ = Command::new(&self.program).arg("unmount").arg(&self.directory).status();
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
@@ -165,8 +165,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Starts nfs-ganesha for a directory. Returns `None` and prints the reason if that is not
-/// possible.
+/// Starts nfs-ganesha for a directory. Returns `None` and prints the reason if nfs-ganesha cannot
+/// be started.
 pub(super) fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
     match Ganesha::start(directory) {
         Ok(server) => Ok(Some(server)),
@@ -178,17 +178,18 @@ pub(super) fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
     }
 }
 
-/// The cost of a run.
+/// The processor time of the child processes that ended during a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub wall: Duration,
-    /// Processor time of the child processes that ended during the run.
+    /// Processor time in user space and in the kernel.
     pub cpu: Duration,
-    /// The part of `cpu` spent in user space.
+    /// Processor time in user space, included in `cpu`.
     pub user: Duration,
 }
 
-/// Runs `work`, which starts processes and waits for them, and returns what they cost.
+/// Runs `work`, which starts processes and waits for them. Returns the processor time of these
+/// processes.
 pub(super) fn cost(work: impl FnOnce() -> Result<()>) -> Result<Cost> {
     let before = children()?;
     let begin = Instant::now();
@@ -208,8 +209,8 @@ fn children() -> Result<(Duration, Duration)> {
     Ok((time(usage.user_time()), time(usage.system_time())))
 }
 
-/// Starts all commands and waits for all of them. Returns when each ended, measured from the start
-/// of the first.
+/// Starts all commands and waits for all of them. Returns for each command the time from the start
+/// of the first command to the end of this command.
 pub(super) fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     let begin = Instant::now();
     let children: Vec<Child> = commands
@@ -254,7 +255,7 @@ pub(super) fn with_input(mut command: Command, input: &str) -> Result<()> {
     ended_well(&format!("{command:?}"), child.wait()?)
 }
 
-/// Returns an error that describes the exit status, unless it is success.
+/// Returns an error that names the program and its exit status, unless the status is success.
 pub(super) fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("{who} ended with {status}");

@@ -1,8 +1,8 @@
 //! A typical file system without the cost of a disk: ext4 with a journal, in memory.
 //!
 //! A journaling file system, which most local directories are on, needs about twice as much time
-//! for many small files as tmpfs. A disk would hide the differences that the benchmark compares. So
-//! would a file system in use, because its speed depends on its history.
+//! for many small files as tmpfs. A disk would hide the differences that the benchmark compares. A
+//! file system that is in use would hide them too, because its speed depends on its history.
 //!
 //! Invariant: the file system is mounted in a namespace that only this process and its children
 //! see, so the kernel unmounts it when the last of them ends.
@@ -20,7 +20,7 @@ use crate::cleanup::Scratch;
 /// A directory to measure in.
 pub(super) struct Medium {
     directory: PathBuf,
-    /// A description of its file system.
+    /// A description of the file system that the directory is on, for the report.
     pub kind: String,
     mounted: Option<Scratch>,
 }
@@ -32,8 +32,8 @@ impl Medium {
         Self { directory: directory.to_owned(), kind, mounted: None }
     }
 
-    /// Makes a new file system with a journal. If it cannot be mounted, prints the reason and uses
-    /// memory, or else the directory for temporary files.
+    /// Makes a new file system with a journal. If the file system cannot be mounted, prints the
+    /// reason and uses a memory file system, or else the directory for temporary files.
     pub(super) fn journaled() -> Self {
         mounted().unwrap_or_else(|error| {
             let other = memory().unwrap_or_else(std::env::temp_dir);
@@ -97,8 +97,10 @@ fn quietly(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Larger than any benchmark needs. The sparse file only takes the memory that is written.
+/// The size of the file system, larger than any benchmark needs. Its image is a sparse file, which
+/// only takes the memory that is written.
 const IMAGE_BYTES: u64 = 2 << 30;
-/// Initialize everything at once, so that the kernel does no background work during a measurement.
+/// Options of mkfs that initialize everything at once, so that the kernel does no background work
+/// during a measurement.
 const MKFS_OPTIONS: [&str; 5] =
     ["-q", "-F", "-O", "has_journal", "-Elazy_itable_init=0,lazy_journal_init=0"];

@@ -1,5 +1,6 @@
-//! Copies a file of an NFS server to standard output, or standard input to such a file, with
-//! libnfs. It shows what programs without NFS support get from a user-space NFS client.
+//! Copies a file of an NFS server to standard output, or standard input to a file of the server,
+//! with libnfs. The benchmark thus shows what programs without NFS support get from a user-space
+//! NFS client.
 //!
 //! Invariant: several blocks are in flight, and they are written in order.
 

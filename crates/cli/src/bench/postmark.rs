@@ -35,7 +35,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Minimal arguments that only show that everything works; the figures mean nothing.
+    /// Returns minimal arguments, which only show that everything works; the results mean nothing.
     pub(super) fn tiny() -> Self {
         let numbers = Numbers {
             files: 20,
@@ -49,7 +49,7 @@ impl Arguments {
         Self { numbers, rounds: 1, place: None }
     }
 
-    /// The arguments for `dafs bench figures`.
+    /// Returns the arguments for `dafs bench figures`.
     pub(super) fn full(place: Option<PathBuf>) -> Self {
         let numbers =
             Numbers { files: 500, transactions: 20_000, in_flight: 8, ..Self::tiny().numbers };
@@ -61,25 +61,25 @@ impl Arguments {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub who: String,
-    /// Which failure the data survives.
+    /// The worst failure that acknowledged data survives, such as "a killed process".
     pub durability: Cow<'static, str>,
     pub in_flight: usize,
-    /// Transactions per second, the median.
+    /// The median of the transactions per second of all rounds.
     pub transactions_per_second: f64,
     #[serde(skip)]
     rounds: Vec<f64>,
 }
 
-/// All rows, with the project's goals.
+/// The results of all contestants, compared with the project's goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub workload: Workload,
     /// A description of the file system that the files are on.
     pub medium: String,
     pub rows: Vec<Row>,
-    /// A checksum over the work, the same for all contestants.
+    /// A checksum over the operations, which must be equal for all contestants.
     pub checksum: u64,
-    /// For each goal: the ratio, its minimum, and a description.
+    /// The project's goals. For each goal: the measured ratio, its minimum, and a description.
     pub goals: Vec<(f64, f64, String)>,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Report> {
         ("shm", "dafs shm", &remembered, usual, stable, MEMORY),
         ("tcp", "dafs tcp", &remembered, usual, stable, MEMORY),
         ("tcp", "dafs tcp, spinning", &remembered, spinning, stable, MEMORY),
-        // The same durability as with libnfs.
+        // These contestants have the same durability as libnfs.
         ("tcp", "dafs tcp, commit", &remembered, usual, true, COMMITTED),
         ("shm", "dafs shm, journal", &journaled, usual, stable, JOURNAL),
         ("tcp", "dafs tcp, journal", &journaled, usual, stable, JOURNAL),
@@ -235,8 +235,8 @@ fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) ->
     Ok(())
 }
 
-/// Returns the commands for postmark. Its own workload pairs reads or appends with creations or
-/// removals.
+/// Returns the commands that configure and run the original postmark. In its workload, each
+/// transaction pairs a read or append with a creation or removal.
 fn instructions(workload: &Workload, place: &Path) -> String {
     let Workload { files, transactions, directories, size_min, size_max, seed, .. } = workload;
     let place = place.display();
@@ -259,7 +259,7 @@ fn goals(report: &Report) -> Vec<(f64, f64, String)> {
         ("dafs shm", "local", 1, 0.5),
         ("postmark, dafs preload", "postmark, dafs mount", 1, 2.0),
     ];
-    // If the requested number in flight is one, some rows would be duplicates.
+    // If the requested number of steps in flight is one, some rows would be duplicates.
     let is_new = |at: usize| !wanted[..at].contains(&wanted[at]);
     let wanted = (0..wanted.len()).filter(|&at| is_new(at)).map(|at| wanted[at]);
     let goals = wanted.filter_map(|(ours, theirs, depth, least)| {
@@ -292,7 +292,7 @@ fn print(report: &Report) {
 
 /// The value for `dafs --spin`: longer than creating or removing a name takes.
 const SPIN_MAX: Duration = Duration::from_micros(200);
-/// What the data of each contestant survives if it does not ask for more.
+/// The failures that the data of a contestant survives unless the contestant requests more.
 const NOTHING: &str = "a killed process";
 const MEMORY: &str = "a killed client";
 const JOURNAL: &str = "names: loss of power; data: a killed client";

@@ -72,9 +72,9 @@ pub(super) struct Arguments {
     others_share: f64,
 }
 
-/// The parsed settings of a run.
+/// The parsed arguments of a run.
 struct Settings {
-    /// The works, with the transports to measure each over.
+    /// The kinds of work, each with the transports to measure it over.
     works: Vec<(Work, Vec<&'static str>)>,
     reactors: Vec<usize>,
     clients: Vec<usize>,
@@ -142,7 +142,7 @@ fn settings(arguments: &Arguments, cores: usize) -> Result<Settings> {
     })
 }
 
-/// Returns the works and transports that match `--only`.
+/// Returns the kinds of work and their transports that match `--only`.
 fn works(only: Option<&str>) -> Result<Vec<(Work, Vec<&'static str>)>> {
     let of = |work: Work| {
         let is_wanted = |transport: &&str| {
@@ -159,7 +159,7 @@ fn works(only: Option<&str>) -> Result<Vec<(Work, Vec<&'static str>)>> {
     Ok(works)
 }
 
-/// Returns the requested numbers in order, or `None` if none were requested.
+/// Returns the requested counts sorted and without duplicates, or `None` if none were requested.
 fn numbers(asked: &[usize]) -> Option<Vec<usize>> {
     let mut numbers = asked.to_vec();
     numbers.sort_unstable();
@@ -173,7 +173,7 @@ fn clients_of(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("give 1 to {CLIENTS_MOST} clients"))
 }
 
-/// Returns 1, 2, 4 and so on, and `most`.
+/// Returns the powers of two below `most`, followed by `most`.
 fn powers(most: usize) -> Vec<usize> {
     let mut powers: Vec<usize> =
         (0..usize::BITS).map(|power| 1 << power).take_while(|power| *power < most).collect();
@@ -181,21 +181,21 @@ fn powers(most: usize) -> Vec<usize> {
     powers
 }
 
-/// The running servers and clients. The fields end in this order.
+/// The running servers and clients. The fields are dropped in this order: clients end first.
 struct Bench {
     clients: Vec<Client>,
     hosts: Vec<Host>,
     _scratch: Scratch,
 }
 
-/// A server, and how clients reach it.
+/// A running server, with its addresses for clients.
 struct Host {
     reactors: usize,
     transport: &'static str,
     address: Address,
     served: ChildServer,
     socket: PathBuf,
-    /// The server's counters at the last query, if no request was sent to it since then.
+    /// The server's counters at the last query; `None` if a request may have been sent since then.
     counted: Option<Counters>,
 }
 
@@ -206,7 +206,7 @@ struct Turn {
     clients: usize,
 }
 
-/// The points of one work, and the operations of all its rounds.
+/// The points of one kind of work, and the number of operations of all its rounds.
 struct Measured {
     points: Vec<Point>,
     operations: u64,
@@ -230,8 +230,8 @@ impl Bench {
                 hosts.push(Host::start(&place, reactors, transport, &pass)?);
             }
         }
-        // Start the clients one after the other: then a server spreads the first N of them as
-        // evenly as all of them.
+        // Start the clients one after the other, so that a server spreads the first N of them over
+        // its reactors as evenly as all of them.
         let client = |number| {
             let mut client = Client::start(number, settings.files, &hosts, &pass)?;
             client.await_ready()?;
@@ -271,8 +271,8 @@ impl Bench {
                 order.reverse();
             }
             for index in order {
-                // Reading the counters disturbs the server, and they are the same in every round,
-                // so read them only in the last round.
+                // Reading the counters disturbs the server, and every round has the same counts, so
+                // read the counters only in the last round.
                 let is_counted = round == settings.rounds;
                 let sample = self.take_turn(turns[index], work, settings.span, is_counted)?;
                 if round > 0 {
@@ -299,7 +299,7 @@ impl Bench {
         let host = &mut self.hosts[turn.host];
         let before = match host.counted.take() {
             None if is_counted => Some(host.counters()?),
-            // The counters after the previous turn.
+            // No request was sent since the previous turn, so its final counters still hold.
             known => known.filter(|_| is_counted),
         };
         let (threads, busy, begun) = (host.threads()?, busy_time(), Instant::now());
@@ -319,8 +319,8 @@ impl Bench {
 
 impl Host {
     fn start(place: &Path, reactors: usize, transport: &'static str, pass: &Pass) -> Result<Self> {
-        // The benchmark measures the server. So clients must not read the files directly, and name
-        // operations must not wait for a disk.
+        // The benchmark measures the server. Therefore clients must not bypass the server with
+        // direct reads, and name operations must not wait for a disk.
         let mut more = vec!["--direct-reads", "false", "--exactly-once", "memory"];
         more.extend(["--cache", CACHE]);
         let served =
@@ -353,17 +353,17 @@ const SHM: &str = "shm";
 const TCP: &str = "tcp";
 /// The transports to measure over.
 const TRANSPORTS: [&str; 2] = [SHM, TCP];
-/// The exported directory, within the server's directory.
+/// The name of the exported directory in the server's scratch directory.
 const EXPORT: &str = "export";
-/// Twice the size of all files, so every read hits the cache.
+/// The size of the server's cache: twice the size of all files, so that every read is a cache hit.
 const CACHE: &str = "256M";
 const FILES: usize = 64;
-/// The shortest round in which clients can be woken, and the longest that makes sense.
+/// The shortest round, in which clients can still be woken, and the longest sensible round.
 const SECONDS_MIN: f64 = 0.01;
 const SECONDS_MAX: f64 = 60.0;
 /// The largest number of clients that can be requested.
 const CLIENTS_MOST: usize = 256;
-/// The default maximum number of clients on a small machine.
+/// The default for the largest number of clients on a machine with fewer cores than this.
 const CLIENTS_LEAST: usize = 4;
 const TINY_SPAN: Duration = Duration::from_millis(20);
 const TINY_FILES: usize = 3;

@@ -42,26 +42,26 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// One way to copy, and its cost.
+/// The result of one contestant in one direction.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     /// The value of the server's `--exactly-once`.
     pub exactly_once: String,
     /// The direction of the copy: "in" or "out".
     pub direction: String,
-    /// The median of the rounds.
+    /// The median time of the rounds, in seconds.
     pub seconds: f64,
     /// The time relative to `cp -r`.
     pub ratio: f64,
-    /// The project's goal for `ratio`.
+    /// The project's goal for `ratio`: its maximum, or `None` if there is no goal.
     pub ratio_max: Option<f64>,
-    /// The cost of each file.
+    /// The average messages, journal records and system calls of the server for each file.
     pub counts: Counts,
     #[serde(skip)]
     rounds: Vec<f64>,
 }
 
-/// All rows, with the values they are compared with.
+/// The results of all contestants, with the time of `cp -r` that they are compared with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub files: usize,
@@ -73,7 +73,7 @@ pub(super) struct Report {
     pub rows: Vec<Row>,
 }
 
-/// A server started here.
+/// A server started by the benchmark, with its value of `--exactly-once`.
 struct Contestant {
     host: Host,
     exactly_once: &'static str,
@@ -171,7 +171,7 @@ fn copy_in(host: &Host, tree: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Replaces the exported copy directly on the disk, so that the server has nothing of it cached.
+/// Replaces the exported copy directly on the disk, so that the server has no cached data of it.
 fn put(tree: &Path, host: &Host) -> Result<()> {
     let mut cp = Command::new("cp");
     cp.arg("-r").arg(tree).arg(host.exported().join(COPY));

@@ -37,8 +37,8 @@ pub struct ProcedureRate {
     pub requests: f64,
     /// Bytes read or written per second.
     pub bytes: f64,
-    /// The median latency in seconds during the interval. If the interval had no requests, the median
-    /// of all requests since the start of the server; `None` if there were none.
+    /// The median latency in seconds during the interval. If the interval had no requests, the
+    /// median of all requests since the start of the server; `None` if there were none.
     pub p50: Option<f64>,
     /// The 99th percentile of the latency in seconds, over the same requests as `p50`.
     pub p99: Option<f64>,

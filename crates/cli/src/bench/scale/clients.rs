@@ -15,11 +15,11 @@ use super::Host;
 use crate::child_server::{self, Pass};
 use crate::cleanup;
 
-/// A process that sends requests to the servers.
+/// A client process of the benchmark, which sends requests to the servers.
 pub(super) struct Client {
     number: usize,
     child: Child,
-    /// Closing it ends the process.
+    /// The standard input of the process. Closing this pipe ends the process.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
@@ -45,7 +45,7 @@ impl Client {
         let mut child = command.spawn().context("starting a client")?;
         let mut orders = child.stdin.take().context("a client without standard input")?;
         let answers = child.stdout.take().context("a client without standard output")?;
-        // If the client has already ended, it has printed why.
+        // If the write fails, the client has already ended and printed the reason.
         let _ = pass.write(&mut orders);
         Ok(Self { number, child, orders: Some(orders), answers: BufReader::new(answers) })
     }
@@ -84,7 +84,7 @@ impl Drop for Client {
     }
 }
 
-/// Runs in the client process until its standard input ends.
+/// Runs in the client process. Executes orders until the standard input ends.
 pub(crate) fn serve_client(number: &str, files: &str, addresses: &[String]) -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let password = lines.next().context("a client needs a password in its first line")??;

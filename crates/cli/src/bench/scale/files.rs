@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use dafs_bench::scale::{HOT, HOT_BYTES, LANES, MANY_BYTES, SHARED, directory_of, many, mark};
 
-/// Makes the files to read. Each block contains its own mark.
+/// Creates the files that clients read. Each block contains a mark that identifies it.
 pub(super) fn fill(directory: &Path, files: usize) -> Result<()> {
     std::fs::create_dir(directory)?;
     let write = |name: String, index, length: usize| -> Result<()> {

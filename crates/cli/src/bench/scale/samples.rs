@@ -31,7 +31,8 @@ impl Counters {
     }
 }
 
-/// The duration of a turn, and the total busy time of all cores during it, by any process.
+/// The duration of a turn, and the busy time of all cores during the turn, summed over all
+/// processes.
 #[derive(Clone, Copy)]
 pub(super) struct Clocks {
     pub wall: Duration,
@@ -42,7 +43,7 @@ pub(super) struct Clocks {
 pub(super) struct Sample {
     pub operations: u64,
     per_second: f64,
-    /// Microseconds per operation.
+    /// Processor time of the server, in microseconds per operation.
     server_us: f64,
     reactors_us: f64,
     pool_us: f64,
@@ -51,7 +52,8 @@ pub(super) struct Sample {
     busiest_reactor: f64,
     client_cores: f64,
     other_cores: f64,
-    /// Requests and messages per operation, if they were counted.
+    /// The server's requests and its messages between reactors, per operation. `None` if the
+    /// counters were not read in this turn.
     counted: Option<(f64, f64)>,
 }
 
@@ -106,7 +108,7 @@ impl Sample {
     }
 }
 
-/// The rounds of one point.
+/// The results of all rounds of one point.
 #[derive(Default)]
 pub(super) struct Samples(pub Vec<Sample>);
 
@@ -140,7 +142,7 @@ impl Samples {
             requests,
             messages,
             rounds: self.0.iter().map(Sample::round).collect(),
-            // The report sets this when it has all points.
+            // The report sets these fields when it has all points.
             is_conclusive: false,
             against: None,
         }

@@ -21,10 +21,10 @@ use crate::cleanup;
 /// The average cost of each file of a tree.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
-    /// The number of messages of each procedure.
+    /// The number of messages to the server, by procedure.
     pub messages: BTreeMap<String, f64>,
     pub journal_records: f64,
-    /// System calls by name; `None` if strace is missing or may not trace.
+    /// The number of system calls by name; `None` if strace is missing or is not permitted.
     pub system_calls: Option<BTreeMap<String, f64>>,
 }
 
@@ -44,7 +44,7 @@ impl Counts {
     }
 }
 
-/// All counters of a server, and the system calls counted by strace.
+/// The total counts of a server before they are divided by the number of files.
 #[derive(Default)]
 struct Totals {
     messages: BTreeMap<String, f64>,
@@ -52,7 +52,7 @@ struct Totals {
     system_calls: Option<BTreeMap<String, f64>>,
 }
 
-/// Counts the cost of a file for a copy in, and for a copy out.
+/// Returns the average cost of each file, for a copy in and for a copy out.
 pub(super) fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Counts; 2]> {
     let tracer = Tracer::find();
     let mut totals = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn count(host: &Host, trees: &Trees, scratch: &Path) -> Result<[Count
     Ok([0, 1].map(|way| per_file(&totals[way], &totals[way + 2], files)))
 }
 
-/// Counts what a command causes a server to do.
+/// Runs a command and returns how much each counter of the server increased.
 fn counted(host: &Host, tracer: &Tracer, command: impl Fn() -> Result<Command>) -> Result<Totals> {
     let before = read_counters(host)?;
     let tracing = tracer.attach(host.server_process(), &host.beside("counts")?)?;
@@ -94,7 +94,7 @@ fn per_file(bare: &Totals, full: &Totals, files: f64) -> Counts {
     }
 }
 
-/// Subtracts `others` from `counts`, entry by entry.
+/// Returns `counts` minus `others`, entry by entry.
 fn less(counts: &BTreeMap<String, f64>, others: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let difference = |(name, count): (&String, &f64)| {
         let other = others.get(name).copied().unwrap_or_default();
@@ -121,7 +121,7 @@ fn read_counters(host: &Host) -> Result<Totals> {
 /// The program that counts the system calls of a process.
 enum Tracer {
     Strace,
-    /// No tracer is available.
+    /// strace is not installed.
     Missing,
 }
 
@@ -134,7 +134,8 @@ impl Tracer {
         Self::Missing
     }
 
-    /// Starts counting into a file in the directory. Returns `None` if that is not possible.
+    /// Starts to count the system calls of a process into a file in `directory`. Returns `None` if
+    /// tracing is not possible.
     fn attach(&self, process: u32, directory: &Path) -> Result<Option<Tracing>> {
         if matches!(self, Self::Missing) {
             return Ok(None);
@@ -150,7 +151,7 @@ impl Tracer {
             .stderr(Stdio::piped())
             .spawn()
             .context("starting strace")?;
-        // strace reports when it has attached to all threads.
+        // strace prints a line to its standard error when it has attached to all threads.
         let mut said = String::new();
         let stderr = child.stderr.take().context("strace has no standard error")?;
         BufReader::new(stderr).read_line(&mut said)?;
@@ -163,7 +164,7 @@ impl Tracer {
     }
 }
 
-/// A running count of system calls.
+/// A running strace process.
 struct Tracing {
     child: Child,
     counts: tempfile::NamedTempFile,
@@ -188,7 +189,8 @@ impl Tracing {
     }
 }
 
-/// Parses a line of the strace table: share, seconds, time per call, calls, errors (if any), name.
+/// Parses a line of the strace table: percentage of time, seconds, time per call, calls, errors (if
+/// any), name. Returns the name and the number of calls.
 fn call_of(line: &str) -> Option<(String, f64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (name, count) = (words.last()?, words.get(3)?);
@@ -196,7 +198,7 @@ fn call_of(line: &str) -> Option<(String, f64)> {
     is_row.then(|| Some(((*name).to_owned(), count.parse().ok()?)))?
 }
 
-/// Smaller counts per file are noise and are not shown.
+/// The smallest average count per file that is shown. Smaller counts are noise.
 const SHOWN_MIN: f64 = 0.05;
 
 #[cfg(test)]

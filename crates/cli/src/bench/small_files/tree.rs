@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use dafs_types::Random;
 
-/// Two trees, and the size of the one with files.
+/// The paths of the two trees, and the size of the tree with files.
 pub(super) struct Trees {
     pub full: PathBuf,
     /// The directories of `full`, without files.
@@ -23,8 +23,8 @@ pub(super) struct Size {
 }
 
 impl Trees {
-    /// Makes both trees in a directory. The files are copied from `tree`, which is reduced to its
-    /// regular files and directories, or generated if there is no `tree`.
+    /// Makes both trees in `scratch`. The full tree is a copy of the regular files and directories
+    /// of `tree`, or is generated if `tree` is `None`.
     pub(super) fn make(tree: Option<&Path>, files: usize, scratch: &Path) -> Result<Self> {
         let trees =
             Self { full: scratch.join("full"), bare: scratch.join("bare"), size: Size::default() };
@@ -65,7 +65,7 @@ fn size_of(directory: &Path) -> Result<Size> {
     Ok(size)
 }
 
-/// Copies directories, with or without their regular files.
+/// Copies the directories of a tree, and its regular files if `has_files` is set.
 fn copy(from: &Path, to: &Path, has_files: bool) -> Result<()> {
     std::fs::create_dir(to).with_context(|| format!("making {}", to.display()))?;
     for entry in from.read_dir().with_context(|| from.display().to_string())? {
