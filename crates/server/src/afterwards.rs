@@ -1,10 +1,11 @@
-//! Work that is deferred until the replies are sent, so that no client waits for it: the end of
-//! an open whose CLOSE was answered, and the stored result of a plain WRITE.
+//! Work that is deferred until the replies of the current event are sent, so that no client waits
+//! for it: the end of an open after the reply to CLOSE, and the storing of a plain WRITE's result.
 //!
 //! Invariants:
-//! - The work is done before the next event is handled, so no client can notice the delay.
-//! - A request whose result is stored this way is executed and answered at once. If it turns out
-//!   to need longer, it is begun in the session before it waits ([`keep_begun`]).
+//! - Deferred work is done before the next event is handled, so no client can observe the delay.
+//! - A request whose result is stored this way is executed and answered in one step. If it turns
+//!   out to take longer, it is first registered in its session like any other request
+//!   ([`keep_begun`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,30 +21,30 @@ use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 use crate::pool::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
 
-/// Work that waits until the replies are sent: at most one entry of each kind.
+/// The deferred work: at most one end of an open and one result, besides notices and removals.
 #[derive(Default)]
 pub(crate) struct Afterwards {
     closing: Option<Closing>,
     keeping: Option<Keeping>,
     removed: Removals,
-    /// Notices that operations have left for the reactor.
+    /// Notices for the reactor from the operations on files.
     notices: VecDeque<Notice>,
 }
 
-/// Removed objects that the store must close.
+/// Counts of removed objects that the store must still close.
 #[derive(Debug, Default)]
 struct Removals {
-    /// The number of objects that hold so little space that they may be freed late.
+    /// The number of small objects, which occupy so little space that they may be freed late.
     small: usize,
-    /// True if another object holds more.
+    /// True if there is an object that is not small.
     has_large: bool,
-    /// True while a worker thread closes some of them.
+    /// True while a worker thread closes removed objects.
     is_under_way: bool,
-    /// When the store was last asked for objects that local processes have removed.
+    /// When the store was last asked which objects local processes have removed.
     looked: Moment,
 }
 
-/// An open that ends after the reply.
+/// An open that ends after the reply to its CLOSE is sent.
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub client: ClientKey,
@@ -51,7 +52,7 @@ pub(crate) struct Closing {
     pub key: FileKey,
 }
 
-/// The result of a WRITE that succeeded.
+/// The result of a successful WRITE that waits to be stored.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     session: KeptSession,
@@ -65,8 +66,8 @@ impl Afterwards {
         self.closing.is_some() | self.keeping.is_some()
     }
 
-    /// Schedules the close of a removed object that holds `held` bytes. The system frees them at
-    /// the close, which takes as long as a short request.
+    /// Schedules the close of a removed object that occupies `held` bytes. The system frees these
+    /// bytes at the close, which takes as long as a short request.
     pub(crate) fn close_removed(&mut self, held: u64) {
         if held <= SMALL_BYTES_MAX {
             self.removed.small += 1;
@@ -75,26 +76,26 @@ impl Afterwards {
         }
     }
 
-    /// The queue in which operations leave notices.
+    /// Returns the queue into which operations on files put notices.
     #[inline]
     pub(crate) fn notices(&mut self) -> &mut VecDeque<Notice> {
         &mut self.notices
     }
 
-    /// Takes the next notice.
+    /// Removes and returns the next notice.
     #[inline]
     pub(crate) fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Returns true if there is no notice.
+    /// Returns true if the queue of notices is empty.
     #[inline]
     pub(crate) fn has_no_notices(&self) -> bool {
         self.notices.is_empty()
     }
 
-    /// Returns the objects that local processes have removed, or that the store has closed, since
-    /// the last call. They must not take space on disk or in the cache any more.
+    /// Returns the objects that local processes have removed or the store has closed since the last
+    /// call. The caller releases their space in the cache and on disk.
     pub(crate) fn release_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
         let before = std::mem::replace(&mut self.removed.looked, now);
         let gone = store.release_removed(now.since(before));
@@ -102,9 +103,10 @@ impl Afterwards {
         gone
     }
 
-    /// Closes removed objects at the end of a turn. Large ones are closed on a worker thread, so
-    /// that their space is free soon. A single small one is closed here; while more requests
-    /// arrive, small ones are collected, and a worker thread is woken once for many.
+    /// Closes removed objects at the end of a turn. Large ones are closed on a worker thread at
+    /// once, so that their space becomes free soon. A single small object is closed by the reactor.
+    /// While more requests arrive, small objects are collected until there are enough to wake a
+    /// worker thread.
     #[inline]
     pub(crate) fn close_removed_by(
         &mut self,
@@ -125,7 +127,7 @@ impl Afterwards {
         }
     }
 
-    /// Closes small removed objects on a worker thread, however few there are.
+    /// Closes the small removed objects on a worker thread, even if there are only a few.
     pub(crate) fn close_small(&mut self, pool: &mut Pool, store: &Arc<dyn Store>) {
         let removed = &mut self.removed;
         if removed.small > 0 && !removed.is_under_way {
@@ -134,40 +136,41 @@ impl Afterwards {
         }
     }
 
-    /// Called when a worker thread has closed the removed objects.
+    /// Records that a worker thread has finished closing removed objects.
     pub(crate) fn on_removed_closed(&mut self) {
         self.removed.is_under_way = false;
     }
 
-    /// Schedules the end of an open. No other end of an open may be pending.
+    /// Schedules the end of an open. The caller makes sure that no other end is pending.
     pub(crate) fn close(&mut self, closing: Closing) {
         self.closing = Some(closing);
     }
 
-    /// Takes the open that must end.
+    /// Removes and returns the open that must end.
     #[inline]
     pub(crate) fn take_closing(&mut self) -> Option<Closing> {
         self.closing.take()
     }
 
-    /// Stores the pending result.
+    /// Stores the pending result of a WRITE.
     #[inline]
     pub(crate) fn keep_up(&mut self, sessions: &mut Sessions) {
-        // The result is used in place: a copy would stall on the stores just made to it.
+        // The result is read in place: copying it right after it was written would stall on store
+        // forwarding.
         if let Some(keeping) = &self.keeping {
             keeping.keep(sessions);
             self.keeping = None;
         }
     }
 
-    /// Returns true if removed objects wait to be closed.
+    /// Returns true if there are removed objects to close.
     #[inline]
     pub(crate) fn has_removed(&self) -> bool {
         self.removed.has_large | (self.removed.small > 0)
     }
 
-    /// Schedules a result to be stored after the replies. If one is pending already, that one is
-    /// stored now.
+    /// Schedules a result to be stored after the replies are sent. A result that is already pending
+    /// is stored now.
     #[inline]
     pub(crate) fn keep(&mut self, keeping: Keeping, sessions: &mut Sessions) {
         if let Some(before) = &self.keeping {
@@ -178,7 +181,7 @@ impl Afterwards {
 }
 
 impl Keeping {
-    /// The part of a reply to a WRITE that must be stored.
+    /// Extracts the fields of a reply to a WRITE that must be stored.
     #[inline]
     pub(crate) fn of(answer: ReplyTo, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
         let mut bytes = [0; RESULT_BYTES];
@@ -192,8 +195,8 @@ impl Keeping {
     }
 }
 
-/// Begins a WRITE in its session like any other request, because it cannot finish at once. Its
-/// result was to be stored after the reply.
+/// Registers a WRITE in its session like any other request, because it cannot finish in one step
+/// and its result can no longer be stored after the reply.
 #[inline]
 pub(crate) fn keep_begun(sessions: &mut Sessions, answer: ReplyTo) -> ReplyTo {
     let session = answer.kept_later();
@@ -212,7 +215,8 @@ fn name_of_write(answer: ReplyTo) -> RequestName {
 }
 
 const RESULT_BYTES: usize = TRANSFER_ANSWER_BYTES - HEADER_BYTES;
-/// The most bytes that a removed object may hold for some time after no process can see it.
+/// The size limit of a small removed object, in bytes. Its space may stay occupied for a while
+/// after no process can see it.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// The number of small removed objects for which a worker thread is woken.
+/// The number of small removed objects at which a worker thread is woken to close them.
 const SMALL_COUNT: usize = 16;

@@ -1,7 +1,7 @@
 //! The server's state of one client connection.
 //!
-//! Invariant: each slot of the inbox is posted as a receive, or free, or in use by the request
-//! whose message it holds.
+//! Invariant: each slot of the inbox is either posted as a receive, or free, or in use by the
+//! request that its message contains.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,53 +25,57 @@ use crate::session::back::BackChannel;
 pub(crate) struct Channel {
     /// The filer's id of the channel.
     pub id: ChannelId,
-    /// The identity under which the filer handles the requests ([`Channel::know`]).
+    /// The identity under which the filer handles the channel's requests ([`Channel::know`]).
     pub party: Party,
     /// The transport's id of the connection.
     pub endpoint: EndpointId,
-    /// The client's byte order, known after its first message.
+    /// The client's byte order. `None` until its first message has arrived.
     pub order: Option<ByteOrder>,
     /// True if messages carry checksums.
     pub checksums: bool,
-    /// The memory where requests arrive.
+    /// The memory into which requests are received.
     pub inbox: Inbox,
-    /// The number of receives to post after the replies that grant their credits are sent.
+    /// The number of receives to post after the replies that grant credits for them are sent.
     pub receives_due: u16,
-    /// The bytes held for checksummed writes of this connection that are not verified yet.
+    /// The number of bytes held for checksummed writes of this connection that are not verified
+    /// yet.
     pub sealed_bytes: usize,
-    /// The negotiated size of the largest reply, in bytes.
+    /// The size of the largest reply, as negotiated, in bytes.
     pub response_bytes_max: usize,
-    /// The caller of the requests.
+    /// The identity of the caller of this channel's requests.
     pub who: Arc<Identity>,
-    /// The transport's facts about the client.
+    /// The facts that the transport knows about the client.
     pub peer: PeerFacts,
-    /// The files that were read or written recently, by state id.
+    /// The recently read or written files, by state id.
     pub recent: Recent,
-    /// The login that waits for the check of its password or token.
+    /// The login whose password or token is being checked. `None` if there is none.
     pub pending_login: Option<crate::session::PendingLogin>,
-    /// The exchange of tokens that made, or is making, the session.
+    /// The token exchange that authenticates the session.
     pub exchange: crate::session::TokenExchange,
-    /// When the client disconnected. It closes the connection when it has the reply.
+    /// The time when the client sent DISCONNECT. The client closes the connection after it has
+    /// received the reply.
     pub closing: Option<Moment>,
-    /// The state of a channel that is bound to the session of another channel.
+    /// The state of a back-control channel or other channel bound to another channel's session.
+    /// `None` for an operation channel.
     pub back: Option<Box<BackChannel>>,
-    /// The connection for the session's RDMA reads: this one, or a channel bound for them.
+    /// The connection that carries the RDMA reads of the session: this connection, or a channel
+    /// bound for RDMA reads.
     pub reads_over: EndpointId,
-    /// The chain that the last request has left open for another member.
+    /// The chain that the last request left open for further members.
     pub open_chain: ChainId,
-    /// The session of the channel, once it has submitted a batch.
+    /// The session of the channel. `None` until it submits a batch.
     pub batch_session: Option<SessionId>,
     /// Counters of the traffic over the channel.
     pub traffic: Traffic,
 }
 
 impl Channel {
-    /// Updates the identity from the session. Must be called whenever that may have changed.
+    /// Updates `party` from the session. It must be called whenever the party may have changed.
     pub(crate) fn know(&mut self, sessions: &Sessions) {
         self.party = sessions.party_of(self.id);
     }
 
-    /// Posts the deferred receives.
+    /// Posts the deferred receives of the channel.
     fn post_receives(&mut self, interface: &mut ServingInterface) {
         while self.receives_due > 0 && self.inbox.post(interface, self.endpoint) {
             self.receives_due -= 1;
@@ -79,43 +83,44 @@ impl Channel {
     }
 }
 
-/// The number of receives posted beyond one for each credit. That many receives may be deferred.
+/// The number of receives posted in addition to one for each credit. At most this many receives may
+/// be deferred.
 pub(crate) const RECEIVES_SPARE: u16 = 4;
 
-/// The channels of all reactors, by endpoint.
+/// The channels of all reactors.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    /// By endpoint. The endpoints of all reactors are interleaved.
+    /// The channels by endpoint. The endpoint ids of the reactors are interleaved.
     slots: Vec<Option<Channel>>,
     /// The number of reactors.
     reactors: usize,
     count: usize,
-    /// The connections with deferred receives.
+    /// The connections that have deferred receives.
     owed: Vec<EndpointId>,
-    /// The connections to break after the current event.
+    /// The connections to break after the current event is handled.
     given_up: Vec<EndpointId>,
-    /// The transfers that other requests wait for.
+    /// The transfers that block other requests, and since when.
     stalls: Stalls,
-    /// The bytes held for checksummed writes that are not verified yet, including those of
-    /// connections that have ended.
+    /// The number of bytes held for checksummed writes that are not verified yet, including writes
+    /// of connections that have ended.
     sealed_bytes: usize,
 }
 
 impl Channels {
-    /// Creates an empty table. A connection may delay others for `patience`.
+    /// Creates an empty table. After a connection has blocked others for `patience`, it is broken.
     pub(crate) fn new(patience: Duration, reactors: usize) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
         let stalls = Stalls::new(patience);
         Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
     }
 
-    /// The transfers that other requests wait for.
+    /// Returns the transfers that block other requests.
     #[inline]
     pub(crate) fn stalls(&mut self) -> &mut Stalls {
         &mut self.stalls
     }
 
-    /// Breaks the connections whose transfers have delayed others too long.
+    /// Breaks the connections whose transfers have blocked other requests for too long.
     pub(crate) fn break_off(&mut self, late: Vec<EndpointId>) {
         for endpoint in late {
             if let Some(channel) = self.get(endpoint) {
@@ -133,19 +138,19 @@ impl Channels {
         endpoint.index() * self.reactors + endpoint.owner()
     }
 
-    /// The channel of a connection.
+    /// Returns the channel of a connection. `None` if the connection has ended.
     #[inline]
     pub(crate) fn get(&self, endpoint: EndpointId) -> Option<&Channel> {
         self.slots.get(self.place_of(endpoint))?.as_ref().filter(|c| c.endpoint == endpoint)
     }
 
-    /// The connection for the RDMA reads of a session.
+    /// Returns the connection that carries the RDMA reads of the session of `endpoint`.
     #[inline]
     pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
         self.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
     }
 
-    /// Like [`Channels::get`], for changes.
+    /// Returns the channel of a connection for changes. See [`Channels::get`].
     #[inline]
     pub(crate) fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {
         let place = self.place_of(endpoint);
@@ -169,13 +174,14 @@ impl Channels {
         self.slots.get_mut(place)?.take()
     }
 
-    /// The connections whose clients disconnected at a time that is due and that are still open.
+    /// Returns the open connections whose clients sent DISCONNECT at a time for which `is_due` is
+    /// true.
     pub(crate) fn leaving(&self, is_due: impl Fn(Moment) -> bool) -> Vec<EndpointId> {
         let channels = self.slots.iter().flatten();
         channels.filter(|c| c.closing.is_some_and(&is_due)).map(|c| c.endpoint).collect()
     }
 
-    /// Updates the identities of all channels from their sessions.
+    /// Updates `party` in all channels from their sessions.
     pub(crate) fn know_all(&mut self, sessions: &Sessions) {
         self.slots.iter_mut().flatten().for_each(|channel| channel.know(sessions));
     }
@@ -185,23 +191,23 @@ impl Channels {
         self.slots.iter().flatten()
     }
 
-    /// The number of channels.
+    /// Returns the number of open channels.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Schedules a connection to be broken after the current event.
+    /// Schedules a connection to be broken after the current event is handled.
     pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
         self.given_up.push(endpoint);
     }
 
-    /// Takes the next connection to break.
+    /// Removes and returns the next connection to break.
     #[inline]
     pub(crate) fn next_given_up(&mut self) -> Option<EndpointId> {
         self.given_up.pop()
     }
 
-    /// Defers one receive for a credit that a reply grants. It is posted after the replies are
+    /// Defers the receive for a credit that a reply grants. It is posted after the replies are
     /// sent; until then the spare receives serve.
     #[inline]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId, interface: &mut ServingInterface) {
@@ -213,7 +219,7 @@ impl Channels {
         }
     }
 
-    /// Posts all deferred receives, after the replies were sent.
+    /// Posts all deferred receives. Called after the replies are sent.
     #[inline]
     pub(crate) fn pay_receives(&mut self, interface: &mut ServingInterface) {
         while let Some(endpoint) = self.owed.pop() {
@@ -223,12 +229,12 @@ impl Channels {
         }
     }
 
-    /// The bytes that all connections hold for checksummed writes.
+    /// Returns the number of bytes that all connections hold for checksummed writes.
     pub(crate) fn sealed_bytes(&self) -> usize {
         self.sealed_bytes
     }
 
-    /// Counts memory that a connection takes for a checksummed write.
+    /// Adds bytes that a connection takes for a checksummed write to the counts.
     pub(crate) fn hold_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes += bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
@@ -236,7 +242,7 @@ impl Channels {
         }
     }
 
-    /// Counts memory of a checksummed write that is released.
+    /// Subtracts released bytes of a checksummed write from the counts.
     pub(crate) fn release_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes -= bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
@@ -244,12 +250,12 @@ impl Channels {
         }
     }
 
-    /// The holder whose limits count for a connection.
+    /// Returns the holder whose limits apply to a connection.
     pub(crate) fn holder_of(&self, endpoint: EndpointId) -> Holder {
         self.get(endpoint).map_or(Holder::Elsewhere, |channel| channel.peer.holder())
     }
 
-    /// The origin of a connection, for the log.
+    /// Describes where a connection comes from, for the log.
     pub(crate) fn origin_of(&self, endpoint: EndpointId) -> String {
         let facts = self.get(endpoint).map(|channel| &channel.peer);
         match facts.map(|facts| (facts.address, facts.holder())) {
@@ -259,12 +265,12 @@ impl Channels {
         }
     }
 
-    /// The connection with a fence identity. Each connection has its own.
+    /// Returns the connection with a fence identity. No two connections share one.
     pub(crate) fn endpoint_under(&self, fence: FenceKey) -> Option<EndpointId> {
         self.iter().find(|c| c.party.fence == Some(fence)).map(|c| c.endpoint)
     }
 
-    /// The transport's id of a filer's channel.
+    /// Returns the transport's connection id for a channel id of the filer.
     pub(crate) fn endpoint_of(&self, id: ChannelId) -> Option<EndpointId> {
         self.slots.iter().flatten().find(|c| c.id == id).map(|c| c.endpoint)
     }

@@ -1,4 +1,4 @@
-//! The configuration of a server: what it serves, where it listens, and its limits.
+//! The configuration of a server: its listening addresses, limits, and access rules.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,55 +14,58 @@ use crate::access::authorize::AccessRules;
 use crate::access::gss::{KerberosConfig, KerberosError};
 use crate::access::one_time::OneTimeUser;
 
-/// Configuration of one server. The defaults of [`ServerConfig::default`] suit one machine; only
-/// the addresses must be added.
+/// Configuration of a server. The defaults of [`ServerConfig::default`] suit one machine; only the
+/// listening addresses must be added.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The addresses to listen on, for any transports.
+    /// The addresses to listen on, each with its transport.
     pub listen: Vec<Address>,
-    /// Limits of what clients hold: opens, locks, delegations.
-    /// [`FilerConfig::clients_kept_max`] is always [`SessionConfig::channels_max`].
+    /// Limits on the opens, locks and delegations that clients hold. The server replaces
+    /// [`FilerConfig::clients_kept_max`] with [`SessionConfig::channels_max`].
     pub filer: FilerConfig,
     /// Limits of connections, logins, credits and batches.
     pub sessions: SessionConfig,
-    /// Sizes of the data cache.
+    /// The block size and the memory limits of the data cache.
     pub cache: CacheConfig,
-    /// The number of threads that serve connections: 1 to [`REACTORS_MAX`].
+    /// The number of reactor threads, which serve connections: 1 to [`REACTORS_MAX`].
     pub reactors: usize,
-    /// The number of threads for work that may block: disk reads, syncs, password checks.
+    /// The number of worker threads for work that may block: disk reads, syncs.
     pub pool_threads: usize,
-    /// The file of users who may authenticate by password.
+    /// The path of the password file. `None` turns authentication by password off, unless there is
+    /// a one-time user.
     pub password_file: Option<PathBuf>,
-    /// A user who exists for this run of the server only and is in no file.
+    /// A user who is in no file and exists only while this server runs.
     pub one_time_user: Option<OneTimeUser>,
     /// Settings for authentication by Kerberos; `None` turns it off.
     pub kerberos: Option<KerberosConfig>,
     /// Rules about who may connect, who is trusted, and who sees which exports.
     pub access: AccessRules,
-    /// When the threads spin and when they sleep.
+    /// How long the threads spin before they sleep.
     pub wait: WaitPolicy,
-    /// True if iWARP frames carry a CRC even if the client does not ask for one.
+    /// True if iWARP frames always carry a CRC, even if the client does not ask for it.
     pub crc: bool,
-    /// Where the response cache is stored so that it survives this server. Without a journal,
+    /// The location of the journal, in which stored replies survive a restart. Without a journal,
     /// clients recover only from broken connections, not from a restart of the server.
     pub journal: Option<JournalConfig>,
-    /// TLS for TCP clients that start with it, or for all of them.
+    /// The TLS settings, which apply to TCP clients that start with TLS or to all TCP clients.
+    /// `None` turns TLS off.
     pub tls: Option<TlsServer>,
-    /// How long a change of a fencing list waits for transfers of a client that it fences out.
-    /// After that time the client's connection is broken.
+    /// How long a change of a fencing list waits for the transfers of a client that is fenced out.
+    /// After that time the server breaks the client's connection.
     pub fence_patience: Duration,
-    /// How long the transfers of a connection may delay others, in addition to the time that its
-    /// bytes need at 512 KiB per second. After that time the connection is broken.
+    /// How long the transfers of a connection may block other requests, in addition to the time
+    /// that the transfers' bytes take at 512 KiB per second. After that time the server breaks the
+    /// connection.
     pub transfer_patience: Duration,
-    /// True if a client on this host that holds a read delegation may get the file itself, to
-    /// read it without a message.
+    /// True if a client on this host that holds a read delegation may receive the file's
+    /// descriptor, to read the file without messages.
     pub direct_reads: bool,
-    /// True if requests are counted and timed. Turn it off only to measure the cost of that.
+    /// True if requests are counted and timed. Set it to false only to measure the cost of that.
     pub metrics: bool,
     /// A defect that a test injects to show that it would be noticed.
     #[doc(hidden)]
     pub defect: Option<Defect>,
-    /// How long a connection may take to be established. After that it has
+    /// How long the establishment of a connection may take. Afterwards the client has
     /// [`AuthPolicy::timeout`] to authenticate.
     pub connect_timeout: Duration,
 }
@@ -84,7 +87,7 @@ impl Default for ServerConfig {
                     response_bytes_max: RESPONSE_BYTES,
                     ..MessageLimits::default()
                 },
-                // Even on the loopback interface a client must prove who it is.
+                // A client must prove its identity even on the loopback interface.
                 authentication: AuthPolicy { anonymous: None, ..AuthPolicy::default() },
                 ..SessionConfig::default()
             },
@@ -116,7 +119,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Refuses a number of reactors outside the limits.
+    /// Checks that the number of reactors is within the limits.
     pub(crate) fn check_reactors(&self) -> Result<(), ServerError> {
         match self.reactors {
             1..=REACTORS_MAX => Ok(()),
@@ -128,7 +131,7 @@ impl ServerConfig {
 /// The reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The system refused something that the server needs.
+    /// A system call that the server needs failed.
     #[error("cannot start: {what} failed")]
     System {
         /// The operation that failed.
@@ -136,53 +139,53 @@ pub enum ServerError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The server could not listen on an address.
+    /// The server could not listen on a configured address.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The number of reactors is outside the limits.
+    /// The configured number of reactors is out of range.
     #[error("a server has 1 to {REACTORS_MAX} reactors, not {asked}")]
     Reactors {
-        /// The configured number.
+        /// The configured number of reactors.
         asked: usize,
     },
-    /// A limit of the filer is impossible.
+    /// A limit in [`ServerConfig::filer`] is invalid.
     #[error("the server's limits are invalid")]
     Config(#[from] dafs_filer::ConfigError),
-    /// A limit of sessions is impossible.
+    /// A limit in [`ServerConfig::sessions`] is invalid.
     #[error("the server's limits are invalid")]
     SessionConfig(#[from] dafs_sessions::ConfigError),
-    /// The password file could not be read.
+    /// The password file could not be used.
     #[error(transparent)]
     Passwords(#[from] crate::PasswordError),
     /// Authentication by Kerberos is configured but cannot be offered.
     #[error("cannot offer authentication by Kerberos")]
     Kerberos {
-        /// The reason, and what to do.
+        /// Why Kerberos cannot be offered, and what to do.
         source: KerberosError,
     },
-    /// An access rule names something that the store does not have.
+    /// An access rule names an export, or sets a term, that the store does not have.
     #[error("{0}")]
     Access(String),
-    /// A reload asked for a change that only a restart makes.
+    /// A reload asked for a change that takes effect only after a restart.
     #[error("{0} needs a restart of the server (clients reconnect by themselves)")]
     NeedsRestart(&'static str),
-    /// The journal could not be opened, or its records could not be recovered.
+    /// The journal could not be opened, or its records could not be replayed.
     #[error("cannot recover the requests that were in flight when the last server ended")]
     Journal {
-        /// The journal's error.
+        /// The error from the journal.
         source: LedgerError,
     },
 }
 
-/// Physical memory of this machine, in bytes.
+/// Returns the size of this machine's physical memory in bytes.
 fn physical_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
 }
 
-/// The largest number of reactors of one server.
+/// The largest number of reactors of a server.
 pub const REACTORS_MAX: usize = 8;
-/// The size of a request that carries a padded block of 4 KiB inline.
+/// The size in bytes of a request that carries a padded block of 4 KiB inline.
 const REQUEST_BYTES: u32 = 4096 + 512;
-/// The size of a reply that carries a block of 4 KiB inline.
+/// The size in bytes of a reply that carries a block of 4 KiB inline.
 const RESPONSE_BYTES: u32 = 4096 + 512;

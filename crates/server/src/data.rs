@@ -1,8 +1,8 @@
-//! The common parts of reads and writes in the reactor: parking, resuming, and jobs. The
-//! operations on files are in [`dafs_files`].
+//! The common parts of READ and WRITE in the reactor: parking, resuming, and jobs. The operations
+//! on files are in [`dafs_files`].
 //!
-//! Invariant: bytes are posted only from pinned pieces and written only into spans whose token is
-//! held. Pins and tokens are released even if the connection breaks.
+//! Invariant: the transport reads only from pinned cache blocks and writes only into cache space
+//! whose token is held. Pins and tokens are released even if the connection breaks.
 
 mod stepping;
 
@@ -15,21 +15,21 @@ use dafs_wire::{Checksum, DirectBuffers};
 
 use crate::task::{Buffers, Wait};
 
-/// The result of stepping a task.
+/// The result of executing one step of a task.
 pub(crate) enum Step {
     /// The task is finished with this outcome.
     Done(Outcome),
-    /// A read is finished: its bytes have arrived at the client, or will arrive before the reply.
+    /// A READ has finished: its bytes have arrived at the client, or will arrive before the reply.
     Read { length: u32, is_end: bool, checksum: Checksum },
-    /// A file was handed over to its reader, under this number.
+    /// A file's descriptor was handed over to its reader, under this number.
     HandedOver(u64),
     /// The task is finished, and any reply was sent.
     Silent,
-    /// The task is finished because its connection is closing.
+    /// The task ends without a reply, because its connection is closing.
     Broken,
-    /// The task waits.
+    /// The task must be parked until this event.
     Wait(Wait),
-    /// The task must be replaced by this work.
+    /// The task continues as this other work.
     Become(Box<RemainingWork>),
 }
 
@@ -61,8 +61,8 @@ pub(crate) fn take_buffers(buffers: &DirectBuffers<'_>, length: u32) -> Result<B
     }
 }
 
-/// Grants a lock once no transfer of another owner is in progress in its range; only then does
-/// its owner get the reply.
+/// Grants a lock after the transfers of other owners in its range have ended. Only then is the
+/// reply sent to the lock's owner.
 fn step_grant(task: &GrantTask, under_way: &UnderWay) -> Step {
     match task.waits(under_way) {
         true => Step::Wait(Wait::Room),
@@ -70,5 +70,5 @@ fn step_grant(task: &GrantTask, under_way: &UnderWay) -> Step {
     }
 }
 
-/// The number of fills that the reactor itself does, if the page cache has the blocks.
+/// The most blocks that the reactor itself reads in one step, if the blocks are in the page cache.
 const FILLS_IN_PLACE_MAX: usize = 4;

@@ -20,11 +20,11 @@ use crate::meter::Traffic;
 use crate::reply_to::ChainId;
 use crate::session::TokenExchange;
 
-/// The private data of a refusal. With iWARP devices only this tells a refusal from a missing
-/// listener.
+/// The private data of a refusal. Over iWARP only this data tells the client that the server
+/// refused the connection, rather than that no server listens at the address.
 const REFUSED: &[u8] = b"refused";
 
-/// The parts of the server that a connection is made of.
+/// The tables and the interface that a new connection is entered into.
 pub(crate) struct Ways<'r> {
     pub interface: &'r mut ServingInterface,
     pub filer: &'r mut Filer,
@@ -32,7 +32,7 @@ pub(crate) struct Ways<'r> {
     pub channels: &'r mut Channels,
 }
 
-/// A connection request of a peer.
+/// A connection request from a peer that is neither accepted nor refused yet.
 pub(crate) struct Coming<'c> {
     pub pending: PendingId,
     pub peer: &'c Peer,
@@ -40,7 +40,7 @@ pub(crate) struct Coming<'c> {
 }
 
 impl Entrance {
-    /// Accepts or refuses a connection request.
+    /// Accepts or refuses the connection request of a peer.
     pub(crate) fn admit(&mut self, ways: &mut Ways<'_>, coming: &Coming<'_>, now: Moment) {
         if !self.lets_in(ways, coming, now) {
             ways.interface.reject(coming.pending, REFUSED);
@@ -96,7 +96,8 @@ impl Entrance {
         is_in
     }
 
-    /// Breaks a connection that has not logged in, to make room for a new one.
+    /// Breaks a connection that has not logged in yet, so that a new connection can take its entry
+    /// in the table of channels.
     fn displace(&mut self, channels: &mut Channels, id: ChannelId, now: Moment) {
         let Some(endpoint) = channels.endpoint_of(id) else { return };
         let holder = channels.holder_of(endpoint);
@@ -107,8 +108,8 @@ impl Entrance {
         channels.give_up(endpoint);
     }
 
-    /// Accepts a connection and posts the receives for its first messages. Returns false if memory
-    /// is short.
+    /// Accepts a connection and posts the receives for its first messages. Returns false if the
+    /// memory for these receives is not available.
     fn accept(
         &self,
         ways: &mut Ways<'_>,
@@ -116,7 +117,7 @@ impl Entrance {
         id: ChannelId,
         peer: PeerFacts,
     ) -> bool {
-        // One slot for each credit, one for the message being served, and the spare ones.
+        // One slot for each credit, one for the request being served, and the spare receives.
         let slots = ways.sessions.config().credits.session_max + 1 + RECEIVES_SPARE;
         let request_bytes = self.request_bytes(peer.is_local);
         let Ok(inbox) = Inbox::new(ways.interface, Domain(0), slots, request_bytes) else {
@@ -151,7 +152,8 @@ impl Entrance {
             batch_session: None,
             traffic: Traffic::default(),
         };
-        // If the connection has ended already, an event will report that.
+        // If the connection has already ended, no receive can be posted; an event reports the end
+        // later.
         for _ in 0..=RECEIVES_SPARE {
             channel.inbox.post(ways.interface, endpoint);
         }
@@ -160,8 +162,8 @@ impl Entrance {
     }
 }
 
-/// The identity that the kernel reported when the peer connected. There is none for a process
-/// that no longer exists.
+/// Returns the identity that the kernel reported when the peer connected. Returns an error if an id
+/// of the process is not a valid user or group id.
 fn credentials_of(process: &dafs_dat::PeerProcess) -> Result<Credentials, NoSuchId> {
     Credentials::new(process.uid, process.gid, process.groups.clone())
 }

@@ -21,23 +21,25 @@ use dafs_types::{AuthType, Credentials};
 /// All access rules of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRules {
-    /// Rules about who may connect. If there are none, every peer may.
+    /// Rules about who may connect, tried in order. If the list is empty, every peer may connect.
     pub connect: Vec<ConnectRule>,
-    /// The clients that may act for others (draft 3.1.1.1.2).
+    /// The clients that may act for other users (draft 3.1.1.1.2).
     pub trusted: Vec<Peers>,
-    /// Rules for single exports. Every client sees the other exports.
+    /// The rules of exports that are not visible to every client or that have terms of their own.
+    /// An export without rules is visible to every client.
     pub exports: Vec<ExportRules>,
-    /// Which identities are replaced where an export does not say it. `None`: user 0 of a client
-    /// on another host.
+    /// The identities to replace in exports that set no `squash` of their own. `None` replaces only
+    /// user 0 of clients on other hosts.
     pub squash: Option<Squash>,
-    /// The identity that replaces squashed ones where an export does not name one.
+    /// The identity that replaces squashed identities in exports that set no `anonymous` of their
+    /// own.
     pub anonymous: Credentials,
 }
 
 /// One rule about who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRule {
-    /// True if the rule admits, false if it refuses.
+    /// True if matching peers may connect, false if they are refused.
     pub allow: bool,
     /// The peers that the rule matches.
     pub peers: Peers,
@@ -48,46 +50,51 @@ pub struct ConnectRule {
 pub struct ExportRules {
     /// The name of the export.
     pub name: String,
-    /// The terms where a rule for clients does not set them.
+    /// The terms for every client of the export; the terms of a matching entry of `clients`
+    /// override them.
     pub terms: PartialTerms,
-    /// The clients that see the export, and their terms. If there are none, every client sees it.
+    /// The clients that see the export, each with the terms for it. If the list is empty, every
+    /// client sees the export.
     pub clients: Vec<(Peers, PartialTerms)>,
 }
 
-/// Terms of an export, some of which are not set.
+/// Terms of access to an export. A term that is `None` is not set here and comes from a more
+/// general rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialTerms {
-    /// True if changes are refused.
+    /// True if the server refuses changes to the export.
     pub read_only: Option<bool>,
-    /// Which identities are replaced by the anonymous one.
+    /// The identities that are replaced by the anonymous identity.
     pub squash: Option<Squash>,
-    /// The identity that replaces squashed ones.
+    /// The identity that replaces squashed identities.
     pub anonymous: Option<Credentials>,
 }
 
-/// The peers that a rule matches. Each list that is not empty must have a match.
+/// The peers that a rule matches. A peer matches if, in each list that is not empty, at least one
+/// element matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// The locations that match.
+    /// The locations (this host, or ranges of addresses) that match.
     pub from: Vec<Origin>,
-    /// The transports that match.
+    /// The transports of the connection that match.
     pub transports: Vec<TransportKind>,
-    /// The types of authentication that match.
+    /// The types of authentication that match, such as Kerberos.
     pub authentication: Vec<AuthType>,
-    /// The principals that match.
+    /// The patterns for principals that match.
     pub principals: Vec<PrincipalPattern>,
 }
 
-/// The location of a client.
+/// The location of a client: this host or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A process of this host that uses shared memory. The kernel reports its identity.
+    /// A process of this host that connects over shared memory, so that the kernel reports its
+    /// identity.
     Local,
     /// A range of network addresses.
     Network {
         /// The first address of the range.
         address: IpAddr,
-        /// The number of leading bits that must match.
+        /// The number of leading bits of the address that must match.
         bits: u8,
     },
 }
@@ -95,7 +102,7 @@ pub enum Origin {
 /// A transport, as named in rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
-    /// Shared memory of this host.
+    /// Shared memory, for clients on this host.
     SharedMemory,
     /// TCP, with or without TLS.
     Tcp,
@@ -106,45 +113,46 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// Every transport, each at the index of its number.
+    /// Every transport, at the index that equals its discriminant.
     pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Tcp, Self::Tls, Self::Verbs];
 }
 
-/// A pattern for names of principals. `*` matches any characters.
+/// A pattern for the names of principals, in which `*` matches any sequence of characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrincipalPattern {
-    /// A user of this host, by number.
+    /// The user of this host with this user id.
     Uid(u32),
     /// A client that did not prove any identity.
     Anonymous,
-    /// A user of the password file.
+    /// A user of the password file whose name matches the pattern.
     User(String),
-    /// A Kerberos principal. Name and realm are matched separately.
+    /// A Kerberos principal. The pattern's name and realm are matched separately.
     Kerberos(String),
-    /// Any name in the client's certificate.
+    /// A client whose TLS certificate contains a name that matches the pattern.
     Certificate(String),
 }
 
 /// The facts about a peer that are known before its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFacts {
-    /// The network address of the peer.
+    /// The network address of the peer. `None` for shared memory and the simulator.
     pub address: Option<IpAddr>,
     /// True if the peer is on this host and the kernel reports its identity.
     pub is_local: bool,
-    /// The user of the peer on this host, as reported by the kernel.
+    /// The peer's user id on this host, as reported by the kernel. `None` if the peer is on another
+    /// host.
     pub uid: Option<u32>,
     /// The transport that the peer uses.
     pub transport: TransportKind,
-    /// The identity in the peer's certificate.
+    /// The identity in the peer's TLS certificate. `None` if the peer presented no certificate.
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
-/// The decision of the rules about a client.
+/// The decision of the access rules about an authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub trusted: bool,
-    /// The terms of each export, in the order of their names.
+    /// The terms of each export, ordered by the name of the export.
     pub terms: Vec<ExportTerms>,
 }
 
@@ -172,7 +180,8 @@ impl Default for AccessRules {
 }
 
 impl AccessRules {
-    /// Checks whether any client on this connection could be admitted, before it authenticates.
+    /// Checks whether the connection rules could admit a client on this connection, before the
+    /// client authenticates.
     pub(crate) fn may_connect(&self, peer: &PeerFacts) -> Result<(), Refused> {
         for (place, rule) in self.connect.iter().enumerate() {
             if !rule.peers.is_place_of(peer) || !rule.peers.may_be(peer) {
@@ -188,7 +197,7 @@ impl AccessRules {
         self.unmentioned()
     }
 
-    /// Decides about a client that has authenticated.
+    /// Applies the access rules to a client that has authenticated.
     pub(crate) fn judge(
         &self,
         peer: &PeerFacts,
@@ -263,7 +272,8 @@ impl Peers {
             && (self.transports.is_empty() || self.transports.iter().any(is_it))
     }
 
-    /// Returns true if a client on this connection could still prove to match the principals.
+    /// Returns true if a client on this connection could still authenticate as a principal that
+    /// matches.
     fn may_be(&self, peer: &PeerFacts) -> bool {
         self.principals.is_empty() || self.principals.iter().any(|pattern| pattern.may_be(peer))
     }
@@ -296,8 +306,9 @@ impl Origin {
 }
 
 impl PrincipalPattern {
-    /// Returns true if a client on this connection could still prove to match the pattern. A user
-    /// of this host is known from the start, because the kernel reports it.
+    /// Returns true if a client on this connection could still authenticate as a principal that
+    /// matches the pattern. A pattern for a user of this host is decided at once, because the
+    /// kernel reports the user when the peer connects.
     fn may_be(&self, peer: &PeerFacts) -> bool {
         match self {
             Self::Uid(uid) => peer.uid == Some(*uid),
@@ -321,7 +332,7 @@ impl PrincipalPattern {
 }
 
 impl PeerFacts {
-    /// The facts that a transport has about a peer.
+    /// Collects the facts that a transport knows about a peer.
     pub(crate) fn of(peer: &Peer) -> Self {
         let (address, transport) = match &peer.address {
             Address::Tcp(address) if peer.tls => {
@@ -338,7 +349,7 @@ impl PeerFacts {
         Self { address, is_local: uid.is_some(), uid, transport, certificate }
     }
 
-    /// The holder for limits that apply before a client has logged in.
+    /// Returns the holder for the limits that apply before a client has logged in.
     pub(crate) fn holder(&self) -> Holder {
         match (self.uid, self.address) {
             (Some(uid), _) => Holder::User(uid),
@@ -360,7 +371,7 @@ impl fmt::Display for PeerFacts {
 
 // ---- matching of patterns -----------------------------------------------------------------
 
-/// Returns true if `text` matches a pattern in which `*` stands for any characters.
+/// Returns true if `text` matches `pattern`, in which `*` stands for any sequence of characters.
 fn is_like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -373,8 +384,9 @@ fn is_like(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Matches name and realm separately. Otherwise a foreign realm could match whose name ends like
-/// the expected one after an escaped `@`.
+/// Returns true if the principal's name and realm match the pattern's name and realm separately.
+/// One match over the whole text would accept a foreign realm that ends like the expected realm
+/// after an escaped `@`.
 fn is_principal_like(pattern: &str, principal: &str) -> bool {
     let (Some((name, realm)), Some((their_name, their_realm))) =
         (split_realm(pattern), split_realm(principal))
@@ -384,8 +396,8 @@ fn is_principal_like(pattern: &str, principal: &str) -> bool {
     is_like(name, their_name) && is_like(realm, their_realm)
 }
 
-/// Splits a principal into name and realm at the first `@` that is not escaped. A Kerberos name
-/// has no second one.
+/// Splits a principal into name and realm at the first `@` that is not escaped. A Kerberos
+/// principal has only one unescaped `@`.
 fn split_realm(principal: &str) -> Option<(&str, &str)> {
     let mut is_escaped = false;
     for (at, byte) in principal.bytes().enumerate() {

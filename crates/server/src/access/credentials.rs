@@ -1,5 +1,5 @@
-//! The identity that requests act for: that of the session, or one that a trusted client has
-//! registered (draft 3.1.1, 6.2.8, 6.2.9).
+//! The identity that a request acts for: that of the session, or an identity that a trusted client
+//! has registered (draft 3.1.1, 6.2.8, 6.2.9).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct LookupDone {
 }
 
 impl LookupJob {
-    /// Looks the name up. This blocks.
+    /// Looks the name up. The lookup may block, so a pool thread calls this.
     pub(crate) fn run(self) -> LookupDone {
         let Self { answer, lookup, name, users, kerberos } = self;
         let found = match name {
@@ -37,7 +37,7 @@ impl LookupJob {
         LookupDone { answer, lookup, found }
     }
 
-    /// The result if the job cannot be finished: no such user.
+    /// Returns the result "no such user", for a job that could not be completed.
     pub(crate) fn failed(&self) -> LookupDone {
         LookupDone { answer: self.answer, lookup: self.lookup, found: None }
     }

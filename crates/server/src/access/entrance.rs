@@ -1,6 +1,6 @@
-//! Admission of clients: who may connect, how they authenticate, and which exports they see.
+//! Admits clients: decides who may connect, how clients authenticate, and which exports they see.
 //!
-//! Invariant: no connection sees exports by the rules that hold for another one.
+//! Invariant: the exports that a connection sees follow from the rules for its own client alone.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ pub(crate) struct Entrance {
     /// True if the configuration allows authentication by password.
     allows_passwords: bool,
     kerberos: Option<Arc<Kerberos>>,
-    /// The unrestricted view, for connections that have not logged in.
+    /// The view of all exports, which a connection has until it logs in.
     whole_view: Arc<View>,
-    /// The views of clients. Clients with the same terms share one.
+    /// The views of clients, by the terms. Clients with equal terms share a view.
     views: Vec<(Vec<ExportTerms>, Arc<View>)>,
-    /// The size of the largest request that carries no ticket, in bytes.
+    /// The size of the largest request without a Kerberos ticket, in bytes.
     request_bytes: u32,
-    /// True if frames have a checksum.
+    /// True if iWARP frames carry a CRC.
     crc: bool,
-    /// Passwords and tokens to be checked.
+    /// The passwords and tokens that wait for a check.
     logins: Logins,
-    /// The random numbers for ids of sessions.
+    /// The source of random numbers for session ids.
     entropy: Box<dyn Entropy + Send>,
 }
 
@@ -62,27 +62,27 @@ impl Entrance {
         }
     }
 
-    /// Passwords and tokens to be checked, and names to be looked up.
+    /// The queues of password and token checks and of name lookups.
     pub(crate) fn logins(&mut self) -> &mut Logins {
         &mut self.logins
     }
 
-    /// The random numbers for ids of sessions.
+    /// The source of random numbers for session ids.
     pub(crate) fn entropy(&mut self) -> &mut (dyn Entropy + Send) {
         &mut *self.entropy
     }
 
-    /// Returns true if the log may take another line about this holder's refused connections.
+    /// Returns true if another line about the refused connections of this holder may be logged.
     pub(crate) fn may_log(&mut self, holder: Holder, now: Moment) -> bool {
         self.logins.may_log(LogKind::Connection, holder, now)
     }
 
-    /// Checks whether a peer may connect.
+    /// Checks whether the rules could admit a peer that has not authenticated yet.
     pub(crate) fn may_connect(&self, peer: &PeerFacts) -> Result<(), Refused> {
         self.live.rules().may_connect(peer)
     }
 
-    /// Decides by the rules about a client that has authenticated.
+    /// Applies the access rules to a client that has authenticated.
     pub(crate) fn judge(
         &self,
         peer: &PeerFacts,
@@ -92,12 +92,12 @@ impl Entrance {
         self.live.rules().judge(peer, who, how, &self.export_names)
     }
 
-    /// The caller of a connection that has not logged in, or that is gone.
+    /// Returns the identity of a connection that has not logged in or has ended.
     pub(crate) fn unauthenticated(&self) -> Identity {
         Identity::new(Credentials::nobody(), &self.whole_view)
     }
 
-    /// The view of the store with these terms. Clients with the same terms share one.
+    /// Returns the view of the store under these terms. Clients with equal terms share a view.
     pub(crate) fn view(&mut self, terms: Vec<ExportTerms>) -> Arc<View> {
         if let Some((_, view)) = self.views.iter().find(|(other, _)| *other == terms) {
             return view.clone();
@@ -109,7 +109,7 @@ impl Entrance {
         view
     }
 
-    /// The passwords, for a check on the worker pool.
+    /// Returns the current password file, for a check on the worker pool.
     pub(crate) fn passwords(&self) -> Arc<PasswordFile> {
         self.live.passwords()
     }
@@ -120,18 +120,19 @@ impl Entrance {
         self.allows_passwords && !self.live.passwords().is_empty()
     }
 
-    /// The users by name.
+    /// Returns the sources that map user names to credentials.
     pub(crate) fn users(&self) -> Users {
         Users::new(self.live.clone())
     }
 
-    /// The Kerberos service, if there is one.
+    /// Returns the Kerberos service. `None` if the server does not offer Kerberos.
     pub(crate) fn kerberos(&self) -> Option<Arc<Kerberos>> {
         self.kerberos.clone()
     }
 
-    /// The room for a request in bytes, with tickets where they may come. Unused room costs no
-    /// memory, because it is never touched.
+    /// Returns the number of bytes to reserve for a request, including a ticket if the client may
+    /// send one. Reserved bytes that no request uses cost no physical memory, because they are
+    /// never touched.
     pub(crate) fn request_bytes(&self, is_local: bool) -> u32 {
         match &self.kerberos {
             Some(kerberos) if !is_local => self.request_bytes.max(kerberos.request_bytes_max()),
@@ -139,12 +140,13 @@ impl Entrance {
         }
     }
 
-    /// Returns true if frames have a checksum.
+    /// Returns true if iWARP frames carry a CRC.
     pub(crate) fn crc(&self) -> bool {
         self.crc
     }
 }
 
 const CONNECT_BYTES: u32 = limits::CONNECT_MESSAGE_BYTES as u32;
-/// The most views that are kept for sharing. Few rules make so many different terms.
+/// The most views that are kept for sharing. The rules of few servers produce this many different
+/// terms.
 const VIEWS_MAX: usize = 256;

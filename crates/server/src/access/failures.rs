@@ -1,6 +1,6 @@
-//! Failed and successful logins: they decide how long the next check waits and what is logged.
+//! Records failed and successful logins, to delay the next checks and to limit the log.
 //!
-//! Invariant: the tables of failures and of proven users have limits.
+//! Invariant: the tables of failures and of proven users have a limited number of entries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use dafs_filer::Holder;
 use dafs_types::Moment;
 
-/// The failures of one holder, or of one user name that one holder tried.
+/// The failed logins of one holder, or of one user name tried by one holder.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failed {
     count: u32,
@@ -16,7 +16,7 @@ struct Failed {
 }
 
 impl Failed {
-    /// When the next check may run. The first `free` failures bring no delay.
+    /// Returns when the next check may run. The first `free` failures cause no delay.
     fn due(&self, free: u32, longest: Duration) -> Moment {
         match self.count.checked_sub(free) {
             None => Moment(0),
@@ -30,7 +30,8 @@ impl Failed {
     }
 }
 
-/// A kind of log line. Many lines of one kind do not suppress those of another.
+/// A kind of log line. Each kind has its own limit, so that many lines of one kind do not suppress
+/// lines of another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogKind {
     /// Refused logins.
@@ -39,7 +40,7 @@ pub(crate) enum LogKind {
     Connection,
 }
 
-/// The number of log lines about a holder within a minute.
+/// The number of log lines about a holder in the current period.
 #[derive(Clone, Copy, Debug)]
 struct LogCount {
     since: Moment,
@@ -52,13 +53,13 @@ struct LogCount {
 pub(crate) struct Failures {
     pairs: BTreeMap<(Holder, Box<str>), Failed>,
     holders: BTreeMap<Holder, Failed>,
-    /// When a user last logged in from a holder.
+    /// The time of the last successful login, by holder and user.
     proven: BTreeMap<(Holder, Box<str>), Moment>,
     told: BTreeMap<(LogKind, Holder), LogCount>,
 }
 
 impl Failures {
-    /// When the next check for a holder may run.
+    /// Returns when the next check for a holder may run.
     pub(crate) fn due(&self, holder: Holder, user: Option<&str>) -> Moment {
         if holder.is_superuser() {
             return Moment(0);
@@ -81,8 +82,8 @@ impl Failures {
         self.holders.entry(holder).or_default().note(now);
     }
 
-    /// A user has logged in. Earlier failures with this user name no longer count, and from now on
-    /// failures of others behind the same holder do not delay this user. The holder's failures
+    /// Records that a user has logged in. This user's earlier failures are cleared, and from now on
+    /// failures of other users of the same holder do not delay this user. The holder's failures
     /// with other names still count.
     pub(crate) fn forgive(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
         if let Some(user) = user {
@@ -92,12 +93,12 @@ impl Failures {
         }
     }
 
-    /// Returns true if a user has recently logged in from a holder.
+    /// Returns true if the user has logged in from this holder within [`PROVEN_FOR`].
     pub(crate) fn is_proven(&self, holder: Holder, user: Option<&str>) -> bool {
         user.is_some_and(|user| self.proven.contains_key(&(holder, user.into())))
     }
 
-    /// Returns true if the log may take another line of this kind about a holder.
+    /// Returns true if another line of this kind about a holder may be logged.
     pub(crate) fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         make_room(&mut self.told, |told| told.since);
         let key = (line, holder);
@@ -110,8 +111,8 @@ impl Failures {
         true
     }
 
-    /// Forgets old entries. Returns how many lines about each holder were suppressed in the minute
-    /// that has ended.
+    /// Removes expired entries. Returns, for each holder, the number of log lines that were
+    /// suppressed in the period that has ended.
     pub(crate) fn tick(&mut self, now: Moment) -> Vec<(Holder, u32)> {
         let is_late = |failed: &Failed| now.since(failed.last) < FORGOTTEN_AFTER;
         self.pairs.retain(|_, failed| is_late(failed));
@@ -129,7 +130,7 @@ impl Failures {
     }
 }
 
-/// Removes the oldest entry of a full table.
+/// Removes the oldest entry if the table is full.
 fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> Moment) {
     if table.len() < FAILURES_MAX {
         return;
@@ -140,23 +141,26 @@ fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> 
     }
 }
 
-/// Failures with one name that bring no delay: as many as one connection may have.
+/// The number of failures with one user name that cause no delay. A connection may fail as often.
 const PAIR_FREE: u32 = 3;
-/// Failures with any names that bring no delay. Many people may share an address.
+/// The number of failures with any names that cause no delay. It is large because many people may
+/// share an address.
 const HOLDER_FREE: u32 = 20;
-/// The first delay. Each further failure doubles it.
+/// The delay after the first failure that is not free. Each further failure doubles the delay.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// The longest delays. They must leave time to log in on a new connection.
+/// The longest delays, for one user name and for the whole holder. They are short enough to let a
+/// client log in on a new connection before its login times out.
 const PAIR_DELAY_MAX: Duration = Duration::from_secs(8);
 const HOLDER_DELAY_MAX: Duration = Duration::from_secs(2);
-/// How long failures count.
+/// The time after which a failure no longer counts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15 * 60);
-/// How long after a login the failures of other users do not delay the same user from the same
+/// The time after a login during which failures of other users do not delay this user at this
 /// holder.
 const PROVEN_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The most entries of each table of failures, and of the table of proven users.
+/// The most entries of each of these tables: failures by user, failures by holder, proven users.
 const FAILURES_MAX: usize = 4096;
-/// The most log lines about one holder in a period. Further lines are only counted.
+/// The most log lines of one kind about one holder in each `LINES_PERIOD`. Further lines are only
+/// counted.
 const LINES_MAX: u32 = 10;
 const LINES_PERIOD: Duration = Duration::from_secs(60);
 

@@ -1,10 +1,10 @@
-//! Authentication by Kerberos: the server's keys, clients' tokens, and the mapping of principals to
-//! users (draft 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
+//! Authentication by Kerberos: manages the server's keys, checks clients' tokens, and maps
+//! principals to users (draft 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
 //!
 //! Invariants:
-//! - Tokens are checked and users are looked up on the worker pool, never by the reactor.
-//! - A principal is no user until a map or the host's rules name one. It is user 0 only if the
-//!   configuration allows that.
+//! - Tokens are checked and users are looked up on pool threads, never by the reactor.
+//! - A principal has the rights of a user only if the configured map or the host's rules name that
+//!   user. A principal maps to user 0 only if [`KerberosConfig::superuser`] is set.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -25,17 +25,20 @@ use crate::access::users::Users;
 /// Settings for authentication by Kerberos.
 #[derive(Clone, Debug)]
 pub struct KerberosConfig {
-    /// The service's name, keytab and replay cache.
+    /// The name of the service, its keytab, and its replay cache.
     pub service: ServiceOptions,
-    /// Local users by principal (`alice@REALM`). This map is used before the host's rules.
+    /// Maps principals (`alice@REALM`) to names of local users. This map takes precedence over the
+    /// host's rules.
     pub users: BTreeMap<String, String>,
-    /// True if the rules of `krb5.conf` (`auth_to_local`) map all other principals. Without
-    /// such rules `alice` of the default realm is the user `alice`.
+    /// True if principals that are not in `users` are mapped by the rules of `krb5.conf`
+    /// (`auth_to_local`). If `krb5.conf` has no such rules, `alice` of the default realm maps to
+    /// the user `alice`.
     pub host_rules: bool,
     /// True if a principal may be user 0 of this host.
     pub superuser: bool,
-    /// The longest token over TCP, in bytes, up to [`dafs_wire::limits::TOKEN_BYTES_MAX`]. Memory
-    /// for requests of this length is reserved for each connection.
+    /// The longest token that is accepted over TCP, in bytes, at most
+    /// [`dafs_wire::limits::TOKEN_BYTES_MAX`]. Each connection reserves memory for requests of this
+    /// length.
     pub token_bytes_max: u32,
     /// True if tokens must be bound to the session that they open.
     pub binding_required: bool,
@@ -60,7 +63,7 @@ pub enum KerberosError {
     /// The Kerberos library is not installed on this host.
     #[error("Kerberos is configured, but this host has no Kerberos library")]
     Library {
-        /// The missing library, and the package that contains it.
+        /// The library that is missing and the package that contains it.
         source: GssUnavailable,
     },
     /// Other users can read or change the service's keys.
@@ -68,16 +71,16 @@ pub enum KerberosError {
     Exposed {
         /// The keytab file.
         path: PathBuf,
-        /// The users that have access.
+        /// The users that have access to the keytab.
         source: ExposedSecret,
     },
-    /// The service's keys cannot be used.
+    /// The Kerberos library cannot use the service's keys.
     #[error(
         "the service's keys cannot be used; `klist -k KEYTAB` shows what a keytab has, and \
          `kadmin ktadd -k KEYTAB dafs/HOST` adds to it"
     )]
     Keys {
-        /// The library's error.
+        /// The error from the Kerberos library.
         source: GssError,
     },
 }
@@ -91,26 +94,27 @@ pub(crate) struct Kerberos {
     users: Users,
 }
 
-/// A job that checks a token.
+/// A job for the worker pool that checks a client's token.
 pub(crate) struct TokenJob {
     pub kerberos: Arc<Kerberos>,
     pub acceptor: Acceptor,
     pub token: Box<[u8]>,
 }
 
-/// The result of the check of a token.
+/// The result of checking a token.
 pub(crate) enum TokenOutcome {
     /// The mechanism needs another token from the client.
     Continue { acceptor: Box<Acceptor>, token: Vec<u8> },
     /// The client has authenticated. `who` is the user that its principal maps to.
     Done { context: Box<Context>, token: Vec<u8>, who: Result<Credentials, Unmapped> },
-    /// The client has not authenticated.
+    /// The token was invalid, so the client is not authenticated.
     Failed(GssError),
     /// The check panicked.
     Panicked,
 }
 
-/// The reason why a principal maps to no user. Each text says what to do, for the server's log.
+/// The reason why a principal maps to no user. The text goes to the server's log and says what to
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unmapped {
     #[error(
@@ -129,7 +133,8 @@ pub(crate) enum Unmapped {
 }
 
 impl Kerberos {
-    /// Loads the library and finds the keys. This blocks, and is done before the server serves.
+    /// Loads the Kerberos library and finds the service's keys. This blocks, so it is called before
+    /// the server accepts connections.
     pub(crate) fn start(config: &KerberosConfig, users: Users) -> Result<Self, KerberosError> {
         let library = Library::load().map_err(|source| KerberosError::Library { source })?;
         if let Some(keytab) = &config.service.keytab {
@@ -140,14 +145,14 @@ impl Kerberos {
         Ok(Self { library, service: Arc::new(service), config: config.clone(), users })
     }
 
-    /// The size of the largest request that carries a token, in bytes.
+    /// Returns the size of the largest request that carries a token, in bytes.
     pub(crate) fn request_bytes_max(&self) -> u32 {
         let token = self.config.token_bytes_max.min(TOKEN_BYTES_MAX as u32);
         (token + REQUEST_REST_BYTES) & !7
     }
 
-    /// Creates an acceptor for the first token of a client. If the client has a session already,
-    /// the token must be bound to it.
+    /// Creates an acceptor for a client's first token. If `bound_to` is set, the token must be
+    /// bound to that existing session.
     pub(crate) fn acceptor(&self, bound_to: Option<Binding>) -> Acceptor {
         let acceptor = Acceptor::new(self.service.clone());
         match bound_to {
@@ -156,7 +161,7 @@ impl Kerberos {
         }
     }
 
-    /// The user that a principal maps to. This blocks.
+    /// Returns the credentials of the user that a principal maps to. This may block.
     pub(crate) fn user(&self, principal: &Principal) -> Result<Credentials, Unmapped> {
         let name = match self.config.users.get(principal.as_str()) {
             Some(name) => name.clone(),
@@ -173,7 +178,8 @@ impl Kerberos {
         Ok(who)
     }
 
-    /// The user that a name maps to which a trusted client has registered.
+    /// Returns the credentials of the user with a name that a trusted client has registered. `None`
+    /// if there is no such user. This may block.
     pub(crate) fn user_named(&self, name: &[u8]) -> Option<Credentials> {
         let text = std::str::from_utf8(name).ok()?;
         let parsed: Result<Principal, NameError> = Principal::new(text);
@@ -191,7 +197,8 @@ impl Kerberos {
     }
 }
 
-/// Checks that no other user can read or change the keys. The library reports a missing file.
+/// Checks that no other user can read or change the keytab. A missing file is accepted here,
+/// because the library reports it.
 fn check_keytab(path: &Path) -> Result<(), KerberosError> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let user = rustix::process::geteuid().as_raw();
@@ -200,7 +207,7 @@ fn check_keytab(path: &Path) -> Result<(), KerberosError> {
 }
 
 impl TokenJob {
-    /// Checks the token. This blocks.
+    /// Checks the token. This may block, so a pool thread calls it.
     pub(crate) fn run(self) -> TokenOutcome {
         let Self { kerberos, acceptor, token } = self;
         match acceptor.step(&token) {
@@ -217,17 +224,17 @@ impl TokenJob {
     }
 }
 
-/// The session that a token is made for. The token opens no other session.
+/// The session that a token is bound to. The token authenticates no other session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub session: SessionId,
     pub client: ClientId,
-    /// The kind of channel; 0 is the operation channel.
+    /// The type of the channel that the token is for; 0 is the operation channel.
     pub channel: u8,
 }
 
 impl Binding {
-    /// The bytes that both sides hash (`docs/decisions/0012-kerberos.md`).
+    /// Returns the bytes that client and server both hash (`docs/decisions/0012-kerberos.md`).
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = b"dafs1".to_vec();
         bytes.extend_from_slice(&self.session.0.to_le_bytes());
@@ -237,18 +244,18 @@ impl Binding {
     }
 }
 
-/// The entry for Kerberos in the results of SECINFO.
+/// Returns the entry for Kerberos in the results of SECINFO.
 pub(crate) fn method() -> AuthMethod<'static> {
     let service = GssService::Authentication;
     AuthMethod::Gss { oid: KERBEROS_OID, quality: 0, service }
 }
 
-/// The status of the reply to a failed token.
+/// Maps the reason for a failed token to the status of the reply.
 pub(crate) fn status_of(reason: Reason) -> Status {
     match reason {
         Reason::MechanismUnknown => Status::NotSupp,
         Reason::TokenTooLong | Reason::TokenDefective => Status::Inval,
-        // A fault of the server. Only the log says more.
+        // The server is at fault. The details go only to the log.
         Reason::CredentialMissing | Reason::ReplayCacheUnusable => Status::ServerFault,
         Reason::Replayed
         | Reason::OutOfOrder
@@ -274,21 +281,23 @@ pub(crate) fn status_of(reason: Reason) -> Status {
     }
 }
 
-/// GSS_S_COMPLETE.
+/// The GSS-API major status `GSS_S_COMPLETE`.
 pub(crate) const COMPLETE: u32 = 0;
-/// GSS_S_CONTINUE_NEEDED.
+/// The GSS-API major status `GSS_S_CONTINUE_NEEDED`.
 pub(crate) const CONTINUE_NEEDED: u32 = 1;
-/// GSS_S_FAILURE.
+/// The GSS-API major status `GSS_S_FAILURE`.
 pub(crate) const FAILURE: u32 = 13 << 16;
-/// GSS_S_UNAUTHORIZED: the client has proved its identity but may not connect.
+/// The GSS-API major status `GSS_S_UNAUTHORIZED`: the client has proved its identity but may not
+/// connect.
 pub(crate) const UNAUTHORIZED: u32 = 15 << 16;
 
-/// The default for the longest token. A ticket with all groups of a large organisation has 12,000
-/// bytes (Windows' MaxTokenSize before 2012). Later versions allow 48,000 bytes, but such tickets
-/// are rare.
+/// The default limit of a token's length, in bytes. A ticket with all groups of a large
+/// organisation has 12,000 bytes (Windows' MaxTokenSize before 2012). Later versions allow 48,000
+/// bytes, but such tickets are rare.
 const TOKEN_BYTES_DEFAULT: u32 = 15 * 1024;
-/// Room in a request besides its token, in bytes.
+/// The number of bytes reserved in a request for everything but the token.
 const REQUEST_REST_BYTES: u32 = 1024;
 
-/// A context with a longer lifetime than this counts as unlimited: it ends with its session.
+/// The longest finite lifetime of a context. A context with a longer lifetime is treated as
+/// unlimited, so that it ends only with its session.
 pub(crate) const LIFETIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);

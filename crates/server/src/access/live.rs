@@ -1,6 +1,6 @@
-//! Configuration that can change while the server runs: access rules and users' passwords.
+//! The configuration that can change while the server runs: access rules and users' passwords.
 //!
-//! Invariant: a reader gets one whole version. A reload that fails changes nothing.
+//! Invariant: a reader gets one complete version. A reload that fails changes nothing.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,7 +20,8 @@ pub(crate) struct Live {
     current: Arc<RwLock<LiveVersion>>,
 }
 
-/// Rules and users of one moment, read and checked; [`Reloader::apply`] puts them in force.
+/// Access rules and users that were read together and checked. [`Reloader::apply`] puts them into
+/// force.
 #[derive(Clone, Debug, Default)]
 pub struct LiveVersion {
     rules: Arc<AccessRules>,
@@ -34,12 +35,12 @@ impl Live {
         Self { current: Arc::new(RwLock::new(version)) }
     }
 
-    /// Rules about who may connect and what they see.
+    /// Returns the current access rules.
     pub(crate) fn rules(&self) -> Arc<AccessRules> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).rules.clone()
     }
 
-    /// Users and their password hashes.
+    /// Returns the current users and their password hashes.
     pub(crate) fn passwords(&self) -> Arc<PasswordFile> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).passwords.clone()
     }
@@ -49,13 +50,13 @@ impl Live {
     }
 }
 
-/// Replaces access rules and passwords of a running server.
+/// A handle that replaces the access rules and passwords of a running server.
 #[derive(Clone)]
 pub struct Reloader {
     live: Live,
     store: Arc<dyn Store>,
     one_time_user: Option<OneTimeUser>,
-    /// True if the server lets clients act for other users.
+    /// True if the server was started with rules that let clients act for other users.
     has_trusted: bool,
 }
 
@@ -69,7 +70,8 @@ impl Reloader {
         }
     }
 
-    /// Reads a password file and checks it and new rules. Changes nothing.
+    /// Reads a password file, and checks the users and the new rules. The running server does not
+    /// change until [`Reloader::apply`].
     ///
     /// # Errors
     /// [`ServerError`] if the file cannot be used, a rule names an export that is not served, or
@@ -91,8 +93,8 @@ impl Reloader {
         Ok(LiveVersion { rules: Arc::new(rules), passwords })
     }
 
-    /// Puts rules and users in force, for connections and logins from now on. Sessions that are
-    /// open keep what they were granted.
+    /// Puts rules and users into force for new connections and new logins. Open sessions keep the
+    /// rights that they have.
     pub fn apply(&self, version: LiveVersion) {
         self.live.replace(version);
     }
@@ -104,7 +106,7 @@ impl std::fmt::Debug for Reloader {
     }
 }
 
-/// Checks that the rules name existing exports, and terms that the store supports.
+/// Checks that each export named in the rules exists and that the store supports the terms.
 pub(crate) fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
     let names = store.export_names();
     if let Some(rules) =

@@ -1,22 +1,22 @@
-//! Logins: passwords and tokens to be checked, and names to be looked up.
+//! Queues password checks, token checks and name lookups for the worker pool.
 //!
-//! Any client can have a password checked, which by design takes memory and tens of milliseconds.
-//! So logins have worker threads of their own ([`crate::pool::jobs::LOGIN_THREADS`]), and reads and
-//! writes never wait for them. The number of waiting checks is limited for each holder and in
-//! total. Holders take turns, and no holder has two checks running. After failures the next check
-//! of a holder is delayed. A few failures delay the checks of that holder for that user name, so
-//! that no other host can lock the user out. More failures delay all checks of the holder, whatever
-//! names it tries.
+//! Any client can make the server check a password, which by design takes memory and tens of
+//! milliseconds. So logins run on their own worker threads ([`crate::pool::jobs::LOGIN_THREADS`]),
+//! and reads and writes never wait for them. The number of waiting checks is limited for each
+//! holder and in total. Holders take turns, and a holder has at most one check running. After
+//! failed logins the holder's next check is delayed. A few failures delay only checks of that
+//! holder for that user name, so that an attacker on another host cannot lock the user out. More
+//! failures delay all checks of the holder, for any user name.
 //!
 //! Many people may share an address, and one of them may guess passwords. So a user who has
-//! recently logged in from a holder is proven there ([`crate::access::failures`]). Only failures
-//! with the same name delay a proven user. If a holder has no more room for checks, the check of a
-//! proven user replaces that of an unproven one.
+//! recently logged in from a holder counts as proven there ([`crate::access::failures`]). Only
+//! failures with the user's own name delay a proven user. If the queue of a holder is full, the
+//! check of a proven user replaces the check of an unproven user.
 //!
 //! Invariants:
-//! - Every accepted job is either given to the pool once, or dropped because its connection has
-//!   ended, or refused in favor of a proven user.
-//! - The tables of failures and of proven users have limits.
+//! - Every accepted job is given to the pool once, or dropped because its connection has ended, or
+//!   refused to make room for a proven user.
+//! - The tables of failures and of proven users have a limited number of entries.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,15 +28,15 @@ use crate::access::failures::{Failures, LogKind};
 use crate::channel::Channels;
 use crate::pool::jobs::{Job, LOGIN_THREADS, Pool};
 
-/// A check that waits for the pool.
+/// A check of a password or token that is queued for the pool.
 struct Waiting {
     endpoint: EndpointId,
-    /// The user name, if the request contains one.
+    /// The user name. `None` if the request contains none.
     user: Option<Box<str>>,
     job: Job,
 }
 
-/// A check that the pool runs.
+/// A check that a pool thread executes.
 struct Running {
     endpoint: EndpointId,
     holder: Holder,
@@ -47,11 +47,11 @@ struct Running {
 #[derive(Default)]
 pub(crate) struct Logins {
     waiting: BTreeMap<Holder, VecDeque<Waiting>>,
-    /// The holders in the order of their turns.
+    /// The holders with waiting checks, in the order of their turns.
     turns: VecDeque<Holder>,
     count: usize,
     running: Vec<Running>,
-    /// Names to be looked up for clients that are logged in. Their credits limit the number.
+    /// Lookups of user names for clients that are logged in. The clients' credits limit the number.
     lookups: VecDeque<Job>,
     lookups_running: usize,
     failures: Failures,
@@ -60,11 +60,12 @@ pub(crate) struct Logins {
 /// The result of queueing a check.
 #[derive(Debug, PartialEq, Eq)]
 enum QueueResult {
-    /// The check waits.
+    /// The check was queued.
     Waits,
-    /// The check waits, and the check of this connection was dropped for it.
+    /// The check was queued, and the waiting check of this other connection was dropped to make
+    /// room.
     Instead(EndpointId),
-    /// There is no room for the check.
+    /// The queue is full, so the check was refused.
     Refused,
 }
 
@@ -94,8 +95,9 @@ impl Logins {
         placed
     }
 
-    /// Makes room among a holder's checks for one of a user who is proven there. Drops the
-    /// youngest unproven check, or else the youngest check of the user who has the most.
+    /// Makes room in a holder's queue for a user who is proven there. Drops the youngest check of
+    /// an unproven user; if there is none, the youngest check of the user who has the most. Returns
+    /// the connection of the dropped check.
     fn evict_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
         let is_proven =
             |waiting: &Waiting| self.failures.is_proven(holder, waiting.user.as_deref());
@@ -114,7 +116,7 @@ impl Logins {
         self.take(holder, |queue| queue.remove(place)).map(|out| out.endpoint)
     }
 
-    /// Removes a check from a holder's queue.
+    /// Removes and returns a check from a holder's queue.
     fn take(
         &mut self,
         holder: Holder,
@@ -130,7 +132,8 @@ impl Logins {
         taken
     }
 
-    /// The next job for the pool, if the pool may have one.
+    /// Removes and returns the next job for the pool. `None` if nothing is due or all login threads
+    /// are busy.
     fn next(&mut self, now: Moment) -> Option<Job> {
         if self.running.len() + self.lookups_running >= LOGIN_THREADS {
             return None;
@@ -160,13 +163,13 @@ impl Logins {
         None
     }
 
-    /// Returns true if the log may take another line of this kind about a holder.
+    /// Returns true if another line of this kind about a holder may be logged.
     pub(crate) fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         self.failures.may_log(line, holder, now)
     }
 
-    /// Queues the check of a password or token. Returns the connection whose check was refused for
-    /// lack of room, which must be told to try later.
+    /// Queues the check of a password or token. Returns the connection whose check was refused
+    /// because the queue is full; the caller must reply to that client that it should try later.
     pub(crate) fn submit(
         &mut self,
         channels: &Channels,
@@ -192,12 +195,12 @@ impl Logins {
         self.lookups.push_back(job);
     }
 
-    /// A lookup has finished.
+    /// Records that a lookup has finished, so that the next one can start.
     pub(crate) fn end_lookup(&mut self) {
         self.lookups_running -= 1;
     }
 
-    /// A check has finished, and the login has failed or not. Returns true if the caller must log
+    /// Records the end of a check and the status of its login. Returns true if the caller must log
     /// the details of a failure.
     pub(crate) fn note(
         &mut self,
@@ -216,7 +219,7 @@ impl Logins {
                 self.failures.forgive(holder, user.as_deref(), now);
                 false
             }
-            // A fault of the server is no evidence against the client.
+            // A fault of the server does not count as a failure of the client.
             Some(Status::ServerFault) => false,
             Some(_) => {
                 self.failures.note(holder, user.as_deref(), now);
@@ -224,23 +227,23 @@ impl Logins {
             }
         };
         if let (true, Some(user)) = (is_told, user.as_deref()) {
-            // The address comes first, before anything that the peer has sent.
+            // The address comes first in the line, before any text that the peer has sent.
             let from = channels.origin_of(endpoint);
-            // The target is documented (docs/operating/access.md) and must not change when this
-            // module moves.
+            // The target is documented (docs/operating/access.md), so it must stay the same when
+            // this module moves.
             tracing::warn!(target: "dafs_server::logins", %from, user, "login refused");
         }
         is_told
     }
 
-    /// Gives jobs to the pool as far as it may have them.
+    /// Gives due jobs to the pool while login threads are free.
     pub(crate) fn give(&mut self, pool: &mut Pool, now: Moment) {
         while let Some(job) = self.next(now) {
             pool.submit_login(job);
         }
     }
 
-    /// Forgets old failures, and logs the numbers of suppressed lines.
+    /// Removes expired failures, and logs the number of suppressed lines for each holder.
     pub(crate) fn tick(&mut self, now: Moment) {
         for (holder, count) in self.failures.tick(now) {
             tracing::warn!(from = %holder, count, "more refusals than were logged");
@@ -263,7 +266,7 @@ impl Logins {
     }
 }
 
-/// The most waiting checks in total.
+/// The most waiting checks of all holders together.
 const WAITING_MAX: usize = 512;
 /// The most waiting checks of one holder.
 const HOLDER_WAITING_MAX: usize = 64;

@@ -1,6 +1,6 @@
 //! Access control: who may connect, how clients authenticate, and which exports they see.
 //!
-//! Invariant: claims of a client give no rights; only what it has proved does.
+//! Invariant: a client's rights follow only from what it has proved, never from what it claims.
 
 pub(crate) mod accept;
 pub(crate) mod authorize;

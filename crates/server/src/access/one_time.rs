@@ -1,14 +1,15 @@
-//! A password that is valid for one run of the server and is in no file.
+//! A password that is valid for one run of the server and is stored in no file.
 //!
-//! Invariant: the time of a comparison does not reveal how much of the password was right.
+//! Invariant: the time of a comparison does not reveal how many leading bytes of the password are
+//! right.
 
 use std::fmt;
 
 use dafs_types::Credentials;
 
-/// The only user of a server that a program starts for itself.
+/// The only user of a server that a program starts for its own use.
 ///
-/// The password is not hashed. So it must be long and random, not chosen by a person.
+/// The password is not hashed, so it must be long and random, not chosen by a person.
 #[derive(Clone)]
 pub struct OneTimeUser {
     name: String,
@@ -17,19 +18,20 @@ pub struct OneTimeUser {
 }
 
 impl OneTimeUser {
-    /// Creates the user. `None` if the password is too short to be safe from guessing.
+    /// Creates the user. Returns `None` if the password has fewer than 32 bytes, because it could
+    /// then be guessed.
     #[must_use]
     pub fn new(name: &str, credentials: Credentials, password: &str) -> Option<Self> {
         let (name, password) = (name.to_owned(), password.to_owned());
         (password.len() >= BYTES_MIN).then_some(Self { name, credentials, password })
     }
 
-    /// The credentials of the user with this name, without a check of the password.
+    /// Returns the credentials if the user has this name, without a check of the password.
     pub(crate) fn named(&self, name: &str) -> Option<&Credentials> {
         (self.name == name).then_some(&self.credentials)
     }
 
-    /// Returns true if this is the password.
+    /// Returns true if `password` is this user's password. The comparison takes constant time.
     pub(crate) fn is_password(&self, password: &str) -> bool {
         let (own, theirs) = (self.password.as_bytes(), password.as_bytes());
         let differing = own.iter().zip(theirs).fold(0, |sum, (own, theirs)| sum | (own ^ theirs));
@@ -43,7 +45,7 @@ impl fmt::Debug for OneTimeUser {
     }
 }
 
-/// The shortest password in bytes: 128 bits in hexadecimal.
+/// The length of the shortest allowed password in bytes: 128 bits in hexadecimal.
 const BYTES_MIN: usize = 32;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The password file: one user per line, `name:uid:gid:group,group:hash`, with argon2id hashes in
-//! the usual text form.
+//! The password file. It has one user per line, `name:uid:gid:group,group:hash`, with argon2id
+//! hashes in the usual text form.
 //!
-//! Invariant: a check takes as long for an unknown user as for a known user with a wrong password.
+//! Invariant: a check of an unknown user takes as long as a check of a known user with a wrong
+//! password.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -16,13 +17,13 @@ use dafs_types::{Credentials, ExposedSecret, check_secret};
 
 use crate::access::one_time::OneTimeUser;
 
-/// The users and their hashes, as read at one time.
+/// The users and their password hashes, as read from the file.
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFile {
     users: Vec<User>,
-    /// A user in no file, valid for this run of the server.
+    /// A user who is in no file and exists only while this server runs.
     one_time: Option<OneTimeUser>,
-    /// Chooses the hash that the password of an unknown user is checked against.
+    /// The random key that selects the hash to verify for an unknown user.
     choice: RandomState,
 }
 
@@ -44,12 +45,12 @@ pub enum PasswordError {
         /// The system's error.
         source: io::Error,
     },
-    /// Other users can read or change the file.
+    /// Another user can read or change the file.
     #[error("the password file {path} is not safe to use")]
     Exposed {
         /// The password file.
         path: PathBuf,
-        /// The users that have access.
+        /// The users that have access to the file.
         source: ExposedSecret,
     },
     /// A line of the file is malformed.
@@ -62,10 +63,10 @@ pub enum PasswordError {
         path: PathBuf,
         /// The number of the line, counted from 1.
         line: usize,
-        /// The error in the line.
+        /// What is wrong with the line.
         what: &'static str,
     },
-    /// The name cannot be written to the file.
+    /// The user name cannot be written to the file.
     #[error("user name {0:?} is empty or contains a colon or control character")]
     Name(String),
     /// The password could not be hashed.
@@ -74,16 +75,17 @@ pub enum PasswordError {
 }
 
 impl PasswordFile {
-    /// Reads a password file.
+    /// Reads a password file that only its owner can access.
     ///
     /// # Errors
-    /// [`PasswordError`], with the malformed line if there is one.
+    /// [`PasswordError`] if the file cannot be read, if another user can access it, or if a line is
+    /// malformed.
     pub fn load(path: &Path) -> Result<Self, PasswordError> {
         Self::load_as(path, rustix::process::geteuid().as_raw())
     }
 
-    /// Reads a password file in order to change it. Root may also change a file that another user
-    /// owns.
+    /// Reads a password file in order to change it. Unlike [`PasswordFile::load`], this lets root
+    /// read a file that another user owns.
     ///
     /// # Errors
     /// See [`PasswordFile::load`].
@@ -97,11 +99,12 @@ impl PasswordFile {
     fn load_as(path: &Path, user: u32) -> Result<Self, PasswordError> {
         let failed = |source| PasswordError::System { path: path.into(), source };
         let exposed = |source| PasswordError::Exposed { path: path.into(), source };
-        // Without O_NONBLOCK, the open of a FIFO would wait for a writer.
+        // Without `O_NONBLOCK`, opening a FIFO would block until a process opens it for writing.
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
         let file = options.open(path).map_err(failed)?;
-        // The metadata must be that of the opened file, not of the name, which may change.
+        // The metadata is read from the opened file, because the name may refer to another file by
+        // now.
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             return Err(failed(io::Error::other("it is not a regular file")));
@@ -123,13 +126,13 @@ impl PasswordFile {
         Ok(Self { users, one_time: None, choice: RandomState::new() })
     }
 
-    /// Adds a user who is in no file. [`PasswordFile::save`] does not write that user.
+    /// Adds a user who is in no file. [`PasswordFile::save`] leaves that user out.
     #[must_use]
     pub fn with_one_time(self, one_time: Option<OneTimeUser>) -> Self {
         Self { one_time, ..self }
     }
 
-    /// Replaces the file atomically, and keeps the owner and mode of the old one. A new file is
+    /// Replaces the file atomically, and keeps the owner and mode of the old file. A new file is
     /// readable by its owner only.
     ///
     /// # Errors
@@ -163,10 +166,11 @@ impl PasswordFile {
         draft.put(path).map_err(failed)
     }
 
-    /// Adds a user or changes an existing one.
+    /// Adds a user, or replaces the password and credentials of an existing user.
     ///
     /// # Errors
-    /// [`PasswordError::Name`] or [`PasswordError::Hash`].
+    /// [`PasswordError::Name`] if the name cannot be stored, [`PasswordError::Hash`] if hashing
+    /// fails.
     pub fn set(
         &mut self,
         name: &str,
@@ -182,14 +186,14 @@ impl PasswordFile {
         Ok(())
     }
 
-    /// Removes a user. Returns false if there is no such user.
+    /// Removes a user. Returns false if no user has this name.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.users.len();
         self.users.retain(|user| user.name != name);
         self.users.len() < before
     }
 
-    /// Returns true if no user can log in by password.
+    /// Returns true if there are no users, so that no client can log in by password.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.one_time.is_none()
@@ -200,15 +204,16 @@ impl PasswordFile {
         self.users.iter().map(|user| user.name.as_str())
     }
 
-    /// The credentials of a user, without a check of the password.
+    /// Returns the credentials of a user without a check of the password. `None` if no user has
+    /// this name.
     #[must_use]
     pub fn credentials(&self, name: &str) -> Option<Credentials> {
         let user = self.users.iter().find(|user| user.name == name);
         user.map(|user| user.credentials.clone())
     }
 
-    /// Returns the user's credentials if the password is right. Takes tens of milliseconds by
-    /// design.
+    /// Returns the user's credentials if the password is right, or else `None`. This takes tens of
+    /// milliseconds by design.
     #[must_use]
     pub fn verify(&self, name: &str, password: &str) -> Option<Credentials> {
         if let Some(one_time) = &self.one_time
@@ -223,8 +228,8 @@ impl PasswordFile {
         user.filter(|_| matches).map(|user| user.credentials.clone())
     }
 
-    /// The hash that the password of an unknown user is checked against. It is the hash of some
-    /// user, always of the same one for the same name, because hashes may differ in their cost.
+    /// Returns the hash to verify for an unknown user. It is the hash of a known user, and always
+    /// of the same user for the same name, because hashes may differ in their cost.
     fn decoy(&self, name: &str) -> &str {
         let count = self.users.len().max(1) as u64;
         let chosen = usize::try_from(self.choice.hash_one(name) % count).unwrap_or(0);
@@ -232,15 +237,16 @@ impl PasswordFile {
     }
 }
 
-/// A new file that replaces another one when it is complete. It is removed when this value is
-/// dropped before that.
+/// A new file that replaces the old one when it is complete. If the value is dropped before that,
+/// the new file is removed.
 struct Draft {
     file: File,
     path: PathBuf,
 }
 
 impl Draft {
-    /// Creates a file beside `path` with a new name. It never opens an existing file or link.
+    /// Creates a file with a random name in the directory of `path`. An existing file or link is
+    /// never opened.
     fn new(path: &Path) -> io::Result<Self> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(|error| io::Error::other(error.to_string()))?;
@@ -252,7 +258,7 @@ impl Draft {
         Ok(Self { file, path })
     }
 
-    /// Writes the content, and sets the owner and mode of the file that will be replaced.
+    /// Writes the content, and sets the owner and mode of the old file on the new one.
     fn fill(&self, bytes: &[u8], old: Option<&Metadata>) -> io::Result<()> {
         if let Some(old) = old {
             let own = self.file.metadata()?;
@@ -281,7 +287,7 @@ impl Drop for Draft {
     }
 }
 
-/// The largest password file. The users of a large organisation need far less.
+/// The size limit of a password file in bytes. The users of a large organisation need far less.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 fn parse(line: &str) -> Result<User, &'static str> {
@@ -311,7 +317,7 @@ fn hash(password: &str) -> Result<String, PasswordError> {
     Ok(hash.to_string())
 }
 
-/// The hash to check against if no file has users. No password has this hash.
+/// The hash to verify if no file has users. No password matches it.
 const UNKNOWN_USER_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$\
     AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 

@@ -1,4 +1,4 @@
-//! The text form of access rules.
+//! Parses access rules from text and formats them as text.
 
 use crate::access::authorize::{Origin, Peers, PrincipalPattern, TransportKind};
 
@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The error for the text of a rule that is malformed.
+/// The error for a malformed rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid {what}; write {forms}")]
 pub struct RuleError {
@@ -84,10 +84,10 @@ impl FromStr for PrincipalPattern {
     }
 }
 
-/// Returns the type of authentication with this name.
+/// Returns the type of authentication with this name in rules.
 ///
 /// # Errors
-/// [`RuleError`], which lists the valid names.
+/// [`RuleError`] if the name is unknown; its text lists the valid names.
 pub fn authentication_named(text: &str) -> Result<AuthType, RuleError> {
     match text {
         "none" => Ok(AuthType::None),
@@ -149,7 +149,7 @@ impl fmt::Display for PrincipalPattern {
     }
 }
 
-/// The name of a type of authentication in rules.
+/// Returns the name of a type of authentication, as written in rules.
 pub(crate) fn named(how: AuthType) -> &'static str {
     match how {
         AuthType::None | AuthType::Default => "none",

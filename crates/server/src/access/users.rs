@@ -1,4 +1,4 @@
-//! Users by name: first those of the password file, then those of this host.
+//! Looks users up by name, first in the password file, then on this host.
 //!
 //! Invariant: a lookup may block (on files or directory services), so it runs on the worker pool.
 
@@ -9,19 +9,19 @@ use nix::unistd::{Gid, User, getgrouplist};
 
 use crate::access::live::Live;
 
-/// The sources in which users are looked up.
+/// The sources in which a user name is looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct Users {
     live: Live,
 }
 
 impl Users {
-    /// Creates the sources: this password file first, then this host.
+    /// Creates the sources: the current password file first, then this host.
     pub(crate) fn new(live: Live) -> Self {
         Self { live }
     }
 
-    /// The credentials of the user with this name, if there is one.
+    /// Returns the credentials of the user with this name. `None` if no source has the user.
     pub(crate) fn find(&self, name: &str) -> Option<Credentials> {
         if let Some(who) = self.live.passwords().credentials(name) {
             return Some(who);
@@ -36,14 +36,14 @@ impl Users {
     }
 }
 
-/// Looks a user up in this host's own directory.
+/// Looks a user up in the user database of this host (files or directory services).
 fn of_this_host(name: &str) -> nix::Result<Option<Credentials>> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
     let Some(user) = name.to_str().ok().map(User::from_name).transpose()?.flatten() else {
         return Ok(None);
     };
     let groups: Vec<u32> = getgrouplist(&name, user.gid)?.into_iter().map(Gid::as_raw).collect();
-    // A user whose number is no valid user id does not exist for the server.
+    // The server treats a user whose ids are invalid as nonexistent.
     Ok(Credentials::new(user.uid.as_raw(), user.gid.as_raw(), groups).ok())
 }
 

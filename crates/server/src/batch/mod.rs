@@ -1,15 +1,15 @@
 //! Batches of transfers: BATCH_SUBMIT and HURRY_UP (draft 4.2.3, 6.5.5, 6.5.16).
 //!
-//! The [`BatchScheduler`] decides which pieces run when; this module carries its runs out. Each
-//! piece of a run is a *strand* ([`strand`]), that is, one transfer. A strand checks fences, locks
-//! and its open for itself when it starts, and reports its end for itself, so that no strand waits
-//! for another client's memory. Written bytes are made stable for all strands of a file together
-//! ([`stable`]), before their request is reported ([`report`]).
+//! The [`BatchScheduler`] decides which pieces run when; this module executes its runs. Each piece
+//! of a run is a *strand* ([`strand`]), which is one transfer. A strand checks fences, locks and
+//! its open when it starts, and reports its end independently, so that no strand waits for another
+//! client's memory. The bytes that all strands have written to a file are made stable together
+//! ([`stable`]), before their requests are reported as complete ([`report`]).
 //!
 //! Invariants:
 //! - Every piece that the scheduler hands out is reported back once.
-//! - A client that does not let its memory be read or written holds strands and bytes only up to
-//!   the limits of its session.
+//! - A client that does not let its memory be read or written holds at most as many strands and
+//!   bytes as its session's limits allow.
 //! - One turn starts at most [`TURN_BYTES_MAX`] bytes.
 
 mod report;
@@ -37,25 +37,27 @@ use crate::reply_to::ReplyTo;
 pub(crate) struct Batches {
     scheduler: BatchScheduler,
     sessions: HashMap<SessionId, BatchSession>,
-    /// Synchronous batches that have no reply yet, by tag.
+    /// The replies of unfinished synchronous batches, by tag.
     unanswered: HashMap<u64, ReplyTo>,
     last_tag: u64,
-    /// True if there may be something to do.
+    /// True if the scheduler may have work that can start.
     is_woken: bool,
-    /// True if work was deferred to the next turn.
+    /// True if work was left for the next turn.
     has_more: bool,
-    /// The number of bytes that may still be started in this turn.
+    /// The number of bytes that this turn may still start.
     turn_bytes: u64,
-    /// The number of strands that wait for a disk or for room, and of files being made stable.
+    /// The number of strands that wait for a disk or for cache space, plus the number of files
+    /// being made stable.
     in_flight: u32,
-    /// Sessions whose strands wait for others of the same session.
+    /// Sessions with strands that wait for other strands of the same session.
     stalled: VecDeque<SessionId>,
     has_ending: bool,
     syncs: Syncs,
-    /// The bytes held for checksummed writes, and the number of bytes being fetched for them.
+    /// The memory held for checksummed writes with its size, and the number of bytes being fetched
+    /// for such writes.
     held: Vec<(Weak<[u8]>, usize)>,
     fetching_bytes: usize,
-    /// The pieces of a run while they are started. Kept to reuse its memory.
+    /// An empty vector for the pieces of the next run, kept to reuse its memory.
     pieces: Vec<Piece>,
 }
 
@@ -63,18 +65,18 @@ pub(crate) struct Batches {
 #[derive(Debug)]
 struct BatchSession {
     operation: EndpointId,
-    /// The back-control channel of the session.
+    /// The session's back-control channel. `None` if the client has bound none.
     back: Option<EndpointId>,
-    /// The strands in progress, and their bytes.
+    /// The number of strands in progress, and the number of bytes that they transfer.
     strands: u32,
     bytes: u64,
-    /// Pieces that wait because the session is at its limits.
+    /// Pieces that wait because the session has reached its limits.
     waiting: VecDeque<(Piece, IoKind)>,
-    /// True while the writes of a batch are being fetched for verification. Later batches wait in
-    /// `waiting_batches`.
+    /// True while the bytes of a batch's writes are fetched for verification. Later batches of the
+    /// session wait in `waiting_batches`.
     is_fetching: bool,
     waiting_batches: VecDeque<(ReplyTo, Batch)>,
-    /// True if the session's connection is gone.
+    /// True if the session's connection has ended.
     is_ending: bool,
 }
 
@@ -104,26 +106,26 @@ impl Batches {
         })
     }
 
-    /// Resets the limit of bytes at the start of a reactor's turn.
+    /// Resets the byte limit at the start of a reactor's turn.
     #[inline]
     pub(crate) fn begin_turn(&mut self) {
         self.turn_bytes = TURN_BYTES_MAX;
         self.is_woken |= std::mem::take(&mut self.has_more);
     }
 
-    /// Returns true if the next turn has work even without an event.
+    /// Returns true if there is work for the next turn even if no event arrives.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Returns true if no batch waits for a time to pass.
+    /// Returns true if no batch waits for its start time.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// The time until a batch is due.
+    /// Returns the time until the next batch is due. `None` if no batch waits for a time.
     pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         if self.is_idle() {
             return None;
@@ -131,13 +133,14 @@ impl Batches {
         Some(self.scheduler.next_due()?.since(now))
     }
 
-    /// Notes that something has happened that batches may wait for.
+    /// Notes an event that batches may have waited for, so that they are examined again.
     #[inline]
     pub(crate) fn wake(&mut self) {
         self.is_woken = true;
     }
 
-    /// The pieces of the next run. `None` if this turn has started enough bytes.
+    /// Returns the pieces of the next run. `None` if none can start or this turn has started enough
+    /// bytes.
     fn next_run(&mut self, now: Moment) -> Option<(Vec<Piece>, IoKind)> {
         if self.turn_bytes == 0 {
             self.has_more = true;
@@ -151,18 +154,19 @@ impl Batches {
         Some((pieces, kind))
     }
 
-    /// Keeps the vector of a finished run, to reuse its memory.
+    /// Keeps the vector of a finished run so that the next run reuses its memory.
     fn keep_room(&mut self, pieces: Vec<Piece>) {
         self.pieces = pieces;
     }
 
-    /// The next waiting piece of a session that may start now.
+    /// Removes and returns the next waiting piece of a session. `None` if there is none or the
+    /// session is at its limits.
     fn next_stalled(&mut self, session: SessionId) -> Option<(Piece, IoKind)> {
         let entry = self.sessions.get_mut(&session).filter(|entry| !entry.is_full())?;
         entry.waiting.pop_front()
     }
 
-    /// Queues a session again if it has waiting pieces left.
+    /// Queues a session again if it still has waiting pieces.
     fn requeue_stalled(&mut self, session: SessionId) {
         let waits = |entry: &BatchSession| !entry.waiting.is_empty();
         if self.sessions.get(&session).is_some_and(waits) {
@@ -170,7 +174,7 @@ impl Batches {
         }
     }
 
-    /// The number of requests that are not reported yet.
+    /// Returns the number of batch requests that are not reported as complete yet.
     pub(crate) fn request_count(&self) -> usize {
         self.scheduler.load().requests as usize
     }
@@ -185,7 +189,7 @@ pub(crate) struct Batch {
     synchronous: bool,
 }
 
-/// One request of a batch.
+/// One READ or WRITE request of a batch.
 #[derive(Debug)]
 struct Wanted {
     name: RequestId,
@@ -195,7 +199,8 @@ struct Wanted {
     chunks: Box<[FileChunk]>,
     buffers: Box<[DirectBuffer]>,
     checksum: Checksum,
-    /// The bytes to write, if they had to be verified first.
+    /// The bytes to write. `None` unless the session has checksums and the bytes were fetched for
+    /// verification.
     data: Option<Arc<[u8]>>,
     refused: Option<Status>,
 }
@@ -223,11 +228,11 @@ fn kind_of(direction: TransferDirection) -> IoKind {
     }
 }
 
-/// The most strands that wait for disks, plus files being made stable, at one time.
+/// The most strands that wait for disks plus files being made stable, at one time.
 const IN_FLIGHT_MAX: u32 = 64;
-/// The most strands of one session in progress, and their bytes. A client that does not let its
-/// memory be read or written keeps that much pinned.
+/// The most strands and bytes of one session in progress. A client that does not let its memory be
+/// read or written keeps at most this many bytes pinned.
 const SESSION_STRANDS_MAX: u32 = 64;
 const SESSION_BYTES_MAX: u64 = 8 << 20;
-/// The most bytes of runs started in one turn, so that other requests are served too.
+/// The most bytes that runs start in one turn. The limit leaves time for other requests.
 const TURN_BYTES_MAX: u64 = 4 << 20;

@@ -1,8 +1,8 @@
 //! The results of batches: replies, notices, and the ends of sessions.
 //!
 //! Invariants:
-//! - A synchronous batch gets one reply, or its connection ends and no result is stored.
-//! - A notice is sent when its channel has a credit for it, so none is ever dropped.
+//! - A synchronous batch gets one reply; if its connection ends first, no result is stored.
+//! - A notice is sent only when its channel has a credit for it, so no notice is dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use super::{BatchSession, Batches};
 use crate::channel::Channels;
 use crate::reply_to::ReplyTo;
 
-/// A synchronous batch that is complete.
+/// A synchronous batch whose requests are all complete.
 pub(super) enum Complete {
-    /// The client gets the reply.
+    /// The completions are sent to the client as the reply.
     Told(ReplyTo, Vec<Completion>),
-    /// The batch ended with its session. A client that reconnects submits it again.
+    /// The session has ended, so no reply is sent. A client that reconnects submits the batch
+    /// again.
     Abandoned(ReplyTo),
 }
 
 impl Batches {
-    /// The session of a channel. Makes it known to the scheduler if it is new.
+    /// Returns the session of a channel, and registers it with the scheduler if it is new.
     pub(super) fn session_of(
         &mut self,
         sessions: &Sessions,
@@ -57,7 +58,7 @@ impl Batches {
         Ok(session)
     }
 
-    /// Takes the next complete synchronous batch.
+    /// Removes and returns the next complete synchronous batch.
     pub(super) fn next_complete(&mut self) -> Option<Complete> {
         loop {
             let BatchReply { session, tag, completions } = self.scheduler.poll_reply()?;
@@ -70,8 +71,8 @@ impl Batches {
         }
     }
 
-    /// Takes the completions of asynchronous batches for the next notice, and the channel to send
-    /// it over, if a channel has a credit for one.
+    /// Removes and returns the completions of asynchronous batches for the next notice, and the
+    /// channel to send the notice over. `None` if no channel with completions has a credit.
     pub(super) fn next_notice(
         &mut self,
         channels: &Channels,
@@ -94,7 +95,7 @@ impl Batches {
         }
     }
 
-    /// Notes the new back-control channel of a session.
+    /// Records the new back-control channel of a session.
     pub(crate) fn note_back_channel(
         &mut self,
         sessions: &Sessions,
@@ -112,8 +113,8 @@ impl Batches {
         self.wake();
     }
 
-    /// Drops the asynchronous batches of a session that has lost its back-control channel. The
-    /// client can no longer know which of their bytes have arrived.
+    /// Drops the asynchronous batches of a session that has lost its back-control channel, because
+    /// the client can no longer learn which of their bytes have arrived.
     pub(crate) fn lose_back_channel(
         &mut self,
         channels: &Channels,
@@ -131,8 +132,8 @@ impl Batches {
         }
     }
 
-    /// Ends the batches of a session whose connection is gone. Strands in progress finish alone.
-    /// Returns the batches that were not accepted yet.
+    /// Ends the batches of a session whose connection has ended. Strands in progress finish, but
+    /// their results are dropped. Returns the batches that were not accepted yet.
     pub(crate) fn end_session(&mut self, session: SessionId, now: Moment) -> Vec<ReplyTo> {
         let Some(entry) = self.sessions.get_mut(&session) else { return Vec::new() };
         entry.is_ending = true;
@@ -151,7 +152,7 @@ impl Batches {
         waiting_batches.into_iter().map(|(to, _)| to).collect()
     }
 
-    /// Removes ended sessions that have no strands left.
+    /// Removes the entries of ended sessions that have no strands in progress.
     pub(super) fn forget_ended_sessions(&mut self) {
         if !self.has_ending {
             return;
@@ -173,7 +174,8 @@ impl Batches {
     }
 }
 
-/// The back-control channel of an operation channel, and the size of its largest request.
+/// Returns the back-control channel of an operation channel, and the size of the largest request on
+/// that back-control channel.
 pub(super) fn back_of(
     sessions: &Sessions,
     channels: &Channels,

@@ -1,8 +1,8 @@
-//! Batches of sessions with checksums. The writes of a batch are fetched and verified together
+//! Batches of sessions with checksums. All bytes that a batch writes are fetched and verified
 //! before the batch is accepted, so that no byte damaged in transit reaches a file.
 //!
-//! Invariant: the memory for such writes, from the fetch to the end of their request, is limited
-//! in total.
+//! Invariant: the memory for such writes has a total limit. It counts from the fetch to the end of
+//! the request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::moving::transfer::Staging;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Tasks, Work};
 
-/// A batch whose writes are being fetched.
+/// A batch whose bytes to write are being fetched.
 #[derive(Debug)]
 pub(crate) struct SealedBatch {
     session: SessionId,
@@ -29,49 +29,49 @@ pub(crate) struct SealedBatch {
     bytes: usize,
     pub transfers_left: u32,
     pub transfer_failed: bool,
-    /// The checksums of the fetched bytes, once they are known.
+    /// The checksums of the fetched bytes. `None` until they are computed.
     summed: Option<Result<Vec<Summed>, Status>>,
 }
 
 impl SealedBatch {
-    /// Notes the checksums of the fetched bytes.
+    /// Records the checksums of the fetched bytes.
     pub(crate) fn note_summed(&mut self, summed: Result<Vec<Summed>, Status>) {
         self.summed = Some(summed);
     }
 
-    /// The memory that the bytes are fetched into.
+    /// Returns the memory region that the bytes are fetched into.
     pub(crate) fn region(&self) -> Region {
         self.staging.region
     }
 
-    /// The batch whose bytes are fetched.
+    /// Returns the batch whose bytes are fetched.
     pub(super) fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// The client's buffers of each write.
+    /// Iterates over the writes of the batch and returns the client's buffers of each write.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &[DirectBuffer]> {
         let writes = self.batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write);
         writes.map(|wanted| &wanted.buffers[..])
     }
 
-    /// Returns true if the checksums are known.
+    /// Returns true if the checksums are computed.
     pub(super) fn is_summed(&self) -> bool {
         self.summed.is_some()
     }
 
-    /// Takes the checksums, once they are known.
+    /// Removes and returns the checksums. `None` until they are computed.
     pub(super) fn take_summed(&mut self) -> Option<Result<Vec<Summed>, Status>> {
         self.summed.take()
     }
 
-    /// The job that computes the checksums for its task.
+    /// Creates the job that computes the checksums for the task.
     pub(super) fn sum_job(&self, task: TaskId) -> SumJob {
         let (memory, stretches) = (self.staging.memory.clone(), self.stretches());
         SumJob { task, memory, stretches, keeps: true }
     }
 
-    /// The range of memory that holds each write's bytes.
+    /// Returns, for each write, the range of the staging memory that holds its bytes.
     fn stretches(&self) -> Vec<Range<usize>> {
         let mut start = 0;
         let stretch = |buffers: &[DirectBuffer]| {
@@ -83,18 +83,18 @@ impl SealedBatch {
         self.buffers().map(stretch).collect()
     }
 
-    /// The number of bytes being fetched.
+    /// Returns the number of bytes being fetched.
     pub(crate) fn bytes(&self) -> u32 {
         u32::try_from(self.bytes).unwrap_or(u32::MAX)
     }
 }
 
 impl Batch {
-    /// The number of bytes to fetch and verify.
+    /// Returns the number of bytes to fetch and verify.
     ///
     /// # Errors
-    /// INVAL if the sizes of buffers and chunks differ. The batch is then refused and nothing is
-    /// fetched.
+    /// INVAL if, for a write, the total size of the buffers differs from that of the chunks. The
+    /// batch is then refused and nothing is fetched.
     pub(super) fn bytes_to_fetch(&self) -> Result<usize, Status> {
         let mut bytes = 0;
         for wanted in self.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {
@@ -110,7 +110,8 @@ impl Batch {
 }
 
 impl Batches {
-    /// Returns true if a batch may be fetched now, false if it must wait for others.
+    /// Returns true if the bytes of a batch may be fetched now, false if the batch must wait until
+    /// memory is released.
     ///
     /// # Errors
     /// RESOURCE if the batch is larger than the limit.
@@ -136,7 +137,7 @@ impl Batches {
         })
     }
 
-    /// Starts the fetch of a batch. Later batches of its session wait for the end of the fetch.
+    /// Starts the fetch of a batch's bytes. Later batches of the session wait until the fetch ends.
     pub(super) fn begin_fetch(
         &mut self,
         session: SessionId,
@@ -152,7 +153,7 @@ impl Batches {
         SealedBatch { session, batch, staging, bytes, transfers_left, transfer_failed, summed }
     }
 
-    /// Ends the fetch of a batch. Returns its session.
+    /// Ends the fetch of a batch's bytes. Returns the session of the batch.
     pub(super) fn end_fetch(&mut self, sealed: &SealedBatch) -> SessionId {
         self.fetching_bytes -= sealed.bytes;
         if let Some(entry) = self.sessions.get_mut(&sealed.session) {
@@ -161,7 +162,8 @@ impl Batches {
         sealed.session
     }
 
-    /// Compares the checksums with the expected ones. Damaged writes are refused.
+    /// Compares the computed checksums with those from the client, and refuses writes whose
+    /// checksums differ.
     pub(super) fn judge_sums(&mut self, sealed: &mut SealedBatch, summed: Vec<Summed>) {
         let writes = sealed.batch.requests.iter_mut().filter(|it| it.kind == IoKind::Write);
         for (wanted, Summed { sum, bytes }) in writes.zip(summed) {
@@ -175,14 +177,14 @@ impl Batches {
         }
     }
 
-    /// Returns true if so much is being fetched that further batches may be refused and told to
-    /// come again. So the clients whose batches are fetched must make progress.
+    /// Returns true if so many bytes are being fetched that further batches may be refused and told
+    /// to retry. Clients whose bytes are being fetched then have a deadline for progress.
     pub(crate) fn is_crowded(&self) -> bool {
         !is_plenty(self.fetching_bytes, HELD_BYTES_MAX)
     }
 }
 
-/// The bytes being fetched for batches of one holder.
+/// Returns the number of bytes being fetched for the batches of one holder.
 fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
     let is_its = |task: &Task| channels.holder_of(task.reply_to.endpoint) == holder;
     let bytes = tasks.with_transfers().filter_map(|(_, task)| match &task.work {
@@ -194,5 +196,5 @@ fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
 
 /// The most bytes that one batch may write in a session with checksums.
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// The most bytes that all such writes hold together.
+/// The most bytes that checksummed writes of all batches hold together.
 const HELD_BYTES_MAX: usize = 256 << 20;

@@ -1,9 +1,9 @@
-//! Makes the bytes that batches have written stable before they are reported
-//! (`docs/spec/gaps.md`, Batches). A completion has no verifier from which a client could tell that
-//! unstable bytes were lost.
+//! Makes the bytes that batches have written stable before their requests are reported as complete
+//! (`docs/spec/gaps.md`, Batches). This is needed because a completion carries no write verifier,
+//! from which a client could detect the loss of unstable bytes.
 //!
-//! Invariant: each file has at most one commit of batches in progress. Strands that end meanwhile
-//! share the next commit.
+//! Invariant: each file has at most one commit for batches in progress. The bytes of strands that
+//! end during a commit are covered by the next commit.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,25 +15,25 @@ use super::Batches;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{FlushOf, FlushTask, Tasks};
 
-/// The files that batches have written to.
+/// The files with bytes that batches have written and that are not stable yet.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     files: HashMap<CachedFile, Sync>,
-    /// Files whose strands wait for a commit while none is in progress.
+    /// Files whose strands wait for a commit that can start, because none is in progress.
     ready: Vec<CachedFile>,
 }
 
 #[derive(Debug)]
 struct Sync {
-    /// The strands whose bytes are being made stable.
+    /// The strands whose bytes the current commit covers.
     running: Vec<TaskId>,
-    /// The strands that wait for the next commit, and the range that they have written.
+    /// The strands that wait for the next commit, and the range that covers their bytes.
     waiting: Vec<TaskId>,
     range: Range<u64>,
 }
 
 impl Batches {
-    /// Adds the bytes of a strand to the next commit of its file.
+    /// Adds the bytes that a strand has written to the next commit of its file.
     pub(super) fn make_stable(&mut self, id: TaskId, file: CachedFile, offset: u64, length: u32) {
         let syncs = &mut self.syncs;
         let sync = syncs.files.entry(file).or_insert_with(|| Sync {
@@ -50,7 +50,7 @@ impl Batches {
         self.wake();
     }
 
-    /// Starts the next commit of a file, if strands wait for it.
+    /// Starts the next commit of a file if strands wait for it.
     pub(super) fn begin_sync(
         &mut self,
         tasks: &Tasks,
@@ -60,11 +60,12 @@ impl Batches {
             let Some(sync) = self.syncs.files.get_mut(&file) else { continue };
             sync.running = std::mem::take(&mut sync.waiting);
             let range = std::mem::replace(&mut sync.range, NOWHERE);
-            // All strands stay parked until their file is stable.
+            // All strands of the commit stay parked until it ends.
             let first = sync.running.first().and_then(|id| tasks.get(*id));
             let Some(to) = first.map(|task| task.reply_to) else { continue };
             let length = range.end - range.start;
-            // Earlier losses are reported to each strand's session when the commit is done.
+            // When the commit is done, earlier losses are reported separately to each strand's
+            // session.
             let (stability, listener) = (Stability::DataSync, Listener::Nobody);
             let ticket = cache.commit_begin(file, range.start, length, stability, listener);
             self.in_flight += 1;
@@ -73,7 +74,7 @@ impl Batches {
         None
     }
 
-    /// Ends a commit. Returns the strands that waited for it.
+    /// Ends a commit. Returns the strands whose bytes it covered.
     pub(super) fn end_sync(&mut self, file: CachedFile) -> Vec<TaskId> {
         self.in_flight -= 1;
         let syncs = &mut self.syncs;
@@ -89,5 +90,5 @@ impl Batches {
     }
 }
 
-/// The empty range to which ranges are added by minimum and maximum.
+/// The empty range, as the start value when ranges are merged by minimum and maximum.
 const NOWHERE: Range<u64> = Range { start: u64::MAX, end: 0 };

@@ -1,11 +1,12 @@
-//! Strands: transfers of batches between the cache and a client's memory.
+//! Strands: single transfers of batches between the cache and a client's memory.
 //!
-//! Invariant: a strand holds its file, and everything it has pinned or prepared, until every
-//! transfer that it posted is done. Then it reports its piece back.
+//! Invariant: a strand holds its file and everything that it has pinned or prepared until all its
+//! posted transfers are done. Only then does it report its piece to the scheduler.
 //!
-//! A read of an asynchronous batch goes over the back-control channel, before the notice. Only on
-//! one connection do written bytes arrive before the message that follows them. A read of a
-//! synchronous batch goes over the operation channel, before the reply.
+//! The bytes of an asynchronous batch's READ go over the back-control channel, before the notice.
+//! The bytes of a synchronous batch's READ go over the operation channel, before the reply.
+//! Transfer and message need the same connection because only there do written bytes arrive before
+//! a later message.
 
 mod steps;
 
@@ -28,11 +29,11 @@ use crate::reply_to::ReplyTo;
 /// A transfer of a batch in progress.
 #[derive(Debug)]
 pub(crate) struct Strand {
-    /// The scheduler's piece; `None` once it was reported back.
+    /// The scheduler's piece. `None` after it was reported as ended.
     piece: Option<Piece>,
     kind: IoKind,
     session: SessionId,
-    /// The connection that bytes of a read go over.
+    /// The connection that carries the bytes of a READ.
     pub(crate) over: EndpointId,
     pub file: CachedFile,
     pub offset: u64,
@@ -40,71 +41,72 @@ pub(crate) struct Strand {
     borrowed: bool,
     hint: CacheHint,
     done: u32,
-    /// True if everything that can be read is posted.
+    /// True if all bytes that can be read have been posted.
     is_whole: bool,
     pub transfers_left: u32,
     pub transfer_failed: bool,
-    /// The memory of a read that the transport may still read from.
+    /// The memory of a READ that the transport may still access.
     lent: LentMemory,
-    /// The state of undo when the strand started.
+    /// The state of the undo data when the strand started.
     pub undo_seen: UndoSeen,
-    /// The room being written to.
+    /// The token of the cache space that a WRITE fills.
     pub token: Option<WriteToken>,
-    /// The bytes to write, if they are fetched already, and the offset of the first one.
+    /// The bytes to write with the offset of the strand's first byte in them. `None` if the bytes
+    /// are not fetched yet.
     data: Option<(Arc<[u8]>, usize)>,
-    /// The result of making the bytes stable, once it is known.
+    /// The result of making the bytes stable. `None` until the commit ends.
     stable: Option<Result<(), StoreError>>,
-    /// True if the strand counts as work of the disk.
+    /// True if the strand counts in [`Batches::in_flight`].
     is_in_flight: bool,
 }
 
-/// The memory that the transport reads from for a strand.
+/// The memory that the transport reads from for a strand's RDMA writes.
 #[derive(Debug, Default)]
 struct LentMemory {
     /// The number of bytes posted.
     posted: u32,
     pins: Vec<Pin>,
-    /// Copies, in a session with checksums.
+    /// Copies of the bytes, used in sessions with checksums.
     staged: Vec<Staging>,
 }
 
 impl Strand {
-    /// Returns true for a read, during which others may read too.
+    /// Returns true for a READ, which may run concurrently with other READs of the range.
     pub(crate) fn is_read(&self) -> bool {
         self.kind == IoKind::Read
     }
 
-    /// The number of bytes of the transfers that the strand waits for.
+    /// Returns the number of bytes in the transfers that the strand waits for.
     pub(crate) fn bytes_moving(&self) -> u32 {
         self.token.as_ref().map_or(self.lent.posted, |token| token.length())
     }
 
-    /// The range of its file that the strand may still access.
+    /// Returns the range of its file that the strand may still access.
     pub(crate) fn reach(&self) -> Reach {
         let changes = (!self.is_read()).then_some(self.undo_seen);
         Reach::of(self.file, (self.offset, self.length), changes)
     }
 
-    /// The rest of a read.
+    /// Describes the remaining part of a READ.
     fn reading(&self) -> Reading {
         let Self { file, offset, length, done, hint, borrowed, .. } = *self;
         Reading { file, offset, length, done, hint, borrowed }
     }
 
-    /// The rest of a write.
+    /// Describes the remaining part of a WRITE.
     fn part(&self) -> Part {
         let place = self.offset + u64::from(self.done);
         Part { file: self.file, place, left: self.length - self.done }
     }
 
-    /// Notes whether the written bytes are stable.
+    /// Records the result of making the written bytes stable.
     pub(crate) fn note_stable(&mut self, result: Result<(), StoreError>) {
         self.stable = Some(result);
     }
 }
 
-/// Names the connection of a strand in the form of a reply's destination. A strand has no reply of
-/// its own.
+/// Wraps the connection of a strand as the destination of a reply. A strand itself sends no reply,
+/// so the stream and sequence number are 0.
 fn answer_to(operation: EndpointId) -> ReplyTo {
     ReplyTo::new(operation, StreamId(0), SequenceNumber(0))
 }

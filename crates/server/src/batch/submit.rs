@@ -20,8 +20,8 @@ use crate::session::back::BackRequest;
 use crate::task::{Task, Wait, Work};
 
 impl Reactor<'_> {
-    /// BATCH_SUBMIT. Only an error of the whole batch is the status of the reply. An error of one
-    /// request goes into its completion.
+    /// Handles BATCH_SUBMIT. An error of the whole batch is the status of the reply. An error of a
+    /// single request is reported in its completion.
     pub(crate) fn batch_submit(
         &mut self,
         answer: ReplyTo,
@@ -93,25 +93,29 @@ impl Reactor<'_> {
         };
         let submitted =
             self.shared.batches.scheduler.submit(session, &submission, self.shared.life.now());
-        // A batch that is refused until a completion must get that completion soon.
+        // The client may have to retry the batch after a completion, so completions must be
+        // delivered soon.
         self.shared.batches.wake();
         submitted.map_err(dafs_sessions::SubmitError::status)?;
         self.shared.batches.last_tag = tag;
         if !batch.synchronous {
-            // A client that cannot know how the batch ended submits it again (draft 5.2.3).
+            // The reply is not stored: a client that does not receive it submits the batch again
+            // (draft 5.2.3).
             let answer = self.abandon(answer);
             let nothing = Completions { completions: Array::default() };
             self.reply(answer, &Response::BatchSubmit(nothing));
             return Ok(());
         }
-        // Only the reply shows the client that its reads have arrived, so it is not stored.
+        // Without the reply the client cannot know that the bytes of its reads have arrived, so a
+        // batch with reads has no stored reply and is submitted again.
         let only_writes = batch.requests.iter().all(|request| request.kind == IoKind::Write);
         let answer = if only_writes { answer } else { self.abandon(answer) };
         self.shared.batches.unanswered.insert(tag, answer);
         Ok(())
     }
 
-    /// Accepts the batches of one session in order of arrival. Each waiting batch holds a credit.
+    /// Accepts the batches of a session in the order of arrival. A waiting batch keeps its credit
+    /// in use.
     fn submit_in_order(
         &mut self,
         session: SessionId,
@@ -126,7 +130,8 @@ impl Reactor<'_> {
         self.submit_sealed(session, answer, batch)
     }
 
-    /// Submits the batches that waited for one that is now accepted or refused.
+    /// Submits the batches that waited until an earlier batch of the session was accepted or
+    /// refused.
     fn submit_waiting(&mut self, session: SessionId) {
         while let Some(entry) = self.shared.batches.sessions.get_mut(&session)
             && !entry.is_fetching
@@ -138,7 +143,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Fetches the writes of a batch, and submits the batch afterwards.
+    /// Fetches the bytes that a batch writes. The batch is submitted when they are verified.
     fn submit_sealed(
         &mut self,
         session: SessionId,
@@ -181,7 +186,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Continues a batch whose writes are fetched, or whose checksums are known.
+    /// Continues a batch whose bytes to write have been fetched or whose checksums are computed.
     pub(crate) fn step_sealed_batch(
         &mut self,
         id: TaskId,
@@ -213,7 +218,7 @@ impl Reactor<'_> {
         step
     }
 
-    /// HURRY_UP.
+    /// Handles HURRY_UP, which advances the start of the session's batches.
     pub(crate) fn hurry_up(&mut self, answer: ReplyTo, request: &HurryUp) -> Result<(), Status> {
         let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let session = channel.batch_session.ok_or(Status::BatchRequestNotFound)?;
@@ -224,13 +229,13 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// The session of a channel. Makes it known to the scheduler if it is new.
+    /// Returns the session of a channel, and registers it with the scheduler if it is new.
     fn batch_session(&mut self, answer: ReplyTo) -> Result<SessionId, Status> {
         let Shared { batches, sessions, channels, .. } = &mut *self.shared;
         batches.session_of(sessions, channels, answer.endpoint)
     }
 
-    /// The scheduler's key for the file of a request.
+    /// Returns the scheduler's key for the file of a request.
     fn batch_key(
         &mut self,
         answer: ReplyTo,
@@ -244,7 +249,8 @@ impl Reactor<'_> {
                 return Err(Status::NotAuthenticated);
             }
             if answer.is_acting {
-                // By the time the data moves, the stream may have other credentials or none.
+                // Credentials of the stream cannot be used here, because they may have changed or
+                // gone when the bytes are transferred.
                 return Err(Status::NotSupp);
             }
             let who = self.identity_of(answer);
@@ -255,7 +261,7 @@ impl Reactor<'_> {
             self.check_fence(answer, handle)?;
             FileKey(who.store().open(&who, handle, access)?.key().0)
         } else {
-            // The filer distinguishes stale, old and invalid state ids.
+            // The filer tells apart state ids that are stale, old or invalid.
             self.shared.holdings.opened().key_of(state, handle)
         };
         self.shared.filer.check_io(client, state, key, kind, self.shared.life.now())?;
@@ -264,7 +270,7 @@ impl Reactor<'_> {
 
     // ---- driving --------------------------------------------------------------------
 
-    /// Does everything that batches have to do now.
+    /// Executes all work that batches have now: starts, replies, notices and commits.
     #[inline]
     pub(crate) fn push_batches(&mut self) {
         while std::mem::take(&mut self.shared.batches.is_woken) {
@@ -297,11 +303,11 @@ impl Reactor<'_> {
             self.ask_client(back, BackRequest::BatchCompletion { completions });
         }
         self.shared.batches.forget_ended_sessions();
-        // A batch that was answered may be a member of a chain.
+        // A batch that has its reply may be a member of a chain, whose next member may start now.
         self.push_chains();
     }
 
-    /// Drives batches that have become due.
+    /// Starts batches whose start time has come.
     #[inline]
     pub(crate) fn pass_batch_time(&mut self) {
         if self.shared.batches.pause(self.shared.life.now()).is_some_and(|pause| pause.is_zero()) {
@@ -319,7 +325,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts pieces that waited for others of their session.
+    /// Starts pieces that waited for other pieces of their session to end.
     fn begin_stalled(&mut self) {
         for _ in 0..self.shared.batches.stalled.len() {
             let Some(session) = self.shared.batches.stalled.pop_front() else { return };
@@ -330,7 +336,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Ends a commit of what batches have written.
+    /// Ends a commit of the bytes that batches have written to a file.
     pub(crate) fn end_sync(&mut self, file: CachedFile, result: Result<(), StoreError>) {
         for id in self.shared.batches.end_sync(file) {
             let Some(answer) = self.shared.tasks.get(id).map(|task| task.reply_to) else {

@@ -1,4 +1,4 @@
-//! Tasks: start, park, resume, end.
+//! Starts, parks, resumes and ends tasks.
 
 use dafs_filer::{ClientKey, IoKind};
 use dafs_files::defect::Defect;
@@ -23,7 +23,7 @@ use crate::task::{ReadTask, Task, Wait, Work, WriteTask};
 impl Reactor<'_> {
     // ---- files ----------------------------------------------------------------------
 
-    /// The cached file of a READ or WRITE, checked against its state id.
+    /// Returns the cached file of a READ or WRITE after checking the state id.
     #[inline]
     pub(crate) fn io_file(
         &mut self,
@@ -45,7 +45,7 @@ impl Reactor<'_> {
         self.find_io_file(answer, state, handle, kind)
     }
 
-    /// The same for a state id that was not used recently.
+    /// Returns the cached file for a state id that was not used recently. See [`Self::io_file`].
     #[inline(never)]
     fn find_io_file(
         &mut self,
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         let Some(recent) = self.files().opened_file(by, state, handle, kind)? else {
             let by = self.caller(to)?;
             if by.party.client == ClientKey::NONE {
-                // The session has ended since the request was admitted.
+                // The session has ended after the request was admitted.
                 return Err(Status::NotAuthenticated.into());
             }
             return self.files().unopened_file(&by, state, handle, kind);
@@ -92,11 +92,12 @@ impl Reactor<'_> {
 
     // ---- tasks ----------------------------------------------------------------------
 
-    /// Steps a new task, and parks it if it must wait.
+    /// Executes the first step of a new task, and parks the task if it must wait.
     pub(crate) fn start(&mut self, task: Task) {
         let id = self.shared.tasks.reserve();
         if !self.own.has(task.moves_over()) {
-            // Until the other reactor starts it, it holds its file and counts as in progress.
+            // Until the other reactor starts the task, the task holds its file and counts as in
+            // progress.
             let reactor = task.moves_over().owner();
             self.park(id, task, Wait::Reactor);
             return self.shared.handoffs.leave(reactor, Handoff::Resume(vec![id], None));
@@ -104,13 +105,15 @@ impl Reactor<'_> {
         self.drive(id, task);
     }
 
-    /// Steps a parked task again. `error` is that of a failed job that it may have waited for.
+    /// Executes the next step of a parked task. `error` is set if a job that the task may have
+    /// waited for has failed.
     pub(crate) fn resume(&mut self, id: TaskId, error: Option<StoreError>) {
         if let Some(task) = self.shared.tasks.get(id)
             && !self.own.has(task.moves_over())
             && self.own.defect != Some(Defect::StepOthersTasks)
         {
-            // Nothing else wakes it, so it is still parked when the other reactor resumes it.
+            // Only the other reactor can wake the task, so the task is still parked when that
+            // reactor resumes it.
             let reactor = task.moves_over().owner();
             return self.shared.handoffs.leave(reactor, Handoff::Resume(vec![id], error));
         }
@@ -122,8 +125,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Parks a task. It holds its file meanwhile, because its open may be closed or end with its
-    /// session.
+    /// Parks a task. The parked task holds its file, because the file's open may be closed or may
+    /// end with its session.
     pub(crate) fn park(&mut self, id: TaskId, mut task: Task, wait: Wait) {
         self.shared.meter.wait(&mut task.reply_to.reading);
         if let Some(file) = task.work.file() {
@@ -145,7 +148,7 @@ impl Reactor<'_> {
     }
 
     /// Handles the failure of a job that a task may have waited for. Returns `None` if the task
-    /// continues nevertheless.
+    /// continues despite the failure.
     fn fail_work(&mut self, to: ReplyTo, work: &mut Work, error: StoreError) -> Option<Step> {
         match work {
             Work::Read(ReadTask { reading, .. }) => {
@@ -174,7 +177,8 @@ impl Reactor<'_> {
 
     pub(crate) fn drive(&mut self, id: TaskId, mut task: Task) {
         loop {
-            // In place: a task is several cache lines long and must not be moved for each step.
+            // The step borrows the task in place, because moving a task of several cache lines for
+            // each step is slow.
             let to = task.reply_to;
             let step = match &mut task.work {
                 Work::Read(read) => self.step_read(to, read),
@@ -195,7 +199,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Acts on the result of a step. Returns what the task became, if it continues.
+    /// Acts on the result of a step. Returns the changed task if it continues.
     pub(crate) fn conclude(&mut self, id: TaskId, task: Task, step: Step) -> Option<Task> {
         match step {
             Step::Done(outcome) => {

@@ -1,4 +1,4 @@
-//! The steps of a strand: start, transfers, end.
+//! The steps of a strand: start, transfer bytes, end.
 
 use dafs_dat::{LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
@@ -21,7 +21,7 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
 
 impl Reactor<'_> {
-    /// Starts a piece, or queues it if its session is at its limits.
+    /// Starts a piece, or queues it if its session has reached its limits.
     pub(in crate::batch) fn begin_piece(&mut self, piece: Piece, kind: IoKind) {
         let session = self.shared.batches.scheduler.request(&piece).session;
         let Some(session) = session else { return self.give_piece_back(piece, Status::Io) };
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         self.start(Task::new(answer, Work::Strand(Box::new(strand))));
     }
 
-    /// Makes all checks of a READ or WRITE at the time of the transfer.
+    /// Makes all checks of a READ or WRITE: fences, locks and the open.
     fn prepare_strand(
         &mut self,
         session: SessionId,
@@ -77,7 +77,7 @@ impl Reactor<'_> {
         self.check_fence(answer, &view.handle)?;
         self.check_locks(view.state, &view.handle, reach, kind)?;
         let found = self.io_file(answer, view.state, &view.handle, kind);
-        // A piece does not wait for a delegation. Its request is tried again.
+        // A piece does not wait for the recall of a delegation; the scheduler retries its request.
         let found = found.map_err(|why| self.without_waiting(why))?;
         let IoFile { file, borrowed, undo_seen } = found;
         Ok(Strand {
@@ -112,7 +112,7 @@ impl Reactor<'_> {
         self.shared.batches.wake();
     }
 
-    /// Ends a strand.
+    /// Ends a strand and reports its outcome.
     fn end_strand(&mut self, strand: &mut Strand, outcome: PieceOutcome) -> Step {
         self.leave_disk(strand);
         debug_assert!(strand.lent.pins.is_empty() && strand.token.is_none());
@@ -125,12 +125,12 @@ impl Reactor<'_> {
             self.shared.batches.scheduler.piece_done(piece, outcome, self.shared.life.now());
         }
         self.shared.batches.wake();
-        // A lock may have waited for it.
+        // A client may wait for a lock until this strand ends.
         self.on_progress(Progress { file: strand.file, error: None });
         Step::Silent
     }
 
-    /// Ends a strand whose job has failed.
+    /// Ends a strand with the error of its failed job.
     pub(crate) fn fail_strand(&mut self, strand: &mut Strand, error: StoreError) {
         self.end_strand(strand, PieceOutcome::Failed(error.into()));
     }
@@ -159,8 +159,8 @@ impl Reactor<'_> {
         step
     }
 
-    /// Returns true if the connection of a session is gone. A client that reconnects submits its
-    /// requests again, and the old ones must not take effect after them.
+    /// Returns true if the connection of a session has ended. The strands of such a session must
+    /// not write any more, because a client that reconnects submits its requests again.
     fn is_ending(&self, session: SessionId) -> bool {
         self.shared.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
     }
@@ -178,7 +178,7 @@ impl Reactor<'_> {
         while !strand.is_whole && !strand.transfer_failed {
             let (mut pieces, mut ahead) = (Pieces::new(), Vec::new());
             let (reading, mut files) = (strand.reading(), self.files());
-            // Nothing more is prefetched for the strand while it has transfers in progress.
+            // While the strand has transfers in progress, no further blocks are prefetched for it.
             let found = match strand.transfers_left {
                 0 => Some(files.look(&reading, &mut pieces, &mut ahead)),
                 _ => files.look_now(&reading, &mut pieces, &mut ahead).map(Look::Hit),
@@ -209,7 +209,7 @@ impl Reactor<'_> {
         self.end_strand(strand, outcome)
     }
 
-    /// Transfers the `length` bytes that were found to the client.
+    /// Transfers the `length` bytes found in the cache to the client.
     fn send_read(
         &mut self,
         id: TaskId,
@@ -227,7 +227,8 @@ impl Reactor<'_> {
         let mut cut = Cut::new(&spans, std::slice::from_ref(&buffer), strand.done, length);
         strand.done += length;
         let mut is_posted = false;
-        // Both the buffer and its source are contiguous, so one transfer suffices.
+        // The client's buffer and the bytes in the cache are both contiguous, so one transfer
+        // suffices.
         if let Some((local, remote)) = cut.next(&self.own.arena)
             && !(self.own.may_move(remote.length)
                 && self.own.interface.rdma_write_now(strand.over, &local, remote))
@@ -241,8 +242,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// The same with a checksum. The bytes are copied first, because in the cache a write could
-    /// change them between the checksum and the transfer.
+    /// Transfers the bytes with a checksum. The bytes are copied first, because a write could
+    /// change them in the cache between the checksum and the transfer.
     fn send_read_sealed(
         &mut self,
         id: TaskId,
@@ -276,7 +277,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Posts an RDMA write for a strand. Returns false if its connection is closing.
+    /// Posts an RDMA write for a strand. Returns false if the connection is closing.
     fn post_for(
         &mut self,
         id: TaskId,
@@ -297,7 +298,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Releases the memory of a read, after all its transfers are done.
+    /// Releases the memory of a READ after all its transfers are done.
     fn release_lent(&mut self, strand: &mut Strand) {
         strand.lent.posted = 0;
         for pin in strand.lent.pins.drain(..) {
@@ -358,7 +359,7 @@ impl Reactor<'_> {
         Step::Wait(Wait::Commit)
     }
 
-    /// Fetches the client's bytes into the room.
+    /// Fetches the client's bytes into the reserved cache space.
     fn fetch_into_room(
         &mut self,
         id: TaskId,
@@ -379,7 +380,7 @@ impl Reactor<'_> {
             self.fetch_all(id, answer.endpoint, cut, self.own.arena);
     }
 
-    /// Adds the filled room to the file. Returns a step if the strand ends with it.
+    /// Adds the filled cache space to the file. Returns a step if the strand ends here.
     fn end_strand_room(&mut self, strand: &mut Strand) -> Option<Step> {
         let token = strand.token.take()?;
         let has_arrived = !strand.transfer_failed;
