@@ -48,13 +48,13 @@ enum Content<T> {
 }
 
 impl<T> Slab<T> {
-    /// Makes an empty table without a limit; its owner must limit the number of values.
+    /// Creates an empty table without a limit; its owner must limit the number of values.
     #[must_use]
     pub const fn new() -> Self {
         Self::bounded(INDEX_MAX)
     }
 
-    /// Makes an empty table for at most `count_max` values.
+    /// Creates an empty table for at most `count_max` values.
     #[must_use]
     pub const fn bounded(count_max: u32) -> Self {
         Self::tagged(count_max)
@@ -279,7 +279,7 @@ impl<T> Key<T> {
         (self.generation as u64) << u32::BITS | self.index as u64
     }
 
-    /// Makes a key from a number. A number that is no key gives a key that names no value.
+    /// Creates a key from a number. A number that is no key gives a key that names no value.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {

@@ -1,9 +1,10 @@
 //! The application's own memory, lent to an RDMA device for the duration of a call.
 //!
 //! Invariant: memory is lent only to a session without checksums, and only for requests that name
-//! the memory instead of carrying its bytes, so that this module never reads it. If a transfer of
-//! lent memory could only be repeated over a device that does not know the memory, it ends instead.
-//! Its call then uses the client's registered memory, like all calls that cannot lend.
+//! the memory instead of carrying its bytes, so that this module never reads the memory. If a
+//! session reconnects over a device that does not know the lent memory, the transfer cannot be
+//! repeated and ends. The call is then made again with the client's registered memory, like every
+//! call that cannot lend.
 
 use dafs_dat::{Ended, Lender, Region};
 use dafs_memory::CacheCounters;
@@ -29,8 +30,8 @@ impl Client {
 }
 
 impl File {
-    /// Reads directly into the beginning of `bytes`. Returns the numbers of bytes asked for and
-    /// read; `None` if the memory cannot be lent.
+    /// Reads from the file directly into the beginning of `bytes`. Returns the number of bytes
+    /// requested and the number of bytes read, or `None` if the memory cannot be lent.
     pub(crate) fn read_lent(
         &self,
         bytes: &mut [u8],
@@ -44,8 +45,8 @@ impl File {
         unless_other_device(read.ok()?).map(|read| Ok((length, read?.length as usize)))
     }
 
-    /// Writes directly from the beginning of `bytes`. Returns the number of bytes written; `None`
-    /// if the memory cannot be lent.
+    /// Writes directly from the beginning of `bytes` to the file. Returns the number of bytes
+    /// written, or `None` if the memory cannot be lent.
     pub(crate) fn write_lent(&self, bytes: &[u8], offset: u64) -> Option<Result<usize>> {
         let lender = self.lender(bytes.len())?;
         let length = bytes.len().min(LENT_BYTES_MAX);
@@ -87,7 +88,7 @@ impl Core {
         self.transport.interface().lender(session.endpoint)
     }
 
-    /// Ends the transfers of memory that the reconnected session's device does not know.
+    /// Ends the transfers of lent memory that the device of the reconnected session does not know.
     pub(crate) fn end_lent_on_other_device(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let (interface, endpoint) = (self.transport.interface(), session.endpoint);
@@ -116,7 +117,8 @@ impl Core {
     }
 }
 
-/// Returns the result of a call, or `None` if it failed because of the lent memory.
+/// Returns the result of a transfer, or `None` if the transfer failed because the session's new
+/// device does not know the lent memory.
 fn unless_other_device(result: Result<Transferred>) -> Option<Result<Transferred>> {
     match result {
         Err(ClientError::System { what: LENDING, .. }) => None,
@@ -126,8 +128,9 @@ fn unless_other_device(result: Result<Transferred>) -> Option<Result<Transferred
 
 const LENDING: &str = "lending memory to a device";
 
-/// The size below which copying is faster than looking up a registration.
+/// The smallest size in bytes of memory that is lent: copying less is faster than looking up a
+/// registration.
 const LENT_BYTES_MIN: usize = 32 << 10;
 
-/// The limit for the size of one registration.
+/// The maximum size in bytes of one registration.
 const LENT_BYTES_MAX: usize = 16 << 20;

@@ -40,21 +40,22 @@ pub(crate) struct BackChannel {
 
 pub(crate) enum BackChannelPhase {
     Connecting,
-    /// CONNECT_BIND is in flight; the initiator checks the Kerberos token in the reply, if there is
-    /// one.
+    /// CONNECT_BIND is in flight. The initiator, present only with Kerberos, checks the token in
+    /// the reply.
     Binding(Option<Box<Initiator>>),
     Bound,
     Ended(ClientError),
 }
 
-/// What a session remembers about its channel across reconnects.
+/// The state of a session's back-control channel that is kept across reconnects.
 #[derive(Debug, Default)]
 pub(crate) struct BackChannelState {
-    /// True if the session has had a channel, so that it opens one again after a reconnect.
+    /// True if the session has had a channel, so that the channel is opened again after a
+    /// reconnect.
     pub is_wanted: bool,
-    /// The deadline for reopening the channel.
+    /// The deadline for reopening the channel; `None` if the channel is not being reopened.
     pub due: Option<Duration>,
-    /// Consecutive losses of the channel with no completion reported between.
+    /// The number of consecutive losses of the channel without a completion report between them.
     pub losses: u32,
 }
 
@@ -81,14 +82,15 @@ impl BackChannels {
         Some(self.0.swap_remove(place).1.endpoint)
     }
 
-    /// True if the session's channel is bound, so that the server can send requests over it.
+    /// Returns true if the session's channel is bound, so that the server can send requests over
+    /// it.
     pub(crate) fn listens(&self, key: SessionKey) -> bool {
         self.of(key).is_some_and(|back| matches!(back.phase, BackChannelPhase::Bound))
     }
 }
 
 impl BackChannel {
-    /// Keeps the server's report that a lock is free.
+    /// Stores the server's report that a lock is free, for the application to take.
     pub(crate) fn note_ready(&mut self, ready: LockReady) {
         if self.locks_ready.len() == LOCKS_READY_MAX {
             self.locks_ready.pop_front();
@@ -96,18 +98,18 @@ impl BackChannel {
         self.locks_ready.push_back(ready);
     }
 
-    /// Returns the oldest report of a free lock.
+    /// Removes and returns the oldest report of a free lock.
     pub(crate) fn next_ready(&mut self) -> Option<LockReady> {
         self.locks_ready.pop_front()
     }
 
-    /// Returns true, once per report, if exactly this lock was reported free.
+    /// Returns true if exactly this lock was reported free, and removes the report.
     pub(crate) fn take_ready(&mut self, ready: &LockReady) -> bool {
         let place = self.locks_ready.iter().position(|other| other == ready);
         place.is_some_and(|place| self.locks_ready.remove(place).is_some())
     }
 }
 
-/// The limit for reports of free locks that the application has not taken; further ones are
-/// dropped.
+/// The limit for the number of reports of free locks that the application has not taken; further
+/// reports are dropped.
 const LOCKS_READY_MAX: usize = 1024;

@@ -4,7 +4,7 @@
 //! Invariants:
 //!
 //! - A receive is posted for every credit that the server has on the channel.
-//! - Each request from the server is answered at once.
+//! - Each request from the server gets its reply at once.
 //! - A channel closes with its session's connection and is opened again after the session has
 //!   reconnected. Batches whose completions were due on it are then submitted again
 //!   (`batch/resubmit.rs`), or fail if that is impossible.
@@ -37,9 +37,9 @@ use crate::transport::{Opening, Owner};
 
 impl Session {
     /// Opens the back-control channel unless it is open. Over this channel the server reports
-    /// completions of submitted batches, and that a lock requested earlier is now free. Batches
-    /// that need the channel open it themselves. In a session authenticated by Kerberos the call
-    /// blocks for a token, as connecting does.
+    /// completions of submitted batches, and that a lock requested earlier is now free. Submitting
+    /// a batch that needs the channel opens it too. In a session authenticated by Kerberos the call
+    /// blocks until it has obtained a token, as connecting does.
     ///
     /// # Errors
     /// If the session has ended, if the server cannot be reached by a second connection, or if it
@@ -48,14 +48,16 @@ impl Session {
         self.shared.turn_until(self.key, |core| core.await_back(self.key))
     }
 
-    /// Returns the next lock that the server has reported to be free, oldest first. Always `None`
-    /// unless the channel is open ([`Session::listen`]).
+    /// Removes and returns the oldest of the server's reports that a lock is free, or `None` if
+    /// there is none. The server sends reports only while the channel is open
+    /// ([`Session::listen`]).
     #[must_use]
     pub fn next_lock_ready(&self) -> Option<LockReady> {
         self.shared.borrow_mut().back_channels.of_mut(self.key)?.next_ready()
     }
 
-    /// Returns true, once per report, if the server has reported exactly this lock to be free.
+    /// Returns true if the server has reported exactly this lock to be free, and removes the
+    /// report.
     pub(crate) fn take_lock_ready(&self, ready: &LockReady) -> bool {
         let mut core = self.shared.borrow_mut();
         core.back_channels.of_mut(self.key).is_some_and(|back| back.take_ready(ready))
@@ -63,8 +65,8 @@ impl Session {
 }
 
 impl Core {
-    /// Returns whether the session's back-control channel is open, and opens it if there is none;
-    /// `None` while that is undecided.
+    /// Opens the session's back-control channel if there is none. Returns the result of opening, or
+    /// `None` while the channel is still being opened.
     fn await_back(&mut self, key: SessionKey) -> Option<Result<()>> {
         let session = match self.sessions.open_mut(key) {
             Ok(session) => session,
@@ -77,8 +79,8 @@ impl Core {
             None => None,
         };
         if let Some(error) = known {
-            // That error is about a channel that was open and then lost; it says nothing about a
-            // new one.
+            // The stored error is the reason why an earlier channel was lost; it says nothing about
+            // a new channel.
             let is_wanted = std::mem::take(&mut session.back_state.is_wanted);
             self.close_back(key);
             if !is_wanted {
@@ -115,7 +117,8 @@ impl Core {
         Ok(())
     }
 
-    /// Binds a channel to its session, now that its connection is established.
+    /// Sends CONNECT_BIND over a channel whose connection has been established, to bind the channel
+    /// to its session.
     pub(crate) fn on_back_established(&mut self, key: SessionKey) {
         let session = &self.sessions[key];
         let bound = match &session.standing.prover {
@@ -196,8 +199,8 @@ impl Core {
             }
             Request::BcBatchCompletion(done) => {
                 session.back_state.losses = 0;
-                // Completions that no longer belong to this session have failed with an earlier
-                // channel.
+                // Completions of batches that this session no longer has are ignored: those batches
+                // failed with an earlier channel.
                 self.take_completions(key, &done.completions);
                 (Status::Ok, Response::BcBatchCompletion(Empty))
             }
@@ -221,7 +224,7 @@ impl Core {
         if let Request::BcRecall(recall) = &request {
             self.on_recall(key, &recall.file, recall.state);
         }
-        // A completion frees room on a server that was too busy for other requests.
+        // A completion frees resources of a server that refused other requests because it was busy.
         self.send_refused(key);
     }
 
@@ -249,8 +252,8 @@ impl Core {
         } else {
             ClientError::SessionEnded { address, reason: reason.clone() }
         };
-        // In most cases the whole server is gone. And only when the whole session reconnects is it
-        // certain that nothing submitted before is still running.
+        // In most cases the whole server is gone. Besides, only a reconnect of the whole session
+        // makes it certain that no submitted batch is still running.
         let state = &mut session.back_state;
         if has_submitted && session.recovery.is_some() && state.losses < LOSSES_MAX {
             state.losses += 1;
@@ -273,7 +276,7 @@ impl Core {
         self.transport.close(endpoint);
     }
 
-    /// Closes the channel of a session that has lost its connection.
+    /// Closes the back-control channel of a session that has lost its connection.
     pub(crate) fn close_back_of_lost(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         session.back_state.due = None;
@@ -299,7 +302,7 @@ impl Core {
         }
     }
 
-    /// Gives up a channel whose reopening has passed its deadline.
+    /// Gives up the channel if the deadline for reopening it has passed.
     pub(crate) fn check_back_timer(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
         if session.back_state.due.take_if(|due| *due <= now).is_some() {
@@ -309,7 +312,7 @@ impl Core {
         }
     }
 
-    /// Ends the channel and all batches of a session that has ended.
+    /// Closes the channel and fails all batches of a session that has ended.
     pub(crate) fn end_back_of(&mut self, key: SessionKey, error: &ClientError) {
         self.batches.fail_all(key, error);
         self.close_back_of_lost(key);
@@ -337,7 +340,8 @@ impl SessionState {
             let outlook = prover.process_reply(*party, header.status, result);
             return match outlook.map_err(|unproved| unproved.at(address))? {
                 AuthStep::Proved(_) => Ok(()),
-                // Kerberos needs one token, and the draft binds a channel with one request.
+                // Kerberos here needs only one token, because the draft binds a channel with one
+                // request.
                 AuthStep::Token(..) => Err(unexpected(address, "CONNECT_BIND")),
             };
         }
@@ -392,16 +396,16 @@ fn bind_by_token(
     Ok((Some(Box::new(party)), session.bind_request(authentication)?))
 }
 
-/// The number of requests that a server may have outstanding on the channel.
+/// The number of requests that a server may have in flight on the channel.
 const CREDITS: u16 = 16;
 
-/// The number of posted receives. One is spare: the next message may arrive before a reply to the
-/// last is processed.
+/// The number of posted receives. One is spare, because the server's next message may arrive before
+/// the client has processed the previous one.
 const RECEIVES: u16 = CREDITS + 1;
 
-/// The number of consecutive losses of the channel, with no completion between, after which the
-/// session no longer reconnects for it.
+/// The number of consecutive losses of the channel, without a completion report between them, after
+/// which the session no longer reconnects to restore the channel.
 const LOSSES_MAX: u32 = 3;
 
-/// The size of replies on this channel, which hold attributes at most.
+/// The maximum size in bytes of replies on this channel; the largest ones hold attributes.
 const ANSWER_BYTES_MAX: usize = 1024;

@@ -12,18 +12,18 @@ use dafs_memory::Memory;
 
 use crate::error::{ClientError, Result};
 
-/// The client that takes registered memory back when it is no longer used.
+/// The client that memory is registered with, which takes the memory back after its last use.
 pub(crate) trait Home {
     /// Takes back unused memory: keeps it in the pool if `is_reusable`, or deregisters it.
     fn let_go(&self, memory: &Memory, region: Region, is_reusable: bool);
 }
 
-/// Registered memory that servers can read and write while a transfer names it. Cheap to clone;
-/// clones share the memory.
+/// A buffer of registered memory that servers can read and write while a transfer names it. Cheap
+/// to clone; clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Buffer(pub(crate) Rc<RegisteredMemory>);
 
-/// A range of a buffer's bytes, for use in a transfer.
+/// A range of a buffer's bytes that a transfer reads or writes.
 #[derive(Clone, Debug)]
 pub struct Slice {
     pub(crate) buffer: Rc<RegisteredMemory>,
@@ -34,12 +34,12 @@ pub struct Slice {
 pub(crate) struct RegisteredMemory {
     pub memory: Memory,
     pub region: Region,
-    /// Bytes the owner asked for; the memory may be larger.
+    /// The number of bytes that the owner requested; the memory may be larger.
     length: usize,
     home: Weak<dyn Home>,
     /// True if a server may still write this memory, so that it must not be reused.
     is_exposed: Cell<bool>,
-    /// True for memory of another device; `memory` is empty then ([`crate::device`]).
+    /// True for memory of another device ([`crate::device`]); `memory` is then empty.
     pub is_device: bool,
 }
 
@@ -88,12 +88,13 @@ impl RegisteredMemory {
         self.length
     }
 
-    /// Notes that a session ended with a transfer of this memory in flight.
+    /// Marks the memory as exposed: a session ended with a transfer of the memory in flight, so
+    /// that the memory must not be reused.
     pub(crate) fn note_exposed(&self) {
         self.is_exposed.set(true);
     }
 
-    /// True if this memory is registered with the client `home`.
+    /// Returns true if this memory is registered with the client `home`.
     #[inline]
     pub(crate) fn belongs_to<H: Home>(&self, home: &Rc<H>) -> bool {
         std::ptr::addr_eq(self.home.as_ptr(), Rc::as_ptr(home))
@@ -123,7 +124,7 @@ impl Buffer {
         self.0.length
     }
 
-    /// Returns false: a buffer has at least one byte.
+    /// Returns false, because a buffer has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -140,14 +141,14 @@ impl Buffer {
     /// Copies `bytes` into the buffer at byte `offset`.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If `bytes` does not fit between `offset` and the end of the buffer.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(self.0.contains(offset, bytes.len()), "writing beyond the buffer");
         self.0.memory.write(offset, bytes);
     }
 
-    /// Fills `bytes` from the buffer at byte `offset`. Data that a transfer is writing at the same
-    /// time may be partly old and partly new.
+    /// Fills `bytes` from the buffer, starting at byte `offset`. If a transfer is writing that
+    /// range at the same time, the result may mix old and new data.
     ///
     /// # Panics
     /// If the range does not lie inside the buffer.
@@ -156,7 +157,7 @@ impl Buffer {
         self.0.memory.read(offset, bytes);
     }
 
-    /// Returns the underlying memory, for file I/O into and out of it without a copy. It may be
+    /// Returns the underlying memory, for file I/O to and from it without a copy. The memory may be
     /// longer than the buffer.
     #[must_use]
     pub fn memory(&self) -> &Memory {
@@ -182,7 +183,7 @@ impl Slice {
         self.length == 0
     }
 
-    /// Returns the rest of the slice after its first `length` bytes.
+    /// Returns the remainder of the slice after its first `length` bytes.
     pub(crate) fn behind(&self, length: u32) -> Self {
         let length = length.min(self.length);
         Self {

@@ -1,12 +1,13 @@
 //! Requests without bulk data as futures: opens, closes, names and attributes, many in flight at
 //! once. The blocking calls run these futures.
 //!
-//! Invariant: a request is sent when its future is made. Dropping the future early does not
-//! withdraw the request. An open whose future was dropped lasts until its session ends.
+//! Invariant: a request is sent when its future is created. Dropping the future early does not
+//! withdraw the request. If the future of an open is dropped, the file stays open until the session
+//! ends.
 //!
-//! Directories and objects are named by handle here, which saves resolving paths; `path` is used in
-//! error messages only. A name is any bytes except a slash and NUL; it is escaped for the message
-//! when its request is encoded.
+//! These requests name directories and objects by handle, which avoids resolving paths; `path` is
+//! used in error messages only. A name may contain any bytes except a slash and NUL; the encoder
+//! escapes it for the message.
 
 use std::ffi::OsStr;
 use std::future::Future;
@@ -39,7 +40,7 @@ use crate::session::Session;
 pub(crate) struct DecodedCall<'s, R> {
     session: &'s Session,
     procedure: Procedure,
-    /// `Err` if the request could not be sent.
+    /// The future of the reply, or the error if the request could not be sent.
     answer: Result<ReplyFuture>,
     read: Option<R>,
 }
@@ -59,7 +60,8 @@ where
             Err(error) => Err(std::mem::replace(error, ClientError::Cancelled)),
         };
         let (session, procedure) = (self.session, self.procedure);
-        // Polled again after it was ready, which the contract of `Future` forbids.
+        // The caller polled a future that was already ready, which the contract of `Future`
+        // forbids.
         let Some(read) = self.read.take() else { return Poll::Ready(Err(ClientError::Cancelled)) };
         Poll::Ready(match reply {
             Ok(reply) => {
@@ -69,7 +71,8 @@ where
                 drop(core);
                 decoded.and_then(|(header, response)| read(header.status, &response))
             }
-            // A request that cannot be encoded is refused with the status that a server would send.
+            // For a request that cannot be encoded, `read` gets the status with which a server
+            // would refuse it.
             Err(ClientError::Status { status, .. }) => read(status, &Response::Failed),
             Err(error) => Err(error),
         })
@@ -77,7 +80,7 @@ where
 }
 
 impl Session {
-    /// Sends a request; its reply, also a failure, goes through `read`.
+    /// Sends a request and returns a future that passes the reply, successful or not, to `read`.
     pub(crate) fn ask<T, R>(&self, request: &Request<'_>, read: R) -> DecodedCall<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
@@ -86,8 +89,8 @@ impl Session {
         DecodedCall { session: self, procedure: request.procedure(), answer, read: Some(read) }
     }
 
-    /// Sends a request with the session's credentials. CLOSE always uses the client's own, because
-    /// the credentials of the open may have been released since.
+    /// Sends a request with the session's credentials. CLOSE always uses the client's own
+    /// credentials, because the credentials of the open may have been released since.
     pub(crate) fn answer_to(&self, request: &Request<'_>) -> Result<ReplyFuture> {
         let is_own = matches!(request, Request::Close(_));
         ReplyFuture::send(&self.shared, self.key, self.acting.filter(|_| !is_own), request)
@@ -107,8 +110,8 @@ impl Session {
         }
     }
 
-    /// As [`Session::open_in`], as a future. The request is sent at once. A symbolic link is not
-    /// followed.
+    /// Opens a file in a directory as [`Session::open_in`] does, as a future. The request is sent
+    /// at once. A symbolic link is not followed.
     pub fn open_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -157,7 +160,8 @@ impl Session {
         }
     }
 
-    /// Creates a directory in a directory, and yields its handle. The request is sent at once.
+    /// Creates a directory in the directory with the given handle, and yields the handle of the new
+    /// one. The request is sent at once.
     pub fn create_dir_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -174,8 +178,8 @@ impl Session {
         self.create_in_async(directory, name, path, NewObject::Directory, &attributes)
     }
 
-    /// Creates a symbolic link with the target `text` in a directory, and yields its handle. The
-    /// request is sent at once.
+    /// Creates a symbolic link with the target `text` in the directory with the given handle, and
+    /// yields the handle of the link. The request is sent at once.
     pub fn symlink_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -192,8 +196,8 @@ impl Session {
         self.create_in_async(directory, name, path, object, &SetAttributes::default())
     }
 
-    /// Creates an object of any kind except a file in a directory, with attributes, and yields its
-    /// handle. The request is sent at once.
+    /// Creates an object other than a regular file in the directory with the given handle, sets its
+    /// attributes, and yields the object's handle. The request is sent at once.
     pub fn create_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -260,8 +264,8 @@ impl Session {
         self.ask_if(request, |status, _| done(path, status))
     }
 
-    /// Renames an object from one directory to another, replacing an existing one. The request is
-    /// sent at once.
+    /// Renames an object from one directory to another, replacing an existing object with the new
+    /// name. The request is sent at once.
     pub fn rename_in_async<'s, N, M, P>(
         &'s self,
         (source, old_name): (FileHandle, &N),
@@ -282,9 +286,9 @@ impl Session {
     }
 
     /// Renames an object from one directory to another, unless the new name exists. The protocol
-    /// has no such request. A file gets its new name first and then loses the old one; for a
-    /// directory, an empty directory is created and replaced.
-    ///
+    /// has no such request, so this takes several: a file gets a hard link with the new name and
+    /// then loses the old name; a directory replaces an empty directory that is created with the
+    /// new name first.
     /// # Errors
     /// EXIST if the new name exists; any other error of the server, with the path.
     pub async fn rename_new_in_async<N, M, P>(
@@ -308,7 +312,8 @@ impl Session {
         self.create_dir_in_async(target, new_name, path, 0o700).await?;
         let renamed = self.rename_in_async((source, old_name), (target, new_name), path).await;
         if renamed.is_err() {
-            // The first failure is more useful than an error from removing the new directory.
+            // The first error is returned, because it is more useful than an error from removing
+            // the new directory.
             let _ = self.remove_in_async(target, new_name, path).await;
         }
         renamed
@@ -334,8 +339,8 @@ impl Session {
         })
     }
 
-    /// Returns which of the rights in `access` this session has to an object. The request is sent
-    /// at once.
+    /// Returns the access rights among those in `access` that this session has to an object. The
+    /// request is sent at once.
     pub fn access_async<'s, P>(
         &'s self,
         file: FileHandle,
@@ -353,9 +358,9 @@ impl Session {
         })
     }
 
-    /// Returns the handle of the directory of an object's named attributes (`user.*` of the
-    /// server's files). The request is sent at once. The attributes are files in that directory, to
-    /// be listed, opened, removed and renamed as such.
+    /// Returns the handle of the directory of an object's named attributes (`user.*` attributes of
+    /// the server's files). The request is sent at once. Each attribute is a file in that
+    /// directory, which can be listed, opened, removed and renamed.
     pub fn attributes_of_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -372,8 +377,8 @@ impl Session {
         })
     }
 
-    /// Returns the handle of a name in a directory. The request is sent at once. A symbolic link is
-    /// not followed.
+    /// Looks up a name in a directory and returns the handle of the object. The request is sent at
+    /// once. A symbolic link is not followed.
     pub fn lookup_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -428,7 +433,7 @@ impl Session {
         self.set_with(handle, StateId::ANONYMOUS, wanted, path)
     }
 
-    /// Sets attributes with the rights of an open.
+    /// Sets attributes of a file under an open, so that the server checks the access of the open.
     pub(crate) fn set_with<'s>(
         &'s self,
         handle: FileHandle,
@@ -461,8 +466,9 @@ impl Session {
         })
     }
 
-    /// Returns all entries of a directory with their attributes, in the server's order. It fetches
-    /// page after page, so the future must be polled to its end.
+    /// Returns all entries of a directory with their attributes, in the server's order. The future
+    /// requests one page of entries after another, and sends the next request only when it is
+    /// polled.
     ///
     /// # Errors
     /// Any error of the server, with the path.
@@ -498,7 +504,7 @@ impl Session {
 }
 
 impl File {
-    /// Closes the file. Local processes on the server see what was written.
+    /// Closes the file. Afterwards local processes on the server see all written data.
     ///
     /// # Errors
     /// Any error of the server, with the path; [`ClientError::DataLost`] if data was written and
@@ -517,7 +523,7 @@ impl File {
     }
 }
 
-/// The position after a page of a listing.
+/// The reading position in a directory after a page of its entries.
 struct Page {
     is_end: bool,
     verifier: CookieVerifier,
@@ -525,7 +531,7 @@ struct Page {
 }
 
 impl Page {
-    /// Adds a page to the entries. Returns `None` if an entry cannot be decoded.
+    /// Appends the entries of a page to the list. Returns `None` if an entry cannot be decoded.
     fn read(
         page: &ReadDirectoryResult<'_>,
         cookie: ReaddirCookie,
@@ -544,7 +550,7 @@ impl Page {
     }
 }
 
-/// Builds READDIR for the page after a cookie.
+/// Builds the READDIR request for the page of entries that follows a cookie.
 fn page_request(
     directory: FileHandle,
     cookie: ReaddirCookie,
@@ -560,5 +566,6 @@ fn page_request(
     })
 }
 
-/// The size requested for one page of a listing; the session's reply size limits it further.
+/// The size in bytes requested for one page of a listing; the session's reply size limits it
+/// further.
 const LISTING_BYTES: u32 = 4096;

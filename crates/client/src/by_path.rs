@@ -1,5 +1,5 @@
-//! Calls by path for names and attributes. They resolve paths; the requests by handle are in
-//! `by_handle.rs`.
+//! Calls by path for names and attributes. They resolve paths to handles and then run the requests
+//! of `by_handle.rs`.
 //!
 //! Invariant: every error names the path of the call.
 
@@ -45,7 +45,7 @@ impl Session {
         self.set_attributes_by_handle(handle, wanted, path)
     }
 
-    /// Sets attributes of the object with this handle. `path` is used in error messages only.
+    /// Sets attributes of the object with the given handle. `path` is used in error messages only.
     ///
     /// # Errors
     /// The errors of [`Session::metadata`].
@@ -59,7 +59,8 @@ impl Session {
         self.run(self.set_attributes_async(handle, wanted, path))
     }
 
-    /// Returns which of the rights in `access` this session has to the object at a path.
+    /// Returns the access rights among those in `access` that this session has to the object at a
+    /// path.
     ///
     /// # Errors
     /// The errors of [`Session::metadata`].
@@ -124,7 +125,7 @@ impl Session {
         self.run(made).map(drop)
     }
 
-    /// Returns the target of a symbolic link, which may be any bytes.
+    /// Returns the target of a symbolic link, which may contain any bytes except NUL.
     ///
     /// # Errors
     /// The errors of [`Session::metadata`].
@@ -156,7 +157,7 @@ impl Session {
         self.run(self.remove_in_async(parent.directory, &parent.name, path))
     }
 
-    /// Renames an object, replacing what exists at `new_path`.
+    /// Renames an object; an existing object at `new_path` is replaced.
     ///
     /// # Errors
     /// The errors of [`Session::metadata`].

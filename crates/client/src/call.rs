@@ -1,4 +1,4 @@
-//! Requests of any procedure without waiting, for callers with many requests in flight.
+//! Requests of any procedure as futures, for callers with many requests in flight.
 //!
 //! Invariant: a reply is taken once. A reply whose future was dropped is discarded when it arrives.
 
@@ -17,7 +17,8 @@ use crate::file::File;
 use crate::reply_future::ReplyFuture;
 use crate::session::Session;
 
-/// A request in flight. The thread that polls it must also call [`crate::Client::process_events`].
+/// The future of the reply to a request in flight. The thread that polls it must also call
+/// [`crate::Client::process_events`].
 #[derive(Debug)]
 #[must_use = "dropping it discards the result of the request"]
 pub struct Call {
@@ -37,8 +38,9 @@ pub struct Reply {
 impl Session {
     #[doc(hidden)]
     /// Submits a request of any procedure, except those that move bulk data through the client's
-    /// own buffers ([`Session::submit_read`] and similar) and those that establish the session. It
-    /// is sent at the client's next turn.
+    /// own buffers ([`Session::submit_read`] and similar) and those that establish the session. The
+    /// request is sent at the next call that makes progress, such as
+    /// [`crate::Client::process_events`].
     ///
     /// # Errors
     /// If the session has ended, or if the request does not fit in a message.
@@ -55,8 +57,8 @@ impl Session {
     }
 
     #[doc(hidden)]
-    /// Returns a file that was opened in this session by the caller's own OPEN request. Dropping
-    /// the file closes it. `path` is used in error messages only.
+    /// Returns a [`File`] for an open that the caller made in this session with its own OPEN
+    /// request. Dropping the file closes the open. `path` is used in error messages only.
     #[must_use]
     pub fn opened(&self, handle: FileHandle, state: StateId, path: impl AsRef<OsStr>) -> File {
         self.file(handle, state, path.as_ref())
@@ -77,17 +79,17 @@ impl File {
 
 impl Slice {
     #[doc(hidden)]
-    /// Returns the name of this memory for requests that the caller builds, in sessions of this
-    /// memory's client. Where the server knows the memory by another name, the library substitutes
-    /// it when it sends the request. Keep the buffer until the reply has arrived. The client does
-    /// not reuse the memory for other buffers afterwards.
+    /// Returns the descriptor that names this memory in requests that the caller builds, in
+    /// sessions of this memory's client. If the server knows the memory by another STag, the
+    /// library substitutes that STag when it sends the request. Keep the buffer until the reply has
+    /// arrived. The client never reuses this memory for other buffers.
     #[must_use]
     pub fn direct(&self) -> DirectBuffer {
         self.buffer.note_exposed();
         self.named()
     }
 
-    /// Returns the name that a request uses for this memory until it is sent: see
+    /// Returns the descriptor that names this memory in a request until the request is sent; see
     /// [`crate::naming`].
     #[inline]
     pub(crate) fn named(&self) -> DirectBuffer {
@@ -98,7 +100,7 @@ impl Slice {
 }
 
 impl Reply {
-    /// Decodes the reply: the status and the results, which a failed request may have too.
+    /// Decodes the reply into its status and its results. A failed request may have results too.
     ///
     /// # Errors
     /// [`ClientError::Protocol`](crate::ClientError::Protocol) if the reply does not match the

@@ -22,8 +22,8 @@ use crate::state::SessionState;
 use crate::work::{Pending, QueuedCall};
 
 impl Core {
-    /// Sends a request without bulk data, with the credentials `acting` or the client's own. The
-    /// reply is delivered to the returned ticket.
+    /// Sends a request without bulk data, with the credentials `acting` or, if that is `None`, the
+    /// client's own. The reply is delivered to the returned ticket.
     pub(crate) fn start_call(
         &mut self,
         key: SessionKey,
@@ -34,7 +34,7 @@ impl Core {
         self.start_call_within(key, bytes_max, acting, request)
     }
 
-    /// As [`Core::start_call`], for a request of at most `bytes_max` bytes.
+    /// Sends a request of at most `bytes_max` bytes, as [`Core::start_call`] does.
     pub(crate) fn start_call_within(
         &mut self,
         key: SessionKey,
@@ -70,7 +70,7 @@ impl Core {
         Ok(())
     }
 
-    /// Sends an encoded request, now or when there is a credit.
+    /// Sends an encoded request at once if there is a credit, and otherwise queues it.
     pub(crate) fn queue_call(&mut self, key: SessionKey, call: QueuedCall) {
         let session = &mut self.sessions[key];
         if session.role.has_channels() {
@@ -82,8 +82,8 @@ impl Core {
         }
     }
 
-    /// Queues a request, in a session with several channels, after the transfers that it must not
-    /// overtake.
+    /// In a session with several channels, queues a request until the transfers that it must not
+    /// overtake have ended.
     fn queue_behind_transfers(&mut self, key: SessionKey, call: QueuedCall) {
         match self.sessions[key].hold(call) {
             Some(call) => self.send_or_queue_call(key, call),
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Sends or queues a request that waits for no transfer.
+    /// Sends a request that need not wait for any transfer, or queues it if there is no credit.
     pub(crate) fn send_or_queue_call(&mut self, key: SessionKey, call: QueuedCall) {
         let in_flight = &mut self.sessions[key].in_flight;
         match in_flight.credits.take() {
@@ -113,7 +113,7 @@ impl Core {
         self.note_posted(key, stream, Pending::Call(call), posted);
     }
 
-    /// Sends NULL, to tell the server that this client has seen its lower credit target.
+    /// Sends NULL, which shows the server that this client has adopted its lower credit target.
     pub(crate) fn send_null(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         if !session.is_open() {
@@ -166,8 +166,8 @@ impl Core {
 }
 
 impl SessionState {
-    /// Encodes a request of at most `bytes_max` bytes for this session; stream and sequence number
-    /// are set when it is sent.
+    /// Encodes a request of at most `bytes_max` bytes for this session. Its stream and sequence
+    /// number are filled in when it is sent.
     pub(crate) fn encode_call(
         &self,
         bytes_max: u32,

@@ -1,7 +1,7 @@
 //! The client as the application sees it: buffers, completion groups, waiting.
 //!
-//! Invariant: progress is made only in calls of the owning thread. What is dropped while the engine
-//! is working is cleaned up at the next call.
+//! Invariant: progress is made only in calls of the owning thread. Objects that are dropped while
+//! the engine is borrowed are cleaned up at the next call.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::os::fd::BorrowedFd;
@@ -25,10 +25,10 @@ use crate::sizes::DOMAIN;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientConfig {
-    /// When to busy-poll and when to sleep while waiting.
+    /// Controls when the client busy-polls and when it sleeps while it waits.
     pub wait: WaitPolicy,
-    /// How [`crate::File::read_at`] and [`crate::File::write_at`] treat large slices over RDMA
-    /// devices. Other transports copy them.
+    /// Controls whether [`crate::File::read_at`] and [`crate::File::write_at`] lend large slices to
+    /// RDMA devices or copy them. With other transports the slices are always copied.
     pub own_memory: OwnMemory,
 }
 
@@ -37,7 +37,7 @@ setters! { ClientConfig:
     own_memory: OwnMemory,
 }
 
-/// A set of sessions with servers, driven by the thread that owns it. Cheap to clone.
+/// A client: a set of sessions with servers, driven by the thread that owns it. Cheap to clone.
 #[derive(Clone)]
 pub struct Client(pub(crate) Rc<Shared>);
 
@@ -64,7 +64,8 @@ impl Shared {
     pub(crate) fn borrow_mut(&self) -> RefMut<'_, Core> {
         let mut core = self.core.borrow_mut();
         if !self.deferred_drops.borrow().is_empty() {
-            // Ending a session drops buffers, which may add to the list again.
+            // Ending a session drops buffers, which may add entries to this list again, so it must
+            // not stay borrowed.
             let deferred_drops = std::mem::take(&mut *self.deferred_drops.borrow_mut());
             for deferred in deferred_drops {
                 match deferred {
@@ -76,8 +77,8 @@ impl Shared {
         core
     }
 
-    /// Calls the listeners of sessions that have events. Nothing is borrowed meanwhile, so that
-    /// listeners may use the client.
+    /// Calls the listeners of sessions that have events. No part of the client is borrowed
+    /// meanwhile, so that listeners may use the client.
     pub(crate) fn deliver_events(&self) {
         if self.is_delivering.get() {
             return;
@@ -99,8 +100,8 @@ impl Shared {
     }
 
     /// Makes progress until `take` returns a value. If the server sends nothing within the
-    /// session's reply timeout, the session ends or reconnects: there is no retransmission at this
-    /// level, and the outcome of the request stays unknown (draft 3.2.2).
+    /// session's reply timeout, the session ends or reconnects. No request is retransmitted on the
+    /// same connection, so its outcome is unknown until a reconnect settles it (draft 3.2.2).
     pub(crate) fn turn_until<T>(
         &self,
         key: SessionKey,
@@ -117,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Delivers pending session events, between two turns.
+    /// Delivers pending session events between two turns, while the core is not borrowed.
     #[inline]
     fn deliver_between_turns<'s>(&'s self, core: RefMut<'s, Core>) -> RefMut<'s, Core> {
         if core.pending_events.is_empty() {
@@ -128,7 +129,7 @@ impl Shared {
         self.borrow_mut()
     }
 
-    /// Ends a session whose last handle was dropped.
+    /// Removes a session whose last handle was dropped.
     pub(crate) fn leave(&self, key: SessionKey) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => core.leave(key),
@@ -153,7 +154,7 @@ impl Home for Shared {
 }
 
 impl Client {
-    /// Makes a client without sessions.
+    /// Creates a client without sessions.
     ///
     /// # Errors
     /// [`ClientError::System`] if the system has no file descriptor left.
@@ -166,7 +167,7 @@ impl Client {
     }
 
     #[doc(hidden)]
-    /// Makes a client over the caller's own interface, such as one on a simulated network. The
+    /// Creates a client over the caller's own interface, such as one on a simulated network. The
     /// interface must have no listeners and no connections.
     #[must_use]
     pub fn over(interface: Interface) -> Self {
@@ -178,9 +179,9 @@ impl Client {
         }))
     }
 
-    /// Returns registered memory of `length` bytes that a local server can map, so that data
-    /// arrives without a copy. Its initial content is left over from earlier use by this client:
-    /// freed buffers are pooled, so that in steady state neither memory nor registrations are made.
+    /// Returns registered memory of `length` bytes that a server on this host can map, so that data
+    /// arrives without a copy. The memory may contain data from earlier use by this client: freed
+    /// buffers are pooled, so that in steady state no memory is allocated or registered.
     ///
     /// # Errors
     /// [`ClientError::System`] if there is no memory.
@@ -195,8 +196,8 @@ impl Client {
         self.register_whole(memory, length)
     }
 
-    /// Registers memory on the heap as a buffer. [`crate::Session::path_of`] tells how data reaches
-    /// it.
+    /// Registers heap memory as a buffer. [`crate::Session::path_of`] returns how data reaches the
+    /// buffer.
     ///
     /// # Errors
     /// [`ClientError::System`] if the table of regions is full.
@@ -204,9 +205,9 @@ impl Client {
         self.register_memory(Memory::from_heap(bytes))
     }
 
-    /// Registers memory of any kind, for example memory that the application has by pointer and
+    /// Registers memory of any kind, for example memory that the application knows by pointer and
     /// length ([`Memory::of_owner`]). The registration lasts until the buffer and all transfers
-    /// with it have ended; RDMA devices that a session uses pin the memory meanwhile.
+    /// that use it have ended. Until then the RDMA devices that access the memory keep it pinned.
     ///
     /// # Errors
     /// [`ClientError::System`] if the table of regions is full.
@@ -225,22 +226,22 @@ impl Client {
         Ok(Buffer::new(memory, region, length, &self.0))
     }
 
-    /// Makes a new completion group, to be named when transfers are submitted.
+    /// Creates a new completion group, to be named when transfers are submitted.
     #[must_use]
     pub fn group(&self) -> Group {
         self.0.borrow_mut().sinks.groups.make()
     }
 
-    /// Releases a group: its completions, including later ones, are dropped. Copies of the group
-    /// become invalid, and transfers submitted to them are refused. The default group cannot be
-    /// released.
+    /// Releases a group: its completions, including later ones, are dropped. All copies of the
+    /// group's name become invalid, and submitting a transfer to them fails. The default group
+    /// cannot be released.
     pub fn release_group(&self, group: Group) {
         self.0.borrow_mut().sinks.groups.release(group);
     }
 
-    /// Waits until the group has `count` completions, or all that were submitted to it, or until
-    /// the timeout. It sleeps until about that many have arrived. Returns the number of completions
-    /// available.
+    /// Waits until the group has `count` completions, until it has the completions of all
+    /// operations submitted to it, or until the timeout. The thread sleeps until about that many
+    /// completions have arrived. Returns the number of completions available.
     pub fn wait(&self, group: Group, count: usize, timeout: Option<Duration>) -> usize {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut core = self.0.borrow_mut();
@@ -262,8 +263,8 @@ impl Client {
         }
     }
 
-    /// Processes what has arrived, without waiting, and sends what was submitted. Returns the
-    /// number of completions available in the group.
+    /// Processes messages that have arrived, without waiting, and sends submitted requests. Returns
+    /// the number of completions available in the group.
     pub fn poll(&self, group: Group) -> usize {
         let mut core = self.0.borrow_mut();
         core.turn(0, Some(Duration::ZERO));
@@ -271,23 +272,23 @@ impl Client {
         core.sinks.groups.there(group)
     }
 
-    /// Returns the next available completion of a group.
+    /// Removes and returns the next available completion of a group; `None` if there is none.
     #[must_use]
     #[inline]
     pub fn next(&self, group: Group) -> Option<Completion> {
         self.0.borrow_mut().sinks.groups.next(group)
     }
 
-    /// Makes progress: waits for at least one event, for the timeout, or until a session has a
-    /// timer to handle. Returns the number of events processed.
+    /// Makes progress: waits until at least one event arrives, the timeout expires, or a session
+    /// has a timer to handle. Returns the number of events processed.
     pub fn process_events(&self, timeout: Option<Duration>) -> usize {
         let count = self.0.borrow_mut().turn(1, timeout);
         self.0.deliver_events();
         count
     }
 
-    /// Makes progress without waiting: processes what has arrived and sends what was submitted.
-    /// Returns the number of events processed.
+    /// Makes progress without waiting: processes messages that have arrived and sends submitted
+    /// requests. Returns the number of events processed.
     pub fn process_pending_events(&self) -> usize {
         let count = self.0.borrow_mut().turn(0, Some(Duration::ZERO));
         self.0.deliver_events();
@@ -295,23 +296,23 @@ impl Client {
     }
 
     /// Returns the shortest [`answer_timeout`](crate::SessionOptions::answer_timeout) of the
-    /// sessions that wait for a reply; `None` if no session waits, or those that do have no
-    /// timeout.
+    /// sessions that wait for a reply; `None` if no session waits for a reply, or if no waiting
+    /// session has a timeout.
     #[must_use]
     pub fn min_answer_timeout(&self) -> Option<Duration> {
         self.0.borrow().sessions.patience_for_all()
     }
 
     /// Ends or reconnects all sessions that wait for a reply and whose timeout is at most
-    /// `silence`. For callers with their own way of waiting, after nothing has arrived for that
-    /// long.
+    /// `silence`. A caller with its own event loop calls this after no message has arrived for the
+    /// duration `silence`.
     pub fn end_silent_sessions(&self, silence: Duration) {
         self.0.borrow_mut().give_up_silent(silence);
         self.0.deliver_events();
     }
 
-    /// Makes progress: sleeps until about `count` events have arrived, or as many as are expected.
-    /// Returns false, without sleeping, if no event is expected.
+    /// Makes progress: sleeps until about `count` events have arrived, or all that are expected if
+    /// those are fewer. Returns false, without sleeping, if no event is expected.
     #[must_use]
     pub fn wait_for_events(&self, count: usize) -> bool {
         let mut core = self.0.borrow_mut();
@@ -325,29 +326,30 @@ impl Client {
         is_worth_it
     }
 
-    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::process_events`] has
-    /// something to
-    /// do. Call [`Client::arm`] before waiting; if it returns false, call `turn` instead.
+    /// Calls `use_fd` with a descriptor that becomes readable when [`Client::process_events`] has
+    /// work to do. Call [`Client::arm`] before waiting for the descriptor; if it returns false,
+    /// call `process_events` instead of waiting.
     pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         use_fd(self.0.borrow().transport.interface().as_fd())
     }
 
-    /// Prepares for waiting on the descriptor. Returns false if there is something to do now.
+    /// Prepares for waiting on the descriptor. Returns false if there is work to do now.
     #[must_use]
     pub fn arm(&self) -> bool {
         self.0.borrow_mut().transport.interface_mut().arm()
     }
 
     /// Returns the longest time to wait on the descriptor before calling
-    /// [`Client::process_events`]; `None`
-    /// for no limit. A session that is reconnecting makes its next attempt then.
+    /// [`Client::process_events`], or `None` if there is no limit. A session that is reconnecting
+    /// makes its next attempt at that time.
     #[must_use]
     pub fn next_timer(&self) -> Option<Duration> {
         self.0.borrow().sessions.until_timer()
     }
 
-    /// Cancels an operation that waits for a credit. One in flight goes on, and its completion
-    /// reports [`ClientError::Cancelled`]. Returns false if the operation has ended already.
+    /// Cancels an operation. One that waits for a credit is withdrawn; one in flight goes on, and
+    /// its completion reports [`ClientError::Cancelled`]. Returns false if the operation has
+    /// already ended.
     pub fn cancel(&self, operation: OperationId) -> bool {
         self.0.borrow_mut().cancel(operation)
     }

@@ -34,7 +34,7 @@ use crate::transport::{NotOpened, Opening, Owner, Transport};
 use crate::url::{Location, ServerName, local_socket_candidates};
 
 impl Client {
-    /// Connects to the server of a location. A user name in the location overrides `options.login`.
+    /// Connects to the server in `location`. A user name in the location overrides `options.login`.
     ///
     /// # Errors
     /// [`ClientError::Connect`] with every address that was tried and why it failed;
@@ -63,7 +63,7 @@ impl Client {
             let connected = connecting.and_then(|(key, future)| run(&self.0, key, future));
             match connected {
                 Ok(session) => return Ok(session),
-                // With a single address, its own name adds nothing to the server's name.
+                // If there was only one address, the error names the server alone.
                 Err(ClientError::Connect { reason, system, .. }) if found.len() == 1 => {
                     (reasons, first_system) = (vec![reason], system);
                 }
@@ -76,7 +76,8 @@ impl Client {
         }
         reasons.extend(places.passed_over());
         let mut reason = reasons.join("; ");
-        // Over TLS a server has usually replied, and its reply says more.
+        // Over TLS the connection usually fails with a message from the server, which explains more
+        // than this advice.
         if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
             reason.push_str("; is `dafs serve` running there?");
         }
@@ -84,7 +85,7 @@ impl Client {
         Err(ClientError::Connect { address, reason, system: first_system })
     }
 
-    /// Connects to one transport address, without looking up a name.
+    /// Connects to one transport address, without resolving a host name.
     ///
     /// # Errors
     /// The errors of [`Client::connect`].
@@ -196,15 +197,17 @@ impl Core {
         let session = &mut self.sessions[key];
         (session.standing.session, session.standing.client) = (id, client);
         if !granted.response_cache {
-            // Without kept results the fate of a request would be unknown after a reconnect. And
-            // without questions about it the server would not close the old connection, which might
-            // go on writing into memory that the new one uses.
+            // If the server kept no results, the outcome of a request would be unknown after a
+            // reconnect. And only a server that handles questions about results closes the old
+            // connection; otherwise that connection might go on writing into memory that the new
+            // one uses.
             session.recovery = None;
         }
         Ok(())
     }
 
-    /// Records the authenticated identity. From now on the session reconnects after a loss.
+    /// Records the authenticated identity. From now on the session reconnects after it loses its
+    /// connection.
     fn note_identity(&mut self, key: SessionKey, identity: Identity) {
         let session = &mut self.sessions[key];
         session.standing.identity = Some(identity);
@@ -213,7 +216,7 @@ impl Core {
         }
     }
 
-    /// Applies the parameters that the server has granted.
+    /// Applies the session parameters that the server has granted.
     pub(crate) fn apply(&mut self, key: SessionKey, granted: &WireOptions) -> Result<()> {
         let session = &mut self.sessions[key];
         let token_bytes = session.token_request_bytes();
@@ -224,7 +227,8 @@ impl Core {
                 what: format!("requests of {} bytes at most", session.terms.request_bytes_max),
             });
         }
-        // Registering one small region shows how data reaches memory that the library allocates.
+        // Registering one small region shows by which path data reaches memory that the library
+        // allocates.
         let probe = Memory::shared(4096, Pages::Small)
             .map_err(|error| system("allocating memory", error))?;
         let interface = self.transport.interface_mut();
@@ -237,7 +241,8 @@ impl Core {
     }
 }
 
-/// Waits for the connection, authenticates, and asks for the root handle.
+/// Waits for the connection, authenticates the client, and requests the handle of the root
+/// directory.
 pub(crate) async fn establish(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -263,7 +268,7 @@ pub(crate) async fn establish(
     }
 }
 
-/// Adjusts the options to a server name that requires TLS. Returns true if it does.
+/// Adjusts the options to the server name. Returns true if the name requires TLS.
 fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
     let ServerName::Host { host, tls: true, .. } = server else {
         options.tls = None;
@@ -284,7 +289,7 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the addresses where the server may be found, now and when reconnecting.
+/// Returns the addresses to try, both for the first connection and for reconnecting.
 fn places(server: &ServerName, choice: TransportChoice) -> Result<ServerAddresses> {
     let (host, port) = match server {
         ServerName::Socket(_) if choice == TransportChoice::Tcp => {
@@ -307,7 +312,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<ServerAddresse
         }
         ServerName::Host { host, port, .. } => (host, *port),
     };
-    // With TLS the server must be authenticated, even on this host.
+    // With TLS the server must be authenticated, even if it is on this host.
     let is_tls = matches!(server, ServerName::Host { tls: true, .. });
     let choice = if is_tls { TransportChoice::Tcp } else { choice };
     let failed =
@@ -370,7 +375,7 @@ fn places_by_verbs(
     Ok(ServerAddresses::new(Vec::new(), fixed).with_spare(spare))
 }
 
-/// True if an address is one of this host's own: only those can be bound.
+/// Returns true if an address belongs to this host: a socket can be bound only to such an address.
 fn is_own(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }

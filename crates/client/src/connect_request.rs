@@ -1,6 +1,7 @@
-//! The request by which a client introduces itself when it connects.
+//! Builds the CLIENT_CONNECT request, by which a client introduces itself to a server.
 //!
-//! Invariant: its content is the same after each reconnect as at first.
+//! Invariant: the content of the request is the same at the first connection and after each
+//! reconnect.
 
 use dafs_types::Verifier;
 use dafs_wire::Request;
@@ -13,7 +14,7 @@ pub(crate) struct ConnectParameters<'a> {
     pub options: &'a SessionOptions,
     /// The client's name, unique among the server's clients.
     pub name: &'a str,
-    /// The verifier of this client incarnation; the next incarnation has another.
+    /// The verifier of this client incarnation; every incarnation has a different verifier.
     pub verifier: Verifier,
 }
 
@@ -34,8 +35,8 @@ pub(crate) fn connect_request<'a>(
     })
 }
 
-/// Builds the connect request of a client that authenticates afterwards, in requests of up to
-/// `request_bytes_max` bytes.
+/// Builds the connect request of a client that authenticates afterwards, with tokens in requests of
+/// up to `request_bytes_max` bytes.
 pub(crate) fn plain_connect_request<'a>(
     options: &'a SessionOptions,
     name: &'a str,

@@ -1,15 +1,16 @@
-//! The engine: delivers what arrives over the transport to the session that it is for.
+//! The engine: delivers each message and event of the transport to its session.
 //!
 //! Invariants:
 //!
 //! - Every accepted operation ends exactly once, as a reply, a completion or an error. A session
-//!   that ends ends all of its operations.
+//!   that ends also ends all of its operations.
 //! - An operation in flight keeps all that is needed to send it again over another connection
 //!   (`recovery`).
 //!
 //! The engine joins parts that keep their state private: [`Transport`] has the connections and
-//! their receives, [`SessionTable`] the sessions and their timers, [`ResultSinks`] the waiters, and
-//! [`BackChannels`] the back-control channels. A reply passes through it in this order:
+//! their receives, [`SessionTable`] the sessions and their timers, [`ResultSinks`] the callers and
+//! groups that wait for results, and [`BackChannels`] the back-control channels. A reply passes
+//! through the engine in this order:
 //!
 //! 1. `turn` (`turns.rs`) takes it from the transport.
 //! 2. [`Core::take_answer`] returns its credit.
@@ -40,7 +41,7 @@ use crate::transfer::Transfer;
 use crate::transport::{Owner, Transport};
 use crate::work::Pending;
 
-/// The whole state of a client, except the memory that its application holds.
+/// The whole state of a client, except the buffers that its application holds.
 pub(crate) struct Core {
     pub transport: Transport,
     pub sessions: SessionTable,
@@ -80,14 +81,14 @@ impl Core {
             Some((Owner::BackControl(key), slot)) if is_good => {
                 self.on_asked(key, endpoint, slot, length);
             }
-            // The receive failed, which means that its connection is ending.
+            // The receive failed because its connection is ending, so the message is ignored.
             Some(_) | None => {}
         }
     }
 
     pub(crate) fn on_event(&mut self, event: Event) {
         match event {
-            // Completions are handled before other events.
+            // Completions were handled before other events.
             Event::Completion(_) => {}
             Event::Established { endpoint, .. } => match self.transport.owner_of(endpoint) {
                 Some(Owner::Session(key)) => self.on_established(key),
@@ -180,7 +181,7 @@ impl Core {
 
     // ---- sending --------------------------------------------------------------------
 
-    /// Sends what waits for credits, and returns credits that the server wants back.
+    /// Sends requests that wait for credits, and returns credits that the server has revoked.
     #[inline]
     pub(crate) fn pump(&mut self, key: SessionKey) {
         loop {
@@ -206,8 +207,9 @@ impl Core {
         }
     }
 
-    /// Sends a request over a session's connection, and records what waits for its reply. Sending
-    /// comes first, so that the server works while the client does its bookkeeping.
+    /// Sends a request over a session's connection, and then records the operation that waits for
+    /// its reply. The request is sent first, so that the server works while the client does its
+    /// bookkeeping.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -234,8 +236,8 @@ impl Core {
         }
     }
 
-    /// Handles a message that the connection refused. Usually the connection has ended, and an
-    /// event with the reason is pending.
+    /// Handles a message that the connection refused. Usually the connection has ended, and a
+    /// pending event contains the reason.
     #[cold]
     fn lose_by_post(&mut self, key: SessionKey, error: &PostError) {
         let end = self.transport.interface().end_of(self.sessions[key].endpoint);

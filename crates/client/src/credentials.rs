@@ -1,6 +1,6 @@
 //! Registers credentials with the server, so that a session can impersonate other users.
 //!
-//! Invariant: no two credentials registered at the same time have the same number.
+//! Invariant: no two sets of credentials that are registered at the same time have the same number.
 
 use dafs_wire::messages::ReleaseCred;
 use dafs_wire::{Request, Response};
@@ -11,15 +11,17 @@ use crate::refusal::done;
 use crate::session::Session;
 
 impl Session {
-    /// Registers a user's credentials at the server, for use with [`Session::acting_for`]. After a
-    /// restart of the server the session registers them again when it reconnects.
+    /// Registers a user's credentials with the server, for use with [`Session::acting_for`]. When
+    /// the session reconnects to a restarted server, it registers the credentials again.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED unless the client is trusted ([`crate::Identity::trusted`]); RESOURCE beyond
-    /// the agreed number; INVAL if the server does not know the user.
+    /// NOT_AUTHORIZED unless the client is trusted ([`crate::Identity::trusted`]); RESOURCE if more
+    /// are registered than the server granted to the session; INVAL if the server does not know the
+    /// user.
     pub fn register_credentials(&self, whom: ActFor<'_>) -> Result<RegisteredCredentials> {
         let whom = Impersonated::from(whom);
-        // A handle is valid for the server incarnation that gave it out.
+        // The server incarnation that gave out the handle has assigned this client id; the handle
+        // is valid only there.
         let client = self.shared.borrow().sessions[self.key].standing.client;
         let handle = self.call(&whom.request(), |status, response| match response {
             Response::RegisterCred(result) => Ok(result.handle),
@@ -45,8 +47,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns a handle of the same session whose requests use these registered credentials. With
-    /// credentials that are not registered in this session, requests fail with NO_CREDS.
+    /// Returns a handle of the same session whose requests use these registered credentials. If the
+    /// credentials are not registered in this session, requests fail with NO_CREDS.
     #[must_use]
     pub fn acting_for(&self, whom: RegisteredCredentials) -> Session {
         let mut session = self.clone();

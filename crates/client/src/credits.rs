@@ -9,7 +9,7 @@
 
 use dafs_types::{SequenceNumber, StreamId};
 
-/// The users that credits are reserved for.
+/// The requests that the free credits are reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReservedFor {
     /// Any request may take a credit.
@@ -25,20 +25,23 @@ pub(crate) enum ReservedFor {
 pub(crate) struct Credits {
     nreq: u16,
     target: u16,
-    /// The number of receives posted for replies; a target above it is ignored.
+    /// The number of receives posted for replies, which limits the window: a target above it is
+    /// ignored.
     limit: u16,
     outstanding: u16,
-    /// The credits that any request may take: all of them, or none while they are reserved.
+    /// The number of free credits that any request may take: all free credits, or 0 while they are
+    /// reserved.
     open: u16,
     holder: ReservedFor,
-    /// The free streams below `made`, the most recently used last.
+    /// The free streams with numbers below `made`, the most recently used last.
     free: Vec<u16>,
-    /// The next sequence number of each stream used so far.
+    /// The next sequence number of each stream used so far, indexed by stream.
     sequences: Vec<SequenceNumber>,
 }
 
 impl Credits {
-    /// Starts with one credit, as before the connect exchange; the window may grow up to `limit`.
+    /// Creates the credits of a new connection: one, as before the connect exchange. The window may
+    /// grow up to `limit`.
     pub(crate) fn new(limit: u16) -> Self {
         Self {
             nreq: 1,
@@ -52,7 +55,8 @@ impl Credits {
         }
     }
 
-    /// Takes a credit and a stream for a request; `None` if there is none.
+    /// Takes a credit and a stream for a request. Returns `None` if no credit is free for any
+    /// request.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.open {
@@ -66,12 +70,12 @@ impl Credits {
         if self.holder == ReservedFor::Recovery { None } else { self.take_held() }
     }
 
-    /// Takes a credit whatever credits are reserved for.
+    /// Takes a credit, even if the free credits are reserved.
     pub(crate) fn take_held(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.nreq { None } else { self.take_any() }
     }
 
-    /// Reserves the credits from now on.
+    /// Reserves the free credits for `holder` from now on.
     pub(crate) fn hold(&mut self, holder: ReservedFor) {
         self.holder = holder;
         self.open = if holder == ReservedFor::Any { self.nreq } else { 0 };
@@ -79,7 +83,8 @@ impl Credits {
 
     #[inline(always)]
     fn take_any(&mut self) -> Option<(StreamId, SequenceNumber)> {
-        // Streams beyond a window that shrank stay in the list until it grows again.
+        // Streams with numbers above a reduced window stay in the list until the window grows
+        // again.
         let place = self.free.iter().rposition(|stream| *stream < self.nreq);
         let stream = match place {
             Some(place) => self.free.remove(place),
@@ -92,7 +97,8 @@ impl Credits {
         Some((StreamId(stream), taken))
     }
 
-    /// Returns the credit of a stream whose reply arrived with the server's new target.
+    /// Returns the credit of a stream whose reply has arrived, and adopts the server's new credit
+    /// target.
     #[inline]
     pub(crate) fn give(&mut self, stream: StreamId, target: u16) {
         self.outstanding -= 1;
@@ -104,13 +110,13 @@ impl Credits {
         }
     }
 
-    /// Returns the credit of a stream on which nothing was sent.
+    /// Returns the credit of a stream on which no request was sent.
     pub(crate) fn withdraw(&mut self, stream: StreamId) {
         self.outstanding -= 1;
         self.free.push(stream.0);
     }
 
-    /// True if `sequence` belongs to the newest request on a stream.
+    /// Returns true if `sequence` belongs to the newest request on a stream.
     #[inline]
     pub(crate) fn is_newest(&self, stream: StreamId, sequence: SequenceNumber) -> bool {
         self.sequences.get(usize::from(stream.0)).is_some_and(|next| sequence.next() == *next)
@@ -122,7 +128,8 @@ impl Credits {
         SequenceNumber(next.0.wrapping_sub(1))
     }
 
-    /// True if the server wants credits back and no request in flight will return them.
+    /// Returns true if the server wants credits back and no request is in flight whose reply would
+    /// return them.
     pub(crate) fn should_shrink(&self) -> bool {
         self.outstanding == 0 && self.target < self.nreq && self.holder == ReservedFor::Any
     }

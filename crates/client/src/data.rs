@@ -68,7 +68,8 @@ impl Core {
         Ok(id)
     }
 
-    /// Sends a transfer over the channel chosen for it, or queues it there.
+    /// Sends a transfer over the channel chosen for it, or queues it on that channel if there is no
+    /// credit.
     pub(crate) fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
         let in_flight = &mut self.sessions[key].in_flight;
         match in_flight.take_for_transfer() {
@@ -175,7 +176,7 @@ impl Core {
             }
         };
         let Ok(written) = encode_request(ByteOrder::NATIVE, &header, &request, &mut message) else {
-            // A transfer has nothing of variable length; this cannot happen.
+            // Cannot happen: a transfer request has no arguments of variable length.
             session.in_flight.credits.withdraw(stream);
             let what = "encoding a transfer".into();
             let error = ClientError::Status { what, status: Status::ServerFault };
@@ -216,5 +217,5 @@ impl Core {
     }
 }
 
-/// The size of any transfer request without its data.
+/// The maximum size in bytes of a transfer request without its data.
 const REQUEST_BYTES: usize = 256;

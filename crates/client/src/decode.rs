@@ -6,7 +6,7 @@ use dafs_wire::{ByteOrder, Procedure, ResponseHeader};
 
 use crate::error::{ClientError, Result};
 
-/// Decodes a reply, successful or not.
+/// Decodes a reply with any status.
 pub(crate) fn decode_any<'m>(
     procedure: Procedure,
     message: &'m [u8],
@@ -20,7 +20,7 @@ pub(crate) fn decode_any<'m>(
     })
 }
 
-/// Decodes a reply, and turns a failure into an error that describes the request.
+/// Decodes a reply. Turns a failure status into an error that describes the request.
 pub(crate) fn decode<'m>(
     procedure: Procedure,
     message: &'m [u8],

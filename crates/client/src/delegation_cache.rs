@@ -1,13 +1,14 @@
 //! The cache of files under delegation, and its invalidation (draft 6.5.11, 6.6.3, 6.6.4).
 //!
-//! Writes go through to the server even under a write delegation. The cache holds only what the
-//! server has sent, and the reply to BC_GETATTR adds nothing to what the server knows. So a recall
-//! costs no more than discarding the cache.
+//! Writes go to the server at once, even under a write delegation. The cache holds only data that
+//! the server has sent, and the reply to BC_GETATTR contains nothing new for the server. So
+//! handling a recall only requires discarding the cached data.
 //!
 //! Cached data is valid for half a lease after the last proof that the delegation is in force. The
 //! proof is a READ under the delegation's own state id, which the server refuses once the
-//! delegation is gone. A server keeps the delegations of an unreachable client for a whole lease.
-//! So, whatever happens to the connections, no other client has changed the file within that time.
+//! delegation has ended. Because a server keeps the delegations of an unreachable client for a
+//! whole lease, no other client can have changed the file within half a lease, whatever happens to
+//! the connections.
 //!
 //! On the server's own host the file itself can be read instead (`direct_reads.rs`).
 //!
@@ -15,7 +16,7 @@
 //!
 //! - Nothing is cached for a file without a delegation.
 //! - A reply is not cached if this session had a change in flight when it sent the request, or has
-//!   started one since.
+//!   requested a change since.
 //! - The cache is limited to [`BYTES_MAX`].
 //! - A delegation that is not kept is returned at once.
 
@@ -40,72 +41,73 @@ pub(crate) struct DelegationCache {
     files: HashMap<FileHandle, CachedFile>,
     /// The number of cached bytes.
     bytes: usize,
-    /// Blocks in the order in which they were cached; some of them may be gone.
+    /// The cached blocks in the order in which they were cached; some may have been removed from
+    /// the cache since.
     order: VecDeque<(FileHandle, u64)>,
     /// Incremented with every change that this session requests.
     epoch: u64,
-    /// How long cached data is valid after a proof; zero until the lease is known.
+    /// The time for which cached data is valid after a proof; zero until the lease is known.
     window: Duration,
-    /// Delegations of a lost connection, to be returned over the next one.
+    /// The delegations of a lost connection, to be returned over the next connection.
     to_return: Vec<StateId>,
-    /// Delegations that were recalled and returned before the reply that grants them arrived.
+    /// The delegations that were recalled and returned before the replies that grant them arrived.
     returned_early: VecDeque<StateId>,
     hits: u64,
-    /// The number of reads of files that this client has open itself.
+    /// The number of reads that used this process's own descriptors of files.
     direct_reads: Rc<Cell<u64>>,
-    /// True if the server does not hand over descriptors of files.
+    /// True if the server is known not to hand over descriptors of files.
     has_no_files: bool,
 }
 
 /// The cached state of one file.
 struct CachedFile {
     delegation: StateId,
-    /// The time when the last READ that proved the delegation was sent.
+    /// The time at which the last READ that proved the delegation was sent.
     proved: Option<Duration>,
-    /// Whole blocks, except for a short one at the end of the file.
+    /// The cached blocks by number. Each is whole, except for a short block at the end of the file.
     blocks: BTreeMap<u64, Box<[u8]>>,
     metadata: Option<Metadata>,
     direct: Direct,
 }
 
-/// A request whose reply is cached, unless a change intervenes.
+/// A request whose reply will be cached, unless the file is changed in between.
 #[derive(Clone, Copy)]
 pub(crate) struct CacheFill {
     delegation: StateId,
     epoch: u64,
     asked: Duration,
-    /// True if no change was in flight that would make the reply stale.
+    /// True if no change was in flight, when the request was sent, that would make the reply stale.
     is_quiet: bool,
 }
 
 /// What to do with a delegation that an OPEN granted.
 pub(crate) enum GrantOutcome {
     Kept,
-    /// The server recalled it before the grant arrived, and it was returned.
+    /// The server recalled the delegation before the grant arrived, and the client has returned it.
     GivenBack,
-    /// The caller must return it.
+    /// The delegation is not kept: the caller must return it.
     Unwanted,
 }
 
 impl CacheFill {
-    /// True if no change was in flight that would make the reply stale.
+    /// Returns true if no change was in flight that would make the reply stale.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet
     }
 
-    /// Returns the time of the request.
+    /// Returns the time at which the request was sent.
     pub(crate) fn asked(&self) -> Duration {
         self.asked
     }
 }
 
 impl DelegationCache {
-    /// Returns the number of reads served from the cache or from files open in this client.
+    /// Returns the number of reads served from the cache or through this process's own descriptors.
     pub(crate) fn hits(&self) -> u64 {
         self.hits + self.direct_reads.get()
     }
 
-    /// Returns the counter of reads of files that this client has open itself.
+    /// Returns the counter of reads through this process's own descriptors.
     pub(crate) fn direct_reads(&self) -> Rc<Cell<u64>> {
         self.direct_reads.clone()
     }
@@ -120,40 +122,42 @@ impl DelegationCache {
         kept.map(|kept| &mut kept.direct)
     }
 
-    /// Notes that the server hands no descriptors over to this session.
+    /// Records that the server does not hand over descriptors to this session.
     pub(crate) fn note_no_files(&mut self) {
         self.has_no_files = true;
     }
 
-    /// True unless the server is known to hand over no descriptors.
+    /// Returns true unless the server is known to hand over no descriptors.
     pub(crate) fn may_have_files(&self) -> bool {
         !self.has_no_files
     }
 
-    /// True if this session may hold one more descriptor.
+    /// Returns true if this session may hold another descriptor.
     pub(crate) fn has_room_for_files(&self) -> bool {
         self.files.values().filter(|kept| kept.direct.is_held()).count() < FILES_HELD_MAX
     }
 
-    /// True if the delegation is held and nothing was changed since the request.
+    /// Returns true if the delegation is still held and nothing has changed the file since the
+    /// request.
     pub(crate) fn is_as_asked(&self, file: &FileHandle, asked: &CacheFill) -> bool {
         asked.epoch == self.epoch && self.holds(file, asked.delegation)
     }
 
-    /// Invalidates a file's data before a lock is requested: mandatory locks may exclude other
-    /// opens of this session from reading.
+    /// Invalidates a file's data before a lock is requested, because mandatory locks may exclude
+    /// other opens of this session from reading.
     pub(crate) fn note_lock(&mut self, file: &FileHandle) {
         if let Some(kept) = self.files.get_mut(file) {
             kept.direct.give_up();
         }
     }
 
-    /// Returns how long cached data is valid after a proof; zero until the lease is known.
+    /// Returns the time for which cached data is valid after a proof; zero until the lease is
+    /// known.
     pub(crate) fn window(&self) -> Duration {
         self.window
     }
 
-    /// Sets the validity time, once the lease is known.
+    /// Sets the time for which cached data is valid after a proof, when the lease becomes known.
     pub(crate) fn set_window(&mut self, window: Duration) {
         self.window = window;
     }
@@ -183,12 +187,13 @@ impl DelegationCache {
         GrantOutcome::Kept
     }
 
-    /// True if this delegation of a file is held.
+    /// Returns true if this delegation of a file is held.
     pub(crate) fn holds(&self, file: &FileHandle, delegation: StateId) -> bool {
         self.files.get(file).is_some_and(|kept| kept.delegation == delegation)
     }
 
-    /// Takes the delegations of a lost connection that must be returned.
+    /// Removes and returns the delegations of a lost connection that must be returned to the
+    /// server.
     pub(crate) fn take_owed(&mut self) -> Vec<StateId> {
         std::mem::take(&mut self.to_return)
     }
@@ -205,7 +210,7 @@ impl DelegationCache {
         kept
     }
 
-    /// Caches the attributes of a file, if they are still current.
+    /// Caches the attributes of a file, unless the file may have changed since the request.
     pub(crate) fn keep_metadata(&mut self, file: &FileHandle, fill: CacheFill, found: &Metadata) {
         // The delegation was in force when the request was sent.
         let is_valid = self.valid(file, coarse_now()).is_some();
@@ -219,7 +224,8 @@ impl DelegationCache {
         }
     }
 
-    /// Invalidates a file before this session changes it; `None` invalidates all files.
+    /// Invalidates the cached data of a file before this session changes it; `None` invalidates the
+    /// data of all files.
     pub(crate) fn note_change(&mut self, file: Option<&FileHandle>) {
         self.epoch += 1;
         match file {
@@ -255,11 +261,12 @@ impl DelegationCache {
         self.files.drain().map(|(_, kept)| kept.delegation).collect()
     }
 
-    /// Discards the cache of a session that has lost its connection.
+    /// Discards the cache after the session has lost its connection, and records the delegations to
+    /// return.
     pub(crate) fn set_aside(&mut self) {
         let states = self.forget_all();
         self.to_return.extend(states);
-        // The next connection may lead to another server.
+        // The next connection may lead to another server, which may hand over descriptors.
         self.has_no_files = false;
     }
 
@@ -281,8 +288,8 @@ impl DelegationCache {
         (age < self.window).then_some(kept)
     }
 
-    /// Copies cached data from `offset` on. Returns the number of bytes copied, and true if the
-    /// file ends after them.
+    /// Copies cached data from byte `offset` on into the caller's buffer. Returns the number of
+    /// bytes copied, and true if the file ends there.
     pub(crate) fn copy(
         &mut self,
         file: &FileHandle,
@@ -308,7 +315,7 @@ impl DelegationCache {
         (done, false)
     }
 
-    /// Caches data that was read from a block boundary on.
+    /// Caches data that was read from the file, starting at a block boundary.
     pub(crate) fn keep(
         &mut self,
         file: &FileHandle,
@@ -347,7 +354,8 @@ impl DelegationCache {
 }
 
 impl CachedFile {
-    /// Discards everything but the delegation. Returns the number of bytes discarded.
+    /// Discards the file's cached data and attributes, but keeps the delegation. Returns the number
+    /// of bytes discarded.
     fn empty(&mut self) -> usize {
         self.metadata = None;
         self.direct.give_up();
@@ -365,7 +373,7 @@ pub(crate) fn granted(delegation: &Delegation<'_>) -> Option<(StateId, bool)> {
     }
 }
 
-/// Encodes the reply to BC_GETATTR: this client knows nothing that the server does not.
+/// Encodes the reply to BC_GETATTR, with no attributes that the server does not know already.
 pub(crate) fn encode_told(
     header: &ResponseHeader,
     request: &GetAttributes,
@@ -382,20 +390,21 @@ pub(crate) fn encode_told(
     encode_response(ByteOrder::NATIVE, &header, &response, bytes)
 }
 
-/// The block size in bytes.
+/// The size in bytes of a cached block.
 pub(crate) const BLOCK: u64 = 64 << 10;
 
-/// The limit for cached bytes in one session.
+/// The limit for the number of cached bytes in one session.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
-/// The limit for cached blocks in one session, including short ones.
+/// The limit for the number of cached blocks in one session, including short ones.
 pub(crate) const BLOCKS_MAX: usize = 16 << 10;
 
-/// The limit for files in the cache of one session.
+/// The limit for the number of cached files in one session.
 pub(crate) const FILES_MAX: usize = 1024;
 
-/// The limit for remembered delegations that were returned before their grants arrived.
+/// The limit for the number of remembered delegations that were returned before their grants
+/// arrived.
 pub(crate) const RETURNED_EARLY_MAX: usize = 64;
 
-/// A size that fits all attributes of fixed length.
+/// A size in bytes that is sufficient for a reply with all attributes of fixed length.
 pub(crate) const TOLD_BYTES_MAX: usize = 512;

@@ -1,7 +1,8 @@
 //! Reads files under delegations, caches them, and returns delegations.
 //!
-//! Invariant: a delegation that is not kept is returned at once. When a delegation is recalled, its
-//! cached data is discarded before it is returned ([`crate::delegation_cache`]).
+//! Invariant: a delegation that is not kept is returned at once. When the server recalls a
+//! delegation, the cached data is discarded before the delegation is returned
+//! ([`crate::delegation_cache`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -34,7 +35,8 @@ impl Session {
         core.sessions[self.key].delegated.as_ref().map_or(0, |delegated| delegated.hits())
     }
 
-    /// Returns how many of these reads this process made itself, of files on its own host.
+    /// Returns the number of delegated reads that this process made through its own descriptor of a
+    /// file on this host.
     #[must_use]
     pub fn direct_reads(&self) -> u64 {
         let core = self.shared.borrow();
@@ -43,8 +45,8 @@ impl Session {
     }
 
     /// Opens the back-control channel so that the server can recall delegations, if the session
-    /// uses any ([`SessionOptions::delegations`](crate::SessionOptions::delegations)). The blocking
-    /// opens call this themselves; [`Session::open_async`] does not.
+    /// uses delegations ([`SessionOptions::delegations`](crate::SessionOptions::delegations)). The
+    /// blocking opens call this themselves; [`Session::open_async`] does not.
     pub fn prepare_delegations(&self) {
         let window = {
             let core = self.shared.borrow();
@@ -54,7 +56,7 @@ impl Session {
             }
         };
         if self.listen().is_err() {
-            // The session continues without delegations.
+            // The channel could not be opened, so the session continues without delegations.
             self.shared.borrow_mut().sessions[self.key].delegated = None;
             return;
         }
@@ -74,7 +76,8 @@ impl Session {
         }
     }
 
-    /// Records a delegation that an OPEN has granted. Returns true if it is kept.
+    /// Records a delegation that the reply to an OPEN has granted. Returns true if the delegation
+    /// is kept.
     pub(crate) fn take_delegation(
         &self,
         file: FileHandle,
@@ -88,8 +91,8 @@ impl Session {
 }
 
 impl File {
-    /// Reads from the cache under the file's delegation, and fetches what is missing. `None` if the
-    /// caller must read in the ordinary way.
+    /// Reads from the cache under the file's delegation, and fetches missing blocks. Returns `None`
+    /// if the caller must send an ordinary READ.
     pub(crate) fn read_delegated(&self, bytes: &mut [u8], offset: u64) -> Option<Result<usize>> {
         let delegation = self.delegation()?;
         if offset > limits::FILE_OFFSET_MAX - bytes.len() as u64 {
@@ -132,8 +135,8 @@ impl File {
         Some(delegated.copy(&self.handle(), offset, bytes))
     }
 
-    /// Reads whole blocks under the delegation's state id. `None` if the server refuses that; an
-    /// ordinary read then reports the reason.
+    /// Reads whole blocks under the delegation's state id. Returns `None` if the server refuses the
+    /// READ; the caller's ordinary READ then reports the reason.
     fn fetch(&self, delegation: StateId, offset: u64, wanted: usize) -> Option<Vec<u8>> {
         let (shared, key) = (&self.session().shared, self.session().key);
         let (slice, buffer) = self.stage_exactly(wanted).ok()?;
@@ -184,7 +187,7 @@ impl File {
         shared.turn_until(key, |core| core.sinks.transfers.take(ticket))
     }
 
-    /// Returns the attributes cached under the file's delegation.
+    /// Returns the attributes cached under the file's delegation, if they are valid.
     pub(crate) fn kept_metadata(&self) -> Option<Metadata> {
         self.delegation()?;
         let mut core = self.session().shared.borrow_mut();
@@ -192,7 +195,7 @@ impl File {
         delegated.metadata(&self.handle())
     }
 
-    /// Fetches attributes, and caches them if possible.
+    /// Fetches the file's attributes from the server, and caches them if possible.
     pub(crate) fn fetch_metadata(&self) -> Result<Metadata> {
         let (shared, key) = (&self.session().shared, self.session().key);
         let asked = self.delegation().and_then(|delegation| {
@@ -208,7 +211,7 @@ impl File {
         Ok(found)
     }
 
-    /// Discards the cache of a file that is closed.
+    /// Discards the cached data of a file that is being closed.
     pub(crate) fn let_go(&self) {
         if let Some(delegation) = self.delegation() {
             let mut core = self.session().shared.borrow_mut();
@@ -258,7 +261,8 @@ impl Core {
     }
 
     pub(crate) fn return_delegation(&mut self, key: SessionKey, state: StateId) {
-        // The reply is ignored; a session that has ended has returned everything.
+        // The reply is ignored. An error means that the session has ended, and with it its
+        // delegations.
         let _ = self.send_ignoring_reply(key, &Request::DelegReturn(DelegReturn { state }));
     }
 
@@ -278,8 +282,8 @@ impl Core {
         }
     }
 
-    /// Handles BC_RECALL. Cached data is discarded before the delegation is returned. An unknown
-    /// delegation is returned too: it was not kept, or its grant has not arrived yet.
+    /// Handles BC_RECALL: discards cached data and then returns the delegation. A delegation that
+    /// this client does not hold is returned too, because its grant may not have arrived yet.
     pub(crate) fn on_recall(&mut self, key: SessionKey, file: &FileHandle, delegation: StateId) {
         if let Some(delegated) = &mut self.sessions[key].delegated {
             delegated.recalled(file, delegation);
@@ -289,7 +293,7 @@ impl Core {
 }
 
 impl SessionState {
-    /// Invalidates cached data that a request, which is about to be sent, may change.
+    /// Invalidates the cached data that a request may change, before the request is sent.
     #[inline]
     pub(crate) fn note_request(&mut self, request: &Request<'_>) {
         if let Some(delegated) = &mut self.delegated {
@@ -305,7 +309,7 @@ impl SessionState {
         }
     }
 
-    /// Invalidates all cached data, because several requests are about to be sent.
+    /// Invalidates all cached data, before several requests are sent that may change files.
     #[inline]
     pub(crate) fn note_changes(&mut self) {
         if let Some(delegated) = &mut self.delegated {
@@ -313,7 +317,7 @@ impl SessionState {
         }
     }
 
-    /// True if a request in flight may change a file.
+    /// Returns true if a request in flight may change a file.
     fn has_changes_under_way(&self) -> bool {
         let writes = |kind: TransferKind| matches!(kind, TransferKind::Write(_));
         let changes = |message: &[u8]| match decode_request(ByteOrder::NATIVE, message) {
@@ -336,5 +340,5 @@ impl SessionState {
     }
 }
 
-/// The limit for bytes fetched at a time.
+/// The limit for the number of bytes fetched by one READ.
 const FETCH_MAX: usize = 1 << 20;

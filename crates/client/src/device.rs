@@ -1,9 +1,9 @@
-//! Memory of other devices, such as GPUs, named by dmabufs.
+//! Memory of other devices, such as GPUs, registered through dmabufs.
 //!
-//! [`Session::register_dmabuf`] registers a part of a dmabuf. Its slices are used in transfers like
-//! those of a [`Buffer`](crate::Buffer): one at a time by futures or completion groups, or as lists
-//! in batches; they are cancelled in the same ways. The processor cannot access the memory: only
-//! RDMA devices move its bytes.
+//! [`Session::register_dmabuf`] registers a range of a dmabuf. Slices of the memory are used in
+//! transfers like those of a [`Buffer`](crate::Buffer): one at a time by futures or completion
+//! groups, or as lists in batches. Their transfers are cancelled in the same ways. The processor
+//! cannot access the memory: only RDMA devices move its bytes.
 //!
 //! Invariants:
 //!
@@ -17,8 +17,8 @@ use crate::buffer::{RegisteredMemory, Slice};
 use crate::error::Result;
 
 /// Registered memory of a device, which servers can read and write while a transfer names it. Cheap
-/// to clone. It stays registered until its last clone, all slices and all transfers with it are
-/// gone.
+/// to clone. The memory stays registered until its last clone is dropped and all slices and
+/// transfers that use it have ended.
 ///
 /// ```no_run
 /// use std::os::fd::OwnedFd;
@@ -51,7 +51,7 @@ use crate::error::Result;
 /// }
 /// ```
 ///
-/// The processor cannot read it, and requests that are encoded in advance do not accept it:
+/// The processor cannot read the memory, and requests that are encoded in advance do not accept it:
 ///
 /// ```compile_fail,E0599
 /// # use dafs_client::DeviceMemory;
@@ -102,8 +102,8 @@ impl DeviceMemory {
         self.len() == 0
     }
 
-    /// Returns the slice of `length` bytes at `offset`, which counts in bytes from the start of the
-    /// registered range.
+    /// Returns the slice of `length` bytes at `offset`, in bytes from the start of the registered
+    /// range.
     ///
     /// # Errors
     /// [`ClientError::Range`](crate::ClientError::Range) if the slice does not lie inside the

@@ -1,7 +1,6 @@
 //! A server's file that this client has open itself, and the policy for requesting its descriptor.
 //!
-//! Invariant: once a [`DirectFile`] is marked as over it stays so. A file that is given up is
-//! marked as over.
+//! Invariant: a [`DirectFile`] that is marked as over stays so. Giving up a file marks it as over.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::File as SystemFile;
@@ -16,12 +15,13 @@ use dafs_memory::FileView;
 /// A server's file that is open in this process for reading.
 pub(crate) struct DirectFile {
     pub file: SystemFile,
-    /// The back-control connection over which the server would recall the delegation.
+    /// The back-control connection over which the server would recall the file's delegation.
     pub back: EndpointId,
-    /// When the descriptor was requested, and how long it may be used.
+    /// The time at which the descriptor was requested; it may be used for the duration `window`
+    /// afterwards.
     pub asked: Duration,
     pub window: Duration,
-    /// The last time when all pending messages were processed.
+    /// The last time at which all pending messages had been processed.
     pub looked: Cell<Duration>,
     is_over: Cell<bool>,
     view: OnceCell<Option<FileView>>,
@@ -32,15 +32,16 @@ pub(crate) struct DirectFile {
 #[derive(Default)]
 pub(crate) struct Direct {
     held: Option<Rc<DirectFile>>,
-    /// The number of reads since there was a descriptor.
+    /// The number of reads since the client last had a descriptor.
     waiting: u32,
-    /// The number of consecutive times that a descriptor was given up or not available.
+    /// The number of consecutive times that a descriptor was given up or was not available.
     losses: u32,
     is_refused: bool,
 }
 
 impl DirectFile {
-    /// Wraps a descriptor that was requested over a session whose server recalls over `back`.
+    /// Wraps a descriptor that was requested from a server that recalls delegations over the
+    /// connection `back`.
     pub(crate) fn new(
         file: SystemFile,
         back: EndpointId,
@@ -51,18 +52,19 @@ impl DirectFile {
         Self { file, back, asked, window, looked, is_over, view: OnceCell::new(), reads }
     }
 
-    /// True if the file must not be read any more.
+    /// Returns true if the file must no longer be read through this descriptor.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.get()
     }
 
-    /// Forbids further reads of this file.
+    /// Marks this file as over: it must no longer be read through this descriptor.
     pub(crate) fn end(&self) {
         self.is_over.set(true);
     }
 
-    /// Reads up to the end of the file; `None` if the system reports an error.
+    /// Reads from byte `offset` until `bytes` is full or the file ends. Returns `None` if the
+    /// system reports an error.
     pub(crate) fn read(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         let mut done = 0;
         while done < bytes.len() {
@@ -77,7 +79,7 @@ impl DirectFile {
         Some(done)
     }
 
-    /// Reads from the mapping; `None` unless all of the range is mapped.
+    /// Copies from the mapping. Returns `None` unless the whole range is mapped.
     #[inline]
     pub(crate) fn copy(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         let view = self.view()?;
@@ -89,7 +91,8 @@ impl DirectFile {
         Some(bytes.len())
     }
 
-    /// Returns the mapping, which is made at the first call.
+    /// Returns the mapping of the file, which the first call creates; `None` if the file cannot be
+    /// mapped.
     #[inline]
     pub(crate) fn view(&self) -> Option<&FileView> {
         self.view.get_or_init(|| self.map()).as_ref()
@@ -103,18 +106,18 @@ impl DirectFile {
 }
 
 impl Direct {
-    /// True if there is a descriptor.
+    /// Returns true if the client holds a descriptor of the file.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Keeps the descriptor of a file.
+    /// Stores the descriptor of a file for later reads.
     pub(crate) fn hold(&mut self, file: Rc<DirectFile>) {
         self.held = Some(file);
     }
 
-    /// Ends reads by descriptor. The descriptor is requested again after a number of reads that
-    /// doubles with each such loss.
+    /// Gives up the descriptor. The client requests another one after a number of reads that
+    /// doubles with each consecutive loss.
     pub(crate) fn give_up(&mut self) {
         if self.held.is_some() {
             self.expire();
@@ -122,25 +125,25 @@ impl Direct {
         }
     }
 
-    /// Ends reads by a descriptor that was requested too long ago.
+    /// Gives up a descriptor whose time has expired.
     pub(crate) fn expire(&mut self) {
         if let Some(file) = self.held.take() {
             file.end();
         }
     }
 
-    /// Notes that no descriptor was available.
+    /// Records that no descriptor was available, so that the client requests one again later.
     pub(crate) fn defer(&mut self) {
         self.waiting = 0;
         self.losses = (self.losses + 1).min(LOSSES_MAX);
     }
 
-    /// Notes that no descriptor will be available under this delegation.
+    /// Records that no descriptor will be available while this delegation lasts.
     pub(crate) fn refuse(&mut self) {
         self.is_refused = true;
     }
 
-    /// Counts a read without a descriptor. Returns true if one should be requested now.
+    /// Counts a read without a descriptor. Returns true if a descriptor should be requested now.
     pub(crate) fn is_due(&mut self) -> bool {
         if self.is_refused {
             return false;
@@ -156,7 +159,8 @@ impl Drop for Direct {
     }
 }
 
-/// The limit for counted losses; each doubles the number of reads before the next request.
+/// The limit for the number of counted losses; each loss doubles the number of reads before the
+/// next request.
 const LOSSES_MAX: u32 = 10;
-/// The limit for descriptors that one session holds.
+/// The limit for the number of descriptors that one session holds.
 pub(crate) const FILES_HELD_MAX: usize = 128;

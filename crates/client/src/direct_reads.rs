@@ -1,15 +1,15 @@
 //! Direct reads: on the server's host, a client with a read delegation holds a descriptor of the
 //! file and reads it without the server (`docs/decisions/0038`).
 //!
-//! Such a read ends before its thread calls the client again, so none is in progress when a
+//! A direct read ends before its thread calls the client again, so none is in progress when a
 //! delegation is returned. Before each read the thread checks, without a system call, whether the
-//! server has sent anything over the back-control channel. If it has, and from time to time, the
-//! client makes a turn, to learn of recalls and lost connections.
+//! server has sent anything over the back-control channel. If so, and at regular intervals anyway,
+//! the client processes its events, to learn of recalls and lost connections.
 //!
 //! Invariants:
 //!
-//! - A [`DirectFile`] that is over is never read again. It is over before its delegation is
-//!   returned, before this session sends anything that may change the file, and as soon as the
+//! - A [`DirectFile`] that is over is never read again. It is marked as over before its delegation
+//!   is returned, before this session sends a request that may change the file, and as soon as the
 //!   connection is known to be lost.
 //! - A descriptor that was requested while this session had a change in flight is not used.
 
@@ -42,15 +42,15 @@ enum DescriptorState {
     Over,
 }
 
-/// Access to a file through mapped memory where that is possible, and as by [`File::read_at`]
-/// otherwise. Made by [`File::map`].
+/// A file that is read from mapped memory where possible, and otherwise as [`File::read_at`] reads.
+/// Created by [`File::map`].
 #[derive(Clone, Copy)]
 pub struct Mapping<'f> {
     file: &'f File,
 }
 
 impl Mapping<'_> {
-    /// Returns true if reads are now copies from memory, without a system call.
+    /// Returns true if reads are at present copies from mapped memory, without a system call.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         let file = self.file.direct(true);
@@ -71,33 +71,36 @@ impl Mapping<'_> {
 }
 
 impl File {
-    /// Maps the file into memory. On the server's host and under a read delegation
-    /// ([`SessionOptions::delegations`](crate::SessionOptions::delegations)), the file is mapped
-    /// until the server recalls the delegation. Afterwards, and on other hosts, reads are ordinary
-    /// ones. If a local process truncates the file meanwhile, reads see the new size and the
-    /// process is not killed: the first mapping in a process installs a SIGBUS handler, which
-    /// passes on signals that are not its own.
+    /// Maps the file into memory if this process is on the server's host and holds a read
+    /// delegation ([`SessionOptions::delegations`](crate::SessionOptions::delegations)). The
+    /// mapping lasts until the server recalls the delegation. Afterwards, and on other hosts, reads
+    /// go to the server. If a local process truncates the mapped file, reads see the new size and
+    /// this process is not killed: the first mapping in a process installs a SIGBUS handler, which
+    /// passes on signals that do not concern mappings of this library.
     #[must_use]
     pub fn map(&self) -> Mapping<'_> {
-        // A descriptor that is refused now may be available later.
+        // A descriptor that the server refuses now may become available later, so the error is
+        // ignored.
         let _ = self.direct(true);
         Mapping { file: self }
     }
 
-    /// Returns a descriptor of the file itself for reading, where [`File::map`] can map it. Recalls
-    /// do not affect the descriptor: from now on it shows what local processes see of the file.
+    /// Returns a descriptor of the file itself for reading, or `None` where [`File::map`] could not
+    /// map the file. The descriptor stays valid after the delegation has been recalled, and reads
+    /// through it see the changes of other processes.
     #[must_use]
     pub fn descriptor(&self) -> Option<OwnedFd> {
         self.direct(true)?.file.try_clone().ok().map(OwnedFd::from)
     }
 
-    /// Reads from the file's descriptor, if this client has one.
+    /// Reads through the file's descriptor; `None` if this client has no descriptor that may be
+    /// used now.
     pub(crate) fn read_directly(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         self.direct(false)?.read(bytes, offset)
     }
 
     /// Returns the file's descriptor, if it may be used now. If this client has none, it requests
-    /// one when that is due, or at once if `now`.
+    /// one when the next request is due, or at once if `now` is true.
     #[inline]
     fn direct(&self, now: bool) -> Option<Rc<DirectFile>> {
         let delegation = self.delegation()?;
@@ -123,7 +126,7 @@ impl File {
         if is_recent & is_quiet { DescriptorState::Good } else { self.look(file, now) }
     }
 
-    /// Processes all messages that have arrived.
+    /// Processes all messages that have arrived, and returns the resulting state of the descriptor.
     #[cold]
     fn look(&self, file: &DirectFile, now: Duration) -> DescriptorState {
         let shared = &self.session().shared;
@@ -133,7 +136,7 @@ impl File {
             return DescriptorState::Over;
         }
         if count == 0 {
-            // No event also means that descriptors were polled.
+            // Descriptors were polled too, so if there is no event, no message is pending.
             file.looked.set(now);
         }
         let mut core = shared.borrow_mut();
@@ -143,7 +146,8 @@ impl File {
         if now.saturating_sub(file.asked) < file.window {
             return DescriptorState::Good;
         }
-        // The server's word is valid for half a lease; ask again.
+        // The server's permission lasts for half a lease and has expired; request another
+        // descriptor.
         let delegation = self.delegation();
         let direct = delegation
             .and_then(|delegation| core.direct_of(self.session().key, &self.handle(), delegation));
@@ -154,7 +158,8 @@ impl File {
         DescriptorState::Over
     }
 
-    /// Sends HAND_OVER. Returns the token of the descriptor that arrives.
+    /// Sends HAND_OVER. Returns the token that identifies the descriptor that the server hands
+    /// over.
     fn ask_for_itself(&self, delegation: StateId) -> Result<u64> {
         let (file, state) = (self.handle(), self.state());
         let request = Request::HandOver(HandOver { file, state, delegation });
@@ -164,7 +169,7 @@ impl File {
         })
     }
 
-    /// Requests the descriptor if that is due.
+    /// Requests the descriptor if a request is due, or at once if `now` is true.
     #[cold]
     fn obtain(&self, delegation: StateId, now: bool) -> Option<Rc<DirectFile>> {
         let (shared, key) = (&self.session().shared, self.session().key);
@@ -194,7 +199,7 @@ impl File {
             }
         };
         let reads = core.sessions[key].delegated.as_ref()?.direct_reads();
-        // Nothing is left of a delegation that was returned in the meantime.
+        // If the delegation was returned in the meantime, its descriptor must not be used.
         let is_held = core.holds(key, &file, &fill);
         let direct = core.direct_of(key, &file, delegation).filter(|_| is_held)?;
         let Some(handed_over) = handed_over else {
@@ -206,16 +211,17 @@ impl File {
         direct.hold(made.clone());
         drop(core);
         *self.direct.borrow_mut() = Some(made.clone());
-        // Messages that arrived with the reply have not been processed yet.
+        // Messages that arrived together with the reply, perhaps a recall, have not been processed
+        // yet.
         (self.descriptor_state(&made) == DescriptorState::Good).then_some(made)
     }
 }
 
 impl Session {
     /// Returns a descriptor of a file for reading, as [`File::descriptor`] does, in a session that
-    /// uses no delegations. The delegation that this takes is returned at once, so that no other
-    /// client waits for an idle program. `None` if the server does not hand the file over, or not
-    /// now.
+    /// uses no delegations. The delegation that this requires is returned at once, so that no other
+    /// client has to wait for this one. Returns `None` if the server does not hand over the file,
+    /// or cannot do so now.
     ///
     /// # Errors
     /// If the session has ended, and the errors of OPEN.
@@ -260,7 +266,8 @@ impl Session {
 }
 
 impl Core {
-    /// True if a session may request descriptors: over shared memory, with its own credentials.
+    /// Returns true if a session may request descriptors: it uses shared memory and the client's
+    /// own credentials.
     fn may_ask_for_files(&self, session: &Session) -> bool {
         let state = &self.sessions[session.key];
         let is_here = matches!(state.place.address, Address::Shm(_));
@@ -280,13 +287,15 @@ impl Core {
         self.sessions[key].delegated.as_mut()?.direct_of(file, delegation)
     }
 
-    /// True if a delegation is held and nothing was changed since the request.
+    /// Returns true if the delegation is still held and nothing has changed the file since the
+    /// request.
     fn holds(&self, key: SessionKey, file: &FileHandle, asked: &CacheFill) -> bool {
         let delegated = self.sessions[key].delegated.as_ref();
         delegated.is_some_and(|delegated| delegated.is_as_asked(file, asked))
     }
 
-    /// Takes the descriptor that the server has handed over, if it is one of a regular file.
+    /// Takes the descriptor that the server has handed over. Returns `None` if it is not that of a
+    /// regular file.
     fn take_handed_over(&mut self, key: SessionKey, name: u64) -> Option<SystemFile> {
         let endpoint = self.sessions[key].endpoint;
         let file: OwnedFd = self.transport.interface_mut().take_handed_over(endpoint, name)?;
@@ -294,7 +303,8 @@ impl Core {
         file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
     }
 
-    /// Records a refusal, which decides when the descriptor is requested again.
+    /// Records that the server refused a descriptor. The status determines when one is requested
+    /// again.
     fn note_refused(
         &mut self,
         key: SessionKey,
@@ -302,7 +312,7 @@ impl Core {
         error: &ClientError,
     ) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
-        // The server hands no file over, or does not know the request.
+        // The server hands over no files at all, or does not know HAND_OVER.
         if error.status() == Some(Status::NotSupp) {
             delegated.note_no_files();
         } else if let Some(direct) = delegated.direct_of(file, delegation) {
@@ -314,7 +324,8 @@ impl Core {
     }
 }
 
-/// The longest time between two checks of the connection while files are read directly.
+/// The longest time between two checks for pending messages while files are read directly.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
-/// The number of opens tried until the server knows that it can recall from this client.
+/// The limit for attempts to open the file: a server grants no delegation until it knows that it
+/// can recall it from this client.
 const ATTEMPTS_MAX: u32 = 3;

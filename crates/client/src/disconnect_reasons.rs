@@ -8,7 +8,7 @@ use dafs_dat::{BreakReason, TlsFailure};
 pub(crate) fn describe(reason: &BreakReason) -> String {
     match reason {
         BreakReason::Peer => "the server closed the connection".into(),
-        // The error that contains this reason says that it is about connecting.
+        // The error that contains this text already says that connecting failed.
         BreakReason::Unreachable(why) => why.clone(),
         BreakReason::Tls(failure) => match tls_advice(failure) {
             Some(advice) => format!("{failure}; {advice}"),
@@ -18,7 +18,7 @@ pub(crate) fn describe(reason: &BreakReason) -> String {
     }
 }
 
-/// Returns what to do about a TLS failure, if that is clear.
+/// Returns advice about a TLS failure; `None` if no advice is known.
 fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
     match failure {
         TlsFailure::Required => Some(TLS_REQUIRED_ADVICE),
@@ -31,5 +31,5 @@ fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
     }
 }
 
-/// Advice for a client that was refused because it did not use TLS.
+/// Advice in the error of a client that was refused because it did not use TLS.
 pub(crate) const TLS_REQUIRED_ADVICE: &str = "write dafs+tls:// or give --tls";

@@ -1,7 +1,7 @@
 //! Runs futures on the calling thread.
 //!
-//! Invariant: a session whose server stays silent for its reply timeout ends or reconnects, so that
-//! a future that waits for it becomes ready.
+//! Invariant: if a server sends nothing for the reply timeout of a session, the session ends or
+//! reconnects, so that a future that waits for the session becomes ready.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,14 +13,14 @@ use dafs_base::{Waiting, drive};
 use crate::client::{Client, Shared};
 use crate::ids::SessionKey;
 
-/// Waits for one session.
+/// Waits for events of one session.
 struct ForSession<'s> {
     shared: &'s Shared,
     session: SessionKey,
     heard: Option<Duration>,
 }
 
-/// Waits for all sessions of a client.
+/// Waits for events of all sessions of a client.
 struct ForAll<'c> {
     client: &'c Client,
     heard: Option<Duration>,
@@ -46,15 +46,15 @@ impl Waiting for ForAll<'_> {
     }
 }
 
-/// Runs a future that waits for one session on this thread. If the server is silent for the
-/// session's reply timeout, the session ends or reconnects, and the future becomes ready.
+/// Runs a future that waits for one session on this thread. If the server sends nothing for the
+/// session's reply timeout, the session ends or reconnects, so that the future becomes ready.
 pub(crate) fn run<F: Future>(shared: &Shared, session: SessionKey, future: F) -> F::Output {
     let Ok(output) = drive(future, &mut ForSession { shared, session, heard: None });
     output
 }
 
-/// Runs a future on this thread, making progress for the client while it waits. A session that
-/// waits for a reply ends or reconnects if nothing arrives for its
+/// Runs a future on this thread, making progress for the client until the future is ready. A
+/// session that waits for a reply ends or reconnects if its server sends nothing for its
 /// [`answer_timeout`](crate::SessionOptions::answer_timeout).
 pub fn block_on<F: Future>(client: &Client, future: F) -> F::Output {
     let Ok(output) = drive(future, &mut ForAll { client, heard: None });

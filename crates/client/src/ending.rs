@@ -1,7 +1,7 @@
 //! Ends sessions, and ends requests that have no reply.
 //!
-//! Invariant: a session that ends ends everything that it has in flight, each item once. Memory
-//! that its server may still access is not used again.
+//! Invariant: a session that ends also ends all of its operations in flight, each exactly once.
+//! Memory that its server may still access is not used again.
 
 use std::time::Duration;
 
@@ -17,17 +17,18 @@ use crate::state::Phase;
 use crate::work::{QueuedCall, Work};
 
 impl Core {
-    /// Ends a session that no handle refers to. Its key becomes invalid.
+    /// Removes a session to which no handle refers. Its key becomes invalid.
     pub(crate) fn leave(&mut self, key: SessionKey) {
         let additional = self.sessions[key].role.additional();
-        // The first channel leaves last: with it go the locks and opens that the client holds.
+        // The first channel is disconnected last, because the server then releases the client's
+        // locks and opens.
         additional.iter().chain([&key]).for_each(|&key| self.send_disconnect(key));
         self.end_session(key, "its last handle was dropped".into());
         additional.iter().chain([&key]).for_each(|&key| self.sessions.remove(key));
     }
 
-    /// Tells the server that the client disconnects in order. Otherwise the server would keep
-    /// results and open files, as for a session that lost its connection.
+    /// Sends a disconnect request. Without it the server would keep results and open files, as it
+    /// does for a session that lost its connection.
     fn send_disconnect(&mut self, key: SessionKey) {
         if !self.sessions[key].begin_to_leave() || std::thread::panicking() {
             return;
@@ -101,8 +102,8 @@ impl Core {
         }
     }
 
-    /// Cancels a transfer that waits for a credit; marks one in flight. Returns false if it has
-    /// ended.
+    /// Cancels a transfer that waits for a credit; marks a transfer in flight as cancelled. Returns
+    /// false if the transfer has ended.
     pub(crate) fn cancel(&mut self, operation: OperationId) -> bool {
         for key in self.sessions.keys() {
             let session = &mut self.sessions[key];
@@ -121,5 +122,5 @@ impl Core {
     }
 }
 
-/// The longest wait for the server to process a disconnect.
+/// The longest time to wait for the server to process a disconnect request.
 const LEAVE_MAX: Duration = Duration::from_millis(200);

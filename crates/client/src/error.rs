@@ -14,7 +14,7 @@ pub enum ClientError {
     /// The server replied with an error status.
     #[error("{what}: {status}")]
     Status {
-        /// The request, with its path if it has one.
+        /// The request that failed, with its path if it has one.
         what: String,
         /// The status in the reply.
         status: Status,
@@ -26,7 +26,7 @@ pub enum ClientError {
         address: String,
         /// The reason, and what to do about it.
         reason: String,
-        /// The system's error, if it is what made the attempt fail. `reason` contains its text.
+        /// The error of the local system, if it made the attempt fail; `reason` contains its text.
         system: Option<SystemCause>,
     },
     /// The server refused this client's identity.
@@ -34,7 +34,7 @@ pub enum ClientError {
     Login {
         /// The address of the server.
         address: String,
-        /// The user that was refused; `None` without a login.
+        /// The user name that was refused; `None` if the client did not name a user.
         user: Option<String>,
         /// The status in the reply.
         status: Status,
@@ -49,12 +49,12 @@ pub enum ClientError {
         /// The status in the server's reply; `None` if there was no reply.
         status: Option<Status>,
     },
-    /// The server offers no way to log in that this client supports.
+    /// The server offers no authentication method that this client supports.
     #[error("there is no way to log in to {address}: {}", reasons.join("; "))]
     NoLogin {
         /// The address of the server.
         address: String,
-        /// One reason for each method that was not used.
+        /// One reason for each authentication method that was not used.
         reasons: Vec<String>,
     },
     /// The session has ended, and all its outstanding operations have failed.
@@ -65,10 +65,11 @@ pub enum ClientError {
         /// The reason why the session ended.
         reason: String,
     },
-    /// The connection was lost, and the server has lost its result of this request, which must not
-    /// be carried out twice. Either the server kept results in memory and restarted, or the client
-    /// was away for longer than the server keeps them. Check whether the request was carried out
-    /// before repeating it.
+    /// The connection was lost before the reply arrived, and the server has since lost its result
+    /// of the request. The client does not send the request again, because it must not be carried
+    /// out twice. Either the server kept results in memory and restarted, or the client was
+    /// disconnected for longer than the server keeps results. Check whether the request was carried
+    /// out before you repeat it.
     #[error(
         "{what}: the connection broke and the server no longer knows whether this was done; check \
          before repeating it"
@@ -82,16 +83,16 @@ pub enum ClientError {
     Protocol {
         /// The address of the server.
         address: String,
-        /// The rule that was broken.
+        /// A description of the protocol rule that the message breaks.
         what: String,
     },
     /// The operation was cancelled before it ended.
     #[error("cancelled")]
     Cancelled,
-    /// The time was up before the operation ended; the operation goes on.
+    /// The timeout expired before the operation ended; the operation continues.
     #[error("timed out")]
     TimedOut,
-    /// A slice that does not lie inside its buffer.
+    /// A slice does not lie inside its buffer.
     #[error("buffer range of {length} bytes at {offset} lies outside the buffer")]
     Range {
         /// The slice's offset in bytes from the start of the buffer.
@@ -99,15 +100,15 @@ pub enum ClientError {
         /// The slice's length in bytes.
         length: usize,
     },
-    /// A file of another session, or a buffer of another client. Handles belong to one session, and
-    /// registrations to one client.
+    /// The call names a file of another session or a buffer of another client. A handle belongs to
+    /// one session, and a registration to one client.
     #[error("{what}: the file belongs to another session, or the buffer to another client")]
     Foreign {
         /// The path of the file.
         what: String,
     },
-    /// Unstable data was lost because the server restarted or could not write it. The client no
-    /// longer holds the data: write it again.
+    /// Unstable data was lost because the server restarted or could not write the data. The client
+    /// does not keep a copy: write the data again.
     #[error("{what}: the server lost data that was not committed; write it again")]
     DataLost {
         /// The path of the file.
@@ -117,7 +118,7 @@ pub enum ClientError {
     /// or one that does not accept the memory.
     #[error("device memory cannot be reached over {address}: {reason}")]
     OutOfReach {
-        /// The address of the connection.
+        /// The address of the server on this connection.
         address: String,
         /// The reason, and what to do about it.
         reason: String,
@@ -125,8 +126,8 @@ pub enum ClientError {
     /// Resolving a path met more than 40 symbolic links.
     #[error("{0}: more than 40 symbolic links")]
     TooManyLinks(String),
-    /// A directory was to be removed with its content, but its name cannot be removed. Nothing was
-    /// removed.
+    /// A directory cannot be removed with its content, because its name cannot be removed. No part
+    /// of the content was removed.
     #[error(
         "{path} is the root of a server, of an export or of a mounted file system, which cannot \
          be removed; name its entries instead"
@@ -146,7 +147,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns the protocol's status, if the server sent one.
+    /// Returns the protocol's status if the error reports a reply of the server; otherwise `None`.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -169,8 +170,9 @@ impl ClientError {
         }
     }
 
-    /// Returns the system's error, if this machine's system is what refused. It keeps the error
-    /// number, which [`ClientError::errno`] may replace by the one that fits the call.
+    /// Returns the local system's error, or `None` if the error came from elsewhere. It has the
+    /// system's own error number, for which [`ClientError::errno`] may return one that suits the
+    /// call better.
     #[must_use]
     pub fn system_cause(&self) -> Option<&SystemCause> {
         match self {
@@ -189,7 +191,8 @@ impl ClientError {
         }
     }
 
-    /// Returns the closest POSIX error number; for an error of the local system, its own number.
+    /// Returns the POSIX error number closest to this error; for an error of the local system, the
+    /// system's own number.
     #[must_use]
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
@@ -222,26 +225,26 @@ pub struct SystemCause {
 }
 
 impl SystemCause {
-    /// Makes a cause from an error number and a text.
+    /// Creates a cause from an error number and a text.
     #[must_use]
     pub fn new(errno: i32, reason: impl Into<String>) -> Self {
         let kind = std::io::Error::from_raw_os_error(errno).kind();
         Self { errno, error: Arc::new(std::io::Error::new(kind, reason.into())) }
     }
 
-    /// Makes a cause with the given text and the number of the system error that led to it.
+    /// Creates a cause with the given text and the number of the system error that led to it.
     pub(crate) fn after(error: &(dyn std::error::Error + 'static), reason: String) -> Self {
         let mut causes = std::iter::successors(Some(error), |error| error.source());
         let said = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()?.raw_os_error());
         Self::new(said.unwrap_or(rustix::io::Errno::IO.raw_os_error()), reason)
     }
 
-    /// Makes a cause for a full table in this library (ENOBUFS).
+    /// Creates a cause for a full table in this library (ENOBUFS).
     pub(crate) fn no_room(reason: &str) -> Self {
         Self::new(rustix::io::Errno::NOBUFS.raw_os_error(), reason)
     }
 
-    /// Returns the error number; the system's own if it reported one.
+    /// Returns the error number, as the system reported it if it did.
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.errno
@@ -253,7 +256,8 @@ impl SystemCause {
         &self.error
     }
 
-    /// Returns true if this machine has run out of a resource: descriptors, memory, buffers.
+    /// Returns true if this machine has run out of a resource such as descriptors, memory or
+    /// buffers.
     #[must_use]
     pub fn is_exhaustion(&self) -> bool {
         use rustix::io::Errno;
@@ -270,7 +274,7 @@ impl From<std::io::Error> for SystemCause {
 }
 
 impl PartialEq for SystemCause {
-    /// Compares the error numbers and the texts.
+    /// Compares the error numbers and the texts of two causes.
     fn eq(&self, other: &Self) -> bool {
         self.errno == other.errno && self.error.to_string() == other.error.to_string()
     }

@@ -1,20 +1,20 @@
 //! The optional parts of this library, which a build may leave out.
 //!
-//! Invariant: a call that needs a part that is left out fails before it sends anything, with an
-//! error that names the feature. This crate's own features decide, even where another crate of the
-//! same program turns the part on in a dependency.
+//! Invariant: a call that needs an omitted part fails before it sends anything, with an error that
+//! names the feature. Only the features of this crate count, even if another crate of the same
+//! program enables the part in a dependency.
 
-/// Returns the refusal if this build has no TLS.
+/// Returns the error text if this build has no TLS, and otherwise `None`.
 pub(crate) fn without_tls() -> Option<String> {
     left_out(cfg!(feature = "tls"), "tls", "TLS")
 }
 
-/// Returns the refusal if this build has no RDMA by verbs.
+/// Returns the error text if this build has no RDMA by verbs, and otherwise `None`.
 pub(crate) fn without_verbs() -> Option<String> {
     left_out(cfg!(feature = "verbs"), "verbs", "RDMA by verbs")
 }
 
-/// Returns the refusal if this build has no Kerberos.
+/// Returns the error text if this build has no Kerberos, and otherwise `None`.
 pub(crate) fn without_kerberos() -> Option<String> {
     left_out(cfg!(feature = "kerberos"), "kerberos", "Kerberos")
 }

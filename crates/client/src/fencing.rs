@@ -16,9 +16,9 @@ use crate::refusal::{done, failed};
 use crate::session::Session;
 
 impl Session {
-    /// Returns the fence identities that may access a file, or the file system that contains it. An
-    /// empty list means no fence: all clients may. While a change is in progress, it returns the
-    /// list before the change.
+    /// Returns the fencing list: the fence identities of the clients that may access a file, or the
+    /// file system that contains it. An empty list means that there is no fence and all clients may
+    /// access the object. While the list is being changed, the list before the change is returned.
     ///
     /// # Errors
     /// NOT_AUTHORIZED unless this session's user owns the file or is trusted; TOOSMALL for a list
@@ -31,7 +31,8 @@ impl Session {
         self.run(self.fencing_list_async(path.as_ref(), object))
     }
 
-    /// As [`Session::fencing_list`], as a future. Each of its round trips waits for the one before.
+    /// Returns the fencing list as [`Session::fencing_list`] does, as a future. It sends each
+    /// request after the reply to the one before.
     ///
     /// # Errors
     /// The errors of [`Session::fencing_list`].
@@ -56,7 +57,7 @@ impl Session {
     }
 
     /// Returns the handle of an object that may be fenced from this session. A fenced client cannot
-    /// ask whether the object is a symbolic link, so it is assumed not to be one.
+    /// request the type of the object, so the object is assumed not to be a symbolic link.
     async fn resolve_fenced(&self, path: &OsStr) -> Result<FileHandle> {
         match self.resolve_async(path, true).await {
             Err(ClientError::Status { status: Status::Access, .. }) => {
@@ -66,9 +67,9 @@ impl Session {
         }
     }
 
-    /// Changes which clients may access a file, or the file system that contains it. The call
-    /// returns when the change is in force: it is on stable storage if the server has a journal,
-    /// and all requests in flight of excluded clients have ended.
+    /// Changes which clients may access a file, or the file system that contains it. When the call
+    /// returns, the change is in force: the list is on stable storage if the server has a journal,
+    /// and all requests of excluded clients that were in flight have ended.
     ///
     /// | access | update    | the list afterwards                                         |
     /// |--------|-----------|-------------------------------------------------------------|
@@ -80,10 +81,10 @@ impl Session {
     /// The first ALLOW on an object without a fence excludes all clients that it does not name.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED unless this session's user owns the file (for a file) or is trusted; INVAL
-    /// for other combinations, and for a denial if there is no list or the list would become empty;
-    /// DELAY while the list is being changed; RESOURCE beyond the server's limits; otherwise the
-    /// errors of [`Session::metadata`].
+    /// NOT_AUTHORIZED unless this session's user is trusted or, for the fence of a file, owns the
+    /// file; INVAL for other combinations of access and update, and for DENY if there is no list or
+    /// the list would become empty; DELAY while the list is being changed; RESOURCE beyond the
+    /// server's limits; otherwise the errors of [`Session::metadata`].
     pub fn set_fence(
         &self,
         path: impl AsRef<OsStr>,
@@ -95,7 +96,8 @@ impl Session {
         self.run(self.set_fence_async(path.as_ref(), object, access, update, fence_ids))
     }
 
-    /// As [`Session::set_fence`], as a future. Each of its round trips waits for the one before.
+    /// Changes the fencing list as [`Session::set_fence`] does, as a future. It sends each request
+    /// after the reply to the one before.
     ///
     /// # Errors
     /// The errors of [`Session::set_fence`].

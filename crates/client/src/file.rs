@@ -1,7 +1,8 @@
 //! Open files.
 //!
 //! Invariant: a file remembers the verifier of its unstable writes. A commit that returns another
-//! verifier reports lost data, and so does a close without a commit after a restart of the server.
+//! verifier reports lost data. A close without a commit also reports lost data if the server has
+//! restarted since the writes.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -36,9 +37,9 @@ use crate::transfer::{TransferJob, TransferKind};
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// The access this open asks for.
+    /// The access requested by this open.
     pub access: ShareAccess,
-    /// The access that other opens are denied while this one lasts.
+    /// The access that other opens are denied until this open is closed.
     pub deny: ShareDeny,
     /// Creates the file if it does not exist.
     pub create: bool,
@@ -48,12 +49,12 @@ pub struct OpenOptions {
     pub truncate: bool,
     /// The mode bits of a new file.
     pub mode: u32,
-    /// The user and group id of a new file, if they differ from those of the session's user. Only
-    /// the superuser may name any owner; others may name one of their own groups.
+    /// The user and group id of a new file; `None` for those of the session's user. Only the
+    /// superuser may name any owner; other users may only name one of their own groups.
     pub owner: Option<(u32, u32)>,
-    /// A share key: opens of the file must present the same one.
+    /// The share key of this open: other opens of the file must present the same key.
     pub key: Option<ShareKey>,
-    /// Controls whether the file's name may be removed while this open lasts.
+    /// Controls whether the file's name may be removed until this open is closed.
     pub delete_disposition: DeleteDisposition,
 }
 
@@ -70,7 +71,7 @@ setters! { OpenOptions:
 }
 
 impl OpenOptions {
-    /// Options for reading an existing file.
+    /// Creates options for reading an existing file.
     #[must_use]
     pub fn read() -> Self {
         Self {
@@ -86,7 +87,7 @@ impl OpenOptions {
         }
     }
 
-    /// Options for reading and writing; the file is created if it does not exist.
+    /// Creates options for reading and writing a file, which is created if it does not exist.
     #[must_use]
     pub fn write() -> Self {
         Self { access: ShareAccess::Both, create: true, ..Self::read() }
@@ -96,26 +97,28 @@ impl OpenOptions {
         self.create || self.create_new
     }
 
-    /// True if the size must be set after the open, because OPEN without creation carries no
-    /// attributes.
+    /// Returns true if the size must be set by a separate request after the open, because an OPEN
+    /// that does not create a file carries no attributes.
     pub(crate) fn truncates_later(&self) -> bool {
         self.truncate && !self.creates()
     }
 }
 
-/// An open file. Dropping closes the file and ignores errors; call [`File::close`] to see them.
+/// An open file. Dropping it closes the file and ignores errors; call [`File::close`] to get the
+/// errors.
 pub struct File {
     session: Session,
     opened: Rc<Opened>,
     path: String,
-    /// The verifier of unstable writes that are not committed yet.
+    /// The verifier of unstable writes that are not committed yet; `None` if there are no such
+    /// writes.
     unstable: Cell<Option<Verifier>>,
-    /// Registered memory through which plain slices are copied.
+    /// The registered memory through which the bytes of unregistered slices are copied.
     staging: RefCell<Option<Buffer>>,
     is_closed: Cell<bool>,
-    /// The delegation that the open was granted.
+    /// The delegation that the server granted with the open.
     delegation: Cell<Option<StateId>>,
-    /// The direct-read descriptor, which may be over.
+    /// The descriptor for direct reads, which may be marked as over.
     pub(crate) direct: RefCell<Option<Rc<DirectFile>>>,
 }
 
@@ -129,8 +132,9 @@ impl Session {
         self.run(self.open_async(path.as_ref(), options))
     }
 
-    /// As [`Session::open`], as a future. Each of its round trips waits for the one before. The
-    /// open is granted a delegation only after a call of [`Session::prepare_delegations`].
+    /// Opens a file as [`Session::open`] does, as a future. It sends each request after the reply
+    /// to the one before. The server grants the open a delegation only if
+    /// [`Session::prepare_delegations`] was called before.
     ///
     /// # Errors
     /// The errors of [`Session::open`].
@@ -174,8 +178,8 @@ impl Session {
         self.run(self.create_unlinked_async(directory.as_ref(), options))
     }
 
-    /// As [`Session::create_unlinked`], as a future. Each of its round trips waits for the one
-    /// before.
+    /// Creates a file without a name as [`Session::create_unlinked`] does, as a future. It sends
+    /// each request after the reply to the one before.
     ///
     /// # Errors
     /// The errors of [`Session::create_unlinked`].
@@ -193,7 +197,7 @@ impl Session {
         self.open_target(Ok(target), directory, options).await
     }
 
-    /// Opens a file by its name in the directory with the given handle, which saves resolving a
+    /// Opens a file by its name in the directory with the given handle, which avoids resolving a
     /// path. `path` is used in error messages only. A symbolic link is not followed.
     ///
     /// # Errors
@@ -209,8 +213,8 @@ impl Session {
         self.run(self.open_in_async(directory, name.as_ref(), path.as_ref(), options))
     }
 
-    /// Opens a file by its handle, even if its name has changed or was removed. `path` is used in
-    /// error messages only. Servers of other implementations may refuse this with INVAL
+    /// Opens a file by its handle, even if the file was renamed or its name was removed. `path` is
+    /// used in error messages only. Servers of other implementations may refuse this with INVAL
     /// (`docs/spec/gaps.md`, "Opens").
     ///
     /// # Errors
@@ -226,7 +230,7 @@ impl Session {
         self.run(self.open_handle_async(handle, path.as_ref(), options))
     }
 
-    /// As [`Session::open_handle`], as a future. The request is sent at once.
+    /// Opens a file as [`Session::open_handle`] does, as a future. The request is sent at once.
     pub fn open_handle_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -244,8 +248,8 @@ impl Session {
         self.open_target(target, path, options)
     }
 
-    /// Returns a file for reading by its handle, without an open. This suits a few reads: the
-    /// server checks permissions and share reservations at each.
+    /// Returns a file for reading by its handle, without opening it on the server. This suits a few
+    /// reads: the server checks permissions and share reservations at each read.
     #[must_use]
     pub fn reader(&self, handle: FileHandle, path: impl AsRef<OsStr>) -> File {
         let file = self.file(handle, StateId::ANONYMOUS, path.as_ref());
@@ -267,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Builds an OPEN request, or the error that prevents it, and passes it to `send`.
+    /// Builds an OPEN request and passes it, or the error that prevented building it, to `send`.
     pub(crate) fn with_open<T>(
         &self,
         target: OpenTarget<'_>,
@@ -314,9 +318,9 @@ impl Session {
         self.shared.borrow_mut().sinks.next_id().0
     }
 
-    /// Submits a read from byte `offset` that fills the slice, which may be device memory. The
-    /// slice belongs to the transport until the completion. A read of more bytes than a server
-    /// moves at once (16 MiB) is sent as several consecutive requests.
+    /// Submits a read from byte `offset` that fills the slice, which may be device memory. Do not
+    /// access the slice until the completion arrives. A read of more than 16 MiB, the most that a
+    /// server moves in one request, is sent as several consecutive requests.
     ///
     /// # Errors
     /// If the session has ended or the group was released; [`ClientError::Foreign`] if the file
@@ -388,7 +392,7 @@ impl File {
         &self.session
     }
 
-    /// True if the file was opened in this session.
+    /// Returns true if the file was opened in this session.
     pub(crate) fn is_of(&self, session: &Session) -> bool {
         self.session.key == session.key && Rc::ptr_eq(&self.session.shared, &session.shared)
     }
@@ -430,7 +434,7 @@ impl File {
         }
     }
 
-    /// Submits one transfer and waits for it.
+    /// Submits one transfer and waits for its result.
     fn run(&self, kind: TransferKind, offset: u64, slice: Option<Slice>) -> Result<Transferred> {
         let (_, ticket) = self.start(kind, offset, slice)?;
         let shared = &self.session.shared;
@@ -438,7 +442,7 @@ impl File {
         result.map_err(|error| self.name(error))
     }
 
-    /// Puts the path into an error that only names a procedure.
+    /// Adds the file's path to an error that names only a procedure.
     pub(crate) fn name(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::Status { what, status } => {
@@ -457,7 +461,7 @@ impl File {
         let Span(slice) = slice.into();
         let wanted = slice.length;
         let mut done = self.run(TransferKind::Read, offset, Some(slice.clone()))?;
-        // A server may move fewer bytes than were asked for (draft 6.5.27).
+        // A server may move fewer bytes than were requested (draft 6.5.27).
         while done.length < wanted && !done.end_of_file {
             let at = offset.saturating_add(u64::from(done.length));
             let more = self.run(TransferKind::Read, at, Some(slice.behind(done.length)))?;
@@ -505,7 +509,7 @@ impl File {
     /// commits can detect lost data.
     ///
     /// # Errors
-    /// [`ClientError::DataLost`] if it differs from the verifier of earlier writes.
+    /// [`ClientError::DataLost`] if `verifier` differs from the verifier of earlier writes.
     pub fn note_unstable(&self, verifier: Verifier) -> Result<()> {
         match self.unstable.replace(Some(verifier)) {
             Some(before) if before != verifier => {
@@ -515,9 +519,9 @@ impl File {
         }
     }
 
-    /// Reads from byte `offset` into a plain slice, through registered memory or directly
-    /// ([`crate::ClientConfig::own_memory`]). Returns the number of bytes read, which is less than
-    /// the slice's length only at the end of the file.
+    /// Reads from byte `offset` into an unregistered slice. The data is copied through registered
+    /// memory, or is placed directly if [`crate::ClientConfig::own_memory`] allows it. Returns the
+    /// number of bytes read, which is less than the slice's length only at the end of the file.
     ///
     /// # Errors
     /// The errors of [`File::read_into`].
@@ -540,7 +544,8 @@ impl File {
         Ok(done)
     }
 
-    /// Reads into the beginning of `bytes`. Returns the numbers of bytes asked for and read.
+    /// Reads into the beginning of `bytes`. Returns the number of bytes requested and the number of
+    /// bytes read.
     fn read_staged(&self, bytes: &mut [u8], offset: u64) -> Result<(usize, usize)> {
         let (slice, buffer) = self.stage(bytes.len())?;
         let length = slice.length as usize;
@@ -549,8 +554,8 @@ impl File {
         Ok((length, moved))
     }
 
-    /// Writes a whole plain slice at byte `offset`, unstable, in the same way as [`File::read_at`]
-    /// reads.
+    /// Writes a whole unregistered slice at byte `offset`, unstable. The data is copied through
+    /// registered memory, or is taken directly if [`crate::ClientConfig::own_memory`] allows it.
     ///
     /// # Errors
     /// The errors of [`File::write_from`].
@@ -570,11 +575,12 @@ impl File {
         Ok(())
     }
 
-    /// Appends all bytes or none to the file, on stable storage. Returns the offset of the first
-    /// appended byte.
+    /// Appends `bytes` to the file on stable storage: either all of them or none. Returns the
+    /// offset of the first appended byte.
     ///
     /// # Errors
-    /// WRITE_TOOBIG beyond the server's MAX_APPEND; any other error of the server.
+    /// WRITE_TOOBIG if there are more bytes than the server's MAX_APPEND; any other error of the
+    /// server.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         if bytes.len() > APPEND_BYTES_MAX as usize {
             return Err(ClientError::Status {
@@ -620,10 +626,10 @@ impl File {
     /// Records the verifier of a commit that was submitted separately or as a future.
     ///
     /// # Errors
-    /// [`ClientError::DataLost`] if it differs from the verifier of the writes before it.
+    /// [`ClientError::DataLost`] if `verifier` differs from the verifier of earlier writes.
     pub fn note_committed(&self, verifier: Verifier) -> Result<()> {
         let before = self.unstable.take();
-        // A write whose reply came after the commit was sent may still be lost.
+        // A write whose reply arrived after the commit was sent may still be lost.
         if self.opened.has_unconfirmed() {
             self.unstable.set(Some(verifier));
         }
@@ -654,7 +660,7 @@ impl File {
         self.session.run(self.set_attributes_async(wanted))
     }
 
-    /// As [`File::set_attributes`], as a future. The request is sent at once.
+    /// Sets attributes as [`File::set_attributes`] does, as a future. The request is sent at once.
     pub fn set_attributes_async(
         &self,
         wanted: &SetAttributes,
@@ -676,7 +682,8 @@ impl File {
         self.set_attributes(&SetAttributes { size: Some(size), ..SetAttributes::default() })
     }
 
-    /// Tells the server how a range of bytes is going to be used.
+    /// Sends a hint about the expected use of a range of bytes, so that the server can read ahead
+    /// or cache it.
     ///
     /// # Errors
     /// Any error of the server, with the path.
@@ -690,7 +697,7 @@ impl File {
         self.session.run(self.hint_async(offset, length, pattern, hint))
     }
 
-    /// As [`File::hint`], as a future. The request is sent at once.
+    /// Sends a hint as [`File::hint`] does, as a future. The request is sent at once.
     pub fn hint_async(
         &self,
         offset: u64,
@@ -703,7 +710,7 @@ impl File {
         self.session.ask(&request, |status, _| done(&self.path, status))
     }
 
-    /// Closes the file. Local processes on the server see what was written.
+    /// Closes the file. Afterwards local processes on the server see all written data.
     ///
     /// # Errors
     /// Any error of the server, with the path; [`ClientError::DataLost`] if data was written and
@@ -714,8 +721,8 @@ impl File {
     }
 
     /// Returns the state id of this open, for requests that the caller builds. A restarted server
-    /// gives the open another state id; requests with an earlier one are still accepted while the
-    /// file is open.
+    /// gives the open a new state id, but requests with an earlier state id are still accepted
+    /// until the file is closed.
     #[must_use]
     pub fn state(&self) -> StateId {
         self.opened.state()
@@ -738,7 +745,7 @@ impl File {
         }
     }
 
-    /// Marks the file as closed. Returns true if it was closed already.
+    /// Marks the file as closed. Returns true if the file was already marked as closed.
     pub(crate) fn note_closed(&self) -> bool {
         let was_closed = self.is_closed.replace(true);
         if !was_closed {
@@ -747,7 +754,8 @@ impl File {
         was_closed
     }
 
-    /// Returns the delegation that the open was granted, whether or not it is still held.
+    /// Returns the delegation that the server granted with the open, even if it has been returned
+    /// since.
     #[inline]
     pub(crate) fn delegation(&self) -> Option<StateId> {
         self.delegation.get()
@@ -757,7 +765,8 @@ impl File {
         self.delegation.set(delegation);
     }
 
-    /// Returns a slice of registered memory for up to `wanted` bytes, and its buffer.
+    /// Returns a slice of up to `wanted` bytes of registered memory, and the buffer that contains
+    /// the slice.
     fn stage(&self, wanted: usize) -> Result<(Slice, Buffer)> {
         self.stage_exactly(wanted.clamp(1, STAGING_BYTES_MAX))
     }
@@ -782,7 +791,8 @@ impl Drop for File {
         if self.note_closed() {
             return;
         }
-        // Errors of this CLOSE are ignored; callers that need them call `close`.
+        // Errors of this CLOSE are ignored; callers that need them call `close` instead of dropping
+        // the file.
         let request = Request::Close(Close { file: self.handle(), state: self.state() });
         let _ = self.session.shared.borrow_mut().send_ignoring_reply(self.session.key, &request);
     }

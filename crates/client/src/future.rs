@@ -1,13 +1,12 @@
 //! The asynchronous interface: futures that any single-threaded executor can poll, and a small
 //! executor.
 //!
-//! Invariant: a future is ready once its result has arrived, and its task is woken then. Progress
-//! is made by [`crate::Client::process_events`], which [`block_on`] calls between polls. Under
-//! another
-//! executor, one task waits for the client's descriptor ([`crate::Client::arm`],
-//! [`crate::Client::with_fd`]) no longer than [`crate::Client::next_timer`], and then calls
-//! `turn`. Dropping a future early leaks nothing: its transfer is cancelled, or ends without being
-//! reported and keeps its buffer until then.
+//! Invariant: a future is ready once its result has arrived, and its task is woken at that time.
+//! Progress is made by [`crate::Client::process_events`], which [`block_on`] calls between polls.
+//! With another executor, one task waits for the client's descriptor ([`crate::Client::arm`],
+//! [`crate::Client::with_fd`]), for at most the time that [`crate::Client::next_timer`] returns,
+//! and then calls `process_events`. Dropping a future early leaks nothing: its transfer is either
+//! cancelled, or continues without a reported result and keeps its buffer until it ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +22,7 @@ use crate::operation::{OperationId, Transferred};
 use crate::result_sinks::TransferTicket;
 use crate::transfer::TransferKind;
 
-/// A transfer in flight.
+/// The future of a transfer in flight.
 struct TransferFuture<'f> {
     file: &'f File,
     started: Started,
@@ -52,7 +51,8 @@ impl Future for TransferFuture<'_> {
                 drop(core);
                 Poll::Ready(result.map_err(|error| self.file.name(error)))
             }
-            // Polled again after it was ready, which the contract of `Future` forbids.
+            // The caller polled a future that was already ready, which the contract of `Future`
+            // forbids.
             Started::Over => Poll::Ready(Err(ClientError::Cancelled)),
         }
     }
@@ -69,8 +69,8 @@ impl Drop for TransferFuture<'_> {
 }
 
 impl File {
-    /// Reads from byte `offset` into a buffer or device memory. The transfer starts at once. As
-    /// with any READ, the server may move fewer bytes than the slice holds.
+    /// Reads from byte `offset` into a buffer or device memory. The transfer starts at once. The
+    /// server may return fewer bytes than the slice holds, even before the end of the file.
     pub fn read_async<S: Into<Span>>(
         &self,
         offset: u64,
@@ -80,8 +80,8 @@ impl File {
         self.transfer_async(TransferKind::Read, offset, Some(slice))
     }
 
-    /// Writes from a buffer or device memory at byte `offset`, unstable. The transfer starts at
-    /// once.
+    /// Writes the whole slice of a buffer or device memory at byte `offset`, unstable. The transfer
+    /// starts at once.
     pub fn write_async<S: Into<Span>>(
         &self,
         offset: u64,
@@ -91,8 +91,8 @@ impl File {
         self.transfer_async(TransferKind::Write(Stability::Unstable), offset, Some(slice))
     }
 
-    /// Commits written data; the request is sent at once. The data of earlier writes is durable if
-    /// the returned verifier equals the one that those writes returned ([`Transferred::verifier`]).
+    /// Commits written data. The request is sent at once. The data of earlier writes is durable if
+    /// the commit returns the same verifier as those writes ([`Transferred::verifier`]).
     pub fn commit_async(&self) -> impl Future<Output = Result<Transferred>> + '_ {
         self.transfer_async(TransferKind::Commit, 0, None)
     }

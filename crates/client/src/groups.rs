@@ -1,7 +1,7 @@
 //! Completion groups, which collect the completions of submitted operations.
 //!
 //! Invariant: a group counts exactly the operations that were submitted to it and have not
-//! completed, so that a wait ends when nothing is left to wait for.
+//! completed, so that a wait ends when no operation is left.
 
 use std::collections::VecDeque;
 
@@ -15,11 +15,12 @@ use crate::operation::Completion;
 pub struct Group(Key<Group>);
 
 impl Group {
-    /// The group of operations that name no other.
+    /// The default group, for operations that name no other group.
     pub const DEFAULT: Group = Group(Key::FIRST);
 }
 
-/// The groups of a client. Only the application adds groups, so it limits their number.
+/// The completion groups of a client. Only the application creates groups, so it controls their
+/// number.
 #[derive(Debug)]
 pub(crate) struct Groups(Slab<Slot, Group>);
 
@@ -27,12 +28,13 @@ pub(crate) struct Groups(Slab<Slot, Group>);
 struct Slot {
     queue: VecDeque<Completion>,
     outstanding: usize,
-    /// True if the owner released the group: completions are dropped, and the last frees the slot.
+    /// True if the owner released the group: completions are dropped, and the last one frees the
+    /// slot.
     is_released: bool,
 }
 
 impl Groups {
-    /// Starts with the default group alone.
+    /// Creates the table with only the default group.
     pub(crate) fn new() -> Self {
         let mut slots = Slab::default();
         let default = Group(slots.insert(Slot::default()));
@@ -44,7 +46,7 @@ impl Groups {
         Group(self.0.insert(Slot::default()))
     }
 
-    /// Releases a group that its owner no longer needs. The default group stays.
+    /// Releases a group that its owner no longer needs. Has no effect on the default group.
     pub(crate) fn release(&mut self, group: Group) {
         if group == Group::DEFAULT {
             return;
@@ -57,7 +59,7 @@ impl Groups {
         }
     }
 
-    /// Counts a submission. Returns false if there is no such group.
+    /// Counts an operation submitted to a group. Returns false if the group does not exist.
     #[inline]
     #[must_use]
     pub(crate) fn begin(&mut self, group: Group) -> bool {
@@ -92,7 +94,7 @@ impl Groups {
         self.0.get(group.0).map_or(0, |slot| slot.queue.len())
     }
 
-    /// Returns the number of completions still to come.
+    /// Returns the number of operations that have not completed yet.
     #[inline]
     pub(crate) fn to_come(&self, group: Group) -> usize {
         self.0.get(group.0).map_or(0, |slot| slot.outstanding)

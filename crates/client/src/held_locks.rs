@@ -1,6 +1,6 @@
-//! The locks that an open holds, as far as the server has reported.
+//! The locks that an open holds, according to the server's replies.
 //!
-//! Invariant: no two of them overlap.
+//! Invariant: no two locks of an open overlap.
 
 use dafs_wire::messages::{Lock, LockOptions, LockType, Unlock};
 
@@ -10,18 +10,19 @@ use dafs_wire::messages::{Lock, LockOptions, LockType, Unlock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
     first: u64,
-    /// The offset of its last byte; `u64::MAX` if it has no end.
+    /// The offset of the lock's last byte; `u64::MAX` if the lock extends to the end of the file.
     last: u64,
     kind: LockKind,
     options: LockOptions,
 }
 
-/// The locks of one open; no two overlap. The server limits how many it grants.
+/// The locks of one open, which do not overlap. The server limits the number of locks that it
+/// grants.
 #[derive(Debug, Default)]
 pub(crate) struct HeldLocks(Vec<HeldLock>);
 
 impl HeldLock {
-    /// Returns the LOCK request that reclaims this lock under an open.
+    /// Returns the LOCK request that reclaims this lock under an open of the restarted server.
     pub(crate) fn reclaim(self, file: dafs_types::FileHandle, state: dafs_types::StateId) -> Lock {
         let options = self.options.with(LockOptions::RECLAIM);
         let length = match self.last {
@@ -51,7 +52,7 @@ impl HeldLocks {
         self.0.push(HeldLock { first, last, kind: LockKind::of(lock.lock_type), options });
     }
 
-    /// Records a LOCKU that was carried out.
+    /// Records that a LOCKU request released a range.
     pub(crate) fn note_unlock(&mut self, unlock: &Unlock) {
         if let Some((first, last)) = bytes(unlock.offset, unlock.length) {
             self.cut(first, last);
@@ -66,7 +67,7 @@ impl HeldLocks {
         self.0.clone()
     }
 
-    /// Removes a range from all locks.
+    /// Removes a range of bytes from all locks.
     fn cut(&mut self, first: u64, last: u64) {
         let overlaps = |lock: &HeldLock| lock.first <= last && first <= lock.last;
         let (cut, mut kept): (Vec<_>, Vec<_>) = self.0.drain(..).partition(overlaps);
@@ -82,7 +83,7 @@ impl HeldLocks {
     }
 }
 
-/// Returns the first and the last byte of a range; `None` if the range is invalid.
+/// Returns the offsets of the first and the last byte of a range; `None` if the range is invalid.
 pub(crate) fn bytes(offset: u64, length: u64) -> Option<(u64, u64)> {
     match length {
         0 => None,
@@ -94,9 +95,9 @@ pub(crate) fn bytes(offset: u64, length: u64) -> Option<(u64, u64)> {
 /// The kinds of byte-range locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Excludes writers; several opens may hold it.
+    /// A lock that excludes writers; several opens may hold it at the same time.
     Shared,
-    /// Excludes all other readers and writers.
+    /// A lock that excludes all other readers and writers.
     Exclusive,
 }
 

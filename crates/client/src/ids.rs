@@ -1,6 +1,6 @@
 //! The keys of a client's sessions.
 //!
-//! Invariant: the key of a session that has left is never valid again.
+//! Invariant: the key of a removed session never becomes valid again.
 
 use dafs_base::Key;
 
@@ -8,5 +8,5 @@ use dafs_base::Key;
 #[derive(Debug)]
 pub(crate) enum SessionTag {}
 
-/// Names a session in a client's table.
+/// The key of a session in a client's table.
 pub(crate) type SessionKey = Key<SessionTag>;

@@ -1,15 +1,15 @@
 //! Impersonation: requests carried out with another user's credentials, as the server allows its
 //! trusted clients (draft 3.1.1, 6.2.8).
 //!
-//! Invariant: an impersonating session names the user in each of its requests, except those that
-//! move data through an open file or close it. An open belongs to the client itself, and its rights
-//! were checked when it was made.
+//! Invariant: an impersonating session names the user in each of its requests, except requests that
+//! transfer data through an open file or close it: the open belongs to the client itself, and the
+//! user's access was checked by the OPEN.
 //!
-//! A server that has restarted forgets registered credentials and gives out new handles for them.
-//! So a request carries a number of this library's own in the header field that the draft leaves to
-//! the sender (`analyzer`), and the current handle is filled in when the request is sent. The
-//! number takes the upper 24 bits of the field; the lower 40 bits are the session's label
-//! ([`crate::Label`]).
+//! A restarted server forgets registered credentials and assigns new handles to them. So a stored
+//! request carries, instead of the handle, a number that this library assigns; the number is in the
+//! header field that the draft leaves to the sender (`analyzer`), and the current handle is filled
+//! in when the request is sent. The number takes the upper 24 bits of the field; the lower 40 bits
+//! are the session's label ([`crate::Label`]).
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ use dafs_wire::messages::{CredentialData, RegisterCred};
 
 use crate::label::Label;
 
-/// Credentials registered at the server. Valid only in the session that registered them.
+/// Credentials registered with the server. They are valid only in the session that registered them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegisteredCredentials(pub(crate) NonZeroU64);
 
@@ -39,7 +39,7 @@ pub enum ActFor<'a> {
     },
     /// A Kerberos principal such as `alice@EXAMPLE.ORG`.
     Principal(&'a str),
-    /// The server's default (unprivileged) user.
+    /// The server's default user, which is unprivileged.
     Default,
 }
 
@@ -87,12 +87,12 @@ struct Registration {
     number: RegisteredCredentials,
     whom: Impersonated,
     handle: CredHandle,
-    /// The client id under which the server gave out `handle`.
+    /// The client id that was valid when the server assigned `handle`.
     client: ClientId,
 }
 
 impl Registrations {
-    /// Records credentials that the server has registered as `handle`.
+    /// Records credentials to which the server has assigned `handle`.
     pub(crate) fn add(
         &mut self,
         number: RegisteredCredentials,
@@ -103,12 +103,12 @@ impl Registrations {
         self.0.push(Registration { number, whom, handle, client });
     }
 
-    /// Removes credentials that the server has deregistered.
+    /// Removes credentials that are no longer registered with the server.
     pub(crate) fn remove(&mut self, number: RegisteredCredentials) {
         self.0.retain(|registration| registration.number != number);
     }
 
-    /// True if credentials with this number are registered.
+    /// Returns true if credentials with this number are registered.
     pub(crate) fn has(&self, number: RegisteredCredentials) -> bool {
         self.0.iter().any(|registration| registration.number == number)
     }
@@ -133,13 +133,13 @@ impl Registrations {
     }
 
     /// Returns the indexes of the credentials that were registered under a client id other than
-    /// `client` and must be registered again.
+    /// `client` and must therefore be registered again.
     pub(crate) fn unknown_to(&self, client: ClientId) -> Vec<usize> {
         let is_unknown = |&place: &usize| self.0[place].client != client;
         (0..self.0.len()).filter(is_unknown).collect()
     }
 
-    /// Calls `ask` with the request that registers the credentials at `place`.
+    /// Calls `ask` with the request that registers the credentials at index `place`.
     pub(crate) fn ask_for<T>(
         &self,
         place: usize,
@@ -148,8 +148,8 @@ impl Registrations {
         self.0.get(place).map(|registration| ask(&registration.whom.request()))
     }
 
-    /// Records the server's reply for the credentials at `place`: `None` if it no longer knows the
-    /// user.
+    /// Records the handle from the server's reply for the credentials at index `place`; `None` if
+    /// the server no longer knows the user.
     pub(crate) fn note(&mut self, place: usize, handle: Option<CredHandle>, client: ClientId) {
         if let Some(registration) = self.0.get_mut(place) {
             (registration.handle, registration.client) = (handle.unwrap_or(INVALID_HANDLE), client);
@@ -171,13 +171,13 @@ pub(crate) fn acting_in(message: &[u8]) -> Option<RegisteredCredentials> {
     NonZeroU64::new(number).map(RegisteredCredentials)
 }
 
-/// The largest number of credentials, since numbers are `analyzer` bits above the label.
+/// The largest number of credentials that fits in the `analyzer` bits above the label.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX >> Label::BITS;
 
-/// Offset in a request header of the field that holds the label and the credentials number.
+/// The offset in a request header of the field that contains the label and the credentials number.
 const LABEL_AT: usize = 16;
 
 const HANDLE_AT: usize = 28;
 
-/// A handle that no server gives out: requests with it are refused.
+/// A handle that no server assigns, so that requests with it are refused.
 const INVALID_HANDLE: CredHandle = CredHandle(u32::MAX);

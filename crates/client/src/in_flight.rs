@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //!
-//! - A stream has a [`Pending`] exactly while a request on it is outstanding.
-//! - Requests that wait for credits are sent in their order, calls before transfers, and nothing
-//!   between the members of a chain.
+//! - A stream has a [`Pending`] exactly while a request on it is in flight.
+//! - Requests that wait for credits are sent in order of submission, calls before transfers, and no
+//!   other request is sent between the members of a chain.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use crate::work::{Pending, QueuedCall, Work};
 /// The requests of one session that are in flight or queued.
 pub(crate) struct InFlight {
     pub credits: Credits,
-    /// What waits for a reply, indexed by stream.
+    /// The operations that wait for a reply, indexed by stream.
     pending: Vec<Option<Pending>>,
     transfers: VecDeque<Transfer>,
     calls: VecDeque<QueuedCall>,
@@ -31,7 +31,7 @@ pub(crate) struct InFlight {
 pub(crate) type CutOff = (StreamId, SequenceNumber, Pending);
 
 impl InFlight {
-    /// Starts empty, with one credit; the window may grow up to `limit`.
+    /// Creates an empty set with one credit; the window may grow up to `limit`.
     pub(crate) fn new(limit: u16) -> Self {
         Self {
             credits: Credits::new(limit),
@@ -42,13 +42,13 @@ impl InFlight {
         }
     }
 
-    /// True if any request waits for credits.
+    /// Returns true if any request waits for credits.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         !self.calls.is_empty() || !self.transfers.is_empty() || !self.chains.is_empty()
     }
 
-    /// True if a chain must be sent next.
+    /// Returns true if a member of a chain must be sent next.
     #[inline]
     pub(crate) fn owes_a_chain(&self) -> bool {
         !self.chains.is_empty() && (self.calls.is_empty() || self.chains.is_open())
@@ -66,13 +66,13 @@ impl InFlight {
         self.pending[place] = Some(pending);
     }
 
-    /// Takes what waits for the reply on a stream.
+    /// Removes and returns the operation that waits for the reply on a stream.
     #[inline]
     pub(crate) fn take_pending(&mut self, stream: StreamId) -> Option<Pending> {
         self.pending.get_mut(usize::from(stream.0))?.take()
     }
 
-    /// Returns everything that waits for a reply.
+    /// Iterates over the operations that wait for a reply.
     pub(crate) fn pending(&self) -> impl Iterator<Item = &Pending> {
         self.pending.iter().flatten()
     }
@@ -87,7 +87,8 @@ impl InFlight {
 
     // ---- waiting for credits --------------------------------------------------------
 
-    /// Takes a credit for a new transfer, unless others wait, which it must not overtake.
+    /// Takes a credit for a new transfer, unless other requests wait for credits, which the
+    /// transfer must not overtake.
     #[inline]
     pub(crate) fn take_for_transfer(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.transfers.is_empty() { self.credits.take() } else { None }
@@ -130,7 +131,7 @@ impl InFlight {
         self.calls.iter_mut()
     }
 
-    /// Takes the calls that wait for credits, so that they can be encoded again.
+    /// Removes and returns the calls that wait for credits, so that they can be encoded again.
     pub(crate) fn take_calls(&mut self) -> VecDeque<QueuedCall> {
         std::mem::take(&mut self.calls)
     }
@@ -145,7 +146,7 @@ impl InFlight {
         self.transfers.iter()
     }
 
-    /// Takes the waiting transfers for which `is_meant` is true, the last one first.
+    /// Removes and returns the waiting transfers for which `is_meant` is true, the last one first.
     pub(crate) fn extract_transfers(
         &mut self,
         is_meant: impl Fn(&Transfer) -> bool,
@@ -159,7 +160,7 @@ impl InFlight {
         taken
     }
 
-    /// Takes one transfer that waits for credits.
+    /// Removes and returns one transfer that waits for credits.
     pub(crate) fn take_transfer(&mut self, operation: OperationId) -> Option<Transfer> {
         let place = self.transfers.iter().position(|transfer| transfer.id == operation)?;
         self.transfers.remove(place)
@@ -167,8 +168,8 @@ impl InFlight {
 
     // ---- lost connections -----------------------------------------------------------
 
-    /// Takes everything that waited for replies, and the open chain, after the connection was lost.
-    /// Recovery gets all credits of the next connection.
+    /// Removes and returns the open chain and all operations that waited for replies, after the
+    /// connection was lost. All credits of the next connection are reserved for recovery.
     pub(crate) fn cut_off(&mut self, wanted_credits: u16) -> (Vec<CutOff>, Option<SharedChain>) {
         let pending = (0..).map(StreamId).zip(std::mem::take(&mut self.pending));
         let cut_off = pending
@@ -178,14 +179,15 @@ impl InFlight {
         (cut_off, self.chains.take_open())
     }
 
-    /// Discards the requests of a failed attempt to reconnect.
+    /// Discards the requests of a failed attempt to reconnect, before the next attempt.
     pub(crate) fn begin_again(&mut self, wanted_credits: u16) {
         self.pending.clear();
         self.credits = Credits::new(wanted_credits);
         self.credits.hold(ReservedFor::Recovery);
     }
 
-    /// Ends the session. Returns what waited for replies, and what waited for credits.
+    /// Empties the set when the session ends. Returns the operations that waited for replies, and
+    /// those that waited for credits.
     pub(crate) fn end(&mut self) -> (Vec<Work>, Vec<Work>) {
         let pending = std::mem::take(&mut self.pending).into_iter().flatten();
         let transfers = std::mem::take(&mut self.transfers).into_iter().map(Work::Transfer);

@@ -1,11 +1,11 @@
-//! Labels with which a server's operator can follow a client's requests.
+//! Labels that mark a client's requests, so that a server's operator can follow them.
 //!
 //! Invariant: a label is below 2^40. It is sent in the analyzer field of a request's header (draft
-//! 4.1.1), which the server only copies into its reply; the bits above it belong to this library
-//! (`impersonation`).
+//! 4.1.1), which the server only copies into its reply. This library uses the upper bits of the
+//! field itself (`impersonation`).
 
-/// A number that marks a client's requests in the server's log, its traces and `dafs follow`. 0
-/// means no label.
+/// A number that marks a client's requests in the server's log, in its traces and in `dafs follow`.
+/// The number 0 means no label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label(u64);
 
@@ -13,7 +13,7 @@ impl Label {
     /// The width of a label in bits.
     pub const BITS: u32 = 40;
 
-    /// Makes a label; `None` if it has more than [`Label::BITS`] bits.
+    /// Creates a label from a number; `None` if the number has more than [`Label::BITS`] bits.
     #[must_use]
     pub const fn new(label: u64) -> Option<Self> {
         if label >> Self::BITS == 0 { Some(Self(label)) } else { None }

@@ -1,34 +1,35 @@
 //! The DAFS client library: reads and writes files of a server directly from and into the
 //! application's own buffers.
 //!
-//! A [`Client`] belongs to one thread, and that thread makes all progress: there are no hidden
-//! threads. A client has [`Session`]s with servers, and a session opens [`File`]s. Every transfer
-//! is asynchronous underneath: [`Session::submit_read`] and [`Session::submit_write`] name a
-//! completion [`Group`], and [`Client::wait`] sleeps until a given number of a group's operations
-//! have completed. The simple calls ([`File::read_at`] and similar) submit and wait. Opens, closes,
-//! names and attributes are available as futures too ([`Session::open_in_async`] and similar), so
-//! that one thread can work on many files at once.
+//! A [`Client`] belongs to one thread, and makes progress only in calls from that thread: there are
+//! no hidden threads. A client has [`Session`]s with servers, and a session opens [`File`]s. Every
+//! transfer is asynchronous internally: [`Session::submit_read`] and [`Session::submit_write`] name
+//! a completion [`Group`], and [`Client::wait`] sleeps until a given number of a group's operations
+//! have completed. The simple calls ([`File::read_at`] and similar) submit a transfer and wait for
+//! it. Opens, closes, and requests about names and attributes are available as futures too
+//! ([`Session::open_in_async`] and similar), so that one thread can work on many files at once.
 //!
 //! Memory from [`Client::allocate`] is registered: the server moves data directly into it. Other
 //! memory can be registered with [`Client::register`] (heap memory) or [`Client::register_memory`]
-//! (memory by pointer and length); [`Session::path_of`] tells how data reaches it. Plain slices are
-//! copied once through a pool of registered buffers, unless RDMA devices are to access them
-//! directly ([`ClientConfig::own_memory`]). Memory of other devices, such as GPUs, is registered by
-//! its dmabuf ([`Session::register_dmabuf`]); only RDMA devices move its data, never the processor.
+//! (memory by pointer and length); [`Session::path_of`] returns how data reaches it. Unregistered
+//! slices are copied once through a pool of registered buffers, unless RDMA devices are allowed to
+//! access them directly ([`ClientConfig::own_memory`]). Memory of other devices, such as GPUs, is
+//! registered by its dmabuf ([`Session::register_dmabuf`]); only RDMA devices move its data, never
+//! the processor.
 //!
 //! Invariants:
 //!
-//! - A buffer range that was submitted belongs to the transport until its completion.
+//! - A submitted range of a buffer belongs to the transport until its completion.
 //! - The number of outstanding requests never exceeds the credits granted by the server.
 //!
-//! A session that loses its connection recovers from it ([`Recovery`]): it reconnects, asks what
-//! became of the requests that were in flight, reclaims its opens, and repeats the requests that
-//! were not carried out. Callers notice a pause.
+//! A session that loses its connection recovers ([`Recovery`]): it reconnects, queries the server
+//! for the outcomes of the requests that were in flight, reclaims its opens, and repeats the
+//! requests that were not carried out. Callers only notice a pause.
 //!
-//! All servers of one client share a protection domain. Use a separate client for each server that
-//! must not be able to name memory meant for another.
+//! All sessions of one client share a protection domain. Use a separate client for a server that
+//! must not be able to access memory registered for other servers.
 //!
-//! Reading with several requests in flight, straight into registered memory:
+//! An example that reads with several requests in flight, directly into registered memory:
 //!
 //! ```no_run
 //! use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
@@ -54,8 +55,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The folder `examples` of the crate has programs that copy, keep many requests in flight, and
-//! lock. A [`Client`] and all that belongs to it stay on one thread: they are not [`Send`].
+//! The folder `examples` of the crate has programs that copy files, keep many requests in flight,
+//! and use locks. A [`Client`] and all objects that belong to it stay on one thread: they are not
+//! [`Send`].
 #![forbid(unsafe_code)]
 
 mod app_memory;
@@ -173,7 +175,7 @@ pub use dafs_wire::messages::{
     FenceAccess, FenceObject, FenceUpdate, LockOptions, LockType, NewObject,
 };
 
-/// Types of the crates under this one, for the other crates of the DAFS project.
+/// Types of lower-level crates, for the other crates of the DAFS project.
 ///
 /// **Semantic versioning does not cover this module**, nor the methods that take or return its
 /// types, which the documentation leaves out: [`Client::over`], [`Session::start`],

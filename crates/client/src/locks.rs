@@ -1,8 +1,8 @@
 //! Byte-range locks (draft 4.4.1): acquiring, waiting, testing and releasing them, and reclaiming
 //! them from a restarted server.
 //!
-//! Invariant: while a file is open, the session knows all its locks that the server has reported,
-//! so that it can reclaim exactly these.
+//! Invariant: while a file is open, the session knows all locks of the file that the server has
+//! reported as granted, so that it can reclaim exactly these.
 //!
 //! Locks are mandatory: the server refuses conflicting reads and writes through other opens,
 //! including other opens of this session. Locks end with their open.
@@ -18,28 +18,28 @@ use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::held_locks::LockKind;
 
-/// A lock that conflicts with a request.
+/// A lock that conflicts with a lock request.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// The holder's name for itself, unique within its client.
+    /// The opaque owner id that the lock's holder has chosen, unique within its client.
     pub owner: Vec<u8>,
     /// The kind of the conflicting lock.
     pub kind: LockKind,
-    /// The offset of its first byte.
+    /// The offset of the lock's first byte.
     pub offset: u64,
-    /// Its length in bytes; `u64::MAX` means up to the end of the file.
+    /// The lock's length in bytes; `u64::MAX` means up to the end of the file.
     pub length: u64,
 }
 
 impl File {
-    /// Locks `length` bytes at `offset`; the length `u64::MAX` means up to the end of the file,
-    /// wherever that is later. Returns `None` if the lock is now held, or the conflicting lock if
+    /// Locks `length` bytes at `offset`. The length `u64::MAX` means up to the end of the file,
+    /// even if the file grows. Returns `None` if the lock was granted, or the conflicting lock if
     /// it was denied. Ranges that this open has already locked are converted to the new kind.
     ///
-    /// With PERSIST a lock outlives its holder: it becomes broken, and later lockers get
-    /// LOCK_BROKEN until one of them has checked the data and locks with REPAIR. With AUTO_RECOVERY
-    /// the changes made under the lock are rolled back instead.
+    /// With PERSIST a lock outlives its holder: the lock becomes broken, and later requests for it
+    /// fail with LOCK_BROKEN until one client has checked the data and locks with REPAIR. With
+    /// AUTO_RECOVERY the changes made under the lock are rolled back instead.
     ///
     /// # Errors
     /// LOCK_BROKEN; NOTSUPP for options that the server does not support; LOCK_RANGE for an attempt
@@ -54,7 +54,7 @@ impl File {
         self.session().run(self.try_lock_async(kind, offset, length, options))
     }
 
-    /// As [`File::try_lock`], as a future. The request is sent at once.
+    /// Locks a range as [`File::try_lock`] does, as a future. The request is sent at once.
     pub fn try_lock_async(
         &self,
         kind: LockKind,
@@ -65,12 +65,13 @@ impl File {
         self.ask_lock(kind.of_lock(false), offset, length, options)
     }
 
-    /// As [`File::try_lock_async`], and joins the server's queue if another lock conflicts. While
-    /// waiting, ask again at least every [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX), to keep the place
-    /// in the queue, and when [the lock is ready](File::is_lock_ready).
+    /// Locks a range as [`File::try_lock_async`] does, and joins the server's queue if another lock
+    /// conflicts. To keep the place in the queue, request the lock again at least every
+    /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX), and when [the lock is ready](File::is_lock_ready).
     ///
     /// # Errors
-    /// The errors of [`File::try_lock`]; DEADLOCK if waiting would close a circle of waiters.
+    /// The errors of [`File::try_lock`]; DEADLOCK if waiting would create a cycle of waiting
+    /// clients.
     pub fn queue_lock_async(
         &self,
         kind: LockKind,
@@ -81,22 +82,23 @@ impl File {
         self.ask_lock(kind.of_lock(true), offset, length, options)
     }
 
-    /// Returns true, once per report, if the server has reported that this queued lock can now be
-    /// granted. Only a session that [listens](crate::Session::listen) gets such reports.
+    /// Returns true if the server has reported that this queued lock can now be granted, and
+    /// removes the report. Only a session that [listens](crate::Session::listen) gets such reports.
     #[must_use]
     pub fn is_lock_ready(&self, offset: u64, length: u64) -> bool {
         let ready = LockReady { file: self.handle(), state: self.state(), offset, length };
         self.session().take_lock_ready(&ready)
     }
 
-    /// As [`File::try_lock`], and waits in the server's queue, in which later requests do not
-    /// overtake earlier ones. The client asks again at growing intervals of at most
-    /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX). If the session listens
-    /// ([`Session::listen`](crate::Session::listen)), the server reports when to ask.
+    /// Locks a range as [`File::try_lock`] does, and waits in the server's queue while another lock
+    /// conflicts. Later requests do not overtake earlier ones. The client requests the lock again
+    /// at growing intervals of at most [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX). If the session
+    /// listens ([`Session::listen`](crate::Session::listen)), the server reports when the lock is
+    /// free.
     ///
     /// # Errors
-    /// [`ClientError::TimedOut`]; the place in the queue may then block other requests for some
-    /// seconds. DEADLOCK if waiting would close a circle of waiters.
+    /// [`ClientError::TimedOut`]; the abandoned place in the queue may then block other requests
+    /// for some seconds. DEADLOCK if waiting would create a cycle of waiting clients.
     pub fn lock(
         &self,
         kind: LockKind,
@@ -114,13 +116,14 @@ impl File {
             }
             let session = self.session();
             if session.shared.borrow().back_channels.listens(session.key) {
-                // Asking only keeps the place in the queue.
+                // The server will report when the lock is free, so repeated requests only keep the
+                // place in the queue.
                 pause = POLL_MAX;
             }
             let again = Instant::now() + pause;
             let until = deadline.map_or(again, |deadline| again.min(deadline));
             let client = session.client();
-            // Other work goes on meanwhile.
+            // The client makes progress with its other operations during the pause.
             loop {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() || self.is_lock_ready(offset, length) {
@@ -135,8 +138,8 @@ impl File {
         }
     }
 
-    /// Returns the lock that would conflict with the given one, without acquiring any. In a session
-    /// without recovery this may be the file's own lock.
+    /// Returns the lock that conflicts with the described lock, or `None`, without acquiring a
+    /// lock. In a session without recovery the result may be a lock of this file itself.
     ///
     /// # Errors
     /// The errors of [`File::try_lock`].
@@ -149,7 +152,7 @@ impl File {
         self.session().run(self.test_lock_async(kind, offset, length))
     }
 
-    /// As [`File::test_lock`], as a future. The request is sent at once.
+    /// Tests a lock as [`File::test_lock`] does, as a future. The request is sent at once.
     pub fn test_lock_async(
         &self,
         kind: LockKind,
@@ -173,7 +176,7 @@ impl File {
         self.session().run(self.unlock_async(offset, length))
     }
 
-    /// As [`File::unlock`], as a future. The request is sent at once.
+    /// Releases locks as [`File::unlock`] does, as a future. The request is sent at once.
     pub fn unlock_async(&self, offset: u64, length: u64) -> impl Future<Output = Result<()>> + '_ {
         let (file, state) = (self.handle(), self.state());
         let lock_type = LockType::Write;
@@ -182,7 +185,7 @@ impl File {
     }
 
     /// Rolls back all changes made under locks with AUTO_RECOVERY in a range of bytes. The locks
-    /// stay held.
+    /// remain held.
     ///
     /// # Errors
     /// Any error of the server, with the path.
@@ -190,7 +193,8 @@ impl File {
         self.session().run(self.abort_lock_async(offset, length))
     }
 
-    /// As [`File::abort_lock`], as a future. The request is sent when the future is first polled.
+    /// Rolls back changes as [`File::abort_lock`] does, as a future. The request is sent when the
+    /// future is first polled.
     ///
     /// # Errors
     /// The errors of [`File::abort_lock`].
@@ -235,9 +239,9 @@ impl File {
     }
 }
 
-/// The shortest and longest pause between two requests for a lock. The longest is below the silence
-/// after which a server removes a waiter from the queue.
+/// The shortest interval between two requests for a queued lock.
 const POLL_MIN: Duration = Duration::from_millis(1);
 
-/// The longest interval between two requests for a queued lock; see [`File::lock`].
+/// The longest interval between two requests for a queued lock; see [`File::lock`]. A server keeps
+/// a queued request for longer than this.
 pub const POLL_MAX: Duration = Duration::from_millis(200);

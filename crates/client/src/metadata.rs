@@ -1,7 +1,7 @@
 //! Attributes of objects, as the application sees them.
 //!
-//! Invariant: no attribute is made up. If the server omits a mandatory one, there is no
-//! [`Metadata`].
+//! Invariant: no attribute is invented. If the server's reply lacks a mandatory attribute, there is
+//! no [`Metadata`].
 
 use std::ffi::OsString;
 
@@ -23,23 +23,23 @@ pub struct Metadata {
     pub size: u64,
     /// The file id (inode number), unique in its file system.
     pub file_id: u64,
-    /// The number of bytes of storage in use.
+    /// The number of bytes of storage that the object occupies.
     pub space_used: u64,
     /// The time when the data was last read.
     pub time_access: Timestamp,
     /// The time when the data was last modified.
     pub time_modify: Timestamp,
-    /// The time when data or attributes last changed.
+    /// The time when the data or the attributes last changed.
     pub time_metadata: Timestamp,
-    /// The owner, as a decimal number or a name.
+    /// The owner: a decimal user id or a user name.
     pub owner: String,
-    /// The group, as a decimal number or a name.
+    /// The group: a decimal group id or a group name.
     pub owner_group: String,
-    /// The change attribute, which has another value after every change.
+    /// The change attribute, whose value differs after every change of the object.
     pub change: u64,
     /// The object's handle, which names it in requests.
     pub handle: FileHandle,
-    /// The device numbers; zeros unless the object is a device.
+    /// The device numbers (major and minor); zeros unless the object is a device.
     pub device: DeviceNumber,
 }
 
@@ -49,13 +49,14 @@ pub struct Metadata {
 pub struct DirectoryEntry {
     /// The entry's name: any bytes except a slash and NUL.
     pub name: OsString,
-    /// The object's attributes; `None` if it was removed before the server read them.
+    /// The object's attributes; `None` if the object was removed before the server read its
+    /// attributes.
     pub metadata: Option<Metadata>,
 }
 
 impl Metadata {
-    /// Attributes of an object of which only the type and the handle are known; the other fields
-    /// are zero or empty. For tests and caches of applications.
+    /// Creates attributes of an object of which only the type and the handle are known; the other
+    /// fields are zero or empty. For tests and for applications that cache attributes.
     #[must_use]
     pub fn new(kind: ObjectType, handle: FileHandle) -> Self {
         Self {
@@ -78,7 +79,7 @@ impl Metadata {
 }
 
 impl DirectoryEntry {
-    /// An entry with the attributes of its object, if they are known.
+    /// Creates an entry with a name and, if known, the attributes of its object.
     #[must_use]
     pub fn new(name: OsString, metadata: Option<Metadata>) -> Self {
         Self { name, metadata }
@@ -104,7 +105,7 @@ pub(crate) fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Opt
     })
 }
 
-/// The attributes that [`Metadata`] needs.
+/// The attributes that are requested to fill a [`Metadata`].
 pub(crate) const METADATA: AttributeBitmap = bits::OBJECT_TYPE
     .with(bits::MODE)
     .with(bits::NUM_LINKS)

@@ -1,12 +1,13 @@
-//! Translates the names of memory in encoded requests to those of the connection they are sent
-//! over.
+//! Translates the STags in encoded requests to those that are valid on the connection that carries
+//! the request.
 //!
-//! Invariant: a stored request names memory as this side does ([`Region::stag`]). RDMA devices
-//! choose their own names, which are substituted when the request is sent. A session may reconnect
-//! through another device, or through none, where the former name is invalid or names other memory.
+//! Invariant: a stored request names memory by this client's own STag ([`Region::stag`]). RDMA
+//! devices choose different STags, which are substituted when the request is sent. After a
+//! reconnect through another device, or without a device, a former STag may be invalid or may name
+//! other memory.
 //!
-//! Transfers are encoded when they are sent (`data.rs`), and batches again after a reconnect
-//! (`batch/plan.rs`).
+//! Transfers are encoded when they are sent (`data.rs`), and batches are encoded again after a
+//! reconnect (`batch/plan.rs`).
 //!
 //! [`Region::stag`]: dafs_dat::Region::stag
 
@@ -19,12 +20,12 @@ use crate::requests::{procedure_of, word_at};
 use crate::state::SessionState;
 use crate::transport::Transport;
 
-/// A renamed request; most of those that name memory fit inline.
+/// A copy of a request with substituted STags; most requests that name memory fit inline.
 type Renamed = SmallVec<[u8; 256]>;
 
 impl Transport {
-    /// Sends a stamped request with the connection's names for the memory in it. A failure means
-    /// that the connection is ending.
+    /// Sends a stamped request, with the STags in it replaced by those of the connection. A failure
+    /// means that the connection is ending.
     #[inline]
     pub(crate) fn post_renamed(
         &mut self,
@@ -43,8 +44,8 @@ impl Transport {
         self.post(session.endpoint, &[Gather::Bytes(message)])
     }
 
-    /// Returns the request with the names that the endpoint's peer knows; `None` if it names no
-    /// memory.
+    /// Returns a copy of the request with the STags that the endpoint's peer knows; `None` if the
+    /// request names no memory.
     #[cold]
     fn renamed_for(&mut self, endpoint: EndpointId, message: &[u8]) -> Option<Renamed> {
         if !procedure_of(message)?.request_fields().iter().any(names_memory) {
@@ -57,7 +58,7 @@ impl Transport {
     }
 }
 
-/// Replaces each name of memory in an encoded request.
+/// Replaces each STag in an encoded request by the one that `rename` returns.
 fn rename_memory(message: &mut [u8], mut rename: impl FnMut(Stag) -> Stag) {
     let Some(procedure) = procedure_of(message) else { return };
     for field in procedure.request_fields().iter().filter(|field| names_memory(field)) {
@@ -88,15 +89,15 @@ fn names_memory(field: &FieldLayout) -> bool {
     field.name == ONE && field.size == ELEMENT_BYTES || field.name == MANY && field.size == 4
 }
 
-/// The field names in message layouts for one direct buffer, and for an array of them.
+/// The name of a field for one direct buffer in message layouts; `MANY` is that of an array.
 const ONE: &str = "buffer";
 const MANY: &str = "buffers";
-/// The size of a direct buffer, the offset of the memory's name in it, and the offset of an array's
-/// first element (draft 6.1.7).
+/// The size in bytes of an encoded direct buffer (draft 6.1.7). The next two constants are the
+/// offset of the STag in it, and the offset of the first element in an array.
 const ELEMENT_BYTES: usize = 16;
 const CONTEXT_AT: usize = 12;
 const COUNT_BYTES: usize = 8;
-/// The bytes of a header that hold the checksum.
+/// The range of bytes of a request header that contains the checksum.
 const CHECKSUM: std::ops::Range<usize> = 24..28;
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Opened {
         acting_in(&self.claim.as_ref()?.request)
     }
 
-    /// True if a request releases locks of this open, or closes it.
+    /// Returns true if a request releases locks of this open, or closes it.
     pub(crate) fn is_given_up_by(&self, request: &[u8]) -> bool {
         match decode_request(ByteOrder::NATIVE, request) {
             Ok((_, Request::LockU(Unlock { state, .. }))) => state == self.state(),
@@ -102,7 +102,7 @@ impl Opened {
         self.writes.get()
     }
 
-    /// True if an unstable write got its reply after the last commit was sent.
+    /// Returns true if an unstable write got its reply after the last commit was sent.
     pub(crate) fn has_unconfirmed(&self) -> bool {
         self.writes.get() != self.confirmed.get()
     }
@@ -156,7 +156,7 @@ impl Opened {
         self.transfers_elsewhere.set(self.transfers_elsewhere.get().saturating_sub(1));
     }
 
-    /// True if transfers are in flight on additional channels.
+    /// Returns true if transfers are in flight on additional channels.
     pub(crate) fn is_moved_elsewhere(&self) -> bool {
         self.transfers_elsewhere.get() > 0
     }

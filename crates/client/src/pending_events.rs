@@ -24,7 +24,7 @@ impl PendingEvents {
         self.dropped_listeners.extend(listener);
     }
 
-    /// True if no event is pending.
+    /// Returns true if no event is pending.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()

@@ -235,12 +235,12 @@ fn file_system_of(handle: FileHandle) -> FsHandle {
     system
 }
 
-/// True if the object, or the directory it was in, was removed by another client.
+/// Returns true if the object, or the directory it was in, was removed by another client.
 fn is_gone(error: &ClientError) -> bool {
     matches!(error.status(), Some(Status::NoEnt | Status::Stale))
 }
 
-/// True if an error is about one object, so that the others can still be removed.
+/// Returns true if an error is about one object, so that the others can still be removed.
 fn is_of_one(error: &ClientError) -> bool {
     matches!(error, ClientError::Status { .. } | ClientError::OutcomeUnknown { .. })
 }

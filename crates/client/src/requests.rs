@@ -91,7 +91,7 @@ pub(crate) fn is_harmless(procedure: Procedure) -> bool {
     )
 }
 
-/// True if the server keeps the result of a request.
+/// Returns true if the server keeps the result of a request.
 pub(crate) fn is_kept(procedure: Procedure) -> bool {
     match procedure.replay_class() {
         ReplayClass::Always | ReplayClass::WhenComplete => true,
@@ -99,7 +99,7 @@ pub(crate) fn is_kept(procedure: Procedure) -> bool {
     }
 }
 
-/// True if a request that may have been carried out can safely be sent again.
+/// Returns true if a request that may have been carried out can safely be sent again.
 pub(crate) fn is_repeatable(request: &Request<'_>) -> bool {
     match request {
         Request::Open(open) => is_repeatable_open(open),

@@ -55,7 +55,7 @@ impl Drop for Anchor {
 }
 
 impl Session {
-    /// Makes a handle for a session that is established.
+    /// Creates a handle for a session that is established.
     pub(crate) fn new(
         shared: Rc<Shared>,
         key: SessionKey,
@@ -104,7 +104,7 @@ impl Session {
         self.shared.borrow().sessions[self.key].role.count()
     }
 
-    /// Makes a round trip that only renews the lease.
+    /// Creates a round trip that only renews the lease.
     ///
     /// # Errors
     /// If the session has ended.

@@ -134,12 +134,12 @@ impl SessionState {
         }
     }
 
-    /// True if the session's connection is open.
+    /// Returns true if the session's connection is open.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
 
-    /// True if the server owes a reply, or requests wait for credits.
+    /// Returns true if the server owes a reply, or requests wait for credits.
     pub(crate) fn owes_an_answer(&self) -> bool {
         let waits = self.in_flight.has_waiting() || self.in_flight.credits.outstanding() > 0;
         waits && !matches!(self.phase, Phase::Ended(_))

@@ -39,7 +39,7 @@ struct Block {
 }
 
 impl<'f> ReadStream<'f> {
-    /// Makes a stream that keeps up to `depth` blocks of `block_bytes` bytes in flight.
+    /// Creates a stream that keeps up to `depth` blocks of `block_bytes` bytes in flight.
     ///
     /// # Errors
     /// If there is no memory for the blocks.
@@ -211,7 +211,7 @@ struct Held {
 }
 
 impl<'f> WriteStream<'f> {
-    /// Makes a stream that keeps up to `depth` blocks of `block_bytes` bytes in flight. Memory is
+    /// Creates a stream that keeps up to `depth` blocks of `block_bytes` bytes in flight. Memory is
     /// allocated as blocks are filled.
     ///
     /// # Errors

@@ -100,7 +100,7 @@ impl SessionTable {
         wanted.min(most).max(1)
     }
 
-    /// True if a reply or another event is expected.
+    /// Returns true if a reply or another event is expected.
     pub(crate) fn is_expecting(&self) -> bool {
         let is = |session: &SessionState| {
             session.in_flight.credits.outstanding() > 0 || session.is_awaited()
@@ -121,7 +121,7 @@ impl SessionTable {
         if self.has_timers { self.until_timer() } else { Some(patience) }
     }
 
-    /// True if some session has a reply timeout.
+    /// Returns true if some session has a reply timeout.
     #[inline]
     pub(crate) fn are_watched(&self) -> bool {
         self.patience.is_some()
@@ -140,7 +140,7 @@ impl SessionTable {
         self.has_timers = has_timers;
     }
 
-    /// True if some session may have a timer.
+    /// Returns true if some session may have a timer.
     #[inline]
     pub(crate) fn has_timers(&self) -> bool {
         self.has_timers

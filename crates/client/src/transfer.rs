@@ -106,7 +106,7 @@ impl TransferJob {
 }
 
 impl Transfer {
-    /// Makes a transfer between a range of a file and memory.
+    /// Creates a transfer between a range of a file and memory.
     #[inline]
     pub(crate) fn new(
         id: OperationId,

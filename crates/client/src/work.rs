@@ -58,7 +58,7 @@ impl Pending {
 }
 
 impl QueuedCall {
-    /// Makes an encoded request whose reply is ignored.
+    /// Creates an encoded request whose reply is ignored.
     pub(crate) fn new(id: OperationId, message: Vec<u8>) -> Self {
         Self { id, ticket: None, part: None, message, delay: None }
     }

@@ -153,10 +153,10 @@ pub(crate) trait Connection: Send {
         readiness: Readiness,
     ) -> Result<(), BreakReason>;
 
-    /// True if inbound work shows in memory, so that polling beats sleeping.
+    /// Returns true if inbound work shows in memory, so that polling beats sleeping.
     fn is_polled(&self) -> bool;
 
-    /// True if exactly one message is likely to come next: the reply that the application
+    /// Returns true if exactly one message is likely to come next: the reply that the application
     /// announced by [`Connection::expect`]. Then polling the socket for a while beats sleeping.
     fn awaits_one(&self) -> bool {
         false
@@ -206,7 +206,7 @@ pub(crate) trait Connection: Send {
     /// Rejects a pending inbound connection, which the caller then releases.
     fn reject(&mut self, context: &mut Context<'_>, private_data: &[u8]);
 
-    /// True if work may be posted.
+    /// Returns true if work may be posted.
     fn is_established(&self) -> bool;
 
     /// True if a message has arrived, or may have arrived, that was not received yet. Makes no
@@ -358,7 +358,7 @@ impl EventQueue {
         })
     }
 
-    /// True if an event other than a completion is queued.
+    /// Returns true if an event other than a completion is queued.
     #[inline]
     pub(crate) fn has_others(&self) -> bool {
         !self.others.is_empty()

@@ -66,7 +66,7 @@ pub(crate) fn may_accept(user: Option<u32>) -> bool {
     all < DESCRIPTORS_MAX && here < DESCRIPTORS_PER_USER
 }
 
-/// True if so much waits to be released that no more connections should be accepted.
+/// Returns true if so much waits to be released that no more connections should be accepted.
 pub(crate) fn is_behind() -> bool {
     RELEASED.lock().queue.len() >= RELEASED_MAX
 }

@@ -161,7 +161,7 @@ impl InboxSlot {
     }
 }
 
-/// True if a cookie belongs to a receive of an inbox.
+/// Returns true if a cookie belongs to a receive of an inbox.
 #[inline]
 pub(crate) const fn is_private(cookie: u64) -> bool {
     cookie >= FIRST_COOKIE

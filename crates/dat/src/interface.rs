@@ -275,7 +275,7 @@ impl<E> Interface<E> {
         Some((region, self.number))
     }
 
-    /// True if this interface has this number.
+    /// Returns true if this interface has this number.
     #[inline]
     pub(crate) fn is_number(&self, number: u64) -> bool {
         self.number == number

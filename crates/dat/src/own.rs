@@ -180,7 +180,7 @@ impl Lender {
 }
 
 impl Region {
-    /// True if this region is memory lent to a device.
+    /// Returns true if this region is memory lent to a device.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.key.is_lent()

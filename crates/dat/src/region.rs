@@ -27,7 +27,7 @@ impl Rights {
     /// The peer may read and write the region.
     pub const REMOTE: Rights = Rights { remote_read: true, remote_write: true };
 
-    /// True if the peer may access the region in any way.
+    /// Returns true if the peer may access the region in any way.
     #[must_use]
     pub const fn is_remote(self) -> bool {
         self.remote_read || self.remote_write
@@ -266,7 +266,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// True if [`RegionTable::take_revoked`] would return regions.
+    /// Returns true if [`RegionTable::take_revoked`] would return regions.
     #[inline]
     pub(crate) fn has_revoked(&self) -> bool {
         !self.revoked.is_empty()

@@ -55,7 +55,7 @@ pub struct WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// True if the policy allows longer spins than the default.
+    /// Returns true if the policy allows longer spins than the default.
     #[inline]
     pub(crate) fn is_long(self) -> bool {
         self.spin_max > SPIN_MAX

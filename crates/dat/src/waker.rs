@@ -46,7 +46,7 @@ impl Waker {
         }
     }
 
-    /// True if the interface was woken or called and has not taken that yet.
+    /// Returns true if the interface was woken or called and has not taken that yet.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
         self.0.nap.is_rung()

@@ -92,7 +92,7 @@ impl FpduShape {
         if self.tagged { TAGGED_HEADER_BYTES } else { UNTAGGED_HEADER_BYTES }
     }
 
-    /// True if the ULPDU is long enough for the header of its form.
+    /// Returns true if the ULPDU is long enough for the header of its form.
     #[inline]
     #[must_use]
     pub const fn covers_header(self) -> bool {

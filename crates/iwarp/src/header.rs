@@ -90,14 +90,14 @@ impl Opcode {
         }
     }
 
-    /// True if messages with this opcode wake the receiver.
+    /// Returns true if messages with this opcode wake the receiver.
     #[inline]
     #[must_use]
     pub(crate) const fn is_solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate)
     }
 
-    /// True if messages with this opcode name a steering tag to invalidate.
+    /// Returns true if messages with this opcode name a steering tag to invalidate.
     #[inline]
     #[must_use]
     pub(crate) const fn invalidates(self) -> bool {

@@ -64,7 +64,7 @@ impl ReadRequest {
         }
     }
 
-    /// True if the sink range or the source range passes offset 2^64.
+    /// Returns true if the sink range or the source range passes offset 2^64.
     #[inline]
     #[must_use]
     pub(crate) fn wraps(&self) -> bool {

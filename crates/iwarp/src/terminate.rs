@@ -120,7 +120,7 @@ impl TerminateCode {
         Self { layer, kind, code }
     }
 
-    /// True if a Terminate with this code carries the DDP header (RFC 5040 figure 10).
+    /// Returns true if a Terminate with this code carries the DDP header (RFC 5040 figure 10).
     #[must_use]
     pub const fn carries_header(self) -> bool {
         match self.layer {
@@ -137,7 +137,7 @@ impl TerminateCode {
         self.layer == LAYER_RDMAP && self.kind == KIND_PROTECTION
     }
 
-    /// True if the tables of the RFCs define this code.
+    /// Returns true if the tables of the RFCs define this code.
     #[must_use]
     pub const fn is_known(self) -> bool {
         matches!(

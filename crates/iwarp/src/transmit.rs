@@ -131,7 +131,7 @@ impl Transmitter {
         self.untagged_payload_max = payload_max(mulpdu, false);
     }
 
-    /// True if trailers must carry a CRC. If false, send
+    /// Returns true if trailers must carry a CRC. If false, send
     /// [`TRAILER_WITHOUT_CRC`](crate::fpdu::TRAILER_WITHOUT_CRC).
     #[inline]
     #[must_use]
@@ -139,7 +139,7 @@ impl Transmitter {
         self.crc
     }
 
-    /// True if nothing more can be sent on this stream.
+    /// Returns true if nothing more can be sent on this stream.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
@@ -378,7 +378,7 @@ impl Segments {
         self.length - self.offset
     }
 
-    /// True if the last frame has been made.
+    /// Returns true if the last frame has been made.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.exhausted

@@ -230,14 +230,14 @@ impl Memory {
         unsafe { self.0.base.as_ptr().add(offset) }
     }
 
-    /// True if `offset..offset + length` lies within the memory.
+    /// Returns true if `offset..offset + length` lies within the memory.
     #[must_use]
     #[inline]
     pub fn contains(&self, offset: usize, length: usize) -> bool {
         offset <= self.0.length && length <= self.0.length - offset
     }
 
-    /// True if both values refer to the same allocation.
+    /// Returns true if both values refer to the same allocation.
     #[must_use]
     pub fn is_same(&self, other: &Memory) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -329,7 +329,7 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Makes a registration available for further uses. It replaces a shorter one.
+    /// Creates a registration available for further uses. It replaces a shorter one.
     fn list(&mut self, place: usize, wanted: &Wanted) {
         if let Some(former) = self.known.insert((wanted.purpose, wanted.address), place) {
             self.unlisted(former);

@@ -432,7 +432,7 @@ fn home_page() -> io::Result<*mut u8> {
     if advised == 0 { Ok(page.cast()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// True if a whole range is private memory without a file, according to the kernel's list.
+/// Returns true if a whole range is private memory without a file, according to the kernel's list.
 fn is_private(mut start: u64, end: u64) -> bool {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
     for line in maps.lines() {
@@ -461,7 +461,7 @@ fn parse(line: &str) -> Option<(u64, u64, bool)> {
     Some((number(from)?, number(until)?, rights.ends_with('p') && inode == "0"))
 }
 
-/// Makes an `ioctl` call.
+/// Creates an `ioctl` call.
 ///
 /// # Safety
 /// `request` must access no more than one `T`.

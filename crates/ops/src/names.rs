@@ -25,13 +25,13 @@ enum Source<'m> {
 }
 
 impl<'m> Names<'m> {
-    /// Makes a list of borrowed names.
+    /// Creates a list of borrowed names.
     #[must_use]
     pub fn new(names: &'m [&'m [u8]]) -> Self {
         Self(Source::Slices(names))
     }
 
-    /// Makes a list of names of which some may be owned.
+    /// Creates a list of names of which some may be owned.
     #[must_use]
     pub fn of(names: &'m [Cow<'m, [u8]>]) -> Self {
         Self(Source::Cows(names))

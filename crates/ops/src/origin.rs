@@ -66,7 +66,7 @@ impl Origin {
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    /// Makes a ticket from a front and a number, of which the lower 56 bits are used.
+    /// Creates a ticket from a front and a number, of which the lower 56 bits are used.
     #[must_use]
     pub const fn new(front: FrontId, number: u64) -> Self {
         Self((front.0 as u64) << FRONT_SHIFT | (number & NUMBER))

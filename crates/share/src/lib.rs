@@ -91,7 +91,7 @@ impl Drop for Inner {
 }
 
 impl SharedClient {
-    /// Makes a shared client without sessions.
+    /// Creates a shared client without sessions.
     ///
     /// # Errors
     /// [`ClientError::System`] if the system has no file descriptor left.

@@ -41,7 +41,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Makes an identity from a user, a primary group and supplementary groups in any order.
+    /// Creates an identity from a user, a primary group and supplementary groups in any order.
     ///
     /// # Errors
     /// [`NoSuchId`] if one of the numbers is [`NO_ID`].
@@ -55,7 +55,7 @@ impl Credentials {
         Ok(Self { uid, gid, groups: groups.into() })
     }
 
-    /// Makes an identity without supplementary groups.
+    /// Creates an identity without supplementary groups.
     ///
     /// # Errors
     /// [`NoSuchId`] if one of the numbers is [`NO_ID`].

@@ -20,7 +20,7 @@ impl ChannelCount {
     /// The limit for the channels of a session.
     pub const MAX: usize = 64;
 
-    /// Makes a count; `None` if it is 0 or above the limit.
+    /// Creates a count; `None` if it is 0 or above the limit.
     #[must_use]
     pub fn new(count: usize) -> Option<Self> {
         let is_possible = (1..=Self::MAX).contains(&count);

@@ -298,7 +298,7 @@ enum PathSource<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Makes a path from its components.
+    /// Creates a path from its components.
     #[must_use]
     pub fn new(names: &'a [&'a str]) -> Self {
         Self(PathSource::Names(names))

@@ -355,7 +355,7 @@ pub(crate) fn check_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if is_too_long(text) { Err(DecodeError::NameTooLong) } else { Ok(text) }
 }
 
-/// True if the name that a string encodes exceeds the limit for names.
+/// Returns true if the name that a string encodes exceeds the limit for names.
 pub(crate) fn is_too_long(text: &str) -> bool {
     text.len() > NAME_BYTES_MAX && names::length_of_wire(text) > NAME_BYTES_MAX
 }

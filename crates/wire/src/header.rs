@@ -99,7 +99,7 @@ pub struct RequestHeader {
 }
 
 impl RequestHeader {
-    /// Makes a header of the current version without flags, wishes or credentials.
+    /// Creates a header of the current version without flags, wishes or credentials.
     #[must_use]
     pub const fn new(stream: StreamId, sequence: SequenceNumber) -> Self {
         Self {

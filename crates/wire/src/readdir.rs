@@ -41,7 +41,7 @@ pub struct DirectoryEntries<'a> {
 }
 
 impl<'a> DirectoryEntries<'a> {
-    /// Makes an empty list in this byte order.
+    /// Creates an empty list in this byte order.
     #[must_use]
     pub fn empty(order: ByteOrder) -> Self {
         Self { order, bytes: &[0; BASE], count: 0 }
@@ -150,7 +150,7 @@ pub struct ReaddirWriter<'b> {
 }
 
 impl<'b> ReaddirWriter<'b> {
-    /// Makes an encoder for entries with these attributes. The buffer limits how many fit.
+    /// Creates an encoder for entries with these attributes. The buffer limits how many fit.
     ///
     /// # Errors
     /// If the buffer has no room even for the count.

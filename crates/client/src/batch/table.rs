@@ -68,7 +68,7 @@ impl BatchState {
         }
     }
 
-    /// True if the rest of the batch is expected to take too long for busy-polling.
+    /// Returns true if the rest of the batch is expected to take too long for busy-polling.
     pub(crate) fn lasts(&self) -> bool {
         let left = self.requests.iter().zip(&self.results).filter(|(_, result)| result.is_none());
         let bytes: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();
@@ -206,7 +206,7 @@ impl BatchTable {
         of_session.flat_map(|state| std::mem::take(&mut state.refused)).collect()
     }
 
-    /// True if the server is going to report completions to this session.
+    /// Returns true if the server is going to report completions to this session.
     pub(super) fn expects_completions(&self, session: SessionKey) -> bool {
         self.all.values().any(|state| {
             let refused: usize = state.refused.iter().map(|part| part.requests.len()).sum();

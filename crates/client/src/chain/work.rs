@@ -95,7 +95,7 @@ impl ChainQueue {
         self.0.is_empty()
     }
 
-    /// True if some members of the first chain are sent, but not all.
+    /// Returns true if some members of the first chain are sent, but not all.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.0.front().is_some_and(|chain| chain.borrow().is_open)
@@ -224,7 +224,7 @@ impl ChainWork {
         member.status = None;
     }
 
-    /// True if no member was sent.
+    /// Returns true if no member was sent.
     pub(super) fn is_fresh(&self) -> bool {
         self.next == 0 && !self.is_open && self.missing == self.members.len()
     }

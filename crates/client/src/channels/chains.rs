@@ -52,7 +52,7 @@ impl Core {
 }
 
 impl ChainWork {
-    /// True if the chain opens an existing file with the client's own credentials, without
+    /// Returns true if the chain opens an existing file with the client's own credentials, without
     /// excluding other clients, reads from it and closes it.
     pub(crate) fn is_self_contained(&self) -> bool {
         let [open, looks @ .., close] = &self.members[..] else { return false };

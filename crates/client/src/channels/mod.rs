@@ -74,7 +74,7 @@ pub(crate) struct TakeoverQuestion {
 }
 
 impl Role {
-    /// True if transfers are spread over several channels.
+    /// Returns true if transfers are spread over several channels.
     #[inline]
     pub(crate) fn has_channels(&self) -> bool {
         matches!(self, Self::First(_))
@@ -202,7 +202,7 @@ impl Role {
             .flat_map(|channels| channels.held.iter_mut().map(|held| &mut held.call))
     }
 
-    /// True if any request is held.
+    /// Returns true if any request is held.
     pub(crate) fn holds_any(&self) -> bool {
         matches!(self, Self::First(channels) if !channels.held.is_empty())
     }

@@ -121,7 +121,7 @@ impl Core {
         Some((key, options))
     }
 
-    /// True if the server knows both channels as the same client.
+    /// Returns true if the server knows both channels as the same client.
     fn is_same_client(&self, first: SessionKey, key: SessionKey) -> bool {
         let (one, other) = (&self.sessions[first], &self.sessions[key]);
         // A session without kept results could not reconnect.

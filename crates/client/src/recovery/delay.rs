@@ -33,7 +33,7 @@ impl Delay {
     }
 }
 
-/// True if a status means that the request must be sent again later.
+/// Returns true if a status means that the request must be sent again later.
 #[inline]
 pub(crate) fn means_delay(status: Status) -> bool {
     matches!(status, Status::Delay | Status::Grace)

@@ -60,7 +60,7 @@ impl InterruptedRequest {
         Some(Self { stream, sequence, procedure, work: Some(work), fate })
     }
 
-    /// True if the server must be asked what became of it.
+    /// Returns true if the server must be asked what became of it.
     pub(crate) fn is_open(&self) -> bool {
         self.work.is_some() && matches!(self.fate, Fate::Unknown)
     }

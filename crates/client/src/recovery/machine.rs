@@ -70,14 +70,14 @@ pub(super) struct Attempt {
 }
 
 impl RecoveryMachine {
-    /// Makes a machine for a new session; `None` if its options disable recovery.
+    /// Creates a machine for a new session; `None` if its options disable recovery.
     pub(crate) fn new(options: &Rc<SessionOptions>, places: ServerAddresses) -> Option<Self> {
         let Recovery::On(limits) = &options.recovery else { return None };
         let verifier = Verifier(random().to_ne_bytes());
         Some(Self::fresh(options, limits, options.name(), verifier, places))
     }
 
-    /// Makes a machine for an additional channel, which is tried at `address` first.
+    /// Creates a machine for an additional channel, which is tried at `address` first.
     pub(crate) fn for_channel(&self, options: &Rc<SessionOptions>, address: &Address) -> Box<Self> {
         let (name, places) = (self.name.clone(), self.places.from(address));
         let mut machine = Self::fresh(options, &self.limits, name, self.verifier, places);
@@ -85,7 +85,7 @@ impl RecoveryMachine {
         Box::new(machine)
     }
 
-    /// Makes a machine for a session that is not established yet.
+    /// Creates a machine for a session that is not established yet.
     fn fresh(
         options: &Rc<SessionOptions>,
         limits: &RecoveryOptions,
@@ -135,7 +135,7 @@ impl RecoveryMachine {
         (self.session, self.client) = (Some(session), client);
     }
 
-    /// True if the session was established, so that it recovers from a lost connection.
+    /// Returns true if the session was established, so that it recovers from a lost connection.
     pub(crate) fn is_established(&self) -> bool {
         self.session.is_some()
     }
@@ -172,7 +172,7 @@ impl RecoveryMachine {
         self.listener.replace(listener)
     }
 
-    /// True if the machine holds requests that must be sent again.
+    /// Returns true if the machine holds requests that must be sent again.
     pub(crate) fn has_work(&self) -> bool {
         self.progress.is_some() || !self.delayed.is_empty()
     }

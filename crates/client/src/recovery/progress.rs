@@ -183,7 +183,7 @@ impl RecoveryProgress {
         interrupted.chain(self.chains.into_iter().map(Work::Chain))
     }
 
-    /// True if an application waits for a request that was in flight.
+    /// Returns true if an application waits for a request that was in flight.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.chains.is_empty()
             || self.interrupted.iter().any(|interrupted| interrupted.work.is_some())

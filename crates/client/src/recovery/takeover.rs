@@ -155,7 +155,7 @@ impl Core {
 }
 
 impl Role {
-    /// True if the channel was given up and its questions are unanswered.
+    /// Returns true if the channel was given up and its questions are unanswered.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self, Self::Additional(additional) if !additional.questions.is_empty())
     }

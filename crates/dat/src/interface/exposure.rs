@@ -140,7 +140,7 @@ impl Interface {
         self.connection_of(endpoint)?.protection().map(|protection| own.lender(protection))
     }
 
-    /// True if the peer of an endpoint has a name for this lent region.
+    /// Returns true if the peer of an endpoint has a name for this lent region.
     #[must_use]
     pub fn reaches_lent(&self, endpoint: EndpointId, region: &Region) -> bool {
         let connection = self.connection_of(endpoint);

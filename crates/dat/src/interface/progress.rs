@@ -100,7 +100,7 @@ impl<E> Interface<E> {
         self.is_eager |= is_soon || self.config.wait.is_long();
     }
 
-    /// True if the last wait slept and so may have taken long. A spin is short.
+    /// Returns true if the last wait slept and so may have taken long. A spin is short.
     #[must_use]
     #[inline]
     pub fn has_slept(&self) -> bool {
@@ -113,7 +113,7 @@ impl<E> Interface<E> {
         self.waker.clone()
     }
 
-    /// True if a [`Waker`] was used since the last wait: the next wait would end at once.
+    /// Returns true if a [`Waker`] was used since the last wait: the next wait would end at once.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         self.waker.is_woken()
@@ -313,7 +313,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// True if others rely on this interface: it listens or shares connections with other
+    /// Returns true if others rely on this interface: it listens or shares connections with other
     /// threads.
     #[inline]
     fn serves_many(&self) -> bool {

@@ -316,7 +316,7 @@ impl ControlSocket {
         parse(whole, fds).map(Some).ok_or_else(|| malformed("malformed control packet"))
     }
 
-    /// True if there is nothing to receive: neither a packet nor the end.
+    /// Returns true if there is nothing to receive: neither a packet nor the end.
     pub(super) fn is_drained(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = self.fd().map(|socket| rustix::net::recv(socket, &mut [0; 1], flags));

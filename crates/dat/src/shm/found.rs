@@ -189,7 +189,7 @@ fn listener_of(connected: impl AsFd) -> rustix::io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(connected)?.uid.as_raw())
 }
 
-/// True if others than the owner may create names in a directory.
+/// Returns true if others than the owner may create names in a directory.
 fn others_may_write(directory: &Stat) -> bool {
     directory.st_mode & 0o022 != 0
 }

@@ -37,7 +37,7 @@ impl Layout {
         2 * CONTROL_BYTES + 2 * capacity
     }
 
-    /// True if a capacity that a peer announces is acceptable.
+    /// Returns true if a capacity that a peer announces is acceptable.
     pub(super) fn is_valid_capacity(capacity: usize) -> bool {
         capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
     }

@@ -627,7 +627,7 @@ fn reaches_process(pid: i32, hello: &Hello) -> bool {
         && word.to_vec(0, 8) == hello.probe_value.to_ne_bytes()
 }
 
-/// True if an error of the control socket only means that the peer is gone.
+/// Returns true if an error of the control socket only means that the peer is gone.
 fn is_end(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)

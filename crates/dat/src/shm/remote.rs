@@ -209,7 +209,7 @@ impl PeerRegions {
         self.process = Some(pid);
     }
 
-    /// True if regions without a memory file are accessible.
+    /// Returns true if regions without a memory file are accessible.
     pub(super) fn has_process(&self) -> bool {
         self.process.is_some()
     }

@@ -104,7 +104,7 @@ impl FrameHeader {
         }
     }
 
-    /// True if it carries a message that [`Consumer::message`] copies out.
+    /// Returns true if it carries a message that [`Consumer::message`] copies out.
     #[inline]
     pub(super) fn is_short(self) -> bool {
         match self.kind {
@@ -285,7 +285,7 @@ impl Producer {
             && self.claim_wakeup(wake_at)
     }
 
-    /// True if the consumer sleeps and this call has claimed the task of waking it.
+    /// Returns true if the consumer sleeps and this call has claimed the task of waking it.
     #[inline]
     fn claim_wakeup(&self, wake_at: u64) -> bool {
         let word = self.lane.wake_at();
@@ -382,7 +382,7 @@ impl Consumer {
         }
     }
 
-    /// True if [`Consumer::peek`] would return a frame or an error.
+    /// Returns true if [`Consumer::peek`] would return a frame or an error.
     #[inline]
     pub(super) fn has_frame(&self) -> bool {
         let bits = self.lane.header(self.head).load(Ordering::Acquire);

@@ -273,7 +273,7 @@ impl Connection {
         true
     }
 
-    /// True if no posted work waits.
+    /// Returns true if no posted work waits.
     #[inline]
     fn is_idle(&self) -> bool {
         self.work.is_empty() && self.staged_reads.is_empty()

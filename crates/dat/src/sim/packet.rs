@@ -138,7 +138,7 @@ impl Packet {
         matches!(self, Packet::Send { .. } | Packet::Write { .. } | Packet::ReadResponse { .. })
     }
 
-    /// True if the packet counts against the limit of work in flight.
+    /// Returns true if the packet counts against the limit of work in flight.
     pub(crate) fn is_work(&self) -> bool {
         matches!(self, Packet::Send { .. } | Packet::Write { .. } | Packet::ReadRequest { .. })
     }

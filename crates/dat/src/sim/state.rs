@@ -223,7 +223,7 @@ impl State {
         self.enter(at, Entry::Arrival(Arrival { link: id, to: 1 - side, epoch, packet, fault }));
     }
 
-    /// True if `side` may have more work in flight.
+    /// Returns true if `side` may have more work in flight.
     pub(crate) fn has_room(&self, link: u64, side: usize) -> bool {
         self.links
             .get(&link)

@@ -126,7 +126,7 @@ impl Expectations {
         self.groups.len() + self.unknown as usize
     }
 
-    /// True if all writes of the first group have arrived but not its message.
+    /// Returns true if all writes of the first group have arrived but not its message.
     pub(super) fn awaits_message(&self) -> bool {
         self.is_active && self.groups.front().is_some_and(Group::is_done)
     }

@@ -95,7 +95,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// True if this side may send. An acceptor must not send before the initiator has
+    /// Returns true if this side may send. An acceptor must not send before the initiator has
     /// (RFC 5044 7.1.2).
     fn may_speak(&self) -> bool {
         self.speaks_first || self.receiver.has_heard()

@@ -88,13 +88,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// True if enough is framed, so that further work must wait.
+    /// Returns true if enough is framed, so that further work must wait.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.chunks.len() >= CHUNKS_MAX || self.scratch.len() >= SCRATCH_BYTES_MAX
     }
 
-    /// True if the socket has everything.
+    /// Returns true if the socket has everything.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.named == self.scratch.len()

@@ -101,7 +101,7 @@ impl Place {
         !matches!(self.target, PlaceOf::Machine)
     }
 
-    /// True if the payload belongs to a message.
+    /// Returns true if the payload belongs to a message.
     pub(super) fn is_message(&self) -> bool {
         matches!(self.target, PlaceOf::Receive { .. })
     }

@@ -344,7 +344,7 @@ fn room_before(payload_length: u64) -> usize {
     if payload_length < LONG_BYTES_MIN { ROOM_UNEXPECTED } else { ROOM_AFTER }
 }
 
-/// True if two ranges of addresses overlap.
+/// Returns true if two ranges of addresses overlap.
 pub(super) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }

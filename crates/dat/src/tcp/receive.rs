@@ -328,7 +328,7 @@ impl Connection {
         Ok(Some(used))
     }
 
-    /// True if the next bytes of the stream belong exactly where the gap lies.
+    /// Returns true if the next bytes of the stream belong exactly where the gap lies.
     fn is_in_place(&self, context: &Context<'_>, gap: &Gap) -> bool {
         let (Some(stream), Some(place)) = (&self.stream, &self.inbound.place) else {
             return false;
@@ -469,7 +469,7 @@ impl Connection {
         Ok(())
     }
 
-    /// True if the frame is the empty Send by which an initiator shows readiness.
+    /// Returns true if the frame is the empty Send by which an initiator shows readiness.
     #[cold]
     fn is_ready_message(&mut self, placement: &dafs_iwarp::Placement) -> bool {
         let is_send = matches!(placement.target, Target::Send { invalidate: None, .. });

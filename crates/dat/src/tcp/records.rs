@@ -214,7 +214,7 @@ impl Records {
         self.unsent.len() - self.sent
     }
 
-    /// True if the socket has not accepted all bytes.
+    /// Returns true if the socket has not accepted all bytes.
     pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.unsent.len()
     }

@@ -138,7 +138,7 @@ impl Link {
         NonNull::new(unsafe { self.id.as_ref().context })
     }
 
-    /// True if the device uses iWARP. False until the device is known.
+    /// Returns true if the device uses iWARP. False until the device is known.
     pub(crate) fn is_iwarp(&self) -> bool {
         let Some(context) = self.context() else { return false };
         // SAFETY: the identifier keeps its device's context open, and an open context has a

@@ -363,7 +363,7 @@ impl Registrations {
         (place.local, place.remote) = (Some(local), remote);
     }
 
-    /// True if a region is registered with a device.
+    /// Returns true if a region is registered with a device.
     pub(crate) fn knows(&self, protection: &ProtectionDomain, slot: usize) -> bool {
         self.find(protection.number, slot).is_some()
     }

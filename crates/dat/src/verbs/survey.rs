@@ -70,7 +70,7 @@ impl Gid {
 }
 
 impl Port {
-    /// True if the port can be used now.
+    /// Returns true if the port can be used now.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.contains("ACTIVE")

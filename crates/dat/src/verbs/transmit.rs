@@ -128,7 +128,7 @@ impl Outbound {
 }
 
 impl Task {
-    /// True if the device may complete it after later tasks.
+    /// Returns true if the device may complete it after later tasks.
     fn is_read(&self) -> bool {
         self.request.opcode == opcode::RDMA_READ
     }
@@ -476,7 +476,7 @@ impl Connection {
         }
     }
 
-    /// True if the device may still have work of this connection.
+    /// Returns true if the device may still have work of this connection.
     pub(super) fn has_posted(&self) -> bool {
         self.outbound.posted > 0
     }
@@ -513,7 +513,7 @@ impl Filling {
         }
     }
 
-    /// Makes a segment of the bytes copied since the last one.
+    /// Creates a segment of the bytes copied since the last one.
     fn end_copy(&mut self, staging: &super::Staging) {
         let length = (self.done - self.begun) as u32;
         if let (Some(staged), 1..) = (self.staged, length) {

@@ -54,13 +54,13 @@ impl<W: Word> Nap<W> {
         Self { word: W::new() }
     }
 
-    /// True if any cause is set. The load is relaxed, so the result may be stale.
+    /// Returns true if any cause is set. The load is relaxed, so the result may be stale.
     #[inline]
     pub(super) fn is_rung(&self) -> bool {
         self.word.look() & CAUSES != 0
     }
 
-    /// True if `cause` is set. The load is relaxed, so the result may be stale.
+    /// Returns true if `cause` is set. The load is relaxed, so the result may be stale.
     #[inline]
     pub(super) fn has(&self, cause: Cause) -> bool {
         self.word.look() & cause as u32 != 0

@@ -146,7 +146,7 @@ pub(super) struct Gatherer {
 }
 
 impl Gatherer {
-    /// True if no byte has arrived.
+    /// Returns true if no byte has arrived.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

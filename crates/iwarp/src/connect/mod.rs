@@ -93,7 +93,7 @@ impl ReadyToReceiveSet {
     /// The set of the two indications that need no receive buffer.
     pub const WRITE_AND_READ: Self = Self { write: true, read: true, send: false };
 
-    /// True if the set contains no indication.
+    /// Returns true if the set contains no indication.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         !(self.write || self.read || self.send)

@@ -139,7 +139,7 @@ impl Receiver {
         }
     }
 
-    /// True if frames carry a CRC, in both directions.
+    /// Returns true if frames carry a CRC, in both directions.
     #[inline]
     #[must_use]
     pub fn crc_in_use(&self) -> bool {

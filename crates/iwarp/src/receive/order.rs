@@ -57,7 +57,7 @@ impl SendOrder {
         Self { sequence: MessageSequence::FIRST, open: None, length: 0 }
     }
 
-    /// True if the message with this number may begin now.
+    /// Returns true if the message with this number may begin now.
     #[inline]
     pub(super) fn is_next(&self, sequence: u32) -> bool {
         self.open.is_none() && self.sequence.0 == sequence

@@ -89,7 +89,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// True if the payload belongs to a control message and must be passed to
+    /// Returns true if the payload belongs to a control message and must be passed to
     /// [`Receiver::on_payload`], which uses at most 52 bytes.
     #[inline]
     #[must_use]

@@ -161,7 +161,7 @@ pub struct Block<'a, T> {
 
 #[allow(private_bounds, reason = "the two tables are the crate's own")]
 impl<'a, T: Table> Block<'a, T> {
-    /// Makes a block without attributes, in this byte order.
+    /// Creates a block without attributes, in this byte order.
     #[must_use]
     pub fn empty(order: ByteOrder) -> Self {
         Self { order, bytes: &[0; BITMAPS], table: PhantomData }

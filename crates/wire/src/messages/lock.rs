@@ -45,7 +45,7 @@ impl LockOptions {
     /// All defined options together.
     pub const ALL: Self = Self(15);
 
-    /// Makes a set of options; `None` if a bit is undefined.
+    /// Creates a set of options; `None` if a bit is undefined.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
