@@ -81,8 +81,8 @@ impl ChildServer {
     /// Starts `dafs serve` as [`ChildServer::start`] does, but at the given TCP address, with the
     /// given number of reactors, and with more options of `dafs serve`.
     ///
-    /// If `reactors` is `None`, the server has one reactor, whatever the default of `dafs serve` is,
-    /// because the server shares the cores with its clients.
+    /// If `reactors` is `None`, the server has one reactor, whatever the default of `dafs serve`
+    /// is, because the server shares the cores with its clients.
     pub(crate) fn start_at(
         tcp: SocketAddr,
         reactors: usize,

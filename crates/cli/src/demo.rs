@@ -1,8 +1,8 @@
 //! `dafs demo`: serves a directory of the user, copies it whole over every transport, verifies the
 //! copies, and compares the time with local file access.
 //!
-//! Invariant: there is never more than one copy on the disk, and each is made in a place from which
-//! no other copy was removed.
+//! Invariant: there is never more than one copy on the disk, and each copy is made in a directory
+//! from which no other copy was removed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -92,8 +92,8 @@ fn bench_options(served: &ChildServer, pass: &Pass, tiny: bool) -> Result<dafs_b
     Ok(options)
 }
 
-/// Copies the served tree out and the same tree in, and verifies both copies. Returns the number of
-/// files that differ or failed.
+/// Copies the served tree to the local disk and the local tree to the server, and verifies both
+/// copies. Returns the number of files that differ or failed.
 fn there_and_back(
     session: Session,
     directory: &Path,
@@ -113,7 +113,7 @@ fn there_and_back(
     let tree = Side::Remote(session.clone(), "/tree".into());
     let first = copy(&mover, &tree, &Side::Local(out.clone()), extras)?;
     print_row(&format!("out over {kind}"), &first, local);
-    // Remove it at once: deleting data that has not reached the disk costs almost nothing.
+    // Remove the copy at once: deleting data that has not reached the disk costs almost nothing.
     std::fs::remove_dir_all(&out)?;
     let here = Side::Local(directory.to_owned());
     let there = Side::Remote(session, format!("/in/{name}").into());
@@ -123,7 +123,8 @@ fn there_and_back(
     Ok(first.differing + first.failed + second.differing + second.failed)
 }
 
-/// Returns a name that no earlier run has used, because ext4 chooses the block group by the name.
+/// Returns a directory name that no earlier run has used. A new name gets a new block group of
+/// ext4, which chooses the block group by the name.
 fn unique(scratch: &Path, name: &str) -> String {
     let own = scratch.file_name().unwrap_or_default().to_string_lossy();
     format!("{name}{own}")

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     access: Access,
 }
 
-/// The problems that were found.
+/// The number of problems found; its methods print the findings.
 #[derive(Default)]
 struct Findings {
     wrong: u32,
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Reports risky grants in a server configuration.
+/// Reports settings of a server configuration that may grant more access than intended.
 fn configuration(findings: &mut Findings, config: &Path) {
     match crate::serve::outlook(config.to_path_buf()) {
         Ok(Outlook { risks, reactors }) => {
@@ -128,7 +128,7 @@ fn cores(findings: &Findings) {
 }
 
 fn huge_pages(findings: &Findings) {
-    // These files list every choice, with the one in force in brackets.
+    // Each of these files lists all possible values, with the active value in brackets.
     for (file, what) in [("enabled", "huge pages"), ("shmem_enabled", "huge pages, shared")] {
         let path = Path::new("/sys/kernel/mm/transparent_hugepage").join(file);
         let Ok(text) = std::fs::read_to_string(&path) else {
@@ -228,7 +228,7 @@ fn strangers(findings: &Findings, location: &Location, access: &Access) {
     }
 }
 
-/// Reports which authentication was used, and why no stronger one.
+/// Reports which authentication method was used, and why no stronger method was used.
 fn identity(findings: &Findings, session: &Session) {
     let Some(identity) = session.identity() else { return };
     let what = match identity.method {
@@ -306,9 +306,9 @@ fn way_of(session: &Session) -> &'static str {
     }
 }
 
-/// A busy server runs out of descriptors with a lower limit.
+/// The lowest descriptor limit that suffices for a busy server.
 const FILES_MIN: u64 = 4096;
 const DAY_S: i64 = 24 * 60 * 60;
-/// A certificate that expires sooner should be renewed.
+/// A certificate that expires in fewer days than this should be renewed.
 const DAYS_MIN: i64 = 14;
 const TCP_PATIENCE: Duration = Duration::from_secs(2);

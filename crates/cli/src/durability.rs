@@ -16,7 +16,7 @@ use crate::exiting::is_ending;
 use crate::exports;
 use crate::serve::Arguments;
 
-/// Where the replies for exactly-once requests are kept.
+/// Where the server keeps the replies for exactly-once requests.
 #[derive(
     Clone,
     Copy,
@@ -36,8 +36,8 @@ pub(crate) enum Durability {
     Memory,
 }
 
-/// Opens the journal for these exports. Each set of exports has its own, so servers with the same
-/// state directory conflict only if they serve the same exports.
+/// Opens the journal for the exports of a configuration. Each set of exports has a journal of its
+/// own, so servers that share a state directory conflict only if they serve the same exports.
 pub(crate) fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConfig>> {
     let is_stable = match arguments.exactly_once {
         Some(durability) => durability == Durability::Stable,
@@ -71,7 +71,8 @@ pub(crate) fn journal(arguments: &Arguments, state: &Path) -> Result<Option<Jour
     }))
 }
 
-/// Opens a journal. If it is locked by a server that is ending, waits for that server.
+/// Opens a journal. If a server that is ending still holds the lock, waits until that server has
+/// ended.
 fn open_storage(path: &Path) -> std::result::Result<DirectoryStorage, StorageError> {
     let begun = Instant::now();
     let mut is_told = false;
@@ -110,8 +111,8 @@ fn log_undo_method(storage: &DirectoryStorage, directory: &Path) {
     }
 }
 
-/// Returns the name of the journal for these directories: a readable part, and a hash of all paths,
-/// byte by byte.
+/// Returns the name of the journal for these directories: a readable part, and a hash over the
+/// bytes of all paths.
 fn name_of<'p>(directories: impl Iterator<Item = &'p Path>) -> String {
     let mut names: Vec<Vec<u8>> = directories.map(full_path).collect();
     names.sort_unstable();
@@ -129,8 +130,9 @@ fn plain_directories(arguments: &Arguments) -> Vec<PathBuf> {
     exports::all(&plain).into_iter().map(|export| export.path).collect()
 }
 
-/// Renames a journal with the old name for these exports, if it is the only journal and so cannot
-/// belong to others. Thus an upgrade does not lose what the journal knows of requests in flight.
+/// Renames a journal that has the name of an older version for these exports, so that an upgrade
+/// does not lose the replies in the journal. Does so only if it is the only journal, because it
+/// might belong to other exports otherwise.
 fn take_over(journals: &Path, former: &Path, path: &Path) {
     if former == path || path.exists() || !former.exists() {
         return;
@@ -151,8 +153,8 @@ fn take_over(journals: &Path, former: &Path, path: &Path) {
     }
 }
 
-/// Returns the path with symbolic links resolved. It is bytes, because two paths that are not UTF-8
-/// must not share a journal.
+/// Returns the path as bytes, with symbolic links resolved. A conversion to UTF-8 could give two
+/// paths the same journal.
 fn full_path(path: &Path) -> Vec<u8> {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     full.into_os_string().into_vec()

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         command.env(MAP, arguments.map.join(OsStr::new("\n")));
     }
     if let Some(report) = &arguments.report {
-        // Make it absolute, because the program may change its directory.
+        // Make the path absolute, because the program may change its working directory.
         let report = std::path::absolute(report).context("--report")?;
         command.env("DAFS_PRELOAD_REPORT", report);
     }

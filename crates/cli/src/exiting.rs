@@ -6,21 +6,22 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 /// True if the process is gone, or was killed or has exited while some of its threads are still
-/// ending. Its locks become free when they have ended.
+/// ending. The locks of the process become free when these threads have ended.
 pub(crate) fn is_ending(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) == Err(Errno::SRCH) {
         return true;
     }
     let read = |name| std::fs::read_to_string(format!("/proc/{process}/{name}"));
-    // Check in this order: a process that has taken the signal exits next.
+    // Check `status` first: a process that has taken SIGKILL out of it appears in `stat` as
+    // exiting.
     read("status").is_ok_and(|status| is_killed(&status))
         || read("stat").is_ok_and(|stat| leaves(&stat).unwrap_or(false))
 }
 
 /// Parses /proc/PID/stat: true if the first thread of the process has exited or is exiting.
 fn leaves(stat: &str) -> Option<bool> {
-    // The name before it may contain any character.
+    // The name in parentheses may contain any character. The state and the flags come after it.
     let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace();
     let state = fields.next()?;
     let flags: u64 = fields.nth(FLAGS_BEHIND_STATE)?.parse().ok()?;
@@ -36,8 +37,8 @@ fn is_killed(status: &str) -> bool {
     status.lines().filter_map(pending).any(|set| set & SIGKILL != 0)
 }
 
-/// The fields between the state and the flags: parent, group, session, terminal and the terminal's
-/// group.
+/// The number of fields between the state and the flags in /proc/PID/stat: parent, group, session,
+/// terminal and the terminal's group.
 const FLAGS_BEHIND_STATE: usize = 5;
 /// PF_EXITING and PF_SIGNALED of the kernel's `sched.h`.
 const EXITING: u64 = 0x4;

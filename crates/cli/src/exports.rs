@@ -59,7 +59,7 @@ pub(crate) fn check(arguments: &Arguments) -> Result<()> {
     }
     for (key, path) in secrets(arguments) {
         let place = full(path);
-        // The state directory is closed to clients wherever it is.
+        // Clients cannot enter the state directory, even if it is inside an export.
         let holder = exports.iter().find(|export| place.starts_with(full(&export.path)));
         if let Some(export) = holder.filter(|_| !place.starts_with(&state)) {
             bail!(
@@ -119,7 +119,7 @@ fn nested(exports: &[Exported]) -> Vec<(&Exported, &Exported)> {
     pairs
 }
 
-/// Returns a restriction of the inner export that the outer one lacks.
+/// Returns a restriction that the inner export has and the outer one lacks, if there is one.
 fn stricter(arguments: &Arguments, outer: &Exported, inner: &Exported) -> Option<&'static str> {
     let inner = table(arguments, inner)?;
     let outer = table(arguments, outer);

@@ -1,7 +1,7 @@
 //! `dafs fence`: controls which clients may access a file or a file system.
 //!
-//! Invariant: after a change, the list is read from the server again. So what is printed is what is
-//! in force.
+//! Invariant: after a change, the list is read from the server again, so that the printed list is
+//! the list in force.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};

@@ -227,7 +227,7 @@ fn start_logging(cli: &Cli) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(is_read_by_people)
-        // Reporting them would panic when the terminal has gone.
+        // Reporting such errors would panic when the terminal is gone.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
     if cli.log_json { builder.json().init() } else { builder.init() }

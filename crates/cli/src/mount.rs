@@ -113,13 +113,13 @@ fn serve(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The source shown for the mount, which every user can read.
+/// Returns the source of the mount without passwords, because every user can read it.
 fn shown(arguments: &Arguments) -> String {
     without_passwords(&shown_path(&arguments.url))
 }
 
-/// Removes the password_from option and applies it to the login. Lines of /etc/fstab have no other
-/// way to name a password file.
+/// Removes the password_from option from the mount options and applies it to the login. Lines of
+/// /etc/fstab have no other way to name a password file.
 fn password_option(text: &str, access: &mut Access) -> String {
     let others = text.split(',').filter(|option| match option.strip_prefix("password_from=") {
         Some(path) => {
@@ -149,7 +149,7 @@ fn asked_for(
     Ok(wanted)
 }
 
-/// True if the server treats this client as the superuser, and so lets it set owners.
+/// True if the server treats this client as the superuser, so that the client can set owners.
 fn names_owners(session: &dafs_client::Session, location: &Location) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     // Files made by root belong to root, unless the export squashes it.

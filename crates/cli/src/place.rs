@@ -1,4 +1,4 @@
-//! A place named on the command line: a local path, or a path on a server.
+//! An operand of the command line: a local path, or a path on a server.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -16,7 +16,7 @@ use dafs_client::{
 };
 use dafs_types::check_secret;
 
-/// How to reach servers.
+/// Options for connections to servers.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Access {
     /// The transport to connect with.
@@ -78,7 +78,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Loads the TLS settings for a location. Returns `None` without TLS.
+    /// Loads the TLS settings for a location. Returns `None` if the location does not use TLS.
     pub(crate) fn load(&self, location: &Location) -> Result<Option<TlsClient>> {
         match self.applied(location).server {
             ServerName::Host { tls: true, .. } => {}
@@ -98,7 +98,7 @@ impl Tls {
         Ok(Some(TlsClient::load(&files).context("--tls-ca, --tls-cert, --tls-key")?))
     }
 
-    /// Returns the location changed to TLS if --tls is set.
+    /// Returns the location, changed to use TLS if --tls is set.
     pub(crate) fn applied(&self, location: &Location) -> Location {
         let mut location = location.clone();
         if let ServerName::Host { tls, .. } = &mut location.server {
@@ -151,7 +151,7 @@ impl Place {
     }
 }
 
-/// Opens a session with the server of a URL. Returns it with the path in the URL.
+/// Opens a session with the server of a URL. Returns the session and the path in the URL.
 pub(crate) fn open(url: impl AsRef<OsStr>, access: &Access) -> Result<(Session, OsString)> {
     let location = Location::parse(url)?;
     let session = connect(&location, access)?;
@@ -204,7 +204,7 @@ impl<'a> Sessions<'a> {
     }
 }
 
-/// Returns the client configuration: how long to poll before sleeping.
+/// Returns the client configuration with the requested time to poll before sleeping.
 pub(crate) fn client_config(access: &Access) -> ClientConfig {
     let mut config = ClientConfig::default();
     if let Some(spin) = access.spin {
@@ -213,7 +213,7 @@ pub(crate) fn client_config(access: &Access) -> ClientConfig {
     config
 }
 
-/// Creates a client with that configuration.
+/// Creates a client with the configuration of [`client_config`].
 pub(crate) fn client(access: &Access) -> Result<Client> {
     Ok(Client::new(client_config(access))?)
 }
@@ -309,7 +309,7 @@ fn ask_password(user: &str, access: &Access) -> Result<String> {
 /// Reads the first line of a pipe, or of a file that other users can neither read nor write.
 fn read_secret(path: &Path) -> Result<String> {
     let file = std::fs::File::open(path)?;
-    // Check the open file, because its name may refer to another file a moment later.
+    // Check the open file and not its name, which may refer to another file a moment later.
     let metadata = file.metadata()?;
     if metadata.is_file() {
         let user = rustix::process::geteuid().as_raw();
@@ -320,9 +320,10 @@ fn read_secret(path: &Path) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// The longest secret file: a password and whatever follows its line.
+/// The maximum size of a file with a password, in bytes.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
-/// One second. A longer wait is for a disk or a person, and polling would not help.
+/// The longest time to poll before sleeping: one second. A longer wait is for a disk or a person,
+/// and polling would not make it shorter.
 const SPIN_MAX_US: i64 = 1_000_000;
 /// The default port of servers.
 pub(crate) const DEFAULT_PORT: u16 = 2050;

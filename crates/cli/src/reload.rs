@@ -1,8 +1,8 @@
 //! Reloading the configuration of a running server, on SIGHUP.
 //!
-//! What is reloaded: rules about clients, users' passwords and TLS certificates. They hold for new
-//! connections; sessions that are open keep what they were granted. A file that cannot be used
-//! changes nothing, and the log says why.
+//! A reload applies rules about clients, users' passwords and TLS certificates. They hold for new
+//! connections; open sessions keep what they were granted. If a file cannot be used, nothing
+//! changes, and the log says why.
 
 use anyhow::{Context, Result};
 use dafs_dat::{Address, TlsServer};
@@ -16,11 +16,11 @@ use crate::socket_users;
 
 /// Reloads the configuration of one server.
 pub(crate) struct Reload {
-    /// What the command line said.
+    /// The options from the command line.
     flags: Arguments,
-    /// What the server was started with, the file included.
+    /// The options that the server was started with, from the command line and the file.
     started: Arguments,
-    /// True if users of this host are named who may connect.
+    /// True if the configuration names the users of this host that may connect.
     names_users: bool,
     addresses: Vec<Address>,
     server: Reloader,
@@ -28,7 +28,8 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// For a server that was started with `flags`, which `started` merges with its file.
+    /// Creates the reload of a server that was started with the command line `flags`. `started` is
+    /// `flags` merged with the configuration file.
     pub(crate) fn new(
         flags: Arguments,
         started: Arguments,
@@ -40,10 +41,10 @@ impl Reload {
         Self { flags, started, names_users, addresses, server, tls }
     }
 
-    /// Reads the configuration again and applies it; says in the log what happened.
+    /// Reads the configuration again, applies it, and logs the result.
     pub(crate) fn run(&mut self) {
         use sd_notify::NotifyState;
-        // Without systemd nothing listens.
+        // Without systemd, nothing receives this notification.
         let reloading = [NotifyState::Reloading, monotonic_now()];
         let _ = sd_notify::notify(false, &reloading);
         match self.apply() {
@@ -60,16 +61,16 @@ impl Reload {
         let _ = sd_notify::notify(false, &[NotifyState::Ready]);
     }
 
-    /// Applies the configuration. Returns the options that changed and need a restart.
+    /// Applies the configuration. Returns the names of changed options that need a restart.
     fn apply(&mut self) -> Result<Vec<String>> {
         let new = merge(self.flags.clone())?;
-        // Everything is read and checked before the first change.
+        // Read and check everything before the first change.
         exports::check(&new)?;
         let rules = access::rules(&new)?;
         let tls = tls(&new)?;
         let version = self.server.read(rules, new.password_file.as_deref())?;
-        // The socket is closed to users before the rules that kept them out are gone, and opened
-        // to users after the rules for them are in force.
+        // Close the socket to other users before the rules that keep them out are removed, and open
+        // it to users after the rules for them are in force.
         let names_users = !new.allow_user.is_empty();
         if self.names_users && !names_users {
             socket_users::close_sockets(&new, &self.addresses)?;
@@ -89,7 +90,7 @@ impl Reload {
     }
 }
 
-/// Options that differ between two configurations and that a reload does not apply.
+/// Returns the options that differ between two configurations and that a reload does not apply.
 fn changed(old: &Arguments, new: &Arguments) -> Result<Vec<String>> {
     let [old, new] = [old, new].map(serde_json::to_value);
     let (old, new) = (old.context("comparing options")?, new.context("comparing options")?);
@@ -104,13 +105,13 @@ fn changed(old: &Arguments, new: &Arguments) -> Result<Vec<String>> {
     Ok(differs.map(|(name, _)| name.clone()).collect())
 }
 
-/// The parts of export tables that a reload does not apply.
+/// Returns the values of each export table that a reload does not apply.
 fn paths_of(exports: &Value) -> Vec<[Option<&Value>; 3]> {
     let tables = exports.as_array().into_iter().flatten();
     tables.map(|table| ["name", "path", "cross-mounts"].map(|key| table.get(key))).collect()
 }
 
-/// The clock that systemd compares a reload's beginning with.
+/// Returns the time by the clock with which systemd orders reloads, as a notification.
 fn monotonic_now() -> sd_notify::NotifyState<'static> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     sd_notify::NotifyState::MonotonicUsec(
@@ -118,7 +119,8 @@ fn monotonic_now() -> sd_notify::NotifyState<'static> {
     )
 }
 
-/// Options that a reload applies. Of `export` it applies who sees an export and on which terms.
+/// The options that a reload applies. Of `export`, it applies the rules about clients and their
+/// settings.
 const RELOADED: &[&str] = &[
     "password-file",
     "allow-user",

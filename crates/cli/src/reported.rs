@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 #[error("something has failed; see above")]
 pub(crate) struct AlreadyReported;
 
-/// Reports a failure, unless it means that the output is closed. Returns true if there was one.
+/// Prints a failure, and returns true if there was one. If the failure means that the output is
+/// closed, returns it as an error instead.
 pub(crate) fn report(done: Result<()>) -> Result<bool> {
     match done {
         Ok(()) => Ok(false),

@@ -41,7 +41,7 @@ fn range_in(argument: &OsStr) -> Option<Range<usize>> {
     password_range(&text)
 }
 
-/// The kernel keeps the arguments one after the other in this process's memory.
+/// Overwrites arguments in this process's memory, where the kernel keeps them one after the other.
 fn overwrite(arguments: &[OsString]) -> Result<()> {
     let (start, end) = place()?;
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
@@ -69,7 +69,7 @@ fn is_at(memory: &File, at: u64, bytes: &[u8]) -> Result<bool> {
     Ok(found == bytes)
 }
 
-/// Returns where the arguments begin and end: fields 48 and 49 of proc_pid_stat(5).
+/// Returns the addresses where the arguments begin and end: fields 48 and 49 of proc_pid_stat(5).
 fn place() -> Result<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     // The second field, a name in parentheses, may contain any character.

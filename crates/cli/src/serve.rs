@@ -205,7 +205,7 @@ impl Arguments {
         self.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))
     }
 
-    /// True if the server listens on TCP. Unless requested, it does not if no client could log in.
+    /// True if the server listens on TCP. By default it does not if no client could log in there.
     pub(crate) fn listens_on_tcp(&self) -> bool {
         let is_asked_for = self.tcp.is_some() || self.tls_cert.is_some();
         !self.no_tcp && (is_asked_for || unauthenticated::can_log_in(self))
@@ -264,7 +264,7 @@ fn check(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Returns what a server with this configuration would be, without starting it.
+/// Returns a description of the server that this configuration would start.
 pub(crate) fn outlook(config: PathBuf) -> Result<Outlook> {
     let arguments = merge(Arguments { config: Some(config), ..Arguments::default() })?;
     exports::check(&arguments)?;
@@ -331,7 +331,7 @@ fn page(arguments: &Arguments, server: &Server, traces: Option<&Traces>) -> Resu
     Ok(Some(Page::serve(address, names, server.inspector(), numbers)?))
 }
 
-/// Adds advice where the error does not say what to do.
+/// Adds advice to an error that does not say what to do.
 fn explain(error: ServerError) -> anyhow::Error {
     let advice = match &error {
         ServerError::Address(AddressError::System { source, .. })
@@ -360,7 +360,7 @@ fn announce(
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
     }
-    // Ignore errors: a server must go on if its output is closed or there is no systemd.
+    // Ignore errors, because a server must continue if its output is closed or systemd is missing.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
 }
@@ -509,7 +509,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     Ok(config)
 }
 
-/// Returns the TLS configuration, if TLS is requested.
+/// Returns the TLS configuration, or `None` if TLS is not requested.
 pub(crate) fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
     let (certificate, key) = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
@@ -561,8 +561,8 @@ fn default_state() -> PathBuf {
     PathBuf::from(home).join(".local/state/dafs")
 }
 
-/// Returns an example URL for the intended users. Shells would interpret `!/`, so the URL is
-/// quoted.
+/// Returns an example URL for the users that may connect. The URL is quoted, because shells would
+/// interpret `!/`.
 fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) -> String {
     let url = |address: &Address| match address {
         Address::Tcp(socket) if config.tls.is_some() => Some(format!("dafs+tls://{socket}/")),
@@ -610,8 +610,8 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// SIGHUP reloads the configuration, unless it says that the server's terminal has gone. SIGINT and
-/// SIGTERM stop: the first in order, the second at once.
+/// Handles signals. SIGHUP reloads the configuration, unless the server's terminal is gone. The
+/// first SIGINT or SIGTERM stops the server in order, and the second stops it at once.
 fn obey_signals(stopper: Stopper, mut reload: Reload) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])
@@ -646,7 +646,7 @@ fn stop_with_stdin(stopper: Stopper) -> Result<()> {
     std::thread::Builder::new()
         .name("dafs-stdin".into())
         .spawn(move || {
-            // An error also means that the input has ended.
+            // An error also means that the standard input has ended.
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
             stopper.stop();
         })
@@ -654,5 +654,5 @@ fn stop_with_stdin(stopper: Stopper) -> Result<()> {
     Ok(())
 }
 
-/// How long a stopping server waits for the last spans to be sent.
+/// The maximum time that a stopping server waits until the last spans are sent.
 const TRACES_PATIENCE: Duration = Duration::from_secs(3);

@@ -1,8 +1,8 @@
 //! Controls which local users may connect through the server's Unix socket.
 //!
-//! Invariant: if --allow-user names users, only they, root and the server's own user can connect
-//! through the socket, and the socket is in a place that they can reach. File permissions decide
-//! what they may do: the kernel reports the identity of each.
+//! Invariant: if --allow-user names users, only these users, root and the server's own user can
+//! connect through the socket, and all of them can reach its directory. The kernel reports the
+//! identity of each client, and file permissions decide what the client may do.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::serve::Arguments;
 
 /// Returns the rules that precede all others. They admit the named users, root and the server's own
-/// user through the socket, and reject all others there. Empty if no users are named.
+/// user through the socket, and reject all other users there. Returns no rules if no users are
+/// named.
 pub(crate) fn rules(arguments: &Arguments) -> Result<Vec<ConnectRule>> {
     if arguments.allow_user.is_empty() {
         return Ok(Vec::new());
@@ -31,7 +32,7 @@ pub(crate) fn rules(arguments: &Arguments) -> Result<Vec<ConnectRule>> {
     let named = Peers { principals, ..local.clone() };
     let mut rules =
         vec![ConnectRule { allow: true, peers: named }, ConnectRule { allow: false, peers: local }];
-    // There are no rules for the network, so admit network clients as without these rules.
+    // No rules limit network clients, so add a rule that admits them as if there were no rules.
     if arguments.allow_from.is_empty() && arguments.connect.is_empty() {
         rules.push(ConnectRule { allow: true, peers: Peers::default() });
     }
@@ -52,8 +53,8 @@ fn number(name: &str) -> Result<u32> {
     }
 }
 
-/// Returns the default path of the socket: the first usual place whose directory can be made or
-/// belongs to us, and which the intended users can reach.
+/// Returns the default path of the socket: the first of the usual paths whose directory can be made
+/// or belongs to this user, and which the intended users can reach.
 pub(crate) fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
     let is_for_others = !arguments.allow_user.is_empty();
     let mut candidates = local_socket_candidates(arguments.tcp_address().port()).into_iter();
@@ -68,8 +69,8 @@ pub(crate) fn usual_socket(arguments: &Arguments) -> Result<Option<PathBuf>> {
     Ok(found)
 }
 
-/// True if the directory can be made, or exists and belongs to this user. The owner of a directory
-/// could replace our socket in it.
+/// True if the directory can be made, or exists and belongs to this user. The owner matters,
+/// because the owner of a directory could replace the socket in it.
 fn is_usable(directory: &Path, is_for_others: bool) -> bool {
     if is_for_others && directory.parent().is_none_or(|above| barrier(above).is_some()) {
         return false;
@@ -98,11 +99,11 @@ fn let_through(directory: &Path) -> rustix::io::Result<()> {
     }
 }
 
-/// Opens the socket to the admitted users. A server that acts for all users lets everybody connect,
-/// and a server that names users lets them connect: the kernel reports who they are, and the rules
-/// reject others before their first request. A server with the rights of a single user, or one
-/// started by a program for itself, keeps its socket private. Sockets are created with access for
-/// their owner alone, whatever the umask is.
+/// Opens the socket to the admitted users. If the server acts for all users or the configuration
+/// names users, every user of this host may connect, because the kernel reports the user, and the
+/// rules reject a user before the first request. A server with the rights of a single user, or one
+/// that a program started for itself, keeps its socket private. A new socket is accessible to its
+/// owner alone, whatever the umask is.
 pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     let is_for_others = !arguments.allow_user.is_empty();
     if is_ones_own(arguments) {
@@ -125,7 +126,7 @@ pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     }
 }
 
-/// Closes the sockets to other users of this host, where [`open_sockets`] would not open them.
+/// Closes the sockets to other users if [`open_sockets`] would not open them.
 pub(crate) fn close_sockets(arguments: &Arguments, addresses: &[Address]) -> Result<()> {
     for address in addresses {
         if let Address::Shm(path) = address
@@ -144,7 +145,7 @@ fn is_ones_own(arguments: &Arguments) -> bool {
     arguments.one_time_password || !(is_for_others || rustix::process::geteuid().is_root())
 }
 
-/// Returns the first directory of a path that does not let all users pass.
+/// Returns the first directory of a path through which some users cannot pass, if there is one.
 fn barrier(path: &Path) -> Option<&Path> {
     let is_closed = |at: &&Path| {
         let found = std::fs::metadata(if at.as_os_str().is_empty() { Path::new(".") } else { at });

@@ -37,7 +37,7 @@ pub(crate) fn json(value: &Value) -> String {
     spelled_out(&format!("{value:#}"))
 }
 
-/// Does the same as [`json`], in one line.
+/// Formats JSON in one line, safe on a terminal.
 pub(crate) fn one_line(value: &Value) -> String {
     spelled_out(&value.to_string())
 }

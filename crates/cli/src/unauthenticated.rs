@@ -1,4 +1,4 @@
-//! The identity of peers without authentication.
+//! The identity of clients without authentication.
 //!
 //! Invariant: over TCP and RDMA devices, a peer without authentication is refused unless the
 //! configuration says which user it acts as. A loopback connection proves nothing, because every
@@ -50,7 +50,7 @@ pub(crate) fn one_time_user(arguments: &Arguments) -> Result<Option<OneTimeUser>
     }
 }
 
-/// Returns warnings about what peers without authentication may do.
+/// Returns warnings about the access of clients without authentication.
 pub(crate) fn risks(arguments: &Arguments) -> Result<Vec<String>> {
     let open = open_addresses(arguments);
     let Some(who) = anonymous(arguments)?.filter(|_| !open.is_empty()) else {
@@ -88,7 +88,7 @@ pub(crate) fn can_log_in(arguments: &Arguments) -> bool {
     has_proofs || is_anonymous
 }
 
-/// Returns the addresses at which a peer without credentials can reach the login.
+/// Returns the addresses at which a client without credentials can start a login.
 fn open_addresses(arguments: &Arguments) -> Vec<String> {
     let wants_certificates =
         arguments.tls_only && arguments.tls_client_ca.is_some() && !arguments.tls_client_optional;

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     access: Access,
 }
 
-/// What to do besides copying the bytes.
+/// Options of a copy besides the bytes to copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
     /// Copy directories recursively, and special files as special files.
@@ -62,12 +62,12 @@ pub(crate) struct Extras {
     pub sync: bool,
 }
 
-/// The result of a copy.
+/// The numbers of objects and bytes that a copy has processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub files: u64,
     pub bytes: u64,
-    /// The number of objects that could not be copied or compared. Each was reported by name.
+    /// The number of objects that could not be copied or compared. The name of each was printed.
     pub failed: u64,
     pub differing: u64,
     pub copying: Duration,
@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Copies one source to, or into, the target.
+/// Copies one source to the target, or into the target if that is a directory.
 fn copy_operand(
     arguments: &Arguments,
     mover: &Mover,
@@ -139,7 +139,7 @@ fn copy_operand(
     let target = if is_directory && !contents { into.below(&source.last_name()?) } else { into };
     let name =
         if !source.is_directory() && is_directory { Some(source.last_name()?) } else { None };
-    // An operand must not overwrite what another operand of this command has just made.
+    // A source must not overwrite what another source of this command has just made.
     match name.as_ref().and_then(|name| made.get(name)) {
         Some(before) if before != text => {
             bail!("will not overwrite just-created {} with {shown}", target.name(OsStr::new("")))
@@ -158,7 +158,7 @@ fn copy_operand(
     }
     let Arguments { recursive, preserve, verify, sync, .. } = *arguments;
     let outcome = copy(mover, &source, &target, Extras { recursive, preserve, verify, sync })?;
-    // A failed operand has made nothing that needs this protection.
+    // The copy of a failed source needs no protection, because nothing was made.
     made.extend(name.map(|name| (name, text.to_owned())));
     report(&source, &target, &outcome);
     Ok(outcome)

@@ -4,10 +4,10 @@
 //! without another copy. Small files use small buffers, so that many of them are in flight in
 //! little memory.
 //!
-//! Invariant: a buffer is lent to one block at a time and comes back after the block's last
-//! transfer. An error ends concurrent blocks of the same file only after their transfers. The
-//! exception is an error that ends a whole operand: it drops other files with requests in flight.
-//! That operand's mover is never used again.
+//! Invariant: a buffer is lent to one block at a time and is returned after the block's last
+//! transfer. If a block fails, concurrent blocks of the same file end only after their transfers.
+//! The exception is an error that ends a whole operand: it drops other files with requests in
+//! flight, and that operand's mover is never used again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,9 +29,10 @@ pub(crate) struct Mover {
     buffers: RefCell<Vec<Buffer>>,
     /// The number of large buffers, free or lent.
     buffer_count: Cell<usize>,
-    /// The memory of the small buffers, and the offsets of the free ones.
+    /// The memory of all small buffers, and the offsets of the free small buffers in it. `None`
+    /// until the memory is registered.
     small: RefCell<Option<(Buffer, Vec<usize>)>>,
-    /// Blocks that wait for a buffer, in order of arrival.
+    /// The blocks that wait for a buffer, in order of arrival.
     waiting: RefCell<VecDeque<Rc<Place>>>,
 }
 
@@ -47,11 +48,11 @@ struct Place {
 struct LentBuffer<'m> {
     mover: &'m Mover,
     buffer: Buffer,
-    /// The offset of a small buffer; `None` for a large one.
+    /// The offset of a small buffer in the memory of all small buffers; `None` for a large buffer.
     small: Option<usize>,
 }
 
-/// The first bytes of a file, in a buffer of their own until they are written.
+/// The first bytes of a file, in a buffer that is lent until the bytes are written.
 pub(crate) struct FirstBytes<'m> {
     lent: LentBuffer<'m>,
     taken: Taken,
@@ -60,7 +61,7 @@ pub(crate) struct FirstBytes<'m> {
 /// The result of a read.
 struct Taken {
     count: usize,
-    /// True if the file is known to end here.
+    /// True if the file is known to end after these bytes.
     is_end: bool,
 }
 
@@ -76,7 +77,8 @@ impl Mover {
     }
 
     /// Reads the first bytes of a file, so that an unreadable file is detected before its copy is
-    /// made. Returns `None` for a stream: its bytes would be lost if the copy could not be made.
+    /// made. Returns `None` for a stream, because bytes read from a stream would be lost if the
+    /// copy could not be made.
     pub(crate) async fn begin(&self, from: &Open, length: u64) -> Result<Option<FirstBytes<'_>>> {
         if matches!(from, Open::Stream(_)) {
             return Ok(None);
@@ -94,9 +96,9 @@ impl Mover {
         Ok(Some(FirstBytes { lent, taken }))
     }
 
-    /// Copies everything there is to read, whatever size was reported before: the first `length`
-    /// bytes with several blocks in flight, the rest block by block. `begun` is the result of
-    /// [`Mover::begin`]. Returns the number of bytes.
+    /// Copies a file to its actual end, even if another size was reported before. The first
+    /// `length` bytes are copied with several blocks in flight, and all later bytes block by block.
+    /// `begun` is the result of [`Mover::begin`]. Returns the number of bytes copied.
     pub(crate) async fn copy(
         &self,
         begun: Option<FirstBytes<'_>>,
@@ -143,7 +145,7 @@ impl Mover {
         }
     }
 
-    /// Returns the block at `offset`: the one that was read in advance, if there is one.
+    /// Returns the block at `offset`. If `begun` holds the block already, does not read it again.
     async fn next<'m>(
         &'m self,
         begun: Option<FirstBytes<'m>>,
@@ -162,7 +164,7 @@ impl Mover {
     /// True if both files contain the same `length` bytes and no more.
     pub(crate) async fn compare(&self, left: &Open, right: &Open, length: u64) -> Result<bool> {
         let (moved, is_same) = (Cell::new(0), Cell::new(true));
-        // Compare one byte more than expected: neither file may have it.
+        // Compare one byte more than expected, because neither file may be longer than `length`.
         self.for_blocks(length + 1, async |offset, length| {
             let lent = self.lend().await?;
             let counts = [Cell::new(0), Cell::new(0)];
@@ -213,7 +215,8 @@ impl Mover {
         join((0..workers).map(|_| worker()).collect()).await
     }
 
-    /// Returns a buffer for `length` bytes of one file: a small one if it suffices and is free.
+    /// Returns a buffer for `length` bytes of one file: a small buffer if one is large enough and
+    /// free, else a large buffer.
     async fn lend_for(&self, length: usize) -> Result<LentBuffer<'_>> {
         match self.small_one(length) {
             Some(lent) => Ok(lent),
@@ -221,7 +224,8 @@ impl Mover {
         }
     }
 
-    /// Returns a small buffer, if it is large enough, one is free, and there is memory for them.
+    /// Returns a free small buffer. Returns `None` if `length` is too large for a small buffer, if
+    /// none is free, or if no memory for small buffers could be registered.
     fn small_one(&self, length: usize) -> Option<LentBuffer<'_>> {
         if length > SMALL_BYTES {
             return None;
@@ -311,20 +315,20 @@ impl FirstBytes<'_> {
         Ok(Some((count > 0).then(slice).transpose()?))
     }
 
-    /// The number of bytes read.
+    /// Returns the number of bytes read.
     pub(crate) fn count(&self) -> u64 {
         self.taken.count as u64
     }
 }
 
 impl LentBuffer<'_> {
-    /// The offset of this lent part in its buffer.
+    /// Returns the offset at which the lent memory begins in `buffer`.
     fn start(&self) -> usize {
         self.small.unwrap_or(0)
     }
 
     /// Reads into one half of the buffer. Returns fewer bytes than `length` only at the end of the
-    /// file or from a stream. While a stream gives nothing, keeps the sessions of both sides alive.
+    /// file or from a stream. While a stream has no data, keeps the sessions of both sides alive.
     async fn read(
         &self,
         (from, to): (&Open, &Open),

@@ -69,15 +69,15 @@ impl Identity {
         }
     }
 
-    /// True if both are the same object, as far as these two snapshots show.
+    /// True if both identities belong to the same object, as far as these two snapshots show.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.compare(other) == Verdict::Same
     }
 
     fn compare(&self, other: &Self) -> Verdict {
         let is_one = self.number == other.number;
-        // A file seen through a mount of a server has another device, although it may be a local
-        // file.
+        // A file that is seen through a mount of a server has another device number, although the
+        // server may export a local file.
         let has_one_device = self.device.is_some() && self.device == other.device;
         let has_one_handle = self.handle.is_some() && self.handle == other.handle;
         if has_one_device {
@@ -108,7 +108,7 @@ impl Open {
         }
     }
 
-    /// True if both are the same object, whatever names or transports they were opened by.
+    /// True if both files are the same object, whatever names or transports were used to open them.
     pub(crate) async fn is_same(&self, other: &Self) -> Result<bool> {
         let mut own = self.identity().await?;
         for _ in 0..LOOKS_MAX {
@@ -134,8 +134,8 @@ impl Open {
         )
     }
 
-    /// Makes a server write back pending changes. An error is ignored: such a server has no pending
-    /// change that this open could flush.
+    /// Makes a server write back pending changes of the file. An error is ignored, because a server
+    /// that refuses has no pending change that this open could flush.
     async fn settle(&self) {
         match self {
             Self::Remote(file) => drop(file.commit_async().await),
@@ -187,7 +187,8 @@ pub(crate) fn is_output(client: &Client, file: &File) -> Result<bool> {
         && Identity::of_local(&output.metadata()?).is_same(&Identity::of_remote(&found)))
 }
 
-/// Returns the next bytes of a stream; none at its end. Calls `idle` regularly while it waits.
+/// Reads the next bytes of a stream into a buffer. Returns 0 at the end of the stream. Calls `idle`
+/// regularly while there is no data.
 pub(crate) fn read_next(
     mut from: &LocalFile,
     bytes: &mut [u8],
@@ -211,9 +212,9 @@ pub(crate) fn read_next(
     }
 }
 
-/// The maximum number of snapshots of two objects that seem to change while they are compared.
+/// The maximum number of times that two objects are compared again because they seem to change.
 const LOOKS_MAX: u32 = 16;
-/// Shorter than any practical lease.
+/// The interval of calls to `idle`, shorter than any practical lease.
 const IDLE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

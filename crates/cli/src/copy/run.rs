@@ -26,9 +26,9 @@ pub(super) struct Run<'r> {
     source: &'r Side,
     target: &'r Side,
     items: &'r [Item],
-    /// The result for each item.
+    /// For each item, what was made of it.
     copies: RefCell<Vec<Copied>>,
-    /// The directories that existed before the copy.
+    /// The indexes of the directories that existed before the copy.
     found: RefCell<HashSet<usize>>,
     /// The final size of each copied file in bytes.
     sizes: RefCell<Vec<u64>>,
@@ -127,8 +127,8 @@ impl<'r> Run<'r> {
         let (mut losses, mut is_new) = (0, None);
         let copied = loop {
             match self.try_file(index, parent, extras, &mut is_new).await {
-                // The server restarted. Copy again, except from a pipe: what was read from it is
-                // gone.
+                // The server restarted and lost data. Copy the file again, unless the source is a
+                // pipe, because the bytes read from a pipe are gone.
                 Err(error)
                     if is_loss(&error)
                         && losses < LOSSES_MAX
@@ -146,7 +146,8 @@ impl<'r> Run<'r> {
         Ok(copied)
     }
 
-    /// Tries once to copy a file. `is_new` remembers whether the first attempt created the copy.
+    /// Tries once to copy a file. Sets `is_new` to true if this attempt creates the copy, so that a
+    /// second attempt knows.
     async fn try_file(
         &self,
         index: usize,
@@ -156,8 +157,8 @@ impl<'r> Run<'r> {
     ) -> Result<Copied> {
         let item = &self.items[index];
         let from = self.open_source(index).await?;
-        // A successful open proves little: a small file on a server is only opened by its first
-        // read.
+        // A successful open proves little, because a small file on a server is only opened by its
+        // first read.
         let begun = self.mover.begin(&from, item.size).await?;
         if let (None, Some(begun)) = (*is_new, &begun)
             && let Some(content) = begun.whole(item.size)?
@@ -180,7 +181,7 @@ impl<'r> Run<'r> {
             None => self.over_what_is_there(index, parent, &from).await?,
         };
         let moved = self.mover.copy(begun, &from, &to, item.size).await?;
-        // Some kernel files report a size that they do not have, and keep reporting it.
+        // Some kernel files report a size larger than their content, and keep reporting it.
         if moved < item.size && from.size().await? < item.size {
             bail!("it had {} bytes when it was listed, and {moved} now", item.size);
         }
@@ -195,8 +196,8 @@ impl<'r> Run<'r> {
         self.source.open_to_read(item, item.handle, directory).await
     }
 
-    /// Opens the existing target file, and truncates it only after the source proved readable and
-    /// is known to be another file.
+    /// Opens the existing target file. Truncates the file only after the source proved readable and
+    /// after a check that source and target are different files.
     async fn over_what_is_there(&self, index: usize, parent: Copied, from: &Open) -> Result<Open> {
         let item = &self.items[index];
         let to = self.target.open_there(item, parent).await?;

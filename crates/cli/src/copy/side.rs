@@ -32,7 +32,7 @@ pub(crate) enum Side {
     Remote(Session, OsString),
 }
 
-/// The result for one item.
+/// The result of copying one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
     /// Nothing was made: the item failed, or its kind is not copied.
@@ -45,22 +45,22 @@ pub(crate) enum Copied {
 /// The result of making a complete file with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
-    /// The file was made and is complete.
+    /// The file was made, and all its data is written.
     Made(Copied),
-    /// Nothing was made: the name is taken, or the file must be made step by step.
+    /// No file was made: the name is taken, or this file needs several requests.
     NotMade,
-    /// The file was made but is incomplete. The file that has the name now is this copy.
+    /// The file was made, but its data is incomplete. The file that has the name now is this copy.
     Unfinished,
 }
 
-/// Where the mode of a copy comes from.
+/// The source of a copy's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The mode of the file that existed before.
+    /// The target file existed before, and keeps its mode.
     Kept,
-    /// The mode it was created with, except for a temporary owner write permission.
+    /// The file keeps the mode it was created with, without a temporary owner write permission.
     Given,
-    /// The mode of the source, set explicitly afterwards.
+    /// The mode of the source is set explicitly when the file is complete.
     ToBeSet,
 }
 
@@ -98,7 +98,7 @@ impl Side {
         }
     }
 
-    /// Returns the place of an item for messages.
+    /// Returns the full name of an item for messages. `path` is relative to the top.
     pub(crate) fn name(&self, path: &OsStr) -> String {
         let place = match self {
             Side::Local(top) => join_local(top, path).into_os_string(),
@@ -116,8 +116,8 @@ impl Side {
         }
     }
 
-    /// True if both are the same object. Copying onto itself would empty the object before it is
-    /// read.
+    /// True if both sides are the same object. Copying an object onto itself would truncate the
+    /// object before it is read.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let both = self.identity().zip(other.identity());
         both.is_some_and(|(own, others)| own.is_same(&others))
@@ -130,12 +130,12 @@ impl Side {
         }
     }
 
-    /// True if this place is inside the directory. Copying the directory into it would never end.
+    /// True if this side is inside `directory`. Copying the directory into itself would never end.
     pub(crate) fn is_beneath(&self, directory: &Self) -> bool {
         self.directories_above().iter().any(|above| above.is_same(directory))
     }
 
-    /// Returns the existing directories that contain this place.
+    /// Returns the existing directories that contain this side.
     fn directories_above(&self) -> Vec<Self> {
         match self {
             Side::Local(path) => {
@@ -171,14 +171,15 @@ impl Side {
         }
     }
 
-    /// Makes a directory. `parent` is the result for the directory that contains the item, here and
-    /// in the other calls. Returns the copy, and whether it was created now.
+    /// Makes a directory. `parent` is the copy of the directory that contains the item, here and in
+    /// the other calls. Returns the new directory, and true if it was created now.
     pub(crate) async fn make_directory(
         &self,
         item: &Item,
         parent: Copied,
     ) -> Result<(Copied, bool)> {
-        // Add owner access while the directory is being filled. Its own mode is set with its times.
+        // Add owner access while the directory is being filled. The item's own mode is set together
+        // with its times.
         let mode = 0o700 | item.mode;
         match self {
             Side::Local(top) => {
@@ -213,8 +214,8 @@ impl Side {
         }
     }
 
-    /// Makes a symbolic link. It replaces what has its name, except a directory or the link's own
-    /// source.
+    /// Makes a symbolic link. Replaces an existing object with the link's name, except a directory
+    /// or the link that is being copied.
     pub(crate) async fn make_link(
         &self,
         item: &Item,
@@ -297,7 +298,7 @@ impl Side {
         }
     }
 
-    /// Returns the place of an item.
+    /// Returns the side for an item below this one. `path` is relative to this side.
     fn at(&self, path: &OsStr) -> Self {
         match self {
             Side::Local(top) => Side::Local(join_local(top, path)),
@@ -437,8 +438,8 @@ impl Side {
         }
     }
 
-    /// Closes a written file and sets the times of its source, and its mode if it does not have it
-    /// yet.
+    /// Closes a written file, and sets the times of its source. Sets the mode too, unless the file
+    /// already has it.
     pub(crate) async fn complete(
         &self,
         item: &Item,
@@ -476,7 +477,7 @@ impl Side {
     /// Sets the mode and modification time of a directory to those of the source.
     pub(crate) async fn set_attributes(&self, item: &Item, copied: Copied) -> Result<()> {
         match (self, copied) {
-            // The directory could not be made, which was reported.
+            // The directory could not be made, and that failure was reported.
             (_, Copied::No) => Ok(()),
             (Side::Local(top), _) => {
                 let path = join_local(top, &item.path);
@@ -505,7 +506,7 @@ impl Copied {
     }
 }
 
-/// Makes the top directory of a copy on a server. A symbolic link there is followed.
+/// Makes the top directory of a copy on a server. Follows a symbolic link at that path.
 fn make_top(session: &Session, path: &OsStr, mode: u32) -> Result<(Copied, bool)> {
     let is_new = match session.create_dir(path, mode) {
         Ok(()) => true,
@@ -535,10 +536,10 @@ fn early_mode(item: &Item) -> u32 {
     item.mode & 0o777 | OWNER_WRITES
 }
 
-/// Returns the attributes that a copy still needs when all of its bytes are written. The mode is
-/// left out if the file was created with it. In that case the umask or the directory's default
-/// access list has been applied, and its effect must stay, as with cp. Besides, a change of only
-/// the times needs no journal record.
+/// Returns the attributes that a copy still lacks when all of its bytes are written. The mode is
+/// left out if the file was created with it, because the umask or the directory's default access
+/// list was applied then, and that effect must stay, as with cp. A change of only the times also
+/// needs no journal record.
 fn lacking(item: &Item, mode: Mode) -> SetAttributes {
     let wanted = item.attributes();
     let has_it = match mode {
@@ -549,10 +550,9 @@ fn lacking(item: &Item, mode: Mode) -> SetAttributes {
     SetAttributes { mode: wanted.mode.filter(|_| !has_it), ..wanted }
 }
 
-/// Splits the attributes into those that the creating request may set and those that must be set
-/// after the file is complete. The second part contains a mode without owner write permission:
-/// until the file is complete, it may have to be opened again for writing, by handle after a server
-/// restart or by name.
+/// Splits the attributes into those for the creating request and those to set after the file is
+/// complete. A mode without owner write permission is in the second group, because the incomplete
+/// file may have to be opened again for writing: by handle after a server restart, or by name.
 fn in_two(wanted: SetAttributes) -> (SetAttributes, Option<SetAttributes>) {
     match wanted.mode {
         Some(mode) if mode & OWNER_WRITES == 0 => {
@@ -563,13 +563,13 @@ fn in_two(wanted: SetAttributes) -> (SetAttributes, Option<SetAttributes>) {
     }
 }
 
-/// Options to open an existing file for writing, without truncation.
+/// Returns the options to open an existing file for writing, without truncation.
 fn writing() -> OpenOptions {
     OpenOptions::read().access(ShareAccess::Write)
 }
 
-/// Opens a local source. Below the top it must still be the regular file that was listed: not a
-/// symbolic link, and not a pipe, on which the open would block.
+/// Opens a local source. A file below the top must still be a regular file, as it was when it was
+/// listed. It must not be a symbolic link, and not a pipe, on which the open would block.
 fn open_local_to_read(path: &Path, is_top: bool) -> Result<Open> {
     if is_top {
         return Ok(Open::of_local(LocalFile::open(path)?)?);
@@ -603,8 +603,8 @@ fn open_local_there(path: &Path, is_top: bool) -> Result<Open> {
     }
 }
 
-/// Makes an object; if the name is taken, under a temporary name that then replaces it. A directory
-/// is not replaced.
+/// Makes an object with `make`. If the name is taken, makes the object under a temporary name and
+/// renames it, which replaces the existing object. A directory is not replaced.
 fn make_over_local(path: &Path, make: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let is_there = |error: &anyhow::Error| {
         let io = error.downcast_ref().map(std::io::Error::kind);
@@ -640,12 +640,12 @@ async fn replace(
     Ok(renamed?)
 }
 
-/// Returns a random name that is not in use.
+/// Returns a random name for a temporary object.
 fn beside() -> OsString {
     format!(".dafs-cp-{:016x}", RandomState::new().build_hasher().finish()).into()
 }
 
-/// The error for a source and target that are the same object. Neither was changed.
+/// Returns the error for a source and target that are the same object, which is left unchanged.
 pub(super) fn same_file(source: &Side, target: &Side, path: &OsStr) -> Error {
     anyhow!("'{}' and '{}' are the same file", source.name(path), target.name(path))
 }

@@ -1,5 +1,5 @@
-//! Runs one future per file on one thread, and polls each when an event that it waits for has
-//! occurred.
+//! Runs one future per file on one thread, and polls each future when an event that the future
+//! waits for has occurred.
 //!
 //! Invariant: at most [`TASKS_MAX`] futures exist at a time, and each is polled again after every
 //! wakeup. The thread sleeps only while all of them wait.
@@ -53,7 +53,7 @@ struct Tasks<F> {
     ready: Arc<Ready>,
 }
 
-/// The indexes of tasks to poll.
+/// The indexes of the tasks that were woken and must be polled.
 type Ready = Mutex<Vec<usize>>;
 
 struct Wakeup {
@@ -102,7 +102,7 @@ impl<F: Future<Output = Result<()>>> Tasks<F> {
     }
 }
 
-/// Runs futures concurrently within one task, each to its end. Returns the first error.
+/// Runs futures concurrently within one task until all have ended. Returns the first error.
 pub(super) async fn join<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Result<()> {
     let mut left: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut result = Ok(());

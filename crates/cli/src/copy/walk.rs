@@ -22,23 +22,23 @@ use super::side::{join, join_local};
 use super::tasks::for_each;
 use crate::place::below;
 
-/// An object to copy. Its path is relative to the top.
+/// An object to copy. Its path is relative to the top of the tree.
 pub(crate) struct Item {
     pub path: OsString,
-    /// The index of its directory in the list. The top has its own index.
+    /// The index of the parent directory in the list. The top has its own index here.
     pub parent: usize,
-    /// The number of directories above it.
+    /// The number of directories between the object and the top, plus one; 0 for the top.
     pub depth: usize,
     pub kind: ObjectType,
     pub size: u64,
     pub mode: u32,
     pub modified: Timestamp,
     pub link: Vec<u8>,
-    /// Known only for objects on a server.
+    /// The handle of an object on a server; `None` for a local object.
     pub handle: Option<FileHandle>,
 }
 
-/// Everything at and below a top.
+/// All objects of a tree, and the errors of objects that could not be listed.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub items: Vec<Item>,
@@ -56,7 +56,7 @@ impl Item {
         }
     }
 
-    /// Its name in its directory.
+    /// Returns the object's name in its directory.
     pub(crate) fn name(&self) -> &OsStr {
         split_last(&self.path).1
     }
@@ -270,6 +270,7 @@ fn remote_item(metadata: &Metadata, link: Vec<u8>) -> Item {
     }
 }
 
-/// The mode bits that are copied. The owner and group are not copied, so the setuid and setgid bits
-/// must not be either: the program would run as the user who made the copy.
+/// The mode bits that are copied. The owner and group are not copied. Therefore the setuid and
+/// setgid bits must not be copied either, because the program would run as the user who made the
+/// copy.
 const COPIED_MODE: u32 = 0o1777;

@@ -66,7 +66,7 @@ fn look_at(findings: &mut Findings, device: &Device) {
     }
 }
 
-/// Joins an error with its sources.
+/// Returns the messages of an error and its sources in one line.
 fn join(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", join(source)),
@@ -74,5 +74,5 @@ fn join(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// With a lower limit on locked memory, only a few buffers can be registered.
+/// The lowest limit on locked memory that suffices. Below it, only a few buffers can be registered.
 const LOCK_BYTES_MIN: u64 = 64 << 20;

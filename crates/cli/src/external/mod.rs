@@ -1,7 +1,7 @@
 //! `dafs merge` and `dafs sort`: process files larger than memory, here and on servers.
 //!
-//! Invariant: the output appears complete or not at all. Temporary files are gone at the end of the
-//! process for any reason: they have no names, and a signal ends the work cleanly.
+//! Invariant: the output appears complete or not at all. Temporary files are gone when the process
+//! ends for any reason, because they have no names, and a signal ends the work cleanly.
 
 mod format;
 pub(crate) mod merge;
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     access: Access,
 }
 
-/// The work to do, with all files open.
+/// A sort or merge to run, with all its files open.
 struct Job {
     streams: Vec<Stream>,
     output: FileLocation,
@@ -156,7 +156,7 @@ impl Job {
     }
 }
 
-/// Creates temporary files.
+/// A function that creates a temporary file.
 type Temporary<'t> = dyn Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> + 't;
 
 fn size(option: &str, text: &str) -> Result<usize> {
@@ -167,7 +167,8 @@ fn size(option: &str, text: &str) -> Result<usize> {
     Ok(size)
 }
 
-/// Ends the work at the first signal and the process at the second. Updates the progress bar.
+/// Registers handlers that end the work at the first signal and the process at the second. Returns
+/// a watch that checks for the signal and updates the progress bar.
 fn watch(bar: &ProgressBar) -> Result<Watch> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)) {

@@ -33,7 +33,7 @@ pub(super) struct Places<'a> {
 type Who = (ServerName, Option<(String, Option<String>)>);
 
 impl FileLocation {
-    /// Returns the directory that contains it.
+    /// Returns the directory that contains this location.
     pub(super) fn parent(&self) -> Self {
         let parent = match Path::new(&self.path).parent() {
             Some(parent) if parent.as_os_str().is_empty() => ".".into(),

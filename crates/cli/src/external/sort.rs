@@ -9,7 +9,7 @@ use super::{Arguments, Job};
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let job = Job::prepare(arguments)?;
     let input = job.input_bytes();
-    // Data that does not fit in memory is read a second time to be merged.
+    // Data that does not fit in memory is read a second time for the merge.
     let is_large = input > job.options.budget.bytes() as u64;
     job.bar.set_length(if is_large { 2 * input } else { input });
     let sorted = job.run(|temporary, output| {

@@ -55,8 +55,8 @@ fn rename(session: &Session, path: &OsStr, target: &OsStr) -> Result<()> {
         bail!("{} is no directory", shown_path(path));
     }
     match session.symlink_metadata(target) {
-        // The server would keep both names and report success (rename(2)), or replace the target of
-        // a link by the link itself.
+        // For two names of one object, the server would keep both names and report success
+        // (rename(2)). For a link, it would replace the link's target by the link itself.
         Ok(there) if is_same(&source, &there) || leads_to(session, path, &source, &there) => {
             bail!("'{}' and '{}' are the same file", shown_path(path), shown_path(target))
         }
@@ -66,13 +66,13 @@ fn rename(session: &Session, path: &OsStr, target: &OsStr) -> Result<()> {
     Ok(session.rename(path, target)?)
 }
 
-/// True if the link leads to the object.
+/// True if `link` is a symbolic link to the object `there`.
 fn leads_to(session: &Session, path: &OsStr, link: &Metadata, there: &Metadata) -> bool {
     link.kind == ObjectType::SymbolicLink
         && session.metadata(path).is_ok_and(|led_to| is_same(&led_to, there))
 }
 
-/// True if both are the same object, reached through one export or two.
+/// True if both are the same object, even if reached through two exports.
 fn is_same(left: &Metadata, right: &Metadata) -> bool {
     left.handle == right.handle
         || (left.file_id, left.time_metadata) == (right.file_id, right.time_metadata)

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// The options of a removal.
+/// A removal that is in progress, with its options.
 struct Removal<'r> {
     client: &'r Client,
     session: &'r Session,

@@ -82,7 +82,8 @@ fn tables(roff: &mut Roff, schema: &Schema) {
     }
 }
 
-/// Returns where a table type may occur within a table: `[[connect]]`, `[kerberos]`.
+/// Returns the headings under which tables of a type may occur, such as `[[connect]]` and
+/// `[kerberos]`.
 fn places_of(definition: &str, within: &str, table: &Value) -> Vec<String> {
     let reference = format!("#/$defs/{definition}");
     let path = |key: &str| match within {
@@ -97,7 +98,8 @@ fn places_of(definition: &str, within: &str, table: &Value) -> Vec<String> {
     properties(table).into_iter().flatten().filter_map(of_key).collect()
 }
 
-/// Returns the definition that a key's schema refers to, and true if its value is a list of them.
+/// Returns the name of the definition that a key's schema refers to, and true if the key's value is
+/// a list of such tables.
 fn refers_to(schema: &Value) -> Option<(&str, bool)> {
     if let Some(items) = schema.get("items") {
         return Some((items.get("$ref")?.as_str()?, true));

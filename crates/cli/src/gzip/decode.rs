@@ -14,7 +14,7 @@ use super::Lengths;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decoded {
     pub lengths: Lengths,
-    /// The position of trailing data that is not a gzip member.
+    /// The offset of trailing data that is not a gzip member; `None` if there is none.
     pub garbage_at: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn decompress(
     Ok(Decoded { lengths, garbage_at })
 }
 
-/// The next part of a file.
+/// The kind of data that follows in a file.
 enum Part {
     Member,
     /// Data that is not a gzip member.
@@ -61,13 +61,13 @@ enum Part {
     End,
 }
 
-/// Determines the next part of a file. A member with an unknown compression method is an error, not
-/// trailing garbage that could be ignored.
+/// Determines the kind of data that follows. A member with an unknown compression method is an
+/// error, not trailing garbage that could be ignored.
 fn next_part<R: BufRead>(input: &mut Counted<R>, is_first: bool) -> Result<Part> {
     let begin = input.count;
     match *input.peek()? {
         [] if !is_first => Ok(Part::End),
-        // Tapes pad their last block with zeros. Members have no zeros between them.
+        // Tapes pad their last block with zeros. There are no zeros between members.
         [0, ..] if !is_first => Ok(if ends_with_zeros(input)? { Part::End } else { Part::Other }),
         [0x1f, 0x8b, method, ..] if method != DEFLATE => {
             bail!(
@@ -131,7 +131,7 @@ fn member<R: BufRead>(
     }
 }
 
-/// Describes the error and its position.
+/// Returns an error that names the cause and the byte range of the failed member.
 fn trouble(error: io::Error, has_header: bool, begin: u64, end: u64) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -151,14 +151,14 @@ fn trouble(error: io::Error, has_header: bool, begin: u64, end: u64) -> anyhow::
 /// A reader that counts its bytes and can look ahead.
 struct Counted<R> {
     inner: R,
-    /// Bytes that were read ahead and not consumed.
+    /// Bytes that were read ahead and are not consumed yet.
     held: Vec<u8>,
     count: u64,
 }
 
 impl<R: BufRead> Counted<R> {
-    /// Returns the bytes that identify the next part without consuming them. Returns fewer only at
-    /// the end.
+    /// Returns the next [`HEAD_BYTES`] bytes without consuming them. Returns fewer bytes only at
+    /// the end of the file.
     fn peek(&mut self) -> Result<&[u8]> {
         while self.held.len() < HEAD_BYTES {
             let offset = self.count + self.held.len() as u64;

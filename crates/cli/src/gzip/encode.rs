@@ -19,7 +19,7 @@ use super::source::Source;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Header {
     pub name: Option<Vec<u8>>,
-    /// Modification time in seconds since 1970, or 0.
+    /// Modification time in seconds since 1970, or 0 if it is not stored.
     pub modified: u32,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Encoded {
     pub compressing: Duration,
 }
 
-/// Compresses everything that `reader` returns.
+/// Compresses all data of `reader` into one member.
 pub(super) fn compress(
     reader: &mut dyn Read,
     writer: &mut dyn Write,
@@ -118,7 +118,7 @@ fn in_one(
     Ok((length, spent.saturating_sub(writer.spent)))
 }
 
-/// A writer that counts its bytes and the thread's processor time spent in it.
+/// A writer that counts the bytes written, and the processor time that the thread spends writing.
 struct Counted<'w> {
     writer: &'w mut dyn Write,
     count: u64,
@@ -139,7 +139,8 @@ impl Write for Counted<'_> {
     }
 }
 
-/// The amount read at once. It stays in the processor's cache until it is compressed.
+/// The number of bytes read at once, few enough to stay in the processor's cache until they are
+/// compressed.
 const CHUNK_BYTES: usize = 128 << 10;
 /// Flags and operating system codes of RFC 1952, section 2.3.1.
 const HAS_NAME: u8 = 8;

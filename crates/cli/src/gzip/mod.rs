@@ -121,7 +121,7 @@ fn processors() -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX).clamp(1, 256)
 }
 
-/// The action for each file.
+/// The action to perform on each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Compress,
@@ -187,7 +187,7 @@ struct Run<'a> {
     arguments: &'a Arguments,
     task: Task,
     sessions: Sessions<'a>,
-    /// Set by signals that ask for an end.
+    /// Set to true by the signals in [`ENDING`].
     interrupted: Arc<AtomicBool>,
     has_warned: bool,
 }
@@ -274,8 +274,8 @@ impl<'a> Run<'a> {
         matches!(self.task, Task::Compress | Task::Decompress) && !to_stdout && output.is_none()
     }
 
-    /// True if the file must be skipped, which is reported as a warning. Some reasons are errors
-    /// instead, as with gzip(1).
+    /// Returns true if the file must be skipped, and prints a warning with the reason. Some reasons
+    /// are errors instead, as with gzip(1).
     fn is_hindered(&mut self, file: &OsStr, source: &Source) -> Result<bool> {
         let file = shown_path(file);
         let force = self.arguments.force;
@@ -347,7 +347,7 @@ impl<'a> Run<'a> {
         Ok(Some(output))
     }
 
-    /// Returns the place for the output next to the input file.
+    /// Returns the path for the output next to the input file, or `None` if the file is skipped.
     fn beside(&mut self, place: &Place) -> Result<Option<Place>> {
         let name = match place {
             Place::Local(path) => path.as_os_str(),
@@ -388,7 +388,7 @@ impl<'a> Run<'a> {
         self.has_warned = true;
     }
 
-    /// Reads the input, writes the output and gives it its name.
+    /// Reads the input, writes the output and gives the output its final name.
     fn carry(&mut self, file: &OsStr, source: &Source, output: Output) -> Result<Encoded> {
         let syncs = self.arguments.sync || self.replaces_input();
         let (task, arguments) = (self.task, self.arguments);
@@ -428,7 +428,7 @@ pub(crate) fn compress_in_memory(bytes: &[u8], level: u32) -> Result<()> {
     encode::compress(&mut &*bytes, &mut std::io::sink(), &header, level, 1).map(drop)
 }
 
-/// Prints a line with one write, because other processes may print to the same place.
+/// Prints a line with a single write, so that lines of other processes cannot be mixed into it.
 pub(crate) fn print_error_line(line: &str) {
     // A failure to print is not worth ending the process.
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -467,7 +467,7 @@ fn saved_share(compressed: u64, plain: u64) -> f64 {
     if plain == 0 { 0.0 } else { 100.0 - 100.0 * compressed as f64 / plain as f64 }
 }
 
-/// Returns the name of a compressed file without its suffix.
+/// Returns the name of a compressed file without its suffix, or `None` if it has no such suffix.
 fn decompressed_name(name: &OsStr) -> Option<OsString> {
     let name = name.as_bytes();
     let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
@@ -488,7 +488,7 @@ const SUFFIXES: [&str; 5] = [SUFFIX, ".z", "-gz", "-z", "_z"];
 const COMPRESSING: &str = "; processor: compressing ";
 /// The exit status of gzip after a warning.
 const WARNING: i32 = 2;
-/// Signals that ask for an end.
+/// Signals that end the program after it has cleaned up.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The destination of the result.
 //!
-//! Invariant: until a file is complete, it has a temporary name. It is removed if the work fails or
-//! is interrupted.
+//! Invariant: an incomplete file has a temporary name. The file is removed if the work fails or is
+//! interrupted.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 use super::Attributes;
 use super::write_behind::WriteBehind;
 
-/// An output that is not in its final place yet.
+/// An output that is being written and does not have its final name yet.
 pub(super) enum Output {
     /// Counts the bytes and discards them.
     Nowhere,
@@ -45,7 +45,8 @@ impl Output {
         }
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        // Private until it is complete. If the input has no mode to copy, use that of any new file.
+        // Keep the file private until it is complete. If the input has no mode to copy, use the
+        // mode of any new file.
         let mode = if attributes.mode.is_some() { 0o600 } else { 0o666 };
         let file = tempfile::Builder::new()
             .prefix(PREFIX)
@@ -169,14 +170,14 @@ impl Temporary {
             session.rename_new_in_async(names.0, names.1, path).await
         });
         if named.is_err() {
-            // Another file took the name meanwhile. It stays, and this file is removed.
+            // Another file took the name meanwhile. Keep that file and remove the temporary file.
             self.remove();
         }
         Ok(named?)
     }
 
     fn remove(&self) {
-        // If the server cannot be reached, the file stays there.
+        // If the server cannot be reached, the temporary file remains on the server.
         let _ = self.session.remove(&self.temporary);
     }
 }

@@ -1,8 +1,9 @@
 //! Compresses one member with several threads.
 //!
 //! Invariant: blocks are compressed independently, each with the end of the previous block as its
-//! dictionary, and are written in order. Each block except the last ends at a byte boundary, so
-//! that together they form one stream. The number of blocks in flight is limited.
+//! dictionary, and are written in order. Each compressed block except the last ends at a byte
+//! boundary, so that the blocks together form one stream. The number of blocks in flight is
+//! limited.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -29,7 +30,7 @@ struct Job {
 struct Packed {
     bytes: Vec<u8>,
     checksum: Hasher,
-    /// Processor time spent compressing it.
+    /// Processor time spent compressing this block.
     spent: Duration,
 }
 
@@ -48,7 +49,7 @@ pub(super) fn in_blocks(
         for _ in 0..workers {
             scope.spawn(|| work(&taken, level));
         }
-        // Dropping it ends the workers, however this closure ends.
+        // Dropping the sender ends the workers, however this closure ends.
         let jobs = jobs;
         writer.write_all(&header.bytes(level))?;
         let mut state = Order::default();
@@ -107,7 +108,7 @@ fn work(jobs: &Mutex<Receiver<Job>>, level: u32) {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { block, before, is_last, answer }) = job else { return };
         let packed = pack(&mut compress, &block, &before, is_last);
-        // The receiver may have failed meanwhile.
+        // The receiver may be gone after an error; then the result is not needed.
         let _ = answer.send(packed);
     }
 }
@@ -145,9 +146,9 @@ fn read_block(reader: &mut dyn Read) -> Result<Vec<u8>> {
 
 /// The size of a block, large enough that the cuts between blocks cost little.
 const BLOCK_BYTES: usize = 128 << 10;
-/// How far back deflate can refer.
+/// The greatest distance in bytes of a deflate back-reference.
 const DICTIONARY_BYTES: usize = 32 << 10;
 /// Extra space for incompressible data and for the end marker.
 const SLACK_BYTES: usize = 1024;
-/// Blocks in flight per worker.
+/// The maximum number of blocks in flight per worker.
 const AHEAD: usize = 3;

@@ -40,8 +40,8 @@ impl Source {
         Self { kind: Kind::Standard, name: None, attributes, link_count: 1, hindrance: None }
     }
 
-    /// Opens a local file. One that blocks until another process writes to it (a pipe) is opened
-    /// only if `may_wait` is set.
+    /// Opens a local file. A pipe is opened only if `may_wait` is set, because opening a pipe
+    /// blocks until another process writes to it.
     pub(super) fn local(path: &Path, may_wait: bool) -> Result<Self> {
         let kind = path.metadata()?.file_type();
         if kind.is_dir() {
@@ -83,7 +83,7 @@ impl Source {
         })
     }
 
-    /// Passes the bytes to `body` until the end or an interruption.
+    /// Calls `body` with a reader of the input. The reader fails after an interruption.
     pub(super) fn read<T>(
         &self,
         interrupted: &AtomicBool,
@@ -129,7 +129,8 @@ impl Source {
     }
 }
 
-/// Returns why an output must not replace its input, by the rules of gzip(1).
+/// Returns the reason why an output must not replace its input by the rules of gzip(1), if there is
+/// one.
 fn hindrance(is_link: bool, is_file: bool, mode: u32) -> Option<&'static str> {
     match () {
         () if !is_file => Some(IS_NO_FILE),
@@ -182,7 +183,7 @@ impl Read for Interruptible<'_> {
 
 fn go_on(interrupted: &AtomicBool) -> io::Result<()> {
     if interrupted.load(Ordering::Relaxed) {
-        // Not `ErrorKind::Interrupted`: readers retry after that.
+        // Do not use `ErrorKind::Interrupted`, because readers retry after it.
         return Err(io::Error::other("interrupted"));
     }
     Ok(())

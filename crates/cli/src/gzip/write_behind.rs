@@ -1,8 +1,8 @@
 //! Write-behind: blocks are sent to the server while the next ones are produced.
 //!
 //! Invariant: a submitted buffer is not touched until its write has ended. If the server restarts
-//! meanwhile, it may have lost data that it had accepted. That is reported as an error, because the
-//! output can be made again from its input, which still exists.
+//! meanwhile, it may have lost accepted data. That loss is reported as an error, because the output
+//! can be made again from its input, which still exists.
 
 use std::io;
 
@@ -38,7 +38,7 @@ impl<'f> WriteBehind<'f> {
         Self { file, client, group, slots: Vec::new(), free: Vec::new(), filling: None, offset: 0 }
     }
 
-    /// Sends the rest and waits until the server has accepted everything.
+    /// Sends the last partly filled block, and waits until the server has accepted everything.
     pub(super) fn finish(mut self) -> Result<()> {
         self.send()?;
         while self.free.len() < self.slots.len() {
@@ -47,7 +47,7 @@ impl<'f> WriteBehind<'f> {
         Ok(())
     }
 
-    /// Returns the slot to fill. Waits for one if all have writes in flight.
+    /// Returns the slot that is being filled. If all slots have writes in flight, waits for one.
     fn slot(&mut self) -> Result<usize> {
         if let Some(index) = self.filling {
             return Ok(index);
@@ -130,7 +130,8 @@ impl io::Write for WriteBehind<'_> {
         Ok(count)
     }
 
-    /// Does nothing: a block is sent when it is full or the last one.
+    /// Returns at once: a block is sent when it is full, and the last block by
+    /// [`WriteBehind::finish`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Runs the command under a lock and forwards signals to it.
 //!
 //! Invariants:
-//! - A signal to this process reaches the command. It ends this process only after the command, and
-//!   after the command's output was processed.
+//! - A signal to this process is forwarded to the command. The signal ends this process only after
+//!   the command has ended and the command's output was processed.
 //! - If this process ends at once for any reason, the command ends too.
 //! - A process id is used only while its process has not been waited for.
 
@@ -37,7 +37,7 @@ pub(crate) struct RunningCommand {
 }
 
 struct Running {
-    /// The process id, until the process is waited for.
+    /// The process id of the command; `None` once the process has been waited for.
     pid: Mutex<Option<Pid>>,
     /// True if work remains after the command, so the first signal must not end this process.
     has_work: AtomicBool,
@@ -54,7 +54,8 @@ impl Signals {
         Ok(Self(signals.context("listening for signals")?))
     }
 
-    /// Returns a pending signal that asks for an end. Called before there is a command.
+    /// Returns a pending signal that must end this process, if there is one. Used before the
+    /// command is started.
     pub(crate) fn end(&self) -> Option<i32> {
         while let Ok(Some(info)) = self.0.read_signal() {
             let number = info.ssi_signo.cast_signed();
@@ -65,7 +66,7 @@ impl Signals {
         None
     }
 
-    /// Forwards signals until this process ends.
+    /// Forwards signals to the command until this process ends.
     fn forward(self, running: Arc<Running>) {
         loop {
             let mut fds = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
@@ -96,11 +97,11 @@ impl Running {
         self.pid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forwards a signal. Returns false if the command has ended.
+    /// Forwards a signal to the command. Returns false if the command has ended.
     fn forward(&self, number: i32, is_of_terminal: bool, is_ending: bool) -> bool {
         let pid = self.pid();
         let Some(pid) = *pid else { return false };
-        // The terminal sends its signals to the whole group, which includes the command.
+        // The terminal sends its signals to the whole process group, which includes the command.
         let has_got_it = is_of_terminal && getpgid(Some(pid)).is_ok_and(|group| group == getpgrp());
         if let Some(signal) = Signal::from_named_raw(number)
             && !has_got_it
@@ -151,7 +152,8 @@ impl RunningCommand {
         self.running.has_work.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the command and returns its exit status. Returns `None` after `patience`.
+    /// Waits for the command and returns its exit status, or `None` if it still runs after
+    /// `patience`.
     pub(crate) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         match self.ended.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -175,7 +177,7 @@ impl RunningCommand {
     }
 }
 
-/// Reports the end of a process without reaping it.
+/// Waits for the end of a process without reaping it, and sends a message through `ended`.
 fn await_end(pid: Pid, ended: &Sender<()>) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(pid), options).is_err_and(|error| error == Errno::INTR) {}
@@ -222,5 +224,5 @@ const CAUGHT: [Caught; 8] = [
     Caught::SIGCONT,
 ];
 const ENDING: [Caught; 4] = [Caught::SIGHUP, Caught::SIGINT, Caught::SIGQUIT, Caught::SIGTERM];
-/// Time between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL when the command is ended.
 const GRACE: Duration = Duration::from_secs(10);

@@ -134,8 +134,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     std::process::exit(code);
 }
 
-/// Watches the session. The flag becomes true if a reconnect has lost the open file and with it the
-/// lock.
+/// Watches the session. The returned flag becomes true if a reconnect has lost the open file, and
+/// with it the lock.
 fn watch_over(session: &Session) -> Rc<Cell<bool>> {
     let is_lost = Rc::new(Cell::new(false));
     let noted = Rc::clone(&is_lost);
@@ -151,7 +151,7 @@ fn length(arguments: &Arguments) -> u64 {
     arguments.length.unwrap_or(u64::MAX)
 }
 
-/// Takes the lock. Returns the signal if one ended the wait.
+/// Takes the lock. Returns the number of the signal if a signal ended the wait, else `None`.
 fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<i32>> {
     let kind = if arguments.shared { LockKind::Shared } else { LockKind::Exclusive };
     let mut options = LockOptions::default();
@@ -183,7 +183,7 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let turn = left.unwrap_or(LOCK_POLL_MAX).min(LOCK_POLL_MAX);
         match file.lock(kind, offset, length, options, Some(turn)) {
-            // The server keeps our place in the queue if we ask again this soon.
+            // The server keeps this client's position in the queue if the next request comes soon.
             Err(ClientError::TimedOut) if left.is_none_or(|left| left > turn) => {}
             taken => return taken.map(|()| None).map_err(explain),
         }
@@ -193,7 +193,7 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
     }
 }
 
-/// Adds advice where the error does not say what to do.
+/// Adds advice to an error that does not say what to do.
 fn explain(url: &str, error: dafs_client::ClientError) -> anyhow::Error {
     let advice = match error.status() {
         Some(Status::LockBroken) => {
@@ -220,7 +220,7 @@ fn hear(session: &Session, is_lost: &Cell<bool>) -> Result<()> {
 }
 
 /// Keeps the session alive while the command runs, and ends the command if the lock is lost.
-/// Returns the command's output, unless it was written through into the file.
+/// Returns the command's output, or `None` if the output was written into the file directly.
 fn hold(
     mut held: RunningCommand,
     session: &Session,
@@ -264,5 +264,5 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Shorter than any practical lease.
+/// The interval of pings to the server, shorter than any practical lease.
 const HEARTBEAT: Duration = Duration::from_secs(2);

@@ -1,8 +1,8 @@
 //! Collects the output of a command under a lock and writes it into the locked file.
 //!
 //! Invariant: unless the server keeps undo data, the file does not change before the command has
-//! succeeded. Until then, its output is kept in a limited amount of memory, and beyond that in an
-//! unnamed local file.
+//! succeeded. Until then, the output is kept in memory up to a limit, and in an unnamed local file
+//! beyond it.
 
 use std::fs::File as LocalFile;
 use std::io::{Read, Seek, Write};
@@ -85,5 +85,5 @@ fn place() -> String {
 }
 
 const BLOCK_BYTES: usize = 1 << 20;
-/// The most output kept in memory; more goes into a file.
+/// The largest output that is kept in memory, in bytes. A larger output is kept in a file.
 const MEMORY_BYTES_MAX: usize = 8 << 20;

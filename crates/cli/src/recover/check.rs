@@ -76,8 +76,8 @@ fn all(
     expect(undone == vec![0; UNDONE_BYTES], || differs(UNDONE, &undone, &[0; UNDONE_BYTES]))
 }
 
-/// Checks that the log contains each client's records exactly once, in the order they were
-/// appended.
+/// Checks that the log contains the records of each client exactly once, and in the order in which
+/// the client appended them.
 fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     for (index, bytes) in log.chunks(RECORD_BYTES).enumerate() {

@@ -18,7 +18,8 @@ pub(super) struct Victim {
     place: PathBuf,
     port: u16,
     reactors: usize,
-    /// The same for every incarnation, because clients reconnect with it.
+    /// The password for the server. All incarnations have the same, because clients reconnect with
+    /// it.
     pass: Pass,
     life: Option<ChildServer>,
     kills: u32,
@@ -35,7 +36,7 @@ impl Victim {
         Ok(victim)
     }
 
-    /// Returns the address for a client: shared memory and TCP alternate.
+    /// Returns the server's address for a client: shared memory for even numbers, TCP for odd ones.
     pub(super) fn address(&self, client: u32) -> Address {
         if client.is_multiple_of(2) {
             Address::Shm(self.place.join("socket"))
@@ -44,7 +45,7 @@ impl Victim {
         }
     }
 
-    /// The options for a session with the server.
+    /// Returns the options for a session with the server.
     pub(super) fn options(&self) -> SessionOptions {
         self.pass.options()
     }
@@ -53,7 +54,8 @@ impl Victim {
         self.kills
     }
 
-    /// Kills the server with SIGKILL and starts it again. Returns how long that took.
+    /// Kills the server with SIGKILL and starts it again. Returns the time from the kill to the
+    /// new server's readiness.
     pub(super) fn kill_and_restart(&mut self) -> Result<Duration> {
         let Some(life) = self.life.take() else { bail!("no server is running") };
         life.kill()?;
@@ -63,7 +65,7 @@ impl Victim {
         Ok(begun.elapsed())
     }
 
-    /// Stops the server cleanly. Returns the served directory.
+    /// Stops the server cleanly. Returns the path of the served directory.
     pub(super) fn stop(&mut self) -> Result<PathBuf> {
         if let Some(life) = self.life.take() {
             life.stop()?;

@@ -1,7 +1,7 @@
 //! The load of one client.
 //!
-//! Invariant: an operation that fails is a violation. The client library reconnects without help,
-//! so an application only sees a pause.
+//! Invariant: an operation that fails is a violation. The client library reconnects by itself, so
+//! an application should only see a pause.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -43,13 +43,13 @@ pub(super) struct Load {
     stop: Arc<AtomicBool>,
 }
 
-/// What a client has done, and the state that must result.
+/// The operations that a client has completed, and the state of the files that must result.
 pub(super) struct Outcome {
     pub number: u32,
     pub model: Model,
     /// Records appended to the file that all clients share.
     pub records: u64,
-    /// How often this client incremented the shared counter.
+    /// The number of times that this client incremented the shared counter.
     pub counted: u64,
     pub counts: [u64; KINDS.len()],
     pub fetched: u64,
@@ -57,7 +57,7 @@ pub(super) struct Outcome {
     pub reclaimed: u64,
 }
 
-/// Statistics of the sessions' recoveries.
+/// Statistics of reconnects and of the requests that were recovered.
 #[derive(Default)]
 struct Recoveries {
     fetched: Cell<u64>,
@@ -88,7 +88,8 @@ impl Load {
         Self { number, address, options, random, stop }
     }
 
-    /// Works until told to stop. Signals on `connected` when its session is established.
+    /// Runs operations until the test is stopped. Sends on `connected` when the session is
+    /// established.
     pub(super) fn run(self, connected: Sender<()>) -> Result<Outcome> {
         let client = Client::new(ClientConfig::default())?;
         // A server that lives for a fraction of a second must be reached during that time, so retry
@@ -99,7 +100,7 @@ impl Load {
         let recovery = Recovery::On(recovery);
         let options = self.options.recovery(recovery).channels(channels);
         let session = client.connect_to(&self.address, &options)?;
-        // There is no receiver any more if everything has been stopped.
+        // If the test has already stopped, there is no receiver, and nothing waits for the message.
         let _ = connected.send(());
         drop(connected);
         let recoveries = Rc::new(Recoveries::default());
@@ -138,7 +139,7 @@ impl Load {
 
 struct Worker<'s> {
     session: &'s Session,
-    /// Open all the time: it is reclaimed from every incarnation of the server.
+    /// The shared log, which stays open so that every incarnation of the server reclaims the open.
     log: File,
     random: Random,
     outcome: Outcome,
@@ -254,7 +255,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Reads, increments and writes a number under a lock that all clients take.
+    /// Increments the shared counter under a lock that all clients take.
     fn count_up(&mut self) -> Result<()> {
         let file = self.session.open(COUNTER, &OpenOptions::write())?;
         let options = LockOptions::default();
@@ -269,7 +270,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Changes a file that must stay the same, under a lock that undoes the change.
+    /// Changes a file under a lock that undoes the change, so the file must stay the same.
     fn roll_back(&mut self) -> Result<()> {
         let file = self.session.open(UNDONE, &OpenOptions::write())?;
         let options = LockOptions::AUTO_RECOVERY;
@@ -283,7 +284,7 @@ impl Worker<'_> {
         file.write_at(&vec![1; count], at as u64)?;
         file.abort_lock(0, u64::MAX)?;
         file.unlock(0, u64::MAX)?;
-        // A server that died meanwhile has lost the data that was to be undone anyway.
+        // If the server died meanwhile, the data that was to be undone is lost, which is no error.
         match file.close() {
             Ok(()) | Err(ClientError::DataLost { .. }) => Ok(()),
             Err(error) => Err(error.into()),

@@ -95,8 +95,8 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
                 .context("starting a client")
         })
         .collect::<Result<_>>()?;
-    // A session that is not established yet does not reconnect, so wait for all. A failed client
-    // reports its error at the end.
+    // A session that is not established yet does not reconnect, so wait for all sessions before the
+    // first kill. A failed client reports its error at the end.
     drop(connected);
     let _ = are_connected.iter().take(loads.len()).count();
     let mut slowest = Duration::ZERO;

@@ -1,6 +1,6 @@
 //! The expected contents of one client's files.
 //!
-//! Invariant: it changes only when an operation has been answered, according to the reply.
+//! Invariant: the model changes only when the reply to an operation has arrived, and as it says.
 
 use std::collections::BTreeMap;
 

@@ -110,7 +110,7 @@ fn row(found: &Value) -> String {
     )
 }
 
-/// Sends records of requests to a follower, in a thread of its own.
+/// Starts a thread that sends records of requests to a follower. `asked` is the selection as JSON.
 pub(super) fn begin(asked: &str, stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
     let Some(selection) = serde_json::from_str(asked).ok().and_then(|value| understand(&value))
     else {
@@ -123,7 +123,7 @@ pub(super) fn begin(asked: &str, stream: UnixStream, inspector: &Inspector) -> s
         );
     };
     let followed = inspector.follow(selection, RECORDS_MAX);
-    // After this call the reactor knows of the new queue.
+    // When this call returns, the reactor knows the new queue.
     let _ = inspector.look(super::PATIENCE);
     let told = std::thread::Builder::new().name("dafs-follow".into()).spawn(move || {
         let _place = place;
@@ -163,7 +163,7 @@ fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
             writeln!(lines, "{}", json!({ "dropped": dropped }))?;
         }
         stream.write_all(&lines)?;
-        // Pause, but end at once if the other side closes.
+        // Pause, but end at once if the follower closes the connection.
         match stream.read(&mut [0]) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
@@ -173,7 +173,8 @@ fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
     }
 }
 
-/// A slot among the followers. It is released however the thread ends.
+/// One of the limited slots for followers. Dropping the value releases the slot, however the thread
+/// ends.
 struct Place;
 
 impl Place {

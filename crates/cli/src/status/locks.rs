@@ -36,7 +36,7 @@ fn print_table(found: &Value) {
     }
 }
 
-/// P for persistent, A for auto-recovery.
+/// Returns the options of a lock as letters: P for persistent, A for auto-recovery.
 fn options(lock: &Value) -> String {
     let is = |key: &str| lock[key].as_bool() == Some(true);
     [("persistent", 'P'), ("auto_recovery", 'A')]

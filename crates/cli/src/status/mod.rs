@@ -5,7 +5,7 @@
 //! connects and sends nothing gets one JSON document. A client that first sends a selection
 //! ([`follow`]) gets one line per request. Only the server's own user and root can connect.
 //!
-//! Invariant: the state that is shown is consistent, and was taken after the client asked for it.
+//! Invariant: the state that is shown is consistent, and was taken after the client's request.
 
 pub(crate) mod follow;
 pub(crate) mod locks;
@@ -74,9 +74,9 @@ fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sends a connected client what it asks for.
+/// Reads the request of a connected client, and sends the state or the records that it selects.
 fn answer(stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
-    // A client that does not read or write in time is disconnected.
+    // A client that does not read or write within this time is disconnected.
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut line = String::new();
@@ -104,8 +104,8 @@ fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
     Ok(())
 }
 
-/// Connects to the state socket of a server: next to the named socket, or to one that belongs to
-/// root or this user in the usual places.
+/// Connects to the state socket next to the named socket. If no socket is named, connects to a
+/// state socket in the usual places that belongs to root or to this user.
 fn reach(socket: Option<&Path>) -> Result<(UnixStream, PathBuf)> {
     if let Some(socket) = socket {
         let path = status_path(&socket_of(socket));
@@ -136,7 +136,8 @@ fn none_at(places: &[PathBuf], more: &str) -> String {
     )
 }
 
-/// Connects to a socket that was found, if it exists and is trusted.
+/// Connects to a socket that was found. Returns `None` if the socket does not exist, and an error
+/// if it is not trusted.
 fn believed(path: &Path) -> Result<Option<UnixStream>, Distrust> {
     let Some(found) = FoundSocket::look(path)? else { return Ok(None) };
     let system = |source| Distrust::System { path: path.into(), source };
@@ -149,7 +150,7 @@ fn asking(path: &Path) -> String {
     format!("asking the server at {}; only its user and root are allowed to", path.display())
 }
 
-/// Gets the state of a server.
+/// Gets the state of a server as JSON.
 pub(crate) fn ask(socket: Option<&Path>) -> Result<Value> {
     let (mut stream, path) = reach(socket)?;
     let mut told = || -> std::io::Result<Vec<u8>> {
@@ -166,7 +167,7 @@ pub(crate) fn ask(socket: Option<&Path>) -> Result<Value> {
     serde_json::from_slice(&bytes).context("the server's state is not JSON")
 }
 
-/// Returns the socket path for a path or a URL that `dafs serve` prints.
+/// Returns the socket path for a path or a URL as `dafs serve` prints it.
 fn socket_of(text: &Path) -> PathBuf {
     let shown = text.to_string_lossy();
     let path = shown.strip_prefix("dafs+shm://").unwrap_or(&shown);
