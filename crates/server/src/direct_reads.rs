@@ -1,27 +1,28 @@
-//! Files that clients on this host read directly (`docs/decisions/0038`).
+//! Files that clients on this host read directly, without messages (`docs/decisions/0038`).
 //!
-//! A client that holds a read delegation requests the file itself with HAND_OVER. First, dirty
-//! data of the cache is written to the file. Then a descriptor, newly opened for reading, goes to
-//! the client over the Unix socket, before the reply that names it. A conflicting request recalls
-//! the delegation as usual, and the client stops reading before it returns the delegation. The
-//! server does not see the reads of such a client and does not need to.
+//! A client that holds a read delegation requests the file itself with HAND_OVER. First, the dirty
+//! data in the cache is written to the file. Then the server opens a new read-only descriptor and
+//! sends it over the Unix socket, before the reply that names it. A conflicting request recalls the
+//! delegation as usual, and the client stops reading before it returns the delegation. The server
+//! does not see the client's reads and does not need to.
 //!
-//! A file is handed over only if all of this holds:
+//! A file is handed over only if all of these conditions hold:
 //! - The session uses shared memory and acts as the user that the kernel reported when the client
 //!   connected.
 //! - The client has the file open for reading.
 //! - The file has no fencing list, and its locks allow reading.
-//! - The descriptor gives that user no access that the server refuses
+//! - The descriptor gives that user no access that the server would refuse
 //!   ([`dafs_store::Store::may_read_directly`]).
 //!
-//! A change of a fencing list recalls the files that it covers. It waits for the clients that it
-//! fences out, as it waits for their transfers ([`crate::waiting::fencing`]).
+//! A change of a fencing list recalls the delegations of the files that the list covers. The change
+//! waits for the clients that it fences out, in the same way as it waits for their transfers
+//! ([`crate::waiting::fencing`]).
 //!
 //! Invariants:
-//! - No descriptor is sent while the cache has data that the file lacks, or while the delegation
-//!   is being recalled.
-//! - [`DirectReads::given`] names every delegation in force for which a file was handed over to an
-//!   open connection.
+//! - No descriptor is sent while the cache contains data that the file lacks, or while the
+//!   delegation is being recalled.
+//! - [`DirectReads::given`] has an entry for every delegation in force under which a file was
+//!   handed over to a connection that is still open.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -41,7 +42,7 @@ use crate::channel::Channels;
 use crate::config::ServerConfig;
 use crate::reply_to::ReplyTo;
 
-/// The files that were handed over.
+/// The table of files that were handed over and whose delegations are in force.
 #[derive(Debug)]
 pub(crate) struct DirectReads {
     is_on: bool,
@@ -64,7 +65,7 @@ impl DirectReads {
         Self { is_on: config.direct_reads, given: BTreeMap::new(), last_name: 0 }
     }
 
-    /// Returns true if the limits allow one more file for this connection and user.
+    /// Returns true if the limits allow one more handed-over file for this connection and user.
     fn has_room(&self, delegation: StateId, endpoint: EndpointId, user: u32) -> bool {
         if self.given.contains_key(&delegation) {
             return true;
@@ -74,20 +75,20 @@ impl DirectReads {
         self.given.len() < GIVEN_MAX && of_user < PER_USER_MAX && of_session < PER_SESSION_MAX
     }
 
-    /// Notes that a delegation has ended: its holder no longer reads the file directly.
+    /// Records that a delegation has ended, so that its holder no longer reads the file directly.
     pub(crate) fn end(&mut self, filer: &mut Filer, delegation: StateId) {
         if let Some(given) = self.given.remove(&delegation) {
             filer.leave_fence(operation_of_given(given.name));
         }
     }
 
-    /// Notes that a connection has ended. Its client stops reading directly as soon as it sees
-    /// that.
+    /// Records that a connection has ended. The client stops reading its files directly as soon as
+    /// it notices that.
     pub(crate) fn end_of(&mut self, filer: &mut Filer, endpoint: EndpointId) {
         self.end_where(filer, |_, _, given| given.endpoint == endpoint);
     }
 
-    /// Finds delegations that have ended without a message from their holders.
+    /// Removes the files whose delegations have ended without a message from their holders.
     pub(crate) fn end_lapsed(&mut self, filer: &mut Filer) {
         self.end_where(filer, |filer, state, given| {
             !filer.is_delegation_in_force(given.client, state)
@@ -104,7 +105,8 @@ impl DirectReads {
         over.into_iter().for_each(|state| self.end(filer, state));
     }
 
-    /// The files that clients hold, as operations that a change of a fencing list waits for.
+    /// Returns the handed-over files as running requests, for which a change of a fencing list
+    /// waits.
     pub(crate) fn running(&self, channels: &Channels) -> impl Iterator<Item = RunningRequest> {
         self.given.values().map(|given| {
             let fence = channels.get(given.endpoint).and_then(|channel| channel.party.fence);
@@ -113,37 +115,37 @@ impl DirectReads {
         })
     }
 
-    /// Recalls the files that a change of a fencing list covers.
+    /// Recalls the delegations of the handed-over files that a fencing list covers.
     pub(crate) fn recall(&self, filer: &mut Filer, object: &FencedObject, now: Moment) {
         for (state, given) in self.given.iter().filter(|(_, given)| object.covers(&given.handle)) {
             filer.recall_delegation(given.client, *state, now);
         }
     }
 
-    /// The connection that holds the file of this operation, if the operation is a file in the
-    /// hands of a client.
+    /// Returns the connection that holds the handed-over file with this operation id. `None` if the
+    /// operation is of another kind.
     pub(crate) fn holder_of(&self, operation: OperationId) -> Option<EndpointId> {
         let mut given = self.given.values();
         given.find(|given| operation_of_given(given.name) == operation).map(|given| given.endpoint)
     }
 }
 
-/// A client that may be given files.
+/// A client to which a file may be handed over.
 pub(crate) struct Reader {
     endpoint: EndpointId,
     party: Party,
     who: Arc<Identity>,
-    /// The credentials of the reader's session.
+    /// The credentials of the client's session.
     credentials: Credentials,
-    /// The user as whom the client's process connected, as reported by the kernel.
+    /// The user id of the client's process, as reported by the kernel.
     user: u32,
 }
 
 impl Reader {
-    /// The sender of a request.
+    /// Returns the sender of a request as a reader.
     ///
     /// # Errors
-    /// NOTSUPP if this session may not be given files.
+    /// NOTSUPP if files may not be handed over to this session.
     pub(crate) fn of(
         channels: &Channels,
         sessions: &Sessions,
@@ -163,11 +165,11 @@ impl Reader {
 }
 
 impl DirectReads {
-    /// Checks whether a file may be handed over. Returns what must be written to it first, if
-    /// anything.
+    /// Checks whether a file may be handed over. Returns the flush that must come first, or `None`
+    /// if the cache has no dirty data of the file.
     ///
     /// # Errors
-    /// NOTSUPP if this session may not be given files; ACCES if it may not be given this file;
+    /// NOTSUPP if files may not be handed over to this session; ACCES if this file may not be;
     /// RESOURCE if a limit is reached; errors of state ids.
     pub(crate) fn begin_hand_over(
         &self,
@@ -180,7 +182,8 @@ impl DirectReads {
         Ok(ticket.map(|ticket| (ticket, file)))
     }
 
-    /// Hands a file over. Returns its number.
+    /// Sends the descriptor of a file to the client. Returns the number that names the file in the
+    /// reply.
     ///
     /// # Errors
     /// See [`DirectReads::begin_hand_over`].
@@ -224,8 +227,8 @@ impl DirectReads {
     }
 }
 
-/// The operation id of a file that a client holds. Other kinds of operations have high bits set,
-/// which no file number reaches.
+/// Returns the operation id of a handed-over file. The ids of other kinds of operations have high
+/// bits set, which no file number reaches.
 fn operation_of_given(name: u64) -> OperationId {
     OperationId(name)
 }

@@ -1,9 +1,9 @@
-//! The body of the fuzz target, shared with the test that replays its corpus. Not part of the
-//! interface.
+//! The body of the fuzz target, which is shared with the test that replays the target's corpus. Not
+//! part of the public interface.
 //!
-//! Invariant: it accepts any bytes, and panics exactly if the server breaks one of these promises:
-//! every request gets a reply or its connection ends; other sessions continue; nothing is held
-//! after the connection has ended.
+//! Invariant: the target accepts any bytes, and panics exactly if the server breaks one of these
+//! promises: every request gets a reply or its connection ends; other sessions continue; no
+//! resources are held after the connection has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,8 +36,8 @@ use dafs_wire::{
 
 use crate::{Server, ServerConfig};
 
-/// Sends request bodies in a valid session. Each body begins with a procedure, the positions at
-/// which a valid handle or buffer is put in, and a length.
+/// Sends request bodies in a valid session. Each body begins with the procedure number, a bit mask
+/// of the offsets at which a valid handle or buffer is inserted, and the body's length.
 pub fn request(data: &[u8]) {
     let mut scene = Scene::new();
     let mut client = Client::connect(&mut scene, b"fuzzer");
@@ -56,7 +56,7 @@ pub fn request(data: &[u8]) {
         message[36..40].copy_from_slice(&whole.to_ne_bytes());
         client.mend(&mut message, good, &root);
         let Some(answer) = client.ask(&mut scene, &message) else { break };
-        // The reply must be one for this procedure, or the session ended.
+        // The reply must belong to this procedure, or the session must have ended.
         assert!(decode_response(ByteOrder::NATIVE, procedure, &answer).is_ok(), "{procedure:?}");
     }
     drop(client);
@@ -72,10 +72,10 @@ pub fn request(data: &[u8]) {
     panic!("channels, endpoints, tasks, opens: {:?}", scene.server.held());
 }
 
-/// Sends requests with extreme numbers: offsets, lengths, cookies, counts, times, ids, credits.
-/// Each number of a valid request is replaced by each extreme; then `count` requests have several
-/// extremes at once, as `random` decides. Every request must be answered or its connection must
-/// end. This is useful only in builds that check for overflow.
+/// Sends requests with extreme integers as offsets, lengths, cookies, counts, times, ids and
+/// credits. First, each integer of a valid request is replaced by each extreme value. Then `count`
+/// requests are sent with several extreme integers, chosen by `random`. Every request must get a
+/// reply or its connection must end. This is useful only in builds that check for integer overflow.
 pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Random, count: usize) {
     let mut prober = Prober { scene: Scene::on(store), session: None };
     for &handle in handles {
@@ -83,7 +83,8 @@ pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Rand
         for kind in 0..kinds {
             let mut at = HEADER_BYTES + FileHandle::LENGTH;
             loop {
-                // State ids belong to one session, so samples are made anew after its end.
+                // State ids belong to one session, so the samples are created again after the
+                // session has ended.
                 let (procedure, sample) = prober.samples(handle).swap_remove(kind);
                 if at + 4 > sample.len() {
                     break;
@@ -116,14 +117,14 @@ pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Rand
             let (at, value) = (random.below(8) * 4, EXTREMES[random.below(EXTREMES.len())]);
             message[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes());
         }
-        // Sometimes the message is sent as another request.
+        // Some messages are sent under the number of another procedure.
         let is_same = random.below(4) > 0;
         let other = Procedure::ALL[random.below(Procedure::ALL.len())];
         prober.ask(if is_same { procedure } else { other }, message);
     }
 }
 
-/// Sends one request after the other, on a new connection if the old one has ended.
+/// Sends requests one after the other, on a new connection if the old connection has ended.
 struct Prober {
     scene: Scene,
     session: Option<Probing>,
@@ -132,9 +133,9 @@ struct Prober {
 struct Probing {
     client: Client,
     sequence: u16,
-    /// An open of the file named `file`.
+    /// The state id of an open of the file named `file`.
     state: StateId,
-    /// The cookie verifier of each handle.
+    /// The cookie verifiers of directories, by handle.
     verifiers: Vec<(FileHandle, CookieVerifier)>,
 }
 
@@ -160,7 +161,8 @@ impl Prober {
         })
     }
 
-    /// Sends a message that was changed anywhere but in its header.
+    /// Sends a message in which any byte after the header may have been changed. Returns the reply,
+    /// or `None` if the connection has ended.
     fn ask(&mut self, procedure: Procedure, mut message: Vec<u8>) -> Option<Vec<u8>> {
         let probing = self.session();
         probing.sequence = probing.sequence.wrapping_add(1);
@@ -177,7 +179,7 @@ impl Prober {
         let answer = probing.client.ask(&mut self.scene, &message)?;
         let decoded = decode_response(ByteOrder::NATIVE, procedure, &answer);
         assert!(decoded.is_ok() || !is_whole, "{procedure:?} {message:?}");
-        // If a request had a wrong sequence number, its stream can no longer be used.
+        // After a request with a wrong sequence number, its stream can no longer be used.
         if is_whole && procedure != Procedure::Disconnect {
             self.session = Some(probing);
         }
@@ -204,7 +206,7 @@ impl Prober {
         found
     }
 
-    /// Valid requests about an object, as messages.
+    /// Returns valid requests about an object as encoded messages, one for each procedure.
     fn samples(&mut self, file: FileHandle) -> Vec<(Procedure, Vec<u8>)> {
         let verifier = self.verifier(file);
         let probing = self.session();
@@ -296,7 +298,7 @@ fn listing(directory: FileHandle, verifier: CookieVerifier) -> Request<'static> 
     })
 }
 
-/// A server and its client on the same thread.
+/// A server and its client that run on the same thread.
 struct Scene {
     server: Server,
 }
@@ -330,7 +332,7 @@ struct Client {
     endpoint: EndpointId,
     inbox: Memory,
     region: Region,
-    /// Memory that the server may read and write.
+    /// Memory of the client that the server may read and write by RDMA.
     shared: Region,
 }
 
@@ -379,14 +381,14 @@ impl Client {
             self.interface.poll();
             scene.server.step();
             if turn > TURNS_MAX / 2 {
-                // Lets the pool's thread run.
+                // Gives the pool's thread a chance to run.
                 std::thread::yield_now();
             }
         }
         panic!("no answer and no end");
     }
 
-    /// Sends a message. Returns the reply; `None` if the connection ended instead.
+    /// Sends a message. Returns the reply, or `None` if the connection has ended.
     fn ask(&mut self, scene: &mut Scene, message: &[u8]) -> Option<Vec<u8>> {
         let segment = self.region.local(0, SLOT_BYTES);
         self.interface.post_receive(self.endpoint, 1, &[segment]).ok()?;
@@ -405,8 +407,8 @@ impl Client {
         }
     }
 
-    /// Puts into a message what no fuzzer could guess: the root's handle, and a buffer of the
-    /// client at each place where one may be.
+    /// Inserts valid values that no fuzzer could guess into a message: the root's handle, and
+    /// buffers of the client at the offsets that may contain one.
     fn mend(&self, message: &mut [u8], good: u8, root: &[u8; 64]) {
         for (bit, at) in [(1, 40), (2, 48), (4, 104)] {
             if good & bit != 0
@@ -434,7 +436,7 @@ fn encoded(sequence: u16, request: &Request<'_>) -> Vec<u8> {
     buffer
 }
 
-/// The extremes of numbers with 31, 32, 63 and 64 bits.
+/// The extreme values of 31, 32, 63 and 64-bit integers.
 const EXTREMES: [u64; 12] = [
     1,
     (1 << 31) - 1,
@@ -452,5 +454,5 @@ const EXTREMES: [u64; 12] = [
 const HINT: CacheHint = CacheHint(0);
 const SLOT_BYTES: u32 = 8192;
 const REQUESTS_MAX: u16 = 20;
-/// The number of turns after which no reply is expected any more.
+/// The number of turns after which the reply is considered lost.
 const TURNS_MAX: u32 = 1_000_000;

@@ -1,14 +1,14 @@
-//! Work that one reactor leaves to another, on a connection of the other.
+//! Work that one reactor hands over to another reactor.
 //!
-//! A connection belongs to the reactor whose interface it is on, and only that reactor posts on
-//! it. Another reactor that finds that a request of the connection can continue, or that has a
-//! reply for it, puts that into the owner's mailbox and wakes the owner.
+//! Each connection belongs to the reactor whose interface it is on, and only that reactor posts on
+//! it. If another reactor finds that a request of the connection can continue, or has a reply for
+//! the connection, it puts an entry into the owner's mailbox and wakes the owner.
 //!
 //! Invariants:
-//! - A mailbox needs no limit of its own. Each entry is a parked task or a request that was set
-//!   aside, both of which hold a credit; or a reply to such a request; or a request to a client,
-//!   which holds a back-channel credit.
-//! - A reactor with new entries in its mailbox is woken after the turn that put them there.
+//! - A mailbox needs no limit of its own, because credits limit its entries. An entry is a parked
+//!   task or a request that was set aside, each of which holds a credit; a reply to such a request;
+//!   or a request to a client, which holds a back-channel credit.
+//! - A reactor with new entries in its mailbox is woken at the end of the turn that added them.
 
 use std::collections::VecDeque;
 
@@ -21,31 +21,31 @@ use crate::pool::jobs::Done;
 use crate::reply_to::{ChainId, ReplyTo, TaskId};
 use crate::requests::set_aside::SetAside;
 
-/// One piece of work for another reactor.
+/// One entry of work in a mailbox.
 pub(crate) enum Handoff {
     /// These parked tasks can be stepped again, in this order. The error, if any, is that of the
-    /// job that they waited for. The first task belongs to a connection of the receiving reactor.
+    /// job that the tasks waited for. The first task's connection belongs to the receiving reactor.
     Resume(Vec<TaskId>, Option<StoreError>),
-    /// A request that was set aside can be executed.
+    /// A request that was set aside can be executed now.
     TakeUp { to: ReplyTo, kept: SetAside, told: Option<Told>, may_search: bool },
-    /// The next member of a chain can start.
+    /// The next member of this chain can start.
     Chain(ChainId),
-    /// A job has finished for a client that logs in over a connection of the receiver.
+    /// A login check has finished for a client whose connection belongs to the receiving reactor.
     Done(Box<Done>),
 }
 
-/// The entries that wait for one reactor.
+/// The entries for one reactor.
 struct Mailbox {
     work: VecDeque<Handoff>,
-    /// Messages to send.
+    /// Messages to send, each with its connection.
     messages: VecDeque<(EndpointId, Box<[u8]>)>,
-    /// Connections whose deferred receives must be posted.
+    /// Connections whose deferred receives are to be posted.
     receives: Vec<EndpointId>,
     /// Connections to break.
     broken: Vec<EndpointId>,
     is_fresh: bool,
     waker: Waker,
-    /// The number of regions registered with the reactor's interface.
+    /// The number of memory regions registered with the reactor's interface.
     regions: usize,
 }
 
@@ -63,33 +63,33 @@ impl Mailbox {
     }
 }
 
-/// The mailboxes of all reactors, by reactor number.
+/// The mailboxes of all reactors, indexed by the number of the reactor.
 pub(crate) struct Handoffs {
     boxes: Vec<Mailbox>,
     has_fresh: bool,
     count: u64,
-    /// A defect injected by a test.
+    /// A defect that a test injects.
     defect: Option<Defect>,
 }
 
 impl Handoffs {
-    /// Creates one mailbox for each waker.
+    /// Creates a mailbox for each reactor's waker.
     pub(crate) fn new(wakers: impl Iterator<Item = Waker>, defect: Option<Defect>) -> Self {
         let boxes = wakers.map(Mailbox::of).collect();
         Self { boxes, has_fresh: false, count: 0, defect }
     }
 
-    /// The number of reactors.
+    /// Returns the number of reactors.
     pub(crate) fn reactors(&self) -> usize {
         self.boxes.len()
     }
 
-    /// The number of entries left to other reactors so far.
+    /// Returns the number of entries put into mailboxes since the start.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns true if the reactor's mailbox has entries.
+    /// Returns true if the mailbox of this reactor is not empty.
     pub(crate) fn has_any(&self, reactor: usize) -> bool {
         self.boxes.get(reactor).is_some_and(|mailbox| {
             let Mailbox { work, messages, receives, broken, .. } = mailbox;
@@ -97,12 +97,12 @@ impl Handoffs {
         })
     }
 
-    /// The number of regions of all interfaces together.
+    /// Returns the number of registered memory regions, summed over all interfaces.
     pub(crate) fn regions(&self) -> usize {
         self.boxes.iter().map(|mailbox| mailbox.regions).sum()
     }
 
-    /// Puts work into a reactor's mailbox.
+    /// Puts work into the mailbox of a reactor.
     #[cold]
     pub(crate) fn leave(&mut self, reactor: usize, work: Handoff) {
         if let Some(mailbox) = self.freshen(reactor) {
@@ -110,7 +110,7 @@ impl Handoffs {
         }
     }
 
-    /// Puts a message into the mailbox of the connection's owner, which sends it.
+    /// Puts a message into the mailbox of the reactor that owns the connection, which sends it.
     #[cold]
     pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
         if self.defect == Some(Defect::LoseOthersMessages) {
@@ -121,7 +121,7 @@ impl Handoffs {
         }
     }
 
-    /// Asks the connection's owner to post its deferred receives.
+    /// Asks the reactor that owns the connection to post the connection's deferred receives.
     #[cold]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
         if let Some(mailbox) = self.freshen(endpoint.owner())
@@ -131,7 +131,7 @@ impl Handoffs {
         }
     }
 
-    /// Asks the connection's owner to break it.
+    /// Asks the reactor that owns the connection to break it.
     #[cold]
     pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
         if let Some(mailbox) = self.freshen(endpoint.owner()) {
@@ -147,32 +147,32 @@ impl Handoffs {
         Some(mailbox)
     }
 
-    /// Takes the next work from a reactor's mailbox.
+    /// Removes and returns the next work in a reactor's mailbox.
     #[inline]
     pub(crate) fn next_work(&mut self, reactor: usize) -> Option<Handoff> {
         self.boxes.get_mut(reactor)?.work.pop_front()
     }
 
-    /// Takes the next message that a reactor must send.
+    /// Removes and returns the next message that a reactor must send.
     #[inline]
     pub(crate) fn next_message(&mut self, reactor: usize) -> Option<(EndpointId, Box<[u8]>)> {
         self.boxes.get_mut(reactor)?.messages.pop_front()
     }
 
-    /// Takes the next connection whose deferred receives must be posted.
+    /// Removes and returns the next connection whose deferred receives are to be posted.
     #[inline]
     pub(crate) fn next_owed(&mut self, reactor: usize) -> Option<EndpointId> {
         self.boxes.get_mut(reactor)?.receives.pop()
     }
 
-    /// Takes the next connection that a reactor must break.
+    /// Removes and returns the next connection that a reactor must break.
     #[inline]
     pub(crate) fn next_broken(&mut self, reactor: usize) -> Option<EndpointId> {
         self.boxes.get_mut(reactor)?.broken.pop()
     }
 
-    /// Ends a turn of a reactor whose interface has `regions` regions. Wakes every reactor whose
-    /// mailbox has new entries.
+    /// Ends a turn of a reactor and records the number of regions of its interface. Wakes every
+    /// reactor whose mailbox has new entries.
     #[inline]
     pub(crate) fn end_turn(&mut self, reactor: usize, regions: usize) {
         if let Some(mailbox) = self.boxes.get_mut(reactor) {
@@ -202,7 +202,7 @@ impl Handoffs {
         }
     }
 
-    /// Wakes all reactors, because the server stops.
+    /// Wakes all reactors, so that they notice that the server stops.
     pub(crate) fn wake_all(&self) {
         self.boxes.iter().for_each(|mailbox| mailbox.waker.wake());
     }

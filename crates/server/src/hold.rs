@@ -1,4 +1,4 @@
-//! Access of a reactor to the state that all reactors share.
+//! Controls a reactor's access to the state that all reactors share.
 //!
 //! Invariant: no reactor waits for a peer, a disk or a socket while it holds the shared state.
 
@@ -7,29 +7,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::reactor::Shared;
 
-/// Access to the shared state.
+/// A way to get access to the shared state.
 pub(crate) trait Hold {
-    /// Runs `act` with the shared state.
+    /// Calls `act` with the shared state, which no other reactor accesses meanwhile.
     fn with<R>(&mut self, act: impl FnOnce(&mut Shared) -> R) -> R;
 }
 
-/// Access for the only reactor of a server, without a lock.
+/// Access without a lock, for a server with only one reactor.
 pub(crate) struct Alone<'s>(pub &'s mut Shared);
 
-/// Access for one of several reactors, through a lock.
+/// Access through a lock, for one of several reactors.
 pub(crate) struct InTurns<'s>(pub &'s Lock);
 
-/// The shared state of several reactors, and the lock that protects it.
+/// The shared state of several reactors and the lock that protects it.
 ///
-/// A reactor that waits for the lock reads `is_held`, and tries to take the lock only when it is
-/// free. Each attempt takes the cache line of the lock away from the holder. The shared state
-/// has cache lines of its own, so that the holder does not lose part of it as well.
+/// A reactor that waits for the lock polls `is_held`, and tries to acquire the lock only when
+/// `is_held` is false, because each attempt takes the lock's cache line away from the holder. The
+/// shared state is on other cache lines than the lock, so that the polling does not slow down the
+/// holder's accesses to it.
 pub(crate) struct Lock {
     shared: Mutex<OwnLines>,
     is_held: AtomicBool,
 }
 
-/// The shared state, on cache lines of its own. Processors fetch lines in pairs.
+/// The shared state on its own cache lines. The alignment is 128 bytes because processors fetch
+/// lines in pairs.
 #[repr(align(128))]
 struct OwnLines(Shared);
 
@@ -38,21 +40,22 @@ impl Lock {
         Self { shared: Mutex::new(OwnLines(shared)), is_held: AtomicBool::new(false) }
     }
 
-    /// Returns the shared state when all reactors have ended.
+    /// Returns the shared state. Called when all reactors have ended.
     pub(crate) fn into_inner(self) -> Shared {
         self.shared.into_inner().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Wakes all reactors, since the server ends.
+    /// Wakes all reactors, so that they notice that the server ends.
     pub(crate) fn wake_all(&self) {
-        // The lock may be poisoned by a panic. Only the wakers of the shared state are used here.
+        // The lock may be poisoned by a panic. That is harmless here, because only the wakers are
+        // used.
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.0.handoffs.wake_all();
     }
 
     #[inline]
     fn take(&self) -> MutexGuard<'_, OwnLines> {
-        // A turn takes some microseconds, less than to sleep and be woken.
+        // A turn takes a few microseconds, which is less than it takes to sleep and be woken.
         for _ in 0..SPINS_MAX {
             if self.is_held.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -64,8 +67,8 @@ impl Lock {
                 Err(TryLockError::Poisoned(_)) => break,
             }
         }
-        // The panic of another reactor left the shared state half changed, so this one must end
-        // too.
+        // Another reactor has panicked and may have left the shared state half changed, so this
+        // reactor must end too.
         self.shared.lock().unwrap_or_else(|_| {
             std::panic::resume_unwind(Box::new("another reactor has panicked"));
         })
@@ -90,6 +93,6 @@ impl Hold for InTurns<'_> {
     }
 }
 
-/// The number of looks at the lock before this thread sleeps. By then the holder is probably not
-/// running.
+/// The number of times a thread polls the lock before it sleeps. After that many polls the holder
+/// is probably not running.
 const SPINS_MAX: u32 = 1000;

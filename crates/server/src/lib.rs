@@ -1,29 +1,29 @@
-//! The DAFS file server: it joins transport, protocol, state machine and store.
+//! The DAFS file server, which connects transport, protocol, state machine and store.
 //!
-//! One or more reactor threads serve connections and take turns with the server's state (decision
-//! 0041). Work that may block for long is a job of a small worker pool; its result comes back as
-//! an event. Name-space calls run within a turn, so a slow disk delays other sessions by one such
-//! call (decision 0001). A request that must wait (for a fill, a flush, or room) is parked as a
-//! `task` and tried again on progress.
+//! One or more reactor threads serve connections and take turns in using the server's state
+//! (decision 0041). Work that may block for long is a job for a small worker pool; its result comes
+//! back as an event. Name-space calls run within a turn, so a slow disk delays other sessions by at
+//! most one such call (decision 0001). A request that must wait (for a fill, a flush, or cache
+//! space) is parked as a `task` and continued when progress is possible.
 //!
 //! The folders:
 //! - `access` authenticates and authorizes clients; `session` manages their sessions.
-//! - `requests` decodes requests and replies to them; `waiting` holds requests that wait for
-//!   others.
-//! - The crate `dafs-files` carries requests out on files, with undo data and the `ledger`.
+//! - `requests` decodes requests and replies to them; `waiting` holds requests that wait for other
+//!   requests.
+//! - The crate `dafs-files` executes requests on files, with undo data and the `ledger`.
 //! - `moving` and `batch` transfer bytes; `pool` runs jobs that may block.
 //! - `meter` collects statistics.
 //!
-//! Only the struct `Reactor` ties all of them together.
+//! Only the struct `Reactor` connects all of these.
 //!
-//! The way of a read: `reactor` takes the message from the transport; `requests/serve` decodes and
-//! admits it; `moving/read` finds the bytes in the cache and posts RDMA writes from there, or
-//! `moving/hits` does so for several plain reads together; `requests/respond` encodes and posts
-//! the reply.
+//! A read takes this path: `reactor` receives the message from the transport; `requests/serve`
+//! decodes and admits the request; `moving/read` finds the bytes in the cache and posts RDMA writes
+//! from there, or `moving/hits` does so for several plain reads together; `requests/respond`
+//! encodes and posts the reply.
 //!
 //! Invariants:
 //! - Every admitted request gets exactly one reply, or its connection ends.
-//! - Nothing a peer sends can grow a table here beyond its limit.
+//! - No message from a peer can grow a table beyond the table's limit.
 #![forbid(unsafe_code)]
 
 mod access;

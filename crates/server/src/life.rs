@@ -1,4 +1,4 @@
-//! The server's clock, start time and shutdown flag.
+//! The clock, start time and shutdown flag of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,9 @@ use dafs_types::Moment;
 /// The server's clock, start time and shutdown flag.
 #[derive(Debug)]
 pub(crate) struct Life {
-    /// The number of this start, which no other start of a server has.
+    /// A number that no other start of the server has.
     boot: u64,
-    /// The start time, by the machine's monotonic clock.
+    /// The start time on the machine's monotonic clock.
     started: Duration,
     now: Moment,
     last_tick: Moment,
@@ -34,25 +34,26 @@ impl Life {
         }
     }
 
-    /// The number of this start, which no other start of a server has.
+    /// Returns the boot number, which no other start of the server has.
     #[inline]
     pub(crate) fn boot(&self) -> u64 {
         self.boot
     }
 
-    /// The current time. It does not change until the reactor reads the clock again.
+    /// Returns the current time. The value changes only when the reactor reads the clock.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         self.now
     }
 
-    /// Advances the current time.
+    /// Sets the current time.
     #[inline]
     pub(crate) fn pass_to(&mut self, now: Moment) {
         self.now = now;
     }
 
-    /// Reads the machine's clock, exact to the microsecond or to a few milliseconds.
+    /// Reads the machine's clock, precisely to the microsecond if `is_exact`, otherwise to a few
+    /// milliseconds.
     #[inline]
     pub(crate) fn present(&self, is_exact: bool) -> Moment {
         let now = if is_exact { exact_now() } else { coarse_now() };
@@ -60,7 +61,7 @@ impl Life {
         Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)).max(self.now)
     }
 
-    /// Returns true if a tick is due, and notes it.
+    /// Returns true if a tick is due, and schedules the next tick.
     #[inline]
     pub(crate) fn ticks(&mut self) -> bool {
         let is_due = self.now.since(self.last_tick) >= TICK;
@@ -70,26 +71,27 @@ impl Life {
         is_due
     }
 
-    /// The flag that stops the server when it is set.
+    /// Returns the flag that stops the server when it is set.
     pub(crate) fn switch(&self) -> Arc<AtomicBool> {
         self.is_asked.clone()
     }
 
-    /// Stops the server after a failure of the journal: it can no longer keep its promises. The
-    /// next server recovers what is left.
+    /// Stops the server after a failure of the journal, because the server can no longer keep its
+    /// promises. The next server recovers the state that is in the journal.
     pub(crate) fn fail(&mut self, error: LedgerError) {
         tracing::error!(%error, "the server stops");
         self.fatal = Some(error);
         self.is_asked.store(true, Ordering::Release);
     }
 
-    /// Takes the error that stopped the server.
+    /// Removes and returns the error that stopped the server. `None` if it was not stopped by an
+    /// error.
     pub(crate) fn take_reason(&mut self) -> Option<LedgerError> {
         self.fatal.take()
     }
 }
 
-/// Reads the clock of [`coarse_now`] exactly.
+/// Reads the clock of [`coarse_now`] with full precision.
 fn exact_now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))

@@ -232,7 +232,7 @@ impl Reactor<'_> {
         self.shared.filer.leave_fence(crate::waiting::fencing::operation_of_task(id));
     }
 
-    /// Counts a finished transfer of a task.
+    /// Records that one transfer of a task has completed.
     pub(crate) fn on_transfer_done(&mut self, id: TaskId, failed: bool) {
         let left = match self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
             Some(Work::Write(write)) => {
@@ -263,8 +263,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Provides what an operation needs first. Returns `None` if it was done at once, else what to
-    /// wait for.
+    /// Starts the work that an operation needs before it can continue. Returns the event to wait
+    /// for, or `None` if the work is already done.
     pub(crate) fn meet(&mut self, need: Need) -> Option<Wait> {
         match need {
             Need::Fills(file, jobs) => self.fill_or_wait(file, jobs),
@@ -276,11 +276,11 @@ impl Reactor<'_> {
         }
     }
 
-    /// Saves the undo data for a range of a file before a task changes it. Returns what the task
-    /// must wait for, if anything.
+    /// Saves the undo data for a range of a file before a task changes the range. Returns the event
+    /// that the task must wait for; `None` if it can continue at once.
     ///
     /// # Errors
-    /// The undo data cannot be saved.
+    /// The error from saving the undo data.
     pub(crate) fn pass_undo(
         &mut self,
         task: TaskId,
@@ -301,8 +301,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Advances a commit as far as possible. Returns `None` if it continues on progress of the
-    /// file.
+    /// Advances a commit as far as possible. Returns `None` if the commit must wait for progress of
+    /// the file.
     pub(crate) fn push_commit(
         &mut self,
         ticket: &mut CommitTicket,
@@ -320,7 +320,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Runs fills here if they are likely to be quick. Otherwise returns what to wait for.
+    /// Reads the missing blocks on this thread if that is likely to be quick. Otherwise submits the
+    /// reads to the pool and returns the event to wait for.
     fn fill_or_wait(&mut self, file: CachedFile, jobs: Vec<FillJob>) -> Option<Wait> {
         if self.shared.pool.has_slow_disk(self.shared.life.now()) || jobs.len() > FILLS_IN_PLACE_MAX
         {
@@ -331,15 +332,15 @@ impl Reactor<'_> {
         None
     }
 
-    /// Submits fills to the pool.
+    /// Submits reads of missing blocks to the pool.
     pub(crate) fn submit_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
             self.shared.pool.submit(Job::Fill(job));
         }
     }
 
-    /// Runs fills here. A failure is not reported: the task submits the fill again to the pool and
-    /// gets the error from there.
+    /// Reads missing blocks on this thread. A failure is not reported here: the task submits the
+    /// read again to the pool and gets the error from there.
     pub(crate) fn run_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
             self.run_or_submit(Job::Fill(job));
@@ -371,7 +372,8 @@ impl Reactor<'_> {
         match self.shared.cache.set_size(task.file, task.size) {
             SizeStep::Wait => Step::Wait(Wait::File(task.file)),
             SizeStep::Job(job) => {
-                // Truncation touches metadata only. It is done here, to keep the order.
+                // A truncation changes only metadata, so the reactor executes it. This also keeps
+                // it in order with other requests.
                 let Done::Sized(done) = self.shared.pool.run_here(Job::Size(job)) else {
                     return Step::failed(Status::ServerFault);
                 };
@@ -395,8 +397,8 @@ impl Reactor<'_> {
 
     // ---- ends of files ----------------------------------------------------------------
 
-    /// Journals the offset of an append, if its outcome will be journaled. Returns true if the
-    /// append waits for that.
+    /// Journals the offset of an append if the append's outcome will be journaled. Returns true if
+    /// the append must wait until that record is durable.
     pub(crate) fn intends(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> bool {
         if !answer.logged || task.writing.has_intent {
             return false;
@@ -407,7 +409,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Lets the next append of a file start.
+    /// Releases the end of a file, so that the next append of the file can start.
     pub(crate) fn leave_end(&mut self, file: CachedFile) {
         let progress = self.files().leave_end(file);
         self.on_progress(progress);

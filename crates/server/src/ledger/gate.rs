@@ -1,8 +1,8 @@
-//! The way of a request through the journal. It waits while its names are busy; then its intent is
-//! journaled, it is executed, and its outcome is journaled.
+//! Leads a request through the journal. The request waits while names that it changes are busy;
+//! then its intent is journaled, the request is executed, and its outcome is journaled.
 //!
-//! Invariant: each request that starts here ends in exactly one way, with an outcome or with the
-//! record that it was not executed.
+//! Invariant: each journaled intent is followed by exactly one record of its end: the outcome, or
+//! the record that the request was not executed.
 
 use dafs_files::ledger::plan::{Plan, Precondition};
 use dafs_files::ledger::{LedgerDone, LedgerError};
@@ -25,8 +25,8 @@ use crate::requests::set_aside::{Asked, SetAside, bytes_of};
 use crate::waiting::fencing::operation_of_intent;
 
 impl Reactor<'_> {
-    /// Journals the intent of a request if it needs one, or lets it wait for busy names. Returns
-    /// false if the caller may execute the request at once.
+    /// Journals the intent of a request that needs one, or queues the request until its names are
+    /// free. Returns false if the caller may execute the request at once.
     pub(crate) fn journal_if_needed(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
         if self.shared.ledger.is_none() || !operation.changes_names() {
             return false;
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Journals the intent. The request continues when the record is durable.
+    /// Journals the intent of a request. The request continues when the record is durable.
     fn intend(&mut self, answer: ReplyTo, plan: Plan, operation: Box<[u8]>) {
         let Some((key, order)) = self.request_key(answer) else {
             return self.fail(answer, Status::ServerFault);
@@ -100,7 +100,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// The key of the request in the journal, and the byte order of its session.
+    /// Returns the key of the request in the journal and the byte order of the request's session.
+    /// `None` if the session stores no results.
     fn request_key(&self, answer: ReplyTo) -> Option<(RequestKey, ByteOrder)> {
         let record = self.shared.sessions.session_record(answer.kept())?;
         let request = self.shared.sessions.request_begun(answer.kept(), answer.stream)?;
@@ -109,11 +110,11 @@ impl Reactor<'_> {
 
     // ---- execution ------------------------------------------------------------------
 
-    /// Submits the next sync and the next group of records to the pool, if there are any.
+    /// Submits the next sync and the next group of records to the pool.
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
         let Some(ledger) = &mut self.shared.ledger else { return };
-        // A job is large, so none is built or moved where there is nothing to sync.
+        // The check comes first because a job is a large value, which is slow to build and move.
         if self.shared.waiting.journaled().has_unsynced()
             && let Some(job) = self.shared.waiting.journaled().take_sync(&self.shared.whole_store)
         {
@@ -126,7 +127,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the end of a job of the journal, successful or not.
+    /// Handles the end of a journal job, whether it succeeded or failed.
     pub(crate) fn on_ledger_done(&mut self, done: LedgerDone) {
         match done {
             LedgerDone::Group(done) => self.on_group_done(done),
@@ -135,8 +136,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// What these operations have changed is on stable storage. Their outcomes are journaled and
-    /// their replies prepared. Their names stay busy until the outcomes are durable.
+    /// Handles the end of a sync: the changes of these operations are on stable storage. Journals
+    /// the outcomes and prepares the replies. The names stay busy until the outcomes are durable.
     fn on_touched_synced(&mut self) {
         for synced in self.shared.waiting.journaled().take_synced() {
             let Some(ledger) = &mut self.shared.ledger else { return };
@@ -147,7 +148,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// A group of records is durable, or has failed.
+    /// Handles the end of a group of records, which are durable or have failed.
     fn on_group_done(&mut self, done: GroupDone) {
         let Some(ledger) = &mut self.shared.ledger else { return };
         let durable = match ledger.on_group_done(done) {
@@ -173,7 +174,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Serves the requests that waited for names that are free now.
+    /// Serves the requests whose names have become free.
     fn serve_held(&mut self) {
         while let Some((answer, operation)) = self.shared.waiting.journaled().next_held() {
             self.resume_request(answer, SetAside::Operation(operation), None);
@@ -182,7 +183,8 @@ impl Reactor<'_> {
 
     // ---- outcomes -------------------------------------------------------------------
 
-    /// Handles the reply of a request whose result is stored.
+    /// Stores the result of a request and sends the reply, which waits for the journal if
+    /// necessary.
     pub(crate) fn conclude_kept(
         &mut self,
         answer: ReplyTo,
@@ -200,7 +202,7 @@ impl Reactor<'_> {
             }
             self.keep(answer, status, bytes);
             match message {
-                // The reply already has its credits.
+                // The credits of this reply have already been granted.
                 Some(message) if !answer.logged => self.send(answer.endpoint, message),
                 message => self.send_if_any(answer, message),
             }
@@ -219,7 +221,7 @@ impl Reactor<'_> {
         self.serve_held();
     }
 
-    /// Sends a reply when a record is durable.
+    /// Queues a reply, to be sent when a record is durable.
     fn conclude_after(&mut self, after: RecordNumber, concluded: AwaitingRecord) {
         match &self.shared.ledger {
             Some(ledger) if after > ledger.durable() => {
@@ -253,8 +255,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Records that a request was not executed, so that its client may send it again. Returns the
-    /// destination for a reply whose result is not stored.
+    /// Records that a request was not executed, so that its client may send the request again.
+    /// Returns a destination for the reply whose result is not stored.
     pub(crate) fn abandon(&mut self, answer: ReplyTo) -> ReplyTo {
         if !answer.kept().is_some() {
             return answer;
@@ -274,7 +276,7 @@ impl Reactor<'_> {
         answer
     }
 
-    /// Stores a result whose connection is gone.
+    /// Stores the result of a request whose connection has ended.
     #[cold]
     pub(crate) fn conclude_undelivered(
         &mut self,
@@ -288,11 +290,13 @@ impl Reactor<'_> {
             return;
         };
         if is_failure(told.status) {
-            // It may have failed because its connection ended.
+            // The request may have failed only because its connection ended, so the client may send
+            // it again.
             self.abandon(answer);
             return;
         }
-        // No client waits for this, so a buffer for the longest reply costs nothing.
+        // The buffer has the size of the longest reply. Its allocation costs no client time,
+        // because none waits for this reply.
         let mut message = vec![0; dafs_types::limits::RESPONSE_BYTES_MAX];
         let header = blank(answer, told.status, 1);
         match encode_response(order, &header, response, &mut message) {
@@ -308,7 +312,7 @@ impl Reactor<'_> {
 
     // ---- other records ----------------------------------------------------------------
 
-    /// Continues changes of fencing lists that waited for records up to this one.
+    /// Continues the changes of fencing lists whose records up to `durable` were still missing.
     fn advance_fences(&mut self, durable: RecordNumber) {
         while let Some(step) = self.shared.waiting.journaled().next_fence_step(durable) {
             match step {
@@ -323,7 +327,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts a checkpoint if the journal has grown enough.
+    /// Starts a checkpoint if the journal has grown enough since the last one.
     fn checkpoint_if_due(&mut self) {
         let Some(ledger) = &mut self.shared.ledger else { return };
         if !ledger.wants_checkpoint() {
@@ -335,8 +339,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Journals which clients have disconnected and which sessions' results are dropped. Returns
-    /// the last of these records, or 0.
+    /// Journals the clients that have disconnected and the sessions whose stored results are
+    /// dropped. Returns the number of the last of these records, or 0 if there were none.
     pub(crate) fn note_forgotten(&mut self) -> RecordNumber {
         let forgotten = self.shared.sessions.take_forgotten();
         let mut after = RecordNumber(0);
@@ -348,7 +352,8 @@ impl Reactor<'_> {
         after.max(self.files().note_lapsed())
     }
 
-    /// Journals the start of a session whose results are stored.
+    /// Journals the start of a session that stores results. Returns the record's number, or 0 if
+    /// none is needed.
     pub(crate) fn note_session(&mut self, id: ChannelId) -> RecordNumber {
         let kept = self.shared.sessions.kept_session(id);
         match (&mut self.shared.ledger, self.shared.sessions.session_record(kept)) {

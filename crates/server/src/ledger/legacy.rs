@@ -1,10 +1,10 @@
-//! Decodes records that earlier versions of this server have written.
+//! Decodes journal records that earlier versions of this server have written.
 //!
 //! Up to and including commit be567f9, and in some commits after it, the journal contained requests
-//! as messages, and outcomes as the results of replies (kinds 1 to 5). They are converted to
-//! operations here.
+//! as messages, and outcomes as the results of replies (record kinds 1 to 5). This module converts
+//! such records to operations.
 //!
-//! Invariant: these kinds are never written, and their meaning never changes.
+//! Invariant: records of these kinds are never written, and their meaning never changes.
 
 use dafs_files::ledger::bytes::Take;
 use dafs_files::ledger::plan::Precondition;
@@ -20,7 +20,7 @@ use super::record::{
 use crate::requests::decode::Scratch;
 use crate::requests::translate;
 
-/// Decodes a record of kinds 1 to 5. `None` if it is malformed.
+/// Decodes a record of kinds 1 to 5. `None` if the record is malformed.
 pub(super) fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Record> {
     let mut from = bytes;
     let record = match kind.0 {
@@ -60,11 +60,12 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     Some(Intent { key, who, precondition, operation: operation.into() })
 }
 
-/// The operation that a message asks for. A message without an operation never had any effect.
+/// Returns the encoded operation that a message requests. Returns no bytes for a message without an
+/// operation, because such a request never had an effect.
 fn operation_of(order: ByteOrder, precondition: &Precondition, message: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Precondition::Appends { file, length, .. } = *precondition {
-        // Their messages were not stored and are not needed.
+        // The messages of appends were not stored; recovery needs only these fields.
         let (state, stability, hint) = (StateId::ANONYMOUS, Stability::FileSync, CacheHint(0));
         Operation::Append(Append { file, state, length, stability, hint }).encode(&mut bytes);
         return bytes;

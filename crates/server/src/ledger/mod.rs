@@ -1,6 +1,6 @@
-//! The way of DAFS requests through the journal (`docs/decisions/0014-exactly-once.md`): the
-//! records about them, the requests that wait for records, and recovery at the start. The records
-//! about clients and files are in [`dafs_files::ledger`].
+//! The handling of DAFS requests in the journal (`docs/decisions/0014-exactly-once.md`): the
+//! records about requests, the requests that wait for records, and recovery at the start. The
+//! records about clients and files are in [`dafs_files::ledger`].
 //!
 //! Invariant: the meaning of a record never changes. The invariants of [`dafs_files::ledger`] hold
 //! here too.

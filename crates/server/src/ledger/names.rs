@@ -1,12 +1,12 @@
-//! Names that requests are changing, and the requests that wait for them.
+//! Tracks the names that requests are changing, and queues other requests for these names.
 //!
-//! Invariant: a waiting request wants at least one busy name, or it is served next.
+//! Invariant: each queued request waits for at least one busy name, or is about to be served.
 
 use std::collections::{HashSet, VecDeque};
 
 use dafs_files::ledger::plan::{Place, Places};
 
-/// The busy names, and the requests that wait for some of them in order of arrival.
+/// The busy names, and the requests that wait for them in order of arrival.
 #[derive(Debug)]
 pub(super) struct BusyNames<T> {
     busy: HashSet<Place>,
@@ -20,12 +20,12 @@ impl<T> Default for BusyNames<T> {
 }
 
 impl<T> BusyNames<T> {
-    /// Returns true if any of these names is busy.
+    /// Returns true if at least one of these names is busy.
     pub(super) fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
     }
 
-    /// Marks these names as busy.
+    /// Marks these names as busy, until [`BusyNames::free`].
     pub(super) fn take(&mut self, places: &Places) {
         self.busy.extend(places.iter().cloned());
     }
@@ -37,19 +37,20 @@ impl<T> BusyNames<T> {
         }
     }
 
-    /// Adds a request that waits for these names.
+    /// Queues a request until these names are free.
     pub(super) fn hold(&mut self, who: T, places: Places) {
         self.held.push_back((who, places));
     }
 
-    /// Takes the first request whose names are all free. The others are looked at again after it
-    /// has started. So of many requests for one name, each is planned again only once.
+    /// Removes and returns the first request whose names are all free. The caller starts it before
+    /// the next call. So, of many requests for one name, only the next is planned again, not all of
+    /// them.
     pub(super) fn next_free(&mut self) -> Option<T> {
         let place = self.held.iter().position(|(_, places)| !self.is_busy(places))?;
         self.held.remove(place).map(|(who, _)| who)
     }
 
-    /// The number of waiting requests.
+    /// Returns the number of queued requests.
     pub(super) fn held_count(&self) -> usize {
         self.held.len()
     }

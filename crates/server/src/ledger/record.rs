@@ -1,12 +1,12 @@
-//! The journal's records as bytes (`docs/spec/journal.md`, "The server's records").
+//! Encodes and decodes the journal's records (`docs/spec/journal.md`, "The server's records").
 //!
-//! A request is recorded as an operation, named by its origin ([`dafs_ops`]). What only the DAFS
-//! front end understands, that is sessions and their replies, is in an envelope with the front
+//! A request is recorded as an operation, named by its origin ([`dafs_ops`]). The data that only
+//! the DAFS front end understands (sessions and their replies) is in an envelope with the front
 //! end's id. The records about clients and files are in `files/src/ledger/state.rs`.
 //!
-//! Invariant: `decode` reads what `encode` writes, also in any later version of this server. The
-//! layout of a kind never changes; new layouts get new kinds. [`super::legacy`] reads the kinds
-//! that are no longer written. All numbers are little-endian.
+//! Invariant: `decode` reads what `encode` writes, in this and every later version of the server.
+//! The layout of a kind never changes; new layouts get new kinds. [`super::legacy`] reads the kinds
+//! that are no longer written. All integers are little-endian.
 
 use dafs_files::ledger::bytes::{Put, Take};
 use dafs_files::ledger::plan::Precondition;
@@ -19,7 +19,7 @@ use dafs_wire::ByteOrder;
 
 use super::legacy;
 
-/// The key of a DAFS request among those of all sessions.
+/// The key of a DAFS request, unique among the requests of all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestKey {
     pub session: SessionId,
@@ -27,7 +27,7 @@ pub(super) struct RequestKey {
 }
 
 impl RequestKey {
-    /// The origin that names the request among those of all front ends.
+    /// Returns the origin that names the request among the requests of all front ends.
     pub(super) fn origin(&self) -> Origin {
         let RequestName { stream, sequence, procedure } = self.request;
         Origin {
@@ -35,12 +35,12 @@ impl RequestKey {
             session: self.session.0,
             slot: u32::from(stream.0),
             sequence: u32::from(sequence.0),
-            // No procedure has a higher number.
+            // All procedure numbers fit into 16 bits.
             index: u16::try_from(procedure).unwrap_or(u16::MAX),
         }
     }
 
-    /// The request with this origin; `None` if it is not a DAFS request.
+    /// Returns the key of the request with this origin. `None` if it is not a DAFS request.
     pub(super) fn of(origin: &Origin) -> Option<Self> {
         let Origin { front, session, slot, sequence, index } = *origin;
         let request = RequestName {
@@ -52,49 +52,49 @@ impl RequestKey {
     }
 }
 
-/// A request that is about to be executed.
+/// The record that a request is about to be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Intent {
     pub key: RequestKey,
     pub who: Credentials,
     pub precondition: Precondition,
-    /// The operation, as encoded by [`Operation::encode`].
+    /// The operation of the request, encoded by [`Operation::encode`].
     pub operation: Box<[u8]>,
 }
 
-/// The outcome of a request.
+/// The record of a request's outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub key: RequestKey,
-    /// The outcome, as encoded by [`dafs_ops::encode_outcome`].
+    /// The result of the operation, encoded by [`dafs_ops::encode_outcome`].
     pub outcome: Box<[u8]>,
 }
 
-/// The outcome of a request in the form of its reply, which was or will be sent.
+/// The record of a request's outcome in the form of the reply to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub key: RequestKey,
     pub status: Status,
-    /// The reply after its header, in the byte order of the session.
+    /// The bytes of the reply after the header, in the byte order of the session.
     pub bytes: Box<[u8]>,
 }
 
-/// A record of the journal.
+/// A decoded record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// The start of a session whose results are stored.
+    /// The start of a session that stores results.
     Session(SessionRecord),
     /// A request is about to be executed.
     Intent(Intent),
-    /// A request was executed, or failed.
+    /// A request was executed or has failed.
     Outcome(Outcome),
-    /// The reply of any other request whose result is stored.
+    /// The reply to a request that is stored but has no intent.
     Reply(Reply),
-    /// A request was not executed after all.
+    /// A request with an intent was not executed after all.
     Abandoned(RequestKey),
-    /// The results of a session are no longer needed.
+    /// The stored results of a session are no longer needed.
     Forgotten(SessionId),
-    /// A record about clients or files.
+    /// A record about clients or files, not about requests.
     State(StateRecord),
 }
 
@@ -144,8 +144,8 @@ impl Entry for Record {
 }
 
 impl Record {
-    /// Converts each handle in the record to its present form. Outcomes are excluded: they are
-    /// replies, in which every form of a handle is valid.
+    /// Converts each handle in the record to its present form. The handles in outcomes are not
+    /// converted, because outcomes are replies, in which old forms are valid too.
     pub(super) fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
             Self::Intent(intent) => {
@@ -171,7 +171,7 @@ impl Record {
         }
     }
 
-    /// Decodes a record. `None` if it is malformed.
+    /// Decodes a record. `None` if the record is malformed.
     pub(super) fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Self> {
         let mut from = bytes;
         let record = match kind.0 {
@@ -200,13 +200,13 @@ impl Intent {
     }
 }
 
-/// Appends the id of the front end and the key that it uses for the rest.
+/// Appends the id of the DAFS front end, followed by the front end's own key.
 fn put_front(to: &mut Vec<u8>, key: &[u8]) {
     to.push(FrontId::DAFS.0);
     to.put_counted(key);
 }
 
-/// Takes the DAFS front end's key. `None` if the record is of another front end.
+/// Decodes the key of the DAFS front end. `None` if the record belongs to another front end.
 fn take_front_key(from: &mut &[u8]) -> Option<Box<[u8]>> {
     (from.take_u8()? == FrontId::DAFS.0).then_some(())?;
     from.take_counted().map(Box::from)
@@ -297,10 +297,11 @@ fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
     RequestKey::of(&Origin::take(from)?)
 }
 
-/// Takes the credentials of a request, and the facts about the file system at its intent.
+/// Decodes the credentials of a request, and the facts about the file system when its intent was
+/// written.
 pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Precondition)> {
     let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
-    // Each group takes four bytes, so a wrong count runs into the end of the record.
+    // Each group takes four bytes, so decoding with a wrong count fails at the end of the record.
     let groups = (0..count).map(|_| from.take_u32()).collect::<Option<Vec<_>>>()?;
     let who = Credentials::new(uid, gid, groups).ok()?;
     let precondition = match from.take_u8()? {
@@ -337,9 +338,9 @@ pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
     }
 }
 
-/// The kind of an intent, for intents that are written again unchanged.
+/// The kind of an intent. Recovery uses it to write intents again unchanged.
 pub(super) const INTENT: RecordKind = RecordKind(30);
-/// The length of the DAFS front end's key of a session, in bytes.
+/// The length in bytes of the DAFS front end's key for a session.
 const SESSION_KEY_BYTES: usize = 8;
 
 #[cfg(test)]

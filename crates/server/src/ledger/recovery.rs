@@ -1,7 +1,7 @@
-//! Recovery of the journal at the server's start, and checkpoints.
+//! Recovers the journal at the server's start, and writes checkpoints.
 //!
-//! Invariant: no client is admitted before every intent of the previous incarnation has its
-//! verdict and the verdicts are durable. After a second crash they are already decided.
+//! Invariant: no client is admitted before every intent of the previous incarnation has a verdict
+//! and the verdicts are durable. So a second crash does not change a verdict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use crate::config::ServerError;
 use crate::requests::handles;
 use crate::requests::translate::results_of;
 
-/// The content of the previous incarnation's journal.
+/// The state that the journal of the previous incarnation describes.
 #[derive(Default)]
 struct PreviousState {
     sessions: BTreeMap<SessionId, PreviousSession>,
-    /// The clients that had state, by name.
+    /// The clients that had opens or locks, by name.
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
     fences: BTreeMap<FencedObject, Box<[FenceId]>>,
-    /// The extents of files for which undo data is valid.
+    /// The extents of files for which there is valid undo data.
     undo: Vec<(FileHandle, Extent)>,
     /// The number of records that could not be decoded.
     undecodable: u64,
@@ -44,12 +44,12 @@ struct PreviousState {
 struct PreviousSession {
     record: SessionRecord,
     replies: BTreeMap<StreamId, (RequestName, Status, Box<[u8]>)>,
-    /// Intents without an outcome, in the order in which they were written.
+    /// The intents without an outcome, in the order of the journal.
     intents: Vec<Intent>,
 }
 
-/// Opens the journal, decides about the requests that were in flight when the previous server
-/// ended, and restores clients, sessions and locks. This blocks.
+/// Opens the journal, decides which of the interrupted requests were executed before the previous
+/// server ended, and restores clients, sessions and locks. This blocks.
 pub(crate) fn open(
     config: &JournalConfig,
     store: &Arc<dyn Store>,
@@ -107,7 +107,7 @@ fn write_all(ledger: &mut Ledger, filer: &Filer, sessions: &Sessions) -> Result<
     Ok(())
 }
 
-/// The front end's own records for a checkpoint: sessions, intents and replies.
+/// Returns the DAFS front end's own records for a checkpoint: sessions, intents and replies.
 pub(super) fn records_of(
     requests: &JournaledRequests,
     sessions: &Sessions,
@@ -128,7 +128,7 @@ pub(super) fn records_of(
 }
 
 impl PreviousState {
-    /// Opens the files that have locks. Locks of removed files are dropped.
+    /// Opens the files that have locks. Drops the locks of files that no longer exist.
     fn open_locked(&mut self, store: &dyn Store) -> Result<Vec<RecordedLock>, LedgerError> {
         let mut locks = Vec::new();
         for (_, (handle, record)) in std::mem::take(&mut self.locks) {
@@ -167,7 +167,7 @@ impl PreviousState {
                 let Some(session) = self.sessions.get_mut(&key.session) else { return };
                 match decode_outcome(&outcome).and_then(|outcome| session.told(&key, &outcome)) {
                     Some((status, bytes)) => session.keep(&key, status, bytes.into()),
-                    // This version has never written such a record.
+                    // No version has written such a record, so it is counted as undecodable.
                     None => self.undecodable += 1,
                 }
             }
@@ -214,8 +214,8 @@ impl PreviousState {
         self.sessions.get_mut(&key.session)
     }
 
-    /// Decides about the requests that were in flight. Returns how many had been executed and how
-    /// many had not.
+    /// Decides for each interrupted request whether it was executed. Returns the number of requests
+    /// that were executed and the number that were not.
     fn judge(&mut self, store: &dyn Store) -> Result<(u64, u64), ServerError> {
         let (mut done, mut undone) = (0, 0);
         for session in self.sessions.values_mut() {
@@ -255,18 +255,18 @@ impl PreviousState {
 }
 
 impl PreviousSession {
-    /// Stores the outcome of a request.
+    /// Stores the outcome of a request in its session.
     fn keep(&mut self, key: &RequestKey, status: Status, bytes: Box<[u8]>) {
         self.settle(key);
         self.replies.insert(key.request.stream, (key.request, status, bytes));
     }
 
-    /// The reply for an outcome, in the form of the session.
+    /// Converts an outcome to a status and the bytes of the reply, in the session's byte order.
     fn told(&self, key: &RequestKey, outcome: &dafs_ops::Outcome<'_>) -> Option<(Status, Vec<u8>)> {
         results_of(self.record.order, key.request.procedure, outcome)
     }
 
-    /// Removes the intent of a request, or of an older one on the same stream.
+    /// Removes the intents of this stream, because a stream has only one request in flight.
     fn settle(&mut self, key: &RequestKey) {
         self.intents.retain(|intent| intent.key.request.stream != key.request.stream);
     }

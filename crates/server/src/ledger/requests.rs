@@ -1,12 +1,12 @@
-//! Requests between their intents and outcomes in the journal, and replies that wait for durable
-//! records.
+//! Tracks the requests between their intents and outcomes in the journal, and the replies that wait
+//! for durable records.
 //!
 //! Invariants:
-//! - No client learns of a record before it is durable.
+//! - No client learns the content of a record before the record is durable.
 //! - The names that a request changes are busy from its intent until its outcome is durable.
-//! - The reply to a change of a fencing list waits until its record is durable, and until
-//!   everything that the fenced clients had started has a durable end. So recovery has nothing
-//!   left to undo.
+//! - The reply to a change of a fencing list waits until its record is durable, and until the ends
+//!   of all operations that the fenced clients had started are durable. So recovery after a crash
+//!   has no operation of a fenced client to finish.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::translate::outcome_of;
 use crate::waiting::fencing::operation_of_intent;
 
-/// Work that waits for its intent to be durable.
+/// Work that continues when its intent is durable.
 pub(super) enum AwaitingIntent {
-    /// A request that will then be executed, with its operation.
+    /// A request that is then executed, with its encoded operation.
     Request { answer: ReplyTo, operation: Box<[u8]> },
-    /// A task that will then be stepped.
+    /// A task that is then stepped.
     Task(TaskId),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Running {
     key: RequestKey,
     /// The byte order of the request's session.
     order: ByteOrder,
-    /// The record number of the intent.
+    /// The record number of the request's intent.
     number: RecordNumber,
     endpoint: EndpointId,
     intent: Vec<u8>,
@@ -54,50 +54,50 @@ pub(super) struct Running {
 
 /// A step of a fencing change that waits for durable records.
 pub(super) enum FenceStep {
-    /// The record of a list.
+    /// The filer is told that the record of a list is durable.
     Stored(FenceStoreId),
-    /// The reply to the client that changed a list. It waits for durable ends of everything that
-    /// the fenced clients had started.
+    /// The reply to the client that changed a list is sent. It waits for the durable ends of all
+    /// operations that the fenced clients had started.
     Answered(ReplyTo),
 }
 
-/// A reply that waits for its outcome, or another record, to be durable.
+/// A reply that waits until its outcome, or another record, is durable.
 pub(super) struct AwaitingRecord {
     pub(super) answer: ReplyTo,
-    /// The request's key in the journal, if the outcome is there.
+    /// The key of the request in the journal. `None` if the journal has no outcome of it.
     pub(super) key: Option<RequestKey>,
     pub(super) status: Status,
-    /// The reply after its header.
+    /// The bytes of the reply after the header.
     pub(super) bytes: Box<[u8]>,
-    /// The reply as it will be sent; `None` if the connection is gone.
+    /// The message to send. `None` if the connection has ended.
     pub(super) message: Option<Box<[u8]>>,
 }
 
-/// A request that was executed but whose changes are not synced yet.
+/// A request that was executed but whose changes are not on stable storage yet.
 pub(super) struct AwaitingSync {
     concluded: AwaitingRecord,
-    /// Another record that the reply waits for.
+    /// The number of another record that must be durable before the reply.
     after: RecordNumber,
     running: Running,
 }
 
-/// All requests that are in the journal.
+/// All requests that are in the journal and do not have their replies yet.
 #[derive(Default)]
 pub(crate) struct JournaledRequests {
     intended: VecDeque<(RecordNumber, AwaitingIntent)>,
     fences: VecDeque<(RecordNumber, FenceStep)>,
     concluded: VecDeque<(RecordNumber, AwaitingRecord)>,
     running: BTreeMap<(KeptSession, StreamId), Running>,
-    /// Executed requests to be synced, and those that are being synced.
+    /// Executed requests whose changes must be synced, and those that the current sync covers.
     unsynced: Vec<AwaitingSync>,
     syncing: Vec<AwaitingSync>,
-    /// Names that become free when a record is durable.
+    /// Names that become free when the record with this number is durable.
     committing: VecDeque<(RecordNumber, Places)>,
     /// The busy names, and the requests that wait for them as encoded operations.
     names: BusyNames<(ReplyTo, Box<[u8]>)>,
-    /// ABORTs, and the rollbacks that each waits for.
+    /// ABORT requests, each with the rollbacks that it waits for.
     aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
-    /// An injected defect: requests are executed without an intent.
+    /// True if a test injects a defect: requests are executed without an intent.
     skips_intents: bool,
 }
 
@@ -107,22 +107,22 @@ impl JournaledRequests {
         Self { skips_intents: defect == Some(Defect::SkipIntent), ..Self::default() }
     }
 
-    /// Returns true if any of these names is busy.
+    /// Returns true if at least one of these names is busy.
     pub(super) fn is_busy(&self, places: &Places) -> bool {
         self.names.is_busy(places)
     }
 
-    /// Lets a request wait for busy names.
+    /// Queues a request until these names are free.
     pub(super) fn hold(&mut self, answer: ReplyTo, operation: Box<[u8]>, places: Places) {
         self.names.hold((answer, operation), places);
     }
 
-    /// Takes the first waiting request whose names are all free.
+    /// Removes and returns the first queued request whose names are all free.
     pub(super) fn next_held(&mut self) -> Option<(ReplyTo, Box<[u8]>)> {
         self.names.next_free()
     }
 
-    /// Journals an intent. `next` continues when it is durable.
+    /// Journals an intent. `next` continues when the intent is durable.
     pub(super) fn intend(
         &mut self,
         ledger: &mut Ledger,
@@ -137,7 +137,8 @@ impl JournaledRequests {
         let bytes = record.encode();
         self.names.take(&places);
         let number = match self.skips_intents {
-            // Some record must be written, or nothing would continue the request.
+            // The injected defect still writes a record, because only a durable record continues
+            // the request.
             true => ledger.append(&Record::Abandoned(key)),
             false => ledger.append_bytes(record.kind(), bytes.clone()),
         };
@@ -147,25 +148,26 @@ impl JournaledRequests {
         self.intended.push_back((number, next));
     }
 
-    /// Takes the next request whose intent is durable.
+    /// Removes and returns the next request whose intent is durable.
     pub(super) fn next_intended(&mut self, durable: RecordNumber) -> Option<AwaitingIntent> {
         self.intended.front().filter(|(number, _)| *number <= durable)?;
         self.intended.pop_front().map(|(_, intended)| intended)
     }
 
-    /// Takes the next reply whose records are durable.
+    /// Removes and returns the next reply whose records are durable.
     pub(super) fn next_concluded(&mut self, durable: RecordNumber) -> Option<AwaitingRecord> {
         self.concluded.front().filter(|(number, _)| *number <= durable)?;
         self.concluded.pop_front().map(|(_, concluded)| concluded)
     }
 
-    /// Takes a request that has its outcome.
+    /// Removes and returns the running request that belongs to a reply.
     pub(super) fn take_running(&mut self, answer: ReplyTo) -> Option<Running> {
         self.running.remove(&(answer.kept(), answer.stream))
     }
 
-    /// Ends a request. If its changes need no sync, returns the number of its intent, and the
-    /// record that the reply must wait for.
+    /// Ends a request. If its changes need no sync, returns the number of its intent and the number
+    /// of the record that the reply must wait for. Otherwise returns `None`, and the request waits
+    /// for a sync.
     pub(super) fn end(
         &mut self,
         ledger: &mut Ledger,
@@ -183,13 +185,13 @@ impl JournaledRequests {
         Some((running.number, number.max(after), concluded))
     }
 
-    /// Takes the requests whose changes are on stable storage.
+    /// Removes and returns the requests that the finished sync covered.
     pub(super) fn take_synced(&mut self) -> Vec<AwaitingSync> {
         std::mem::take(&mut self.syncing)
     }
 
-    /// Ends a synced request. Returns the number of its intent, and the record that the reply must
-    /// wait for.
+    /// Ends a request whose changes are synced. Returns the number of its intent and the number of
+    /// the record that the reply must wait for.
     pub(super) fn end_synced(
         &mut self,
         ledger: &mut Ledger,
@@ -201,7 +203,8 @@ impl JournaledRequests {
         (running.number, after, concluded)
     }
 
-    /// Records that a request was not executed. Returns the number of its intent, if it had one.
+    /// Records that a request was not executed. Returns the number of its intent, or `None` if it
+    /// had none.
     pub(super) fn abandon(&mut self, ledger: &mut Ledger, answer: ReplyTo) -> Option<RecordNumber> {
         let running = self.take_running(answer)?;
         ledger.append(&Record::Abandoned(running.key));
@@ -209,7 +212,7 @@ impl JournaledRequests {
         Some(running.number)
     }
 
-    /// Frees the names whose outcomes are durable. Returns true if there were any.
+    /// Frees the names whose outcomes are durable. Returns true if any name became free.
     pub(super) fn free_committed(&mut self, durable: RecordNumber) -> bool {
         let mut is_any = false;
         while self.committing.front().is_some_and(|(number, _)| *number <= durable)
@@ -221,14 +224,14 @@ impl JournaledRequests {
         is_any
     }
 
-    /// Queues a reply until a record is durable. Later entries never wait for earlier records than
-    /// those before them, so the queue stays in order.
+    /// Queues a reply until a record is durable. An entry waits at least for the record of the
+    /// entry before it, so that the queue stays sorted by record number.
     pub(super) fn conclude_after(&mut self, after: RecordNumber, concluded: AwaitingRecord) {
         let after = self.concluded.back().map_or(after, |(last, _)| after.max(*last));
         self.concluded.push_back((after, concluded));
     }
 
-    /// The waiting replies, for a checkpoint.
+    /// Returns the waiting replies as records for a checkpoint.
     pub(super) fn replies(&self) -> impl Iterator<Item = Reply> {
         self.concluded.iter().filter_map(|(_, concluded)| {
             let (status, bytes) = (concluded.status, concluded.bytes.clone());
@@ -236,13 +239,14 @@ impl JournaledRequests {
         })
     }
 
-    /// Returns true if changes wait to be synced. Called in each turn.
+    /// Returns true if there are changes to sync. Called in each turn.
     #[inline]
     pub(crate) fn has_unsynced(&self) -> bool {
         !self.unsynced.is_empty()
     }
 
-    /// The job that syncs the changes, unless a sync is in progress.
+    /// Returns the job that syncs the changes. `None` if there is nothing to sync or a sync is in
+    /// progress.
     pub(crate) fn take_sync(&mut self, store: &Arc<dyn Store>) -> Option<LedgerJob> {
         if self.unsynced.is_empty() || !self.syncing.is_empty() {
             return None;
@@ -257,14 +261,14 @@ impl JournaledRequests {
         Some(LedgerJob::Sync { store: store.clone(), touched })
     }
 
-    /// The intents of requests that have no outcome yet.
+    /// Iterates over the encoded intents of requests without an outcome.
     pub(super) fn intents(&self) -> impl Iterator<Item = &Vec<u8>> {
         let unsynced = self.unsynced.iter().chain(&self.syncing);
         let carried_out = unsynced.map(|unsynced| &unsynced.running.intent);
         self.running.values().map(|running| &running.intent).chain(carried_out)
     }
 
-    /// The number of requests between intent and reply.
+    /// Returns the number of requests between intent and reply.
     pub(crate) fn under_way(&self) -> usize {
         let unsynced = self.unsynced.len() + self.syncing.len();
         self.names.held_count() + self.running.len() + unsynced + self.concluded.len()
@@ -283,8 +287,8 @@ impl JournaledRequests {
         self.fences.push_back((number, FenceStep::Stored(id)));
     }
 
-    /// Returns true if all records are durable. If not, queues the reply of a change until they
-    /// are.
+    /// Returns true if all records are durable. Otherwise queues the reply to a fencing change
+    /// until they are.
     pub(crate) fn is_settled(&mut self, ledger: &Ledger, answer: ReplyTo) -> bool {
         let last = ledger.last();
         let is_durable = ledger.durable() >= last;
@@ -299,8 +303,8 @@ impl JournaledRequests {
         self.fences.pop_front().map(|(_, step)| step)
     }
 
-    /// The requests between intent and outcome, for each object they change; then those that were
-    /// executed and are not synced yet.
+    /// Returns the requests between intent and outcome, one entry for each object that a request
+    /// changes, including executed requests that are not synced yet.
     pub(crate) fn running_requests(
         &self,
         channels: &Channels,
@@ -316,12 +320,13 @@ impl JournaledRequests {
 
     // ---- rollbacks --------------------------------------------------------------------
 
-    /// Lets an ABORT wait for its rollbacks.
+    /// Makes an ABORT wait until its rollbacks are done.
     pub(crate) fn await_rollbacks(&mut self, answer: ReplyTo, rollbacks: Vec<RollbackId>) {
         self.aborts.push((answer, rollbacks));
     }
 
-    /// Ends a rollback. Returns the ABORTs that have nothing more to wait for.
+    /// Records that a rollback is done. Returns the ABORT requests that now wait for no further
+    /// rollback.
     pub(crate) fn end_rollback(&mut self, id: RollbackId) -> Vec<ReplyTo> {
         for (_, waits_for) in &mut self.aborts {
             waits_for.retain(|other| *other != id);
@@ -332,7 +337,8 @@ impl JournaledRequests {
 }
 
 impl Running {
-    /// The record of a request's end: an outcome if it can be expressed as one, else a reply.
+    /// Returns the record of a request's end: an outcome if the results can be expressed as one,
+    /// otherwise a reply.
     fn ended(&self, status: Status, bytes: &[u8]) -> Record {
         let key = self.key;
         match outcome_of(self.order, key.request.procedure, status, bytes) {
@@ -358,7 +364,7 @@ impl AwaitingRecord {
     }
 }
 
-/// Returns true if a status says that nothing was changed.
+/// Returns true if this status means that the request changed nothing.
 pub(super) fn is_failure(status: Status) -> bool {
     status != Status::Ok
 }

@@ -1,6 +1,7 @@
-//! Decides whether a request whose intent has survived a crash was executed.
+//! Decides whether a request whose intent survived a crash was executed.
 //!
-//! Invariant: a verdict only reads the store, except that it undoes an append without an outcome.
+//! Invariant: the decision only reads the store, except that an append without an outcome is
+//! undone.
 
 use dafs_files::ledger::plan::Precondition;
 use dafs_ops::{
@@ -12,18 +13,19 @@ use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess, S
 
 use super::record::Intent;
 
-/// Returns the results of a request if it was executed; `None` if it was not. Its changes are
-/// durable when this returns.
+/// Returns the results of a request if the request was executed, or `None` if it was not. The
+/// changes of an executed request are durable when this returns.
 ///
 /// # Errors
-/// The store's error if it cannot tell.
+/// The store's error if the decision is not possible.
 pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDone>, StoreError> {
     if let Precondition::Appends { file, offset, length } = &intent.precondition {
         undo_append(store, file, *offset, *length)?;
         return Ok(None);
     }
     let Some(operation) = Operation::decode(&intent.operation) else {
-        // Operations are encoded before they are journaled, so this is not reached.
+        // This is unreachable, because intents contain only operations that were encoded
+        // successfully.
         return Ok(None);
     };
     let scene = Scene { store, precondition: &intent.precondition };
@@ -34,7 +36,7 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
         Operation::Remove(asked) => scene.remove(asked)?,
         Operation::Rename(asked) => scene.rename(asked)?,
         Operation::SetAttributes(asked) => scene.set_attributes(asked)?,
-        // Other operations are not journaled before they are executed.
+        // No other operation is journaled before it is executed.
         _ => None,
     };
     if let Some(done) = &done {
@@ -45,7 +47,7 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
     Ok(done)
 }
 
-/// The files as the crash has left them.
+/// The state of the files after the crash.
 struct Scene<'a> {
     store: &'a dyn Store,
     precondition: &'a Precondition,
@@ -54,8 +56,8 @@ struct Scene<'a> {
 type Judged = Result<Option<OwnedDone>, StoreError>;
 
 impl Scene<'_> {
-    /// The object that has this name now. `None` also if the directory is gone or the name is
-    /// invalid.
+    /// Returns the object that has this name now. `None` if there is none, the directory no longer
+    /// exists, or the name is invalid.
     fn lookup(&self, directory: &FileHandle, name: &[u8]) -> Result<Option<Object>, StoreError> {
         match self.store.lookup(&Credentials::superuser(), directory, name) {
             Ok(object) => Ok(Some(object)),
@@ -64,7 +66,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The objects that must be durable so that the result stays true.
+    /// Returns the objects that must be durable so that the reported result stays true.
     fn touched(&self, operation: &Operation<'_>, done: &OwnedDone) -> Vec<FileHandle> {
         match (operation, done) {
             (Operation::CreateNode(asked), _) => vec![asked.directory],
@@ -80,7 +82,8 @@ impl Scene<'_> {
         }
     }
 
-    /// The directory that an open by name leads to, and the last name. `None` for other claims.
+    /// Returns the directory and the last name of an open by path. `None` for other kinds of
+    /// claims.
     fn way_of<'m>(&self, asked: &Open<'m>) -> Option<(FileHandle, &'m [u8])> {
         let Claim::Null { path } = &asked.claim else { return None };
         let names: Vec<&[u8]> = path.iter().collect();
@@ -89,7 +92,8 @@ impl Scene<'_> {
         walked.error.is_none().then_some((walked.handle, *last))
     }
 
-    /// The change information of a directory. Only its present state is known.
+    /// Returns the change information of a directory. The value before the change is lost, so both
+    /// values are the present one.
     fn change_of(&self, directory: &FileHandle) -> ChangeInfo {
         let attributes = self.store.attributes(&Credentials::superuser(), directory);
         let after = attributes.map_or(0, |attributes| attributes.change);
@@ -117,7 +121,7 @@ impl Scene<'_> {
         Ok(is_done.then(|| {
             Done::Opened(Opened {
                 file: object.handle,
-                // The open itself ended with the server; its client reclaims it.
+                // The open itself ended with the server; the client reclaims it.
                 state: StateId::ANONYMOUS,
                 directory: self.change_of(&directory),
                 component_count: u32::try_from(path.len()).unwrap_or(u32::MAX),
@@ -147,7 +151,8 @@ impl Scene<'_> {
         let new = self.lookup(&asked.target, asked.new_name)?;
         let is_new = new.is_some_and(|found| found.handle == *object);
         let is_old = old.is_some_and(|found| found.handle == *object);
-        // If both names are links to one object, the rename has no effect and counts as done.
+        // If both names are links to one object, the rename has no effect, so it counts as
+        // executed.
         let is_done = is_new && (!is_old || *replaced == Some(*object));
         Ok(is_done.then(|| {
             let (source, target) = (self.change_of(&asked.source), self.change_of(&asked.target));
@@ -170,15 +175,16 @@ impl Scene<'_> {
             && is(wanted.uid, now.uid)
             && is(wanted.gid, now.gid)
             && wanted.size.is_none_or(|size| size == now.size)
-            // Times do not show whether they were set, and it is harmless to set them again.
+            // An object's times do not reveal whether the request set them. Setting them again is
+            // harmless, so such a request does not count as executed.
             && wanted.time_access.is_none()
             && wanted.time_modify.is_none();
         Ok(is_done.then(|| Done::Set(Set { set: AttributeSet::of(&asked.attributes) })))
     }
 }
 
-/// Undoes an append whose outcome was never reported. Bytes that it may have added are cut off, or
-/// zeroed if other bytes were written after them.
+/// Undoes an append whose outcome was never reported. Bytes that the append may have added are cut
+/// off, or zeroed if other bytes were written after them.
 fn undo_append(
     store: &dyn Store,
     file: &FileHandle,

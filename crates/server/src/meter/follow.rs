@@ -1,7 +1,8 @@
-//! A stream of single requests, for a trace, a log, or an operator's terminal.
+//! Reports single requests to followers: a trace, the log, or an operator's terminal.
 //!
-//! Invariant: a follower never slows the reactor down. The reactor adds a record if there is room,
-//! and counts it as dropped if there is none. It wakes no thread for a record; followers poll.
+//! Invariant: a follower never slows the reactor down. The reactor adds a record if the queue has
+//! space, and otherwise counts the record as dropped. It wakes no thread for a record; followers
+//! poll.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,43 +17,45 @@ use crate::access::authorize::TransportKind;
 use crate::channel::Channel;
 use crate::reply_to::ReplyTo;
 
-/// A request that was answered.
+/// The record of a request that has its reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// The procedure; `None` if its number is unknown.
+    /// The procedure of the request. `None` if its number is unknown.
     pub procedure: Option<Procedure>,
-    /// The status of the reply.
+    /// The status in the reply to the request.
     pub status: Status,
-    /// The header's analyzer field, which the client chooses, in this machine's byte order.
+    /// The analyzer field of the request's header in this machine's byte order. The client chooses
+    /// its value.
     pub analyzer: u64,
-    /// The session; `None` before there is one.
+    /// The session of the request. `None` if the request came before there was a session.
     pub session: Option<SessionId>,
-    /// The transport that the request came over.
+    /// The transport of the request's connection.
     pub transport: TransportKind,
     /// The stream that the request used.
     pub stream: StreamId,
     /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// The number of file bytes that the request moved.
+    /// The number of file bytes that the request read or wrote.
     pub bytes: u32,
-    /// The time of the reply.
+    /// The time at which the reply was sent.
     pub ended: SystemTime,
-    /// The time from the arrival of the request to the reply.
+    /// The time between the arrival of the request and its reply.
     pub taken: Duration,
 }
 
-/// Selects the requests to follow. A request must meet all conditions.
+/// Selects the requests to report. A request must meet all conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// A value and a mask: the bits under the mask must be equal in the analyzer field.
+    /// A value and a mask: the analyzer field must equal the value in all bits of the mask. `None`
+    /// accepts any field.
     pub analyzer: Option<(u64, u64)>,
-    /// The session that requests must belong to.
+    /// The session that requests must belong to. `None` accepts any session.
     pub session: Option<SessionId>,
-    /// The shortest time that requests must have taken.
+    /// The time that requests must have taken at least.
     pub slower_than: Duration,
-    /// True if only failed requests are followed.
+    /// True if only failed requests are reported.
     pub failed_only: bool,
-    /// Of the requests with an empty analyzer field, one in this many; 0 and 1 mean all.
+    /// Of the requests whose analyzer field is 0, one in this many is reported; 0 and 1 mean all.
     pub one_in: u32,
 }
 
@@ -66,7 +69,7 @@ impl Selection {
     }
 }
 
-/// The receiving end of followed requests. Dropping it ends the following.
+/// The receiving end of a follower. Dropping it stops the reports.
 #[derive(Debug)]
 pub struct Followed {
     records: Receiver<RequestRecord>,
@@ -74,10 +77,10 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Takes the next record; `None` if there is none now.
+    /// Removes and returns the next record. `None` if there is no record now.
     ///
     /// # Errors
-    /// [`ServerEnded`] when the server has ended and all its records are taken.
+    /// [`ServerEnded`] when the server has ended and there are no records left.
     pub fn take(&self) -> Result<Option<RequestRecord>, ServerEnded> {
         match self.records.try_recv() {
             Ok(record) => Ok(Some(record)),
@@ -86,19 +89,19 @@ impl Followed {
         }
     }
 
-    /// The number of records that were dropped for lack of room.
+    /// Returns the number of records that were dropped because the queue was full.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// The error that no more records will come.
+/// The error of [`Followed::take`] when the server has ended and no more records will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has ended")]
 pub struct ServerEnded;
 
-/// The reactor's end of a follower.
+/// The sending end of a follower, which the reactor owns.
 #[derive(Debug)]
 pub(crate) struct Follower {
     selection: Selection,
@@ -107,7 +110,7 @@ pub(crate) struct Follower {
     seen: u64,
 }
 
-/// Creates both ends, with room for `room` records.
+/// Creates both ends of a follower, with a queue of `room` records.
 pub(crate) fn follow(selection: Selection, room: usize) -> (Follower, Followed) {
     let (sender, records) = sync_channel(room);
     let dropped = Arc::new(AtomicU64::new(0));
@@ -116,7 +119,8 @@ pub(crate) fn follow(selection: Selection, room: usize) -> (Follower, Followed) 
 }
 
 impl Follower {
-    /// Returns false if the follower has been dropped.
+    /// Reports a request if the follower selects it. Returns false if the receiving end was
+    /// dropped.
     fn tell(&mut self, record: &RequestRecord) -> bool {
         let number = self.seen;
         self.seen += 1;
@@ -134,7 +138,7 @@ impl Follower {
     }
 }
 
-/// Reports a request that took `taken` nanoseconds to all followers.
+/// Reports a request that took `taken` nanoseconds to all followers and to the log.
 pub(crate) fn tell(
     followers: &mut Vec<Follower>,
     sessions: &Sessions,
@@ -159,7 +163,7 @@ pub(crate) fn tell(
     followers.retain_mut(|follower| follower.tell(&record));
 }
 
-/// Writes a record to the log.
+/// Writes the record of a request to the log.
 fn log(record: &RequestRecord) {
     tracing::debug!(
         target: REQUEST_LOG,
@@ -181,7 +185,7 @@ pub(crate) fn is_logged() -> bool {
     tracing::enabled!(target: REQUEST_LOG, tracing::Level::DEBUG)
 }
 
-/// The log target of single requests.
+/// The log target under which single requests are logged.
 const REQUEST_LOG: &str = "dafs::request";
 
 #[cfg(test)]

@@ -1,43 +1,45 @@
-//! A histogram of the times that requests take.
+//! A histogram of request times.
 //!
-//! Invariant: every time is counted in exactly one bucket, and the bounds of the buckets are the
-//! same in every server at all times.
+//! Invariant: every time is counted in exactly one bucket. The bucket bounds are the same in every
+//! server at all times.
 
 use std::time::Duration;
 
-/// Times in buckets by powers of two. A time that stands for several requests counts that often.
+/// Counts of request times, in buckets whose bounds are powers of two. A measured time that
+/// represents several requests is counted that many times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
-    /// The sum of all times, in nanoseconds.
+    /// The sum of all counted times, in nanoseconds.
     sum_ns: u64,
 }
 
 impl Histogram {
-    /// The upper bounds of all buckets except the last, which has none.
+    /// Iterates over the upper bounds of all buckets except the last, which has no upper bound.
     pub fn bounds() -> impl Iterator<Item = Duration> {
         (0..BUCKETS - 1).map(|index| Duration::from_nanos(FIRST_BOUND_NS << index))
     }
 
-    /// The count of each bucket: first those of [`Histogram::bounds`], then that of longer times.
+    /// Returns the count of each bucket, in the order of [`Histogram::bounds`]. The last count is
+    /// that of the times above the last bound.
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.buckets
     }
 
-    /// The sum of all times.
+    /// Returns the sum of all counted times.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// The number of times counted.
+    /// Returns the number of counted times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Counts a time for this many requests.
+    /// Counts one measured time for this many requests.
     pub(crate) fn add(&mut self, nanoseconds: u64, requests: u64) {
         self.buckets[bucket_of(nanoseconds)] += requests;
         self.sum_ns = self.sum_ns.saturating_add(nanoseconds.saturating_mul(requests));
@@ -50,15 +52,16 @@ impl Default for Histogram {
     }
 }
 
-/// The index of the first bucket whose bound is not less than a time.
+/// Returns the index of the first bucket whose bound is at least `nanoseconds`.
 fn bucket_of(nanoseconds: u64) -> usize {
     let steps = nanoseconds.div_ceil(FIRST_BOUND_NS).max(1).next_power_of_two().trailing_zeros();
     (steps as usize).min(BUCKETS - 1)
 }
 
-/// The first bound. A cache hit over shared memory takes about this long.
+/// The upper bound of the first bucket. A cache hit over shared memory takes about this long.
 const FIRST_BOUND_NS: u64 = 256;
-/// The number of buckets. The last bound is 34 seconds; requests that take longer wait for locks.
+/// The number of buckets. The last bound is 34 seconds; only requests that wait for locks take
+/// longer.
 const BUCKETS: usize = 29;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Inspection of a running server from other threads.
 //!
-//! Invariant: inspection does not slow the data path. The reactor makes a copy of its state at most
-//! once every tenth of a second, and only if a thread waits for one.
+//! Invariant: inspection does not slow down reads and writes. The reactor copies its state at most
+//! once every tenth of a second, and only if a thread waits for a copy.
 
 pub(crate) mod copy;
 
@@ -20,73 +20,75 @@ use crate::meter::follow::{self, Followed, Follower, Selection};
 use crate::meter::stats::ServerStats;
 use crate::meter::{ProcedureNumbers, Traffic, TransportNumbers};
 
-/// The state of a server.
+/// A copy of a server's state at one moment.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// The statistics of the server.
+    /// The statistics of the whole server.
     pub stats: ServerStats,
-    /// The counters of all locks.
+    /// The counters of lock requests since the start.
     pub lock_counters: LockCounters,
-    /// True during the grace period, while clients reclaim what they held before a restart.
+    /// True during the grace period, in which clients reclaim the opens and locks that they held
+    /// before a restart.
     pub is_in_grace: bool,
-    /// The state of every session.
+    /// The state of every open session.
     pub sessions: Vec<SessionInspection>,
-    /// The state of every lock.
+    /// All locks that are held.
     pub locks: Vec<LockView>,
     /// All requests that wait for locks.
     pub waiters: Vec<WaiterView>,
-    /// The state of every fence.
+    /// The fences of files and file systems.
     pub fences: Vec<FenceView>,
-    /// The counters of all fences.
+    /// The counters of fencing changes since the start.
     pub fence_counters: FenceCounters,
-    /// The number of request credits that may be granted in total, and the number granted.
+    /// The number of request credits that may be granted in total, and the number that is granted.
     pub credits: (u32, u32),
-    /// Statistics of each procedure that was called.
+    /// The statistics of each procedure that has been called.
     pub procedures: Vec<ProcedureNumbers>,
-    /// Statistics of each transport.
+    /// The statistics of each transport.
     pub transports: Vec<TransportNumbers>,
     /// The size of the data cache's arena in bytes.
     pub cache_bytes: u64,
-    /// How long the server has run.
+    /// The time since the start of the server.
     pub uptime: Duration,
 }
 
 /// The state of one session.
 #[derive(Clone, Debug)]
 pub struct SessionInspection {
-    /// The session as the protocol sees it.
+    /// The protocol's state of the session: its client, credits and limits.
     pub view: SessionView,
-    /// Nanoseconds since the last request of the session.
+    /// The time since the session's last request, in nanoseconds.
     pub silent_ns: u64,
-    /// The number of the reactor that the connection belongs to.
+    /// The number of the reactor that owns the session's connection.
     pub reactor: usize,
-    /// The transport of the connection.
+    /// The transport of the session's connection.
     pub transport: TransportKind,
-    /// The client's network address, if the transport has addresses.
+    /// The client's network address. `None` for shared memory.
     pub address: Option<IpAddr>,
-    /// Counters of the session's traffic.
+    /// The counters of the session's traffic.
     pub traffic: Traffic,
 }
 
-/// The state of one fence.
+/// The state of one fencing list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceView {
-    /// The fenced file; `None` if a whole file system is fenced.
+    /// The fenced file. `None` if a whole file system is fenced.
     pub file: Option<FileView>,
     /// The handle of the fenced file or file system.
     pub handle: Box<[u8]>,
-    /// The identities that have access; empty if all have.
+    /// The fence identities that have access. If the list is empty, every client has access.
     pub fence_ids: Vec<String>,
-    /// The number of operations that a change of the list waits for; `None` without a change.
+    /// The number of operations that the current change of the list waits for. `None` if there is
+    /// no change in progress.
     pub waits_for: Option<usize>,
 }
 
-/// A file, named as well as possible.
+/// A file, identified by its handle and its path as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileView {
-    /// The handle of the file; `None` if no client has the file open.
+    /// The handle of the file. `None` if no client has the file open.
     pub handle: Option<FileHandle>,
-    /// The path of the file, if the file system knows it.
+    /// The path of the file. `None` if the file system does not know it.
     pub place: Option<String>,
 }
 
@@ -95,53 +97,55 @@ pub struct FileView {
 pub struct LockView {
     /// The file that is locked.
     pub file: FileView,
-    /// The client that holds or held the lock.
+    /// The client that holds the lock, or held it before it failed.
     pub client: ClientId,
-    /// The name of the client.
+    /// The name under which the client identifies itself.
     pub client_name: Box<[u8]>,
-    /// The lock owner within that client.
+    /// The lock owner within that client, as chosen by the client.
     pub owner: Box<[u8]>,
-    /// The first locked byte.
+    /// The offset of the first locked byte.
     pub offset: u64,
-    /// The number of locked bytes; all ones means up to the end of the file.
+    /// The number of locked bytes; `u64::MAX` means up to the end of the file.
     pub length: u64,
-    /// The kind of the lock.
+    /// The kind of the lock: shared or exclusive.
     pub mode: LockMode,
-    /// True for a lock with PERSIST.
+    /// True if the lock was requested with PERSIST: if its owner fails, the lock becomes broken
+    /// instead of vanishing.
     pub persist: bool,
-    /// True for a lock with AUTORECOVERY.
+    /// True if the lock was requested with AUTORECOVERY, so that changes are undone if its client
+    /// fails.
     pub auto_recovery: bool,
-    /// The condition of the lock.
+    /// The condition of the lock: held, unclaimed, breakable, broken, or rolling back.
     pub condition: LockCondition,
 }
 
 /// A request that waits for a lock.
 #[derive(Clone, Debug)]
 pub struct WaiterView {
-    /// The file to be locked.
+    /// The file whose bytes are to be locked.
     pub file: FileView,
-    /// The client of the request.
+    /// The client that sent the request.
     pub client: ClientId,
-    /// The lock owner within that client.
+    /// The lock owner within that client, as chosen by the client.
     pub owner: Box<[u8]>,
-    /// The first byte to be locked.
+    /// The offset of the first byte to be locked.
     pub offset: u64,
-    /// The number of bytes; all ones means up to the end of the file.
+    /// The number of bytes to lock; `u64::MAX` means up to the end of the file.
     pub length: u64,
-    /// The kind of the lock.
+    /// The kind of the requested lock: shared or exclusive.
     pub mode: LockMode,
-    /// The clients that the request waits for.
+    /// The clients whose locks, or earlier requests, this request waits for.
     pub waits_for: Vec<ClientId>,
 }
 
-/// Inspects a server from another thread.
+/// A handle with which another thread inspects the server.
 #[derive(Clone, Debug)]
 pub struct Inspector {
     window: Arc<Window>,
     waker: Waker,
 }
 
-/// The meeting point of the reactor and the threads that inspect it.
+/// The exchange between the reactor and the threads that inspect it.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     state: Mutex<Look>,
@@ -153,7 +157,7 @@ struct Look {
     asked: u64,
     answered: u64,
     copy: Option<Arc<Inspection>>,
-    /// New followers that the reactor has not taken yet.
+    /// The followers that the reactor has not added yet.
     followers: Vec<Follower>,
 }
 
@@ -162,8 +166,8 @@ impl Inspector {
         Self { window, waker }
     }
 
-    /// Returns a copy of the state made after this call began. `None` if the server makes none
-    /// within `patience`, because it has ended or is stuck.
+    /// Returns a copy of the server's state that was made after this call began. Returns `None` if
+    /// there is no copy within `patience`, because the server has ended or is stuck.
     #[must_use]
     pub fn look(&self, patience: Duration) -> Option<Arc<Inspection>> {
         let mut state = self.window.lock();
@@ -176,8 +180,9 @@ impl Inspector {
         if timeout.timed_out() { None } else { state.copy.clone() }
     }
 
-    /// Starts to follow requests. Begins within a tenth of a second; before [`Server::run`], with
-    /// the first request. `room` is the number of records that may wait to be taken.
+    /// Starts to report requests that match `selection`. The first reports come within a tenth of a
+    /// second, or with the first request if [`Server::run`] was not called yet. At most `room`
+    /// records are queued.
     ///
     /// [`Server::run`]: crate::Server::run
     #[must_use]
@@ -190,13 +195,13 @@ impl Inspector {
 }
 
 impl Window {
-    /// Takes the new followers. Also returns true if a thread waits for a copy.
+    /// Removes and returns the new followers. The bool is true if a thread waits for a copy.
     pub(crate) fn take_followers(&self) -> (Vec<Follower>, bool) {
         let mut state = self.lock();
         (std::mem::take(&mut state.followers), state.asked != state.answered)
     }
 
-    /// Publishes a copy for every thread that asked before the copy was started.
+    /// Gives a copy to every thread that asked before the copy was started.
     pub(crate) fn show(&self, copy: impl FnOnce() -> Inspection) {
         let asked = self.lock().asked;
         let copy = Arc::new(copy());

@@ -1,14 +1,14 @@
 //! Statistics of requests: their number, bytes and times, by procedure, session and transport.
 //!
 //! Invariants:
-//! - A request is counted once, when its reply takes its credits.
-//! - The counters belong to the reactor, and leave it as copies ([`crate::meter::inspect`]).
+//! - A request is counted once, when credits are taken for its reply.
+//! - Only the reactor accesses the counters; other threads get copies ([`crate::meter::inspect`]).
 //!
-//! In the usual case counting costs one or two additions, because the clock is not read for every
-//! request. Of a frequent procedure, one request in N is timed and stands for those since the last
-//! timed one. The distance is random each time, so that no client can keep in step with it. A
-//! request that must wait is always timed, from the start of its wait. While there are followers
-//! ([`crate::meter::follow`]), all requests are timed.
+//! Usually counting costs one or two additions, because the clock is not read for every request. Of
+//! a frequent procedure, only one request in N is timed, and it represents the requests since the
+//! last timed request. N varies randomly, so that no client can send its slow requests just when
+//! none is timed. A request that must wait is always timed, from the start of its wait. While there
+//! are followers ([`crate::meter::follow`]), all requests are timed.
 
 pub(crate) mod follow;
 mod histogram;
@@ -42,19 +42,20 @@ pub(crate) struct Meter {
     is_on: bool,
     /// True if every request is timed.
     times_all: bool,
-    /// The receivers of single requests.
+    /// The followers, to which single requests are reported.
     followers: Vec<Follower>,
     rows: Box<[Row; ROWS]>,
     failures: BTreeMap<(usize, u32), (Status, u64)>,
-    /// The traffic of connections that have ended.
+    /// The traffic of connections that have ended, by transport.
     departed: [Traffic; TransportKind::ALL.len()],
     epoch: Instant,
     random: u64,
     /// The number of requests since the start.
     requests: u64,
-    /// Where other threads inspect the server.
+    /// The object through which other threads inspect the server.
     window: Arc<Window>,
-    /// The number of peers refused for lack of descriptors that is in the log already.
+    /// The number of peers refused for lack of file descriptors, as of the last log line about
+    /// them.
     turned_away: u64,
 }
 
@@ -77,12 +78,12 @@ impl Reading {
         self.0 >> BEGUN_SHIFT
     }
 
-    /// The reading of a request that is not timed.
+    /// Creates the reading of a request that is not timed.
     pub(crate) fn of(procedure: Procedure) -> Self {
         Self(row_of(procedure.number()) as u64)
     }
 
-    /// The procedure; `None` if its number is unknown.
+    /// Returns the procedure of the request. `None` if its number is unknown.
     pub(crate) fn procedure(self) -> Option<Procedure> {
         Procedure::from_number(FIRST + self.row() as u32)
     }
@@ -91,15 +92,15 @@ impl Reading {
 /// The counters of one procedure.
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// The number of requests until the next timed one.
+    /// The number of requests to come before the next timed request.
     until_timed: u32,
-    /// The number of requests answered since the last timed one.
+    /// The number of completed requests since the last timed request.
     untimed: u32,
     bytes: u64,
     times: Histogram,
-    /// The number of requests that were answered by the last tick.
+    /// The number of completed requests at the last tick.
     answered: u64,
-    /// The mean distance between timed requests.
+    /// The mean number of requests from one timed request to the next.
     distance: u32,
 }
 
@@ -125,7 +126,8 @@ impl Meter {
         meter
     }
 
-    /// Counts an arriving request.
+    /// Counts an arriving request. Returns its reading, which carries the start time if the request
+    /// is timed.
     #[inline]
     pub(crate) fn arrive(&mut self, number: u32) -> Reading {
         self.requests += 1;
@@ -138,7 +140,7 @@ impl Meter {
         Reading(index as u64)
     }
 
-    /// Starts the time of a request.
+    /// Starts timing a request.
     #[inline(never)]
     fn begin(&mut self, index: usize) -> Reading {
         if !self.is_on {
@@ -153,7 +155,8 @@ impl Meter {
         Reading(self.present() << BEGUN_SHIFT | index as u64)
     }
 
-    /// Counts an answered request. Returns the nanoseconds it took, if a follower wants to know.
+    /// Counts a completed request. Returns the time it took in nanoseconds if followers need the
+    /// time.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -182,14 +185,14 @@ impl Meter {
         let row = &mut self.rows[reading.row()];
         match taken {
             None => row.untimed += 1,
-            // A request that has waited stands only for itself.
+            // A request that has waited is not typical, so it represents no other requests.
             Some(taken) if reading.has_waited() => row.times.add(taken, 1),
             Some(taken) => row.times.add(taken, u64::from(std::mem::take(&mut row.untimed)) + 1),
         }
         taken.filter(|_| self.times_all)
     }
 
-    /// Counts the bytes of files that a request has moved.
+    /// Adds the file bytes that a request has read or written to the counters.
     #[inline]
     pub(crate) fn add(&mut self, reading: Reading, moved: Moved, traffic: &mut Traffic) {
         let (all, length) = match moved {
@@ -214,7 +217,7 @@ impl Meter {
         follow::tell(&mut self.followers, sessions, channel, to, of);
     }
 
-    /// Notes that a request begins to wait. From now on it is timed.
+    /// Records that a request starts to wait. From now on the request is timed.
     pub(crate) fn wait(&self, reading: &mut Reading) {
         if !self.is_on {
             return;
@@ -225,12 +228,12 @@ impl Meter {
         reading.0 |= WAITED;
     }
 
-    /// The nanoseconds that a request took, if it was timed.
+    /// Returns the time that a request took, in nanoseconds. `None` if the request was not timed.
     fn taken(&self, reading: Reading) -> Option<u64> {
         reading.is_timed().then(|| self.present().saturating_sub(reading.begun()))
     }
 
-    /// Adds the traffic of a connection that has ended.
+    /// Adds the traffic of a connection that has ended to its transport's sum.
     pub(crate) fn add_departed(&mut self, transport: TransportKind, traffic: Traffic) {
         let all = &mut self.departed[transport as usize];
         all.requests += traffic.requests;
@@ -238,13 +241,14 @@ impl Meter {
         all.written_bytes += traffic.written_bytes;
     }
 
-    /// Adds a follower.
+    /// Adds a follower, to which requests are reported from now on.
     fn add_follower(&mut self, follower: Follower) {
         self.followers.push(follower);
         self.time_all();
     }
 
-    /// Times every request as long as there are followers or the log wants requests.
+    /// Updates `times_all`: every request is timed while there are followers or the log includes
+    /// requests.
     fn time_all(&mut self) {
         let all = self.is_on && (!self.followers.is_empty() || follow::is_logged());
         if all && !self.times_all {
@@ -253,7 +257,7 @@ impl Meter {
         self.times_all = all;
     }
 
-    /// Adjusts the distances between timed requests. Called every tenth of a second.
+    /// Adjusts for each procedure how often requests are timed. Called every tenth of a second.
     pub(crate) fn on_tick(&mut self) {
         if !self.is_on {
             return;
@@ -269,7 +273,7 @@ impl Meter {
         }
     }
 
-    /// The statistics of every procedure that was called.
+    /// Returns the statistics of every procedure that has been called.
     pub(crate) fn procedures(&self) -> Vec<ProcedureNumbers> {
         let known = Procedure::ALL.iter().map(|procedure| Some(*procedure));
         let all = known.chain([None]).map(|procedure| {
@@ -287,7 +291,7 @@ impl Meter {
         all.filter(|numbers| numbers.requests > 0).collect()
     }
 
-    /// The statistics of each transport, including the traffic of `live` connections.
+    /// Returns the statistics of each transport, including the traffic of `live` connections.
     pub(crate) fn transports(
         &self,
         live: impl Iterator<Item = (TransportKind, Traffic)>,
@@ -307,13 +311,13 @@ impl Meter {
         all.to_vec()
     }
 
-    /// The number of requests since the start.
+    /// Returns the number of requests since the start.
     pub(crate) fn request_count(&self) -> u64 {
         self.requests
     }
 
-    /// Logs peers that were refused for lack of descriptors. `turned_away` is their number since
-    /// the start.
+    /// Logs that peers were refused for lack of file descriptors, if there are new ones.
+    /// `turned_away` is the number of refused peers since the start.
     pub(crate) fn note_turned_away(&mut self, turned_away: u64) {
         if turned_away > self.turned_away {
             let count = turned_away - self.turned_away;
@@ -325,24 +329,26 @@ impl Meter {
         }
     }
 
-    /// Where other threads inspect the server.
+    /// Returns the object through which other threads inspect the server.
     pub(crate) fn window(&self) -> Arc<Window> {
         self.window.clone()
     }
 
-    /// Takes new followers. Returns true if a thread waits for a copy of the server's state.
+    /// Adds the new followers. Returns true if a thread waits for a copy of the server's state.
     pub(crate) fn is_looked_at(&mut self) -> bool {
         let (followers, is_asked) = self.window.take_followers();
         followers.into_iter().for_each(|follower| self.add_follower(follower));
         is_asked
     }
 
-    /// Nanoseconds since the start, never 0. Does not overflow for four years.
+    /// Returns the nanoseconds since the start, at least 1. The packed form overflows after four
+    /// years.
     fn present(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// A pseudo-random number. A client that sees only some of them cannot predict it.
+    /// Returns a pseudo-random number. A client that observes only some of the numbers cannot
+    /// predict the next.
     fn draw(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -357,7 +363,7 @@ impl Row {
     }
 }
 
-/// The row of a procedure.
+/// Returns the index of a procedure's row.
 #[inline]
 fn row_of(number: u32) -> usize {
     (number.wrapping_sub(FIRST) as usize).min(UNKNOWN)
@@ -365,17 +371,18 @@ fn row_of(number: u32) -> usize {
 
 /// The lowest number of a procedure.
 const FIRST: u32 = Procedure::ALL[0].number();
-/// The row of all unknown numbers.
+/// The index of the row for all unknown procedure numbers.
 const UNKNOWN: usize = ROWS - 1;
 const ROWS: usize = 64;
-/// The bit in a [`Reading`] that says that the request has waited since its start.
+/// The bit in a [`Reading`] that is set if the request has waited.
 const WAITED: u64 = ROWS as u64;
-/// The position of the start time in a [`Reading`].
+/// The bit offset of the start time in a [`Reading`].
 const BEGUN_SHIFT: u32 = 7;
-/// The approximate number of timed requests of a procedure in a tenth of a second.
+/// The approximate number of requests of each procedure that are timed in a tenth of a second.
 const TIMED_EACH_TICK: u64 = 64;
-/// The largest mean distance. Timing a request costs about 100 ns, for two clock reads and
-/// mispredicted branches. At this distance that is a fifth of a nanosecond per request.
+/// The largest mean number of requests from one timed request to the next. Timing a request costs
+/// about 100 ns, for two clock reads and mispredicted branches. At this distance that is a fifth of
+/// a nanosecond per request.
 const DISTANCE_MAX: u32 = 512;
 
 const _: () = {

@@ -1,4 +1,4 @@
-//! Statistics of requests, as shown to others.
+//! Types for the statistics of requests, as returned by inspection.
 
 use dafs_types::Status;
 use dafs_wire::{Procedure, Response};
@@ -9,7 +9,7 @@ use crate::access::authorize::TransportKind;
 /// Counters of the traffic over a session or transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// The number of answered requests.
+    /// The number of requests that have their replies.
     pub requests: u64,
     /// The number of file bytes that clients have read.
     pub read_bytes: u64,
@@ -17,23 +17,23 @@ pub struct Traffic {
     pub written_bytes: u64,
 }
 
-/// The statistics of one procedure.
+/// The statistics of one procedure since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcedureNumbers {
-    /// The procedure; `None` for all unknown numbers.
+    /// The procedure. `None` for requests with an unknown procedure number.
     pub procedure: Option<Procedure>,
-    /// The number of answered requests, failed ones included.
+    /// The number of requests that have their replies, including failed requests.
     pub requests: u64,
-    /// The number of failed requests for each status.
+    /// The failure statuses of requests, each with the number of requests that failed with it.
     pub failures: Vec<(Status, u64)>,
-    /// The number of file bytes that the requests moved.
+    /// The number of file bytes that the requests read or wrote.
     pub bytes: u64,
-    /// The times from arrival to reply. The counts add up to `requests`, except for the most recent
-    /// requests, which the next timed one will stand for.
+    /// The times from arrival to reply. The counts add up to `requests` minus the most recent
+    /// requests, which are added when the next request is timed.
     pub times: Histogram,
 }
 
-/// The file bytes that a request has moved.
+/// The number of file bytes that a request has read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     Nothing,
@@ -42,7 +42,8 @@ pub(crate) enum Moved {
 }
 
 impl Moved {
-    /// The number that the results contain. Those of APPEND contain none.
+    /// Extracts the number of bytes from the results of a request. The results of APPEND do not
+    /// contain the number.
     #[inline]
     pub(crate) fn by(response: &Response<'_>) -> Self {
         match response {
@@ -66,13 +67,13 @@ impl Moved {
     }
 }
 
-/// The statistics of one transport.
+/// The statistics of one transport since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportNumbers {
-    /// The transport that is counted.
+    /// The transport that these statistics describe.
     pub transport: TransportKind,
-    /// The number of current connections.
+    /// The number of connections that are open now.
     pub connections: usize,
-    /// The traffic of all connections since the start.
+    /// The traffic of all connections since the start, including ended connections.
     pub traffic: Traffic,
 }

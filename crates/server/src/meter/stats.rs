@@ -1,4 +1,4 @@
-//! The statistics of a server.
+//! The current statistics of a server.
 
 use dafs_filer::{Counters, DelegationCounters};
 use dafs_sessions::SessionCounters;
@@ -7,42 +7,43 @@ use dafs_store::cache::CacheStats;
 /// Current amounts and counters of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerStats {
-    /// The number of open connections.
+    /// The number of open connections, including channels that are bound to sessions.
     pub channels: usize,
-    /// The number of parked requests.
+    /// The number of parked requests, which wait for a file, cache space or transfers.
     pub parked_requests: usize,
-    /// The number of chains with a member in progress or still to come.
+    /// The number of chains that have not ended yet.
     pub chains: usize,
-    /// The number of requests between intent and reply.
+    /// The number of requests between their intent in the journal and their reply.
     pub journaled_requests: usize,
     /// The number of records since the journal was created; 0 without a journal.
     pub journal_records: u64,
-    /// The number of files with undo data or a rollback in progress.
+    /// The number of files that have undo data or are being rolled back.
     pub undone_files: usize,
-    /// The bytes of undo data saved by sharing blocks with files, since the start.
+    /// The number of bytes of undo data that were saved by sharing blocks with files, since the
+    /// start.
     pub cloned_bytes: u64,
-    /// The number of threads that serve connections.
+    /// The number of reactor threads, which serve connections.
     pub reactors: usize,
-    /// The number of requests and messages handed from one reactor to another since the start.
+    /// The number of requests and messages handed over from one reactor to another since the start.
     pub reactor_messages: u64,
-    /// The number of requests since the start.
+    /// The number of requests since the start of the server.
     pub requests: u64,
-    /// The number of regions registered with the transport, including the cache's arena.
+    /// The number of memory regions registered with the transport, including the cache's arena.
     pub regions: usize,
-    /// The number of requests of batches that are not reported yet.
+    /// The number of batch requests that are not reported as complete yet.
     pub batched_requests: usize,
-    /// The number of ranges of memory lent to the transport.
+    /// The number of loans: memory that the transport may read from until a completion.
     pub loans: usize,
-    /// The number of files that the store has open.
+    /// The number of files that the store holds open.
     pub open_files: usize,
-    /// Counters of clients and opens.
+    /// The counters of clients and opens.
     pub filer: Counters,
-    /// Counters of sessions and their credits.
+    /// The counters of sessions and their credits.
     pub sessions: SessionCounters,
-    /// Counters of delegations and of requests that waited for them.
+    /// The counters of delegations and of requests that waited for delegations.
     pub delegations: DelegationCounters,
-    /// The number of requests that wait for delegations.
+    /// The number of requests that wait for the return of delegations.
     pub held_requests: usize,
-    /// The statistics of the cache.
+    /// The statistics of the data cache.
     pub cache: CacheStats,
 }

@@ -1,13 +1,13 @@
 //! The fast path of plain direct reads and writes, which handles several requests together.
 //!
-//! A request is queued first. A few queued requests are looked up together, so that their misses
-//! in the processor's cache overlap. A request that then needs just one copy is a hit. It is kept
-//! until later requests have been looked up; meanwhile the lines that will be copied next are
-//! prefetched (docs/decisions/0003). Every other request becomes a task.
+//! A request is queued first. A few queued requests are looked up in the data cache together, so
+//! that their processor cache misses overlap. A request that then needs just one copy is a *hit*. A
+//! hit is kept until later requests have been looked up; meanwhile the processor prefetches the
+//! lines to be copied next (docs/decisions/0003). Every other request becomes a task.
 //!
 //! Invariants:
-//! - A request goes this whole way in one turn, in order of arrival, and before any other request
-//!   is served.
+//! - A request goes this whole way in one turn, in order of arrival, and before any request outside
+//!   the fast path is served.
 //! - A queued request holds its file.
 
 mod moving;
@@ -24,7 +24,7 @@ use dafs_wire::{DirectBuffer, TRANSFER_ANSWER_BYTES};
 
 use crate::reply_to::{ReplyTo, TaskId};
 
-/// A request that was admitted, with one buffer and without a checksum.
+/// An admitted request with one buffer and without a checksum.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub answer: ReplyTo,
@@ -35,11 +35,11 @@ pub(crate) struct Wanted {
     pub way: Way,
 }
 
-/// The direction of a transfer.
+/// The direction in which a request transfers bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Read(CacheHint),
-    /// An unstable write.
+    /// A write without a request for stable storage.
     Write,
 }
 
@@ -51,23 +51,24 @@ struct Hit {
     remote: RemoteSegment,
     io: IoFile,
     hold: Hold,
-    /// The result of the attempt to move the bytes: true if they were moved. `None` before it.
+    /// True if the bytes were moved, false if the attempt failed. `None` before the attempt.
     moved: Option<bool>,
-    /// The hit's entry in the table of tasks, if it is moved while other reactors take turns.
+    /// The hit's entry in the table of tasks. `None` unless the bytes are moved while other
+    /// reactors take turns.
     moves_as: Option<TaskId>,
     /// True if the reply is already encoded, except for its credits.
     is_foretold: bool,
     message: [u8; TRANSFER_ANSWER_BYTES],
 }
 
-/// The reference that keeps a hit's bytes in the cache, and what its end needs.
+/// The reference that keeps a hit's bytes in the cache, with the data needed to finish the hit.
 #[derive(Debug)]
 enum Hold {
     Read {
         pin: Pin,
         is_end: bool,
     },
-    /// A pin of a read, lent to the transport.
+    /// A pin of a read, which is lent to the transport until a completion.
     Lent {
         is_end: bool,
     },
@@ -78,7 +79,7 @@ enum Hold {
     },
 }
 
-/// A write whose bytes have not arrived yet.
+/// A write that has its reply although its bytes have not arrived (an injected defect).
 #[derive(Debug)]
 struct Late {
     over: EndpointId,
@@ -91,18 +92,18 @@ struct Late {
 pub(crate) struct Hits {
     wanted: Vec<Wanted>,
     kept: VecDeque<Hit>,
-    /// Writes that were answered too early, by an injected defect.
+    /// Writes that got their replies too early because of an injected defect.
     late: Vec<Late>,
     ahead: Ahead,
 }
 
-/// Address ranges that the processor should prefetch.
+/// The address ranges that the processor should prefetch, in order.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The rest of the first range.
+    /// The remaining part of the first range.
     from: usize,
     to: usize,
-    /// The beginnings and ends of the following ranges.
+    /// The start and end addresses of the following ranges.
     next: VecDeque<(usize, usize)>,
 }
 
@@ -118,7 +119,7 @@ impl Ahead {
         }
     }
 
-    /// Prefetches the next few lines.
+    /// Prefetches the next few cache lines.
     #[inline]
     fn step(&mut self) {
         if self.from >= self.to {
@@ -137,7 +138,7 @@ impl Ahead {
         (self.from, self.to) = self.next.pop_front().unwrap_or_default();
     }
 
-    /// The number of ranges that are not finished.
+    /// Returns the number of ranges that are not fully prefetched.
     #[inline]
     fn count(&self) -> usize {
         self.next.len() + usize::from(self.from < self.to)
@@ -145,13 +146,13 @@ impl Ahead {
 }
 
 impl Hits {
-    /// Returns true if there are hits to move.
+    /// Returns true if there are hits whose bytes must be moved.
     #[inline]
     pub(crate) fn has_kept(&self) -> bool {
         !(self.kept.is_empty() & self.late.is_empty())
     }
 
-    /// The oldest hit. Its bytes are no longer prefetched.
+    /// Returns the oldest hit, and stops prefetching its bytes.
     #[inline]
     fn first(&mut self) -> Option<&mut Hit> {
         if self.ahead.count() >= self.kept.len() {
@@ -163,11 +164,12 @@ impl Hits {
 
 /// The number of requests that are looked up together.
 const WANTED_MAX: usize = 4;
-/// The number of hits that are kept while later requests are looked up.
+/// The number of hits that are kept while later requests are looked up, with one reactor.
 const KEPT_MAX: usize = 4;
-/// The same with several reactors.
+/// The number of hits that are kept in a turn, with several reactors.
 const SHARED_KEPT_MAX: usize = 64;
-/// The number of cache lines prefetched at a time.
+/// The number of cache lines prefetched in one step.
 const STEP_LINES: usize = 4;
-/// The number of bytes of a hit that are prefetched. After them the copy prefetches for itself.
+/// The number of a hit's bytes that are prefetched. For the bytes after them, the copy's own
+/// prefetching suffices.
 const AHEAD_BYTES_MAX: u32 = 4096;

@@ -1,7 +1,7 @@
 //! Transfers of bytes between the cache and clients.
 //!
-//! Invariant: bytes are posted only from pinned pieces, and every pin is released, even if the
-//! connection breaks.
+//! Invariant: the transport reads only from pinned cache blocks, and every pin is released, even if
+//! the connection breaks.
 
 pub(crate) mod hits;
 pub(crate) mod read;

@@ -1,7 +1,7 @@
-//! READ: from the cache ([`dafs_files::reading`]) into the client's memory.
+//! Executes READ: from the cache ([`dafs_files::reading`]) into the client's memory.
 //!
-//! Invariant: bytes are posted only from pinned pieces. Every pin is released with the completion
-//! of the post, even if the connection breaks.
+//! Invariant: the transport reads only from pinned cache blocks. Every pin is released with the
+//! completion of the post, even if the connection breaks.
 
 use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
@@ -42,7 +42,7 @@ impl Reactor<'_> {
             return Ok(());
         }
         let (target, length) = if has_checksums {
-            // A server may move less than was asked for (draft 6.5.27).
+            // The server may return fewer bytes than the client requested (draft 6.5.27).
             let length = request.length.min(SEALED_READ_BYTES_MAX);
             (ReadTarget::Sealed(buffers, Vec::new()), length)
         } else {
@@ -71,14 +71,15 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Reads at once what is cached. Only a miss makes a task of the read.
+    /// Starts a read and replies at once if all bytes are cached. On a miss the read becomes a
+    /// task.
     fn start_read(&mut self, answer: ReplyTo, read: ReadTask) {
         let mut pieces = Pieces::new();
         let found = self.look_on(&read, &mut pieces);
         self.start_read_with(answer, read, found, pieces);
     }
 
-    /// Starts a read for which the cache was already looked up.
+    /// Starts a read that has already been looked up in the cache.
     pub(crate) fn start_read_found(
         &mut self,
         answer: ReplyTo,
@@ -125,7 +126,7 @@ impl Reactor<'_> {
         self.go_on_reading(answer, task, found, pieces)
     }
 
-    /// Looks up the rest of a read in the cache.
+    /// Looks up the remaining part of a read in the cache.
     fn look_on(&mut self, task: &ReadTask, pieces: &mut Pieces) -> Look {
         let mut ahead = Vec::new();
         let found = self.files().look(&task.reading, pieces, &mut ahead);
@@ -159,14 +160,14 @@ impl Reactor<'_> {
                     if matches!(task.target, ReadTarget::Direct(_)) {
                         self.place(answer, task, length, &mut pieces);
                     } else if length == 0 && matches!(task.target, ReadTarget::Inline) {
-                        // The read has more pieces than a reply can gather. It is too scattered
-                        // to be inline, and so small that a short read is allowed.
+                        // The read consists of more pieces than a reply can gather. It is inline
+                        // and so small that returning fewer bytes is allowed.
                         return self.finish_read(answer, task, &mut pieces, false);
                     }
                 }
                 Look::Needs(need) => {
                     if let Some(wait) = self.meet(need) {
-                        // An inline read starts over and releases the pieces it has found.
+                        // An inline read starts over, so the pieces found so far are released.
                         if matches!(task.target, ReadTarget::Inline) {
                             task.reading.done = 0;
                         }
@@ -224,8 +225,8 @@ impl Reactor<'_> {
         step
     }
 
-    /// Posts RDMA writes of `pieces`, which are the last `length` bytes done so far, into the
-    /// client's buffers.
+    /// Posts RDMA writes from `pieces` into the client's buffers. The pieces contain the last
+    /// `length` bytes of those that are done.
     #[inline]
     fn place(&mut self, answer: ReplyTo, task: &ReadTask, length: u32, pieces: &mut Pieces) {
         let ReadTarget::Direct(buffers) = &task.target else { return };
@@ -244,7 +245,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Lends `length` bytes of pieces to the connection that the reply goes over.
+    /// Lends `length` bytes of pieces to the connection that carries the reply. Returns the cookie
+    /// of the loan.
     #[inline]
     fn lend(&mut self, answer: ReplyTo, pieces: &mut Pieces, length: u32) -> Cookie {
         let Some(loan) = Loan::of(pieces) else { return Cookie::Silent };
@@ -259,8 +261,8 @@ impl Reactor<'_> {
 
     // ---- into the client's memory -----------------------------------------------------
 
-    /// Places bytes into the client's buffers before the reply. Returns their checksum for the
-    /// reply.
+    /// Places bytes into the client's buffers, to arrive before the reply. Returns the bytes'
+    /// checksum, which the reply contains.
     pub(crate) fn place_bytes(
         &mut self,
         answer: ReplyTo,
@@ -298,8 +300,8 @@ impl Reactor<'_> {
         Ok(checksum)
     }
 
-    /// Posts one RDMA write from the memory lent under `cookie`. The loan ends with the last
-    /// write. Returns false if the connection is closing; the loan has then ended.
+    /// Posts one RDMA write from the memory lent under `cookie`. The loan ends with the completion
+    /// of the last write. Returns false if the connection is closing; the loan has then ended.
     pub(crate) fn post_write(
         &mut self,
         endpoint: EndpointId,
@@ -323,7 +325,7 @@ impl Reactor<'_> {
     }
 }
 
-/// The most bytes gathered for one read in a session with checksums.
+/// The most bytes that one read returns in a session with checksums.
 const SEALED_READ_BYTES_MAX: u32 = 1 << 20;
-/// The length of the header and the fixed section of READ_INLINE's results, in bytes.
+/// The length in bytes of the header and fixed section of READ_INLINE's results.
 const INLINE_READ_HEAD: usize = 48;

@@ -1,10 +1,10 @@
 //! Writes with a checksum.
 //!
-//! Their bytes are fetched into separate memory and verified there, so that no byte that was
-//! damaged in transit reaches the file. The worker pool computes the checksums of large writes.
+//! The bytes are fetched into separate memory and verified there, so that no byte damaged in
+//! transit reaches the file. The worker pool computes the checksums of large writes.
 //!
-//! Invariant: the memory for such writes is limited for each client and in total. A write that
-//! finds no room waits for the others.
+//! Invariant: the memory for such writes is limited for each client and in total. If no memory is
+//! left, a write waits until other writes release theirs.
 
 use dafs_memory::Memory;
 use dafs_store::cache::{Progress, Span, Spans};
@@ -19,8 +19,8 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Wait, WriteSource, WriteTask};
 
 impl Reactor<'_> {
-    /// Fetches and verifies the bytes of a checksummed write. Returns a step if the write must
-    /// wait or ends.
+    /// Fetches and verifies the bytes of a checksummed write. Returns a step if the write must wait
+    /// or has ended, `None` if the bytes are verified.
     pub(crate) fn unseal(
         &mut self,
         id: TaskId,
@@ -70,7 +70,7 @@ impl Reactor<'_> {
         self.open_seal(id, answer, task, staging)
     }
 
-    /// Verifies the fetched bytes, or submits that to the worker pool.
+    /// Verifies the fetched bytes, or submits the computation of their checksum to the worker pool.
     fn open_seal(
         &mut self,
         id: TaskId,
@@ -109,7 +109,7 @@ impl Reactor<'_> {
         None
     }
 
-    /// Returns true if there is room for another checksummed write of `length` bytes.
+    /// Returns true if the limits allow another checksummed write of `length` bytes.
     fn has_room_for_sealed(&self, answer: ReplyTo, length: usize) -> bool {
         let own =
             self.shared.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
@@ -132,7 +132,7 @@ impl Reactor<'_> {
         self.shared.channels.hold_sealed(answer.endpoint, task.sealed_bytes);
     }
 
-    /// Releases the room of a checksummed write that ends.
+    /// Releases the memory of a checksummed write that ends.
     pub(crate) fn release_sealed(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.sealed_bytes > 0 {
             self.shared.channels.release_sealed(answer.endpoint, task.sealed_bytes);
@@ -143,6 +143,6 @@ impl Reactor<'_> {
 
 /// The most bytes that all checksummed writes hold together.
 const SEALED_BYTES_MAX: usize = 256 << 20;
-/// The most bytes that the checksummed writes of one connection hold. So a client that does not
-/// let its memory be read delays no other client.
+/// The most bytes that the checksummed writes of one connection hold. The limit keeps a client that
+/// does not let its memory be read from delaying other clients.
 const CHANNEL_BYTES_MAX: usize = 32 << 20;

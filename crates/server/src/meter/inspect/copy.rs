@@ -12,7 +12,7 @@ use crate::channel::{Channel, Channels};
 use crate::meter::Meter;
 use crate::meter::stats::ServerStats;
 
-/// The parts of the server that are copied.
+/// References to the components whose state is copied.
 pub(crate) struct Shown<'r> {
     pub filer: &'r Filer,
     pub sessions: &'r Sessions,
@@ -26,7 +26,7 @@ pub(crate) struct Shown<'r> {
 }
 
 impl Shown<'_> {
-    /// Copies the state of all parts.
+    /// Copies the state of all components.
     pub(crate) fn copy(&self) -> Inspection {
         let locks = self.filer.locks().map(|lock| LockView {
             file: self.file_view(lock.file),

@@ -1,4 +1,4 @@
-//! The steps of the fast path: look up, move, reply.
+//! The steps of the fast path: look up, move bytes, reply.
 
 use dafs_dat::{EndpointId, Gather, ServingInterface};
 use dafs_files::defect::Defect;
@@ -24,8 +24,8 @@ use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, 
 use crate::waiting::fencing::{operation_of_loan, operation_of_task};
 
 impl Own {
-    /// Moves the bytes of all hits, while other reactors work with the shared state. Hits that
-    /// cannot be moved at once, and all replies, are left to [`Reactor::settle_hits`].
+    /// Moves the bytes of all hits, while other reactors use the shared state. Hits that cannot be
+    /// moved at once, and all replies, are left to [`Reactor::settle_hits`].
     pub(crate) fn move_hits(&mut self) {
         if self.defect.is_some() {
             self.move_late();
@@ -34,15 +34,17 @@ impl Own {
         for index in 0..hits.kept.len() {
             hits.ahead.step();
             let Some(hit) = hits.kept.get_mut(index) else { return };
-            // With several reactors there are no channels for RDMA reads.
+            // A server with several reactors has no channels for RDMA reads, so the operation
+            // channel is used.
             let over = hit.answer.endpoint;
             hit.moved = Some(hit.move_over(interface, over));
             hits.ahead.step();
         }
     }
 
-    /// The number of hits that are kept while later requests are looked up. With several reactors
-    /// all hits of a turn are kept, because they are moved while the others take turns.
+    /// Returns the number of hits that are kept while later requests are looked up. With several
+    /// reactors all hits of a turn are kept, because they are moved while the other reactors take
+    /// turns.
     #[inline]
     fn kept_max(&self) -> usize {
         if self.is_alone { KEPT_MAX } else { SHARED_KEPT_MAX }
@@ -50,7 +52,7 @@ impl Own {
 }
 
 impl Hit {
-    /// Moves the bytes of the hit. Returns false if that cannot be done at once.
+    /// Moves the bytes of the hit. Returns false if that is not possible at once.
     #[inline]
     fn move_over(&self, interface: &mut ServingInterface, over: EndpointId) -> bool {
         let local = std::slice::from_ref(&self.local);
@@ -64,11 +66,11 @@ impl Hit {
 }
 
 impl Reactor<'_> {
-    /// Queues a request. It is looked up together with those that follow.
+    /// Queues a request, to be looked up together with the requests that follow.
     #[inline]
     pub(crate) fn want(&mut self, wanted: Wanted) {
         if self.own.hits.wanted.is_empty() && self.own.interface.event_count() == 0 {
-            // No further request will come, so look this one up now.
+            // No further request is waiting, so this request is looked up alone.
             return self.look_up_one(&wanted);
         }
         self.shared.cache.hold(wanted.io.file);
@@ -82,15 +84,15 @@ impl Reactor<'_> {
         }
     }
 
-    /// Finishes all queued requests: each is moved and answered, or parked. Then does the work
-    /// that was deferred until the replies were sent.
+    /// Finishes all queued requests: each one gets its reply or is parked. Then does the work that
+    /// was deferred until the replies are sent.
     #[inline]
     pub(crate) fn settle(&mut self) {
         self.settle_hits();
         self.follow_up();
     }
 
-    /// Applies an injected defect to the hits at the end of the first half of a turn.
+    /// Applies an injected defect to the hits before their bytes are moved.
     #[cold]
     pub(crate) fn spoil_moves(&mut self) {
         match self.own.defect {
@@ -100,7 +102,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies to the writes at the front before their bytes have arrived (a defect).
+    /// Replies to the writes at the front of the queue before their bytes have arrived (an injected
+    /// defect).
     fn answer_early(&mut self) {
         while let Some(hit) = self.own.hits.kept.front()
             && let (true, Hold::Write { .. }) = (hit.is_foretold, &hit.hold)
@@ -117,7 +120,7 @@ impl Reactor<'_> {
         self.own.interface.flush();
     }
 
-    /// Finishes all queued requests: each is moved and answered, or parked.
+    /// Finishes all queued requests: each one gets its reply or is parked.
     #[inline]
     pub(crate) fn settle_hits(&mut self) {
         self.look_up();
@@ -126,9 +129,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Prefetches a few more lines of the bytes that will be copied next. It is called all along
-    /// the way of a request, twice where much was done since the last call. The processor has
-    /// room for about ten outstanding lines; a thread that asks for more stalls.
+    /// Prefetches a few more of the cache lines that will be copied next. It is called at many
+    /// points on a request's path, so that the requests to memory are spread out: the processor
+    /// supports about ten outstanding lines, and a thread that asks for more stalls.
     #[inline]
     pub(crate) fn fetch_ahead(&mut self) {
         self.own.hits.ahead.step();
@@ -197,10 +200,10 @@ impl Reactor<'_> {
         self.start_write_with(answer, task, (found, jobs), &mut spans);
     }
 
-    /// Keeps a hit. If nothing but the credits can change in its reply, the reply is encoded now:
-    /// a store just after the copy of a page must wait until the page is through, and so must a
-    /// load of the same bytes with another word size. For the same reason the reply is not moved
-    /// in memory after this.
+    /// Keeps a hit for later. If only the credits can change in its reply, the reply is encoded
+    /// now, before the bytes are copied. A store just after the copy of a page waits until the page
+    /// is written, and a load of the same bytes with another word size stalls too. For the same
+    /// reason the encoded reply is not moved in memory.
     #[inline]
     fn keep_hit(
         &mut self,
@@ -240,7 +243,8 @@ impl Reactor<'_> {
         self.fetch_ahead();
     }
 
-    /// Enters the hit into the table of tasks, so that other reactors see it while it is moved.
+    /// Enters the hit into the table of tasks, so that other reactors see it while its bytes are
+    /// moved.
     fn begin_move(&mut self, wanted: &Wanted, length: u32) -> TaskId {
         let Wanted { answer, io, offset, .. } = *wanted;
         let changes = match wanted.way {
@@ -248,18 +252,19 @@ impl Reactor<'_> {
             Way::Write => Some(io.undo_seen),
         };
         let reach = Reach::of(io.file, (offset, length), changes);
-        // The hit holds its file like a parked task, because its open may be closed meanwhile.
+        // The hit holds its file like a parked task, because the file's open may be closed
+        // meanwhile.
         self.shared.cache.hold(io.file);
         self.shared.tasks.begin_move(answer.endpoint, reach)
     }
 
-    /// Removes the hit from the table of tasks, if it was entered there.
+    /// Removes the hit from the table of tasks, if it has an entry.
     #[inline]
     fn end_move(&mut self, id: Option<TaskId>, file: CachedFile) {
         let Some(id) = id else { return };
         self.shared.tasks.end_move(id);
         self.shared.filer.leave_fence(operation_of_task(id));
-        // Requests that wait for the file may have waited for this one.
+        // Other requests for the file may have waited for this hit.
         self.on_progress(Progress { file, error: None });
         self.shared.cache.close(file);
     }
@@ -277,8 +282,8 @@ impl Reactor<'_> {
         };
         let is_moved = match hit.moved {
             Some(is_moved) => is_moved,
-            // With several reactors a long transfer is posted, because the others wait for the
-            // end of this turn.
+            // With several reactors a long transfer is posted instead of copied, because the other
+            // reactors wait for the end of this turn.
             None => {
                 may_move(is_alone, hit.local.length) && hit.move_over(&mut self.own.interface, over)
             }
@@ -296,7 +301,7 @@ impl Reactor<'_> {
         self.fetch_ahead();
     }
 
-    /// Sends the encoded reply of the oldest hit, whose bytes were moved, without copying it.
+    /// Sends the reply of the oldest hit, whose bytes were moved, without copying the reply.
     /// Returns false if the reply was not encoded in advance.
     #[inline]
     fn send_foretold(&mut self) -> bool {
@@ -312,7 +317,7 @@ impl Reactor<'_> {
         let gather = [Gather::Bytes(&hit.message)];
         let silent = Cookie::Silent.pack();
         let is_posted = self.own.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
-        // The client does not wait for what follows.
+        // The client has its reply, so the following work does not delay it.
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             let length = hit.local.length;
             let moved = match hit.hold {
@@ -327,19 +332,19 @@ impl Reactor<'_> {
             if is_last {
                 self.shared.afterwards.keep(keeping, &mut self.shared.sessions);
             } else {
-                // The client does not wait for this, but other requests may.
+                // This work does not delay the client, but it must be done before the next request.
                 keeping.keep(&mut self.shared.sessions);
             }
         }
         self.end_send(endpoint, is_posted);
         if let Some(member) = member {
-            // The following members of the chain only need to know that this one succeeded.
+            // The next member of the chain only needs to know that this member succeeded.
             self.end_member(member);
         }
         true
     }
 
-    /// Releases a hit's hold on the cache after its bytes were moved.
+    /// Releases a hit's reference to the cache after its bytes were moved.
     #[inline]
     fn end_hold(&mut self, io: IoFile, hold: Hold) {
         match hold {
@@ -353,7 +358,8 @@ impl Reactor<'_> {
         self.give_back(io.file, io.borrowed);
     }
 
-    /// Replies to the oldest hit, whose bytes were moved, when no reply was encoded in advance.
+    /// Encodes and sends the reply of the oldest hit, whose bytes were moved. Used if no reply was
+    /// encoded in advance.
     #[inline(never)]
     fn end_hit(&mut self) {
         let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
@@ -377,7 +383,7 @@ impl Reactor<'_> {
         self.end_move(moves_as, io.file);
     }
 
-    /// Posts the transfer of the oldest hit. Returns false if the hit must wait for it.
+    /// Posts the transfer of the oldest hit. Returns false if the hit must wait for the completion.
     #[inline]
     fn post_hit(&mut self) -> bool {
         let Some(hit) = self.own.hits.kept.front_mut() else { return false };
@@ -385,7 +391,7 @@ impl Reactor<'_> {
         let is_end = match hit.hold {
             Hold::Read { is_end, .. } => is_end,
             Hold::Lent { .. } => {
-                // Here an injected defect has released the pin.
+                // The pin was already released by an injected defect.
                 self.post_write(endpoint, &[local], remote, Cookie::Silent, true);
                 return true;
             }

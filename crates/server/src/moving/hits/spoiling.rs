@@ -1,6 +1,6 @@
-//! Injected defects in transfers that run while other reactors take their turns.
+//! Injected defects in transfers that run while other reactors take turns.
 //!
-//! Invariant: without an injected defect, nothing here is called.
+//! Invariant: this code runs only with an injected defect.
 
 use dafs_store::cache::Cache;
 
@@ -9,7 +9,7 @@ use crate::moving::transfer::Cookie;
 use crate::reactor::Own;
 
 impl Hits {
-    /// Unpins the blocks of all pending reads (a defect).
+    /// Unpins the blocks of all pending reads (an injected defect).
     #[cold]
     pub(super) fn unpin_all(&mut self, cache: &mut Cache) {
         for hit in &mut self.kept {
@@ -23,13 +23,13 @@ impl Hits {
 }
 
 impl Own {
-    /// Moves the bytes of writes that were answered too early (a defect).
+    /// Moves the bytes of writes that got their replies too early (an injected defect).
     #[cold]
     pub(super) fn move_late(&mut self) {
         let Self { hits, interface, .. } = self;
         for Late { over, local, remote } in hits.late.drain(..) {
             if !interface.rdma_read_now(over, &[local], remote) {
-                // If this cannot be posted, the connection is closing.
+                // The post fails only if the connection is closing.
                 let silent = Cookie::Silent.pack();
                 let _ = interface.post_rdma_read(over, silent, &[local], remote);
             }
