@@ -1,5 +1,5 @@
-//! Attributes of one object in the form that stores keep: numbers only, no names of users, and
-//! nothing optional.
+//! Attributes of one object in the form that stores use: users and groups are ids, not names, and
+//! every attribute has a value.
 //!
 //! Invariant: `change` differs after every change of data or metadata that this machine's clock can
 //! distinguish.
@@ -22,11 +22,11 @@ pub struct Attributes {
     pub gid: u32,
     /// The number of hard links.
     pub link_count: u32,
-    /// A number that differs after every change.
+    /// The change attribute, a number that differs after every change of the object.
     pub change: u64,
     /// The size in bytes.
     pub size: u64,
-    /// A number that is unique in its file system.
+    /// The inode number, which is unique in its file system.
     pub file_id: u64,
     /// The storage used, in bytes.
     pub space_used: u64,
@@ -42,7 +42,7 @@ pub struct Attributes {
     pub device: DeviceNumber,
 }
 
-/// The attributes that decide about access, except for an access control list.
+/// The attributes that, together with an access control list, decide about access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bits {
     /// The type of the object.
@@ -63,7 +63,7 @@ impl From<&Attributes> for Bits {
 }
 
 impl Attributes {
-    /// Converts them to the protocol's form, with owner and group as decimal numbers.
+    /// Converts the attributes to the protocol's form, with owner and group as decimal numbers.
     #[must_use]
     pub fn to_file_attributes(&self, handle: FileHandle) -> FileAttributes {
         FileAttributes {
@@ -88,8 +88,8 @@ impl Attributes {
     }
 }
 
-/// The attributes before and after a change. A change by another process in between cannot be
-/// distinguished.
+/// The attributes before and after a change. If another process changes the object in between, its
+/// change cannot be told apart from this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Altered {
     /// The attributes just before the change.
@@ -116,17 +116,17 @@ pub struct AttributeChanges {
 }
 
 impl AttributeChanges {
-    /// Returns true if nothing is to be set.
+    /// Returns true if no attribute is to be set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Converts from the protocol's form. `resolve_user` and `resolve_group` look up names that
-    /// are not decimal numbers.
+    /// Converts attributes from the protocol's form. `resolve_user` and `resolve_group` look up
+    /// names that are not decimal numbers.
     ///
     /// # Errors
-    /// `Invalid` for an unknown name, and for -1, which is no valid user or group.
+    /// `Invalid` for an unknown name, and for the id -1, which is no valid user or group.
     pub fn from_protocol(
         wanted: &dafs_types::SetAttributes,
         resolve_user: impl Fn(&str) -> Option<u32>,

@@ -1,7 +1,8 @@
 //! Converts between the protocol's access control lists and POSIX lists (`docs/spec/acl.md`).
 //!
-//! Invariant: an accepted list never gives anyone more than it says. The owner, each named user,
-//! each group and everyone else get, taken one by one, exactly what it says.
+//! Invariant: an accepted list never gives any user more access than its entries say. The owner,
+//! each named user, each group and all other users, taken one at a time, get exactly the access
+//! that the entries say.
 
 use dafs_types::acl::{EVERYONE, GROUP, OWNER};
 use dafs_types::permission::{EXECUTE, READ, WRITE};
@@ -20,10 +21,10 @@ pub(crate) fn to_entries(lists: &Lists, is_directory: bool) -> Vec<Ace> {
     entries
 }
 
-/// Writes the entries of one POSIX list. A right that is refused to one must be refused explicitly
-/// before it is granted to all. So entries come in the order of the POSIX check, each with a denial
-/// of what later entries would grant. Rights of groups add up, so all grants to groups come before
-/// their denials.
+/// Writes the entries of one POSIX list. The entries come in the order of the POSIX check. A
+/// subject that lacks a right needs an explicit denial before a later entry grants the right to
+/// everyone, so each entry is followed by a denial of what later entries would grant. Rights of
+/// several groups add up, so all grants to groups come before their denials.
 fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_directory: bool) {
     let mut push = |kind, who: &str, is_group: bool, bits: u32| {
         let flags = if is_group { flags.with(AceFlags::IDENTIFIER_GROUP) } else { flags };
@@ -63,7 +64,7 @@ fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_director
 /// Converts protocol entries to POSIX lists, for an object that belongs to `owner`.
 ///
 /// # Errors
-/// `Invalid` for an entry without a meaning; `NotSupported` for a list that POSIX lists cannot
+/// `Invalid` for an entry that has no meaning; `NotSupported` for a list that POSIX lists cannot
 /// express.
 pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> Result<Lists> {
     let (mut access, mut default) = (Vec::new(), Vec::new());
@@ -81,7 +82,7 @@ pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> R
     Ok(Lists { access: compile(&access, Some(owner))?, default })
 }
 
-/// The subject of an entry.
+/// The subject of an entry: the users that the entry applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Owner,
@@ -91,7 +92,7 @@ enum Who {
     Everyone,
 }
 
-/// An entry in POSIX terms.
+/// An entry of the protocol, converted to a subject and POSIX permission bits.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     allows: bool,
@@ -103,7 +104,7 @@ fn read_entry(entry: &Ace, is_directory: bool) -> Result<Rule> {
     let allows = match entry.kind {
         AceKind::Allow => true,
         AceKind::Deny => false,
-        // Audits and alarms would have no effect.
+        // Refuse entries for audits and alarms, because they would have no effect.
         AceKind::Audit | AceKind::Alarm => return Err(StoreError::NotSupported),
     };
     let (flags, rights) = (entry.flags, entry.rights);
@@ -124,7 +125,7 @@ fn read_entry(entry: &Ace, is_directory: bool) -> Result<Rule> {
     let is_group = flags.contains(AceFlags::IDENTIFIER_GROUP);
     let who = match (entry.who.as_str(), is_group) {
         (OWNER, false) => Who::Owner,
-        // Tools set the flag or leave it out.
+        // Some tools set the group flag for `GROUP@` and some leave it out, so accept both.
         (GROUP, _) => Who::Group,
         (EVERYONE, false) => Who::Everyone,
         (name, is_group) => match (name.parse::<u32>(), is_group) {
@@ -137,17 +138,18 @@ fn read_entry(entry: &Ace, is_directory: bool) -> Result<Rule> {
     Ok(Rule { allows, who, bits })
 }
 
-/// The POSIX bits of a grant. Rights that all have, or none, do not count.
+/// Returns the POSIX bits of a grant. Rights that every user has, and rights that no user has, are
+/// ignored.
 fn granted_bits(rights: AceRights, is_directory: bool) -> Result<u32> {
     let writes = rights.and(write_rights(is_directory));
-    // POSIX has one bit for the rights to write, append and (in a directory) remove.
+    // POSIX has a single bit for the rights to write, to append and (in a directory) to remove.
     if writes != AceRights::default() && writes != write_rights(is_directory) {
         return Err(StoreError::NotSupported);
     }
     Ok(data_bits(rights))
 }
 
-/// The POSIX bits of a denial, if these rights can be denied.
+/// Returns the POSIX bits of a denial, or an error if POSIX cannot deny these rights.
 fn denied_bits(rights: AceRights, who: Who) -> Result<u32> {
     let bits = data_bits(rights);
     let mut kept = ALWAYS.with(AceRights::DELETE);
@@ -174,13 +176,14 @@ fn data_bits(rights: AceRights) -> u32 {
         | bit(AceRights::EXECUTE, EXECUTE)
 }
 
-/// Converts the rules of one list, if the POSIX list gives no one more than the rules.
+/// Converts the rules of one list to a POSIX list. Returns an error if the POSIX list would give a
+/// user more access than the rules.
 fn compile(rules: &[Rule], owner: Option<u32>) -> Result<PosixAcl> {
     let list = nearest(rules);
     if grants_too_much(&list, rules, owner) { Err(StoreError::NotSupported) } else { Ok(list) }
 }
 
-/// The POSIX list that gives each subject, taken alone, what the rules give it.
+/// Returns the POSIX list that gives each subject, taken alone, the bits that the rules give it.
 fn nearest(rules: &[Rule]) -> PosixAcl {
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for rule in rules {
@@ -211,8 +214,8 @@ fn nearest(rules: &[Rule]) -> PosixAcl {
     list
 }
 
-/// The bits of someone who matches all of these subjects: the first rule that mentions a bit
-/// decides.
+/// Returns the bits of a user that matches all of these subjects. For each bit, the first rule that
+/// mentions the bit decides.
 fn judge(rules: &[Rule], who: &[Who]) -> u32 {
     let (mut granted, mut decided) = (0, 0);
     for rule in rules {
@@ -226,10 +229,10 @@ fn judge(rules: &[Rule], who: &[Who]) -> u32 {
     granted
 }
 
-/// Returns true if someone who matches several subjects would get more than the rules say: POSIX
-/// grants a bit if one of the entries has it, while the rules deny it to another one first. The
-/// result must not change with the owner, so entries that name the owner are checked both as the
-/// owner's and as those of another user.
+/// Returns true if a user that matches several subjects would get more access than the rules say.
+/// POSIX grants a bit if one of the matching entries has it, although the rules may deny the bit to
+/// another matching subject first. The result must not depend on which user owns the object, so an
+/// entry that names the owner is checked both as the owner's entry and as that of another user.
 fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool {
     let users = list.users.iter().map(|(id, bits)| (Who::User(*id), *bits));
     let groups = list.groups.iter().map(|(id, bits)| (Who::NamedGroup(*id), *bits));
@@ -237,7 +240,8 @@ fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool 
     let all: Vec<_> = classes.into_iter().chain(users).chain(groups).collect();
     let mentions = |rule: &Rule, who: Who, bit: u32| rule.who == who && rule.bits & bit != 0;
     [READ, WRITE, EXECUTE].into_iter().any(|bit| {
-        // The position of the first rule that mentions the bit for the subject, if it is a denial.
+        // The position of the first rule that mentions the bit for the subject, if that rule denies
+        // the bit.
         let refusal = |who: Who| {
             let first = rules.iter().position(|rule| mentions(rule, who, bit));
             first.filter(|index| !rules[*index].allows).unwrap_or(usize::MAX)
@@ -251,7 +255,7 @@ fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool 
         let of_groups = all.iter().filter(|(who, _)| is_group(who)).map(|(who, _)| refusal(*who));
         let of_a_group = of_groups.min().unwrap_or(usize::MAX);
         let exceeds = |(who, bits): &(Who, u32)| bits & bit != 0 && of_a_group < grant(*who);
-        // The owner may also be named as a user, but POSIX only uses the owner's own entry.
+        // The list may also name the owner as a user, but POSIX only uses the owner's own entry.
         let of_owner = owner.map_or(usize::MAX, |owner| refusal(Who::User(owner)));
         all.iter().any(exceeds) || list.owner & bit != 0 && of_owner < grant(Who::Owner)
     })
@@ -276,10 +280,10 @@ const fn write_rights(is_directory: bool) -> AceRights {
     if is_directory { both.with(AceRights::DELETE_CHILD) } else { both }
 }
 
-/// The rights that everyone has who reaches an object.
+/// The rights that every user has to an object that the user can reach.
 const ALWAYS: AceRights =
     AceRights::READ_ATTRIBUTES.with(AceRights::READ_ACL).with(AceRights::SYNCHRONIZE);
-/// The additional rights of the owner.
+/// The rights that the owner has in addition.
 const OWNERS: AceRights = AceRights::WRITE_ATTRIBUTES.with(AceRights::WRITE_ACL);
 const FLAGS_KNOWN: u32 = 0x7f;
 

@@ -1,9 +1,9 @@
 //! Access control lists of local file systems: POSIX draft lists, and the access that they give.
 //!
 //! Invariant: the result is that of acl(5), "access check algorithm", which the kernel implements.
-//! So a client may do through the server what its user may do on the host. There is one exception:
-//! Linux ignores a list whose mask is empty, and gives the named users what others have. Here they
-//! have nothing, as the list says.
+//! So a client may do through the server what its user may do on the host. There is one exception.
+//! If the mask of a list is empty, Linux ignores the list and gives the named users the access of
+//! other users. This code gives the named users no access, as the list says.
 
 mod map;
 
@@ -20,13 +20,13 @@ pub(crate) struct PosixAcl {
     pub group: u32,
     /// The named groups and their bits.
     pub groups: Vec<(u32, u32)>,
-    /// The most that named users and all groups have. Present if any subject is named.
+    /// The most bits that named users and all groups can have. Present if the list names a subject.
     pub mask: Option<u32>,
     pub other: u32,
 }
 
 impl PosixAcl {
-    /// The list that is equivalent to permission bits.
+    /// Returns the list that is equivalent to the nine permission bits of a mode.
     pub(crate) fn of_mode(mode: u32) -> Self {
         Self {
             owner: mode >> 6 & 7,
@@ -43,19 +43,19 @@ impl PosixAcl {
         self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
     }
 
-    /// The nine permission bits that correspond to the list.
+    /// Returns the nine permission bits that correspond to the list.
     pub(crate) fn mode(&self) -> u32 {
         self.owner << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
 
-    /// Applies a change of mode: the group bits are the mask, if there is one.
+    /// Applies a change of mode. The group bits of the mode set the mask, if there is one.
     pub(crate) fn set_mode(&mut self, mode: u32) {
         self.owner = mode >> 6 & 7;
         *self.mask.as_mut().unwrap_or(&mut self.group) = mode >> 3 & 7;
         self.other = mode & 7;
     }
 
-    /// The list of a new object with this mode, from a default list.
+    /// Returns the access list of a new object with this mode, derived from a default list.
     pub(crate) fn inherited(&self, mode: u32) -> Self {
         let mut list = self.clone();
         list.set_mode(self.mode() & mode);
@@ -67,8 +67,9 @@ impl PosixAcl {
         bits & self.mask.unwrap_or(7)
     }
 
-    /// Returns true if a caller other than the superuser has all of the wanted bits on an object of
-    /// this owner and group. A single entry must have all of them: two groups do not add up.
+    /// Returns true if a caller other than the superuser has all `wanted` bits on an object of this
+    /// owner and group. A single entry must have all the bits: the bits of two groups do not add
+    /// up.
     pub(crate) fn allows(&self, who: &Credentials, uid: u32, gid: u32, wanted: u32) -> bool {
         let has = |bits: u32| bits & wanted == wanted;
         if who.uid() == uid {
@@ -86,7 +87,7 @@ impl PosixAcl {
         found.any(|bits| has(self.masked(bits)))
     }
 
-    /// Decodes the form of `system.posix_acl_access`; `None` if it is malformed.
+    /// Decodes the value of `system.posix_acl_access`; `None` if the value is malformed.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (version, entries) = bytes.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -110,7 +111,8 @@ impl PosixAcl {
         rest.is_empty().then_some(list)
     }
 
-    /// Encodes the form of `system.posix_acl_access`, with entries in order of tag and id.
+    /// Encodes the list as a value of `system.posix_acl_access`, with entries in order of tag and
+    /// id.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         let mut put = |tag: u16, bits: u32, id: u32| {

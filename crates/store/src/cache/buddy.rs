@@ -5,15 +5,15 @@
 
 /// A buddy allocator for blocks numbered from 0.
 pub(super) struct Buddy {
-    /// The first free run of each order; `NONE` ends a list.
+    /// The first block of the first free run of each order; `NONE` if there is no such run.
     heads: [u32; ORDER_COUNT],
     next: Vec<u32>,
     previous: Vec<u32>,
-    /// Order + 1 of the free run that starts here; 0 elsewhere.
+    /// For each block: order + 1 of the free run that starts at the block; 0 if none starts there.
     state: Vec<u8>,
-    /// Chunks without pages, because these were released or never touched. They are used last.
+    /// Free chunks without pages: their pages were released. They are used after all other chunks.
     cold: Vec<u32>,
-    /// Chunks from this one on were never allocated.
+    /// The first chunk that was never allocated; all later chunks were not allocated either.
     fresh: u32,
     chunk_count: u32,
     used_blocks: usize,
@@ -45,17 +45,18 @@ impl Buddy {
         }
     }
 
-    /// The number of allocated blocks.
+    /// Returns the number of allocated blocks.
     pub(super) fn used_blocks(&self) -> usize {
         self.used_blocks
     }
 
-    /// The number of free chunks that have pages.
+    /// Returns the number of free chunks that have pages.
     pub(super) fn warm_chunks(&self) -> usize {
         self.warm_chunks
     }
 
-    /// Allocates `1 << order` consecutive blocks.
+    /// Allocates `1 << order` consecutive blocks. Returns the first block, or `None` if there is no
+    /// free run of that length.
     pub(super) fn allocate(&mut self, order: usize) -> Option<u32> {
         let mut found = (order..ORDER_COUNT).find(|o| self.heads[*o] != NONE);
         if found.is_none() && self.open_chunk() {
@@ -84,8 +85,8 @@ impl Buddy {
         }
     }
 
-    /// Moves a free chunk that has pages to those without; the caller discards its pages. Returns
-    /// its first block.
+    /// Moves a free chunk that has pages to the chunks without pages, and returns its first block.
+    /// The caller releases the pages. Returns `None` if no whole chunk with pages is free.
     pub(super) fn cool_chunk(&mut self) -> Option<u32> {
         let block = self.heads[TOP];
         if block == NONE {
@@ -102,20 +103,20 @@ impl Buddy {
         self.has_grown && self.warm_chunks < WARM_AHEAD && self.warming == 0
     }
 
-    /// Takes a chunk without pages that should be cleared, if there is one. It comes back with
-    /// [`Buddy::add_warm`]. Returns its first block.
+    /// Takes a chunk without pages for clearing, and returns its first block. Returns `None` if no
+    /// chunk should be cleared. The caller returns the chunk with [`Buddy::add_warm`].
     pub(super) fn take_to_warm(&mut self) -> Option<u32> {
         if !self.wants_warm() {
             return None;
         }
         let block = self.next_cold();
-        // If there is none, nothing is cleared until memory was freed and is needed again.
+        // Without such a chunk, nothing is cleared until memory was freed and is needed again.
         self.has_grown = block.is_some() && self.warm_chunks + 1 < WARM_AHEAD;
         self.warming += usize::from(block.is_some());
         block
     }
 
-    /// Returns a cleared chunk, which can then be allocated.
+    /// Takes back a cleared chunk, which can then be allocated.
     pub(super) fn add_warm(&mut self, block: u32) {
         self.warming -= 1;
         self.link(block, TOP);
@@ -183,8 +184,8 @@ impl Buddy {
 /// The number of blocks in a chunk, which is one huge page.
 pub(super) const CHUNK_BLOCKS: usize = 1 << TOP;
 const TOP: usize = 9;
-/// The number of free chunks with pages to keep for the next allocations. Chunks are cleared one by
-/// one, so these serve allocations meanwhile.
+/// The number of free chunks with pages to keep for the next allocations. Chunks are cleared one at
+/// a time, and these free chunks serve allocations in the meantime.
 const WARM_AHEAD: usize = 2;
 const ORDER_COUNT: usize = TOP + 1;
 const NONE: u32 = u32::MAX;

@@ -13,36 +13,37 @@ use super::segment::NONE;
 use crate::error::StoreError;
 use crate::file::{File, FileVersion};
 
-/// One file. The fields that a hit needs come first.
+/// The cached state of one file. The fields that a cache hit needs come first.
 pub(super) struct Entry {
     pub generation: u32,
-    /// The first of the file's segments, which are listed in no order.
+    /// The slot of the first segment of the file's list of segments, which is not sorted.
     pub first_segment: u32,
     /// The size as clients see it.
     pub size: u64,
     /// The offset at which a sequential reader continues.
     pub expected_offset: u64,
-    /// A sequential reader that reaches this offset wants the next stretch prefetched.
+    /// The offset at which a sequential reader triggers the next prefetch.
     pub ahead_mark: u64,
-    /// The end of the last prefetched stretch.
+    /// The end offset of the last prefetched range.
     pub ahead_end: u64,
     /// The number of bytes prefetched at once for a sequential reader; 0 for other readers.
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,
-    /// The number of the file's last close.
+    /// The sequence number of the file's last close, counted over all files.
     pub closed_at: u64,
     pub pattern: CachePattern,
-    /// The open file, held while it is open, dirty or used by a job.
+    /// The open file, held while it is open, has dirty data or is used by a job.
     pub file: Option<Arc<dyn File>>,
     pub handle: FileHandle,
-    /// The version that the cache last saw, including the cache's own changes.
+    /// The version that the cache last read or produced by its own changes.
     pub version: FileVersion,
     /// The numbers of segments with dirty blocks.
     pub dirty: Numbers,
     pub is_queued: bool,
     pub dirty_since: Moment,
-    /// The approximate number of wholly dirty segments after the file's end on disk.
+    /// The approximate number of segments that are wholly dirty and lie after the file's end on
+    /// disk.
     pub ripe_count: usize,
     pub is_ripe: bool,
     pub is_flushing: bool,
@@ -54,21 +55,22 @@ pub(super) struct Entry {
     pub writer_count: u32,
     /// True if data was written to the file since the last sync.
     pub is_unsynced: bool,
-    /// The error of lost data that was not reported to any client yet.
+    /// The error of a loss of data that was not reported to any client yet.
     pub error: Option<StoreError>,
-    /// The number of losses so far, and the last error. A commit reports a loss that happens while
-    /// it runs, and losses that its client has not been told of.
+    /// The number of times that written data of the file was lost. A commit reports losses that
+    /// happen while it runs, and losses that were not reported to its client before.
     pub loss_count: u32,
     pub last_error: StoreError,
     /// The time of the last change of the cached content: by a write, a change of size or a loss.
     pub changed_at: Timestamp,
-    /// The same time by the coarse clock that file systems stamp changes with. A file that is
-    /// written later has no earlier stamp.
+    /// The same time as `changed_at`, but by the coarse clock that file systems stamp changes with.
+    /// If the file is written later, its stamp is not earlier than this.
     pub stamp: Timestamp,
-    /// True if the change attribute was reported since then, so the next change must differ from
-    /// it.
+    /// True if the change attribute was reported since the last change. The next change must then
+    /// produce a different change attribute.
     pub is_shown: bool,
-    /// True if the change attribute was reported while the size was ahead of the cached content.
+    /// True if the change attribute was reported while a change of size had reached the file but
+    /// not the cached content.
     pub is_shown_ahead: bool,
     /// True if the last name of the file was removed.
     pub is_unlinked: bool,
@@ -125,7 +127,7 @@ impl Entry {
     }
 }
 
-/// All entries, by index and by handle.
+/// All entries, found by index or by handle.
 pub(super) struct Files {
     entries: Vec<Entry>,
     free: Vec<u32>,
@@ -176,7 +178,7 @@ impl Files {
         self.free.push(index);
     }
 
-    /// The token of an entry.
+    /// Returns the token of an entry.
     pub(super) fn name(&self, index: u32) -> CachedFile {
         CachedFile { index, generation: self.entries[index as usize].generation }
     }
@@ -187,7 +189,8 @@ impl Files {
         entry.is_some_and(|entry| entry.is_live && entry.generation == file.generation)
     }
 
-    /// Returns true if this close of a file was its last and its entry still exists.
+    /// Returns true if the close with this number was the last close of the file, and the file's
+    /// entry still exists.
     pub(super) fn was_closed_last(&self, file: CachedFile, number: u64) -> bool {
         self.is_current(file) && self.at(file.index).closed_at == number
     }
@@ -202,7 +205,7 @@ impl Files {
         &mut self.entries[index as usize]
     }
 
-    /// The entry of a token.
+    /// Returns the entry of a token.
     ///
     /// # Panics
     /// If the token was used after its last close, which is a bug of the caller.
@@ -213,7 +216,7 @@ impl Files {
         entry
     }
 
-    /// Like [`Files::get`], for changes.
+    /// Returns the entry of a token for changes. Panics like [`Files::get`].
     #[inline]
     pub(super) fn get_mut(&mut self, file: CachedFile) -> &mut Entry {
         let entry = &mut self.entries[file.index as usize];

@@ -1,8 +1,9 @@
 //! Write-back, commits and changes of size, and their failures.
 //!
 //! Invariants:
-//! - At most one flush or change of size of a file is in progress. So a version read before it and
-//!   one read after it distinguish the cache's own change from one by another process.
+//! - At most one flush or change of size of a file is in progress. A version read before and a
+//!   version read after it therefore distinguish the cache's own change from a change by another
+//!   process.
 //! - A block that is written again while it is being flushed stays dirty.
 
 use dafs_types::{Moment, Stability};
@@ -20,8 +21,8 @@ use crate::error::StoreError;
 use crate::file::FileVersion;
 
 impl Cache {
-    /// Starts to write a range to stable storage; with `Unstable` only to the file system, as for
-    /// CLOSE. A `length` of 0 means up to the end.
+    /// Starts a commit, which writes a range to stable storage. With `Unstable` it only writes the
+    /// range to the file system, as CLOSE needs. A `length` of 0 means up to the end of the file.
     #[must_use]
     pub fn commit_begin(
         &mut self,
@@ -47,22 +48,23 @@ impl Cache {
         }
     }
 
-    /// Returns true if a commit without a sync would have nothing to do. Earlier losses do not
-    /// count ([`Cache::losses`]).
+    /// Returns true if all data of the file is in the file system, so that a commit without a sync
+    /// would have nothing to do. Earlier losses do not matter here (see [`Cache::losses`]).
     pub fn is_written(&self, file: CachedFile) -> bool {
         let entry = self.files.get(file);
         !entry.is_flushing && !entry.is_sizing && entry.dirty.is_empty()
     }
 
-    /// The number of times that written data of a file was lost since the cache has known it. A
-    /// client that was told of another number must be told of a loss next.
+    /// Returns the number of times that written data of a file was lost since the file got its
+    /// entry in the cache. The caller keeps for each client the number last reported; if this
+    /// number differs, a loss must be reported to the client.
     #[must_use]
     pub fn losses(&self, file: CachedFile) -> u32 {
         self.files.get(file).loss_count
     }
 
-    /// The number of losses that do not concern a client that has just opened the file: all of
-    /// them, unless the last one was not reported to any client.
+    /// Returns the number of losses that need not be reported to a client that has just opened the
+    /// file: all of them, except that the last loss counts as new if no client was told of it.
     #[must_use]
     pub fn losses_before_open(&self, file: CachedFile) -> u32 {
         let entry = self.files.get(file);
@@ -70,7 +72,8 @@ impl Cache {
         entry.loss_count.wrapping_sub(u32::from(is_alone_with_it))
     }
 
-    /// Takes a loss that must be reported to a listener now.
+    /// Returns the error of a loss that must be reported to this listener now, and counts the loss
+    /// as reported. Returns `None` if there is no such loss.
     pub fn take_loss(&mut self, file: CachedFile, listener: Listener) -> Option<StoreError> {
         let entry = self.files.get_mut(file);
         let is_new = match listener {
@@ -92,8 +95,8 @@ impl Cache {
         if entry.is_flushing || entry.is_sizing {
             return CommitStep::Wait;
         }
-        // The range is passed once. Data written before the cursor meanwhile was not answered when
-        // the commit came, so the commit need not include it.
+        // The commit passes over the range once. Data that was written before the cursor meanwhile
+        // had no reply yet when the commit arrived, so the commit need not include it.
         if let Some((job, next)) = self.flush_job(file, ticket.next, ticket.end) {
             ticket.next = next;
             return CommitStep::Flush(job);
@@ -106,7 +109,7 @@ impl Cache {
         if entry.loss_count != ticket.loss_count {
             return CommitStep::Done(Err(entry.last_error));
         }
-        // The commit's own sync may still be in progress, if something else has woken it.
+        // Something else may have woken the commit while its own sync is still in progress.
         if ticket.synced_after == Some(entry.sync_count) {
             return CommitStep::Wait;
         }
@@ -115,7 +118,7 @@ impl Cache {
             return CommitStep::Done(Ok(()));
         }
         if entry.is_syncing {
-            // The running sync may have started before our data was written.
+            // The running sync may have started before the data of this commit was written.
             return CommitStep::Wait;
         }
         let Some(handle) = entry.file.clone() else { return CommitStep::Done(Ok(())) };
@@ -126,24 +129,24 @@ impl Cache {
         CommitStep::Sync(SyncJob { owner: file, file: handle, data_only })
     }
 
-    /// Returns true if a flush has become due since [`Cache::poll_flush`] last returned `None`, for
-    /// another reason than age.
+    /// Returns true if a flush has become due for a reason other than age since
+    /// [`Cache::poll_flush`] last returned `None`.
     #[inline]
     #[must_use]
     pub fn wants_flush(&self) -> bool {
         self.wants_flush
     }
 
-    /// The same; also true if [`Cache::poll_clear`] has something to do.
+    /// Returns true if [`Cache::wants_flush`] does, or if [`Cache::poll_clear`] has a job.
     #[inline]
     #[must_use]
     pub fn wants_jobs(&self) -> bool {
         self.wants_flush | self.wants_clear
     }
 
-    /// Returns the next flush that is due: by age, because much is dirty, or because a file has
-    /// grown enough that a flush should run while the rest is written. Call it until it returns
-    /// `None`.
+    /// Returns the next flush that is due. A flush is due if the data is old, if too much data is
+    /// dirty, or if a file has grown so much that a flush should run while more data arrives. Call
+    /// this until it returns `None`.
     pub fn poll_flush(&mut self) -> Option<FlushJob> {
         if self.dirty_blocks <= self.dirty_blocks_max / 2 && !self.is_stopping {
             self.has_pressure = self.has_pressure && self.buddy_is_tight();
@@ -170,7 +173,7 @@ impl Cache {
             if let Some(job) = self.whole_flush_job(file) {
                 return Some(job);
             }
-            // A file without anything left to flush has been moved to the end.
+            // A file that has nothing left to flush was moved to the end of the queue.
             if !self.files.get(file).dirty.is_empty() {
                 at += 1;
             }
@@ -178,14 +181,14 @@ impl Cache {
         None
     }
 
-    /// Counts segments of a file that are new to the disk and wholly dirty.
+    /// Adds to the number of a file's segments that are new to the disk and wholly dirty.
     pub(super) fn note_grown(&mut self, file: CachedFile, count: usize) {
         let entry = self.files.get_mut(file);
         entry.ripe_count += count;
         if entry.ripe_count < RIPE_COUNT {
             return;
         }
-        // If a flush is in progress, its end checks again.
+        // If a flush is in progress, the check is repeated at its end.
         self.wants_flush |= !entry.is_flushing;
         if !entry.is_ripe {
             entry.is_ripe = true;
@@ -211,7 +214,8 @@ impl Cache {
         None
     }
 
-    /// The first flush of all dirty data of a file, unless one is in progress.
+    /// Returns the first job to flush all dirty data of a file, or `None` if a flush is in
+    /// progress.
     fn whole_flush_job(&mut self, file: CachedFile) -> Option<FlushJob> {
         let entry = self.files.get(file);
         if entry.is_flushing || entry.is_sizing {
@@ -224,8 +228,8 @@ impl Cache {
         self.buddy.used_blocks() * 16 >= self.block_count * 15 && self.dirty_blocks > 0
     }
 
-    /// Collects dirty blocks of the segments `from..to` in a job. Also returns the segment at which
-    /// to continue.
+    /// Collects dirty blocks of the segments `from..to` in a job. Returns the job, and the number
+    /// of the segment at which the next job continues.
     fn flush_job(&mut self, owner: CachedFile, from: u64, to: u64) -> Option<(FlushJob, u64)> {
         if from >= to {
             return None;
@@ -257,7 +261,7 @@ impl Cache {
         Some((FlushJob { owner, file: handle, arena, ranges, asks_before }, next))
     }
 
-    /// Moves a segment's dirty blocks to the list. Returns false if some did not fit.
+    /// Moves a segment's dirty blocks to the job's list. Returns false if the list became full.
     fn take_dirty(
         &mut self,
         owner: CachedFile,
@@ -297,7 +301,7 @@ impl Cache {
         is_done
     }
 
-    /// Restarts a file's age when all its dirty data is being written.
+    /// Resets the age of a file's dirty data when all of it is being written.
     fn restart_age(&mut self, file: CachedFile) {
         let now = self.now;
         let entry = self.files.get_mut(file);
@@ -312,7 +316,7 @@ impl Cache {
         self.dirty_files.push_back(file);
     }
 
-    /// Handles the result of a flush.
+    /// Takes the result of a flush job.
     pub fn on_flushed(&mut self, done: FlushDone) -> Progress {
         let file = done.owner;
         let mut lost = 0;
@@ -347,7 +351,7 @@ impl Cache {
         Progress { file, error: None }
     }
 
-    /// Releases the file if nothing else is dirty.
+    /// Releases the file after a flush if no dirty data is left.
     fn finish_flush(&mut self, file: CachedFile) {
         let entry = self.files.get_mut(file);
         if entry.dirty.is_empty() && entry.is_queued {
@@ -372,8 +376,8 @@ impl Cache {
     ) {
         self.stats.lost_bytes += bytes;
         self.loss_count += 1;
-        // The lost data is replaced by what was there before. Usually the flush has stamped the
-        // file for that.
+        // Reads now return the content from before the lost write. That is a change, for which the
+        // failed flush usually has stamped the file already.
         let stamp = self.files.get(file).stamp;
         if after.is_none_or(|after| after.time_metadata < stamp) {
             self.note_change(file);
@@ -384,8 +388,8 @@ impl Cache {
         entry.error = Some(error);
     }
 
-    /// Compares the version before our own change with the remembered one. A difference means that
-    /// a local process has changed the file.
+    /// Compares the version just before the cache's own change with the remembered version. A
+    /// difference means that a local process has changed the file.
     fn note_version(
         &mut self,
         file: CachedFile,
@@ -406,7 +410,8 @@ impl Cache {
         }
     }
 
-    /// Sets the size to that of the file system, or to the end of dirty data if that is further.
+    /// Sets the size to that of the file system, or to the end of the dirty data if that is
+    /// greater.
     pub(super) fn recompute_size(&mut self, file: CachedFile) {
         let entry = self.files.get(file);
         let (old, disk) = (entry.size, entry.version.size);
@@ -425,15 +430,15 @@ impl Cache {
         }
     }
 
-    /// Handles the result of a sync.
+    /// Takes the result of a sync job.
     pub fn on_synced(&mut self, done: SyncDone) -> Progress {
         let file = done.owner;
         let entry = self.files.get_mut(file);
         entry.is_syncing = false;
         entry.sync_count = entry.sync_count.wrapping_add(1);
         if let Err(error) = done.result {
-            // The kernel has dropped what it could not write from its own cache too, so
-            // everything that was not committed may be lost.
+            // The kernel has also dropped the data that it could not write from its own cache, so
+            // all data that was not committed may be lost.
             self.files.get_mut(file).is_unsynced = true;
             self.note_loss(file, error, 0, None);
             self.drop_clean(file.index);
@@ -442,7 +447,7 @@ impl Cache {
         Progress { file, error: None }
     }
 
-    /// Changes a file's size (SETATTR), in order with flushes.
+    /// Starts a change of a file's size (SETATTR), which must not overlap a flush of the file.
     pub fn set_size(&mut self, file: CachedFile, size: u64) -> SizeStep {
         let entry = self.files.get_mut(file);
         let is_busy = entry.is_flushing || entry.is_sizing || entry.is_syncing;
@@ -454,12 +459,13 @@ impl Cache {
         SizeStep::Job(SizeJob { owner: file, file: handle, size })
     }
 
-    /// Handles the result of a change of size. A failure is in the progress's `error`.
+    /// Takes the result of a change of size. If the change failed, `error` is set in the returned
+    /// [`Progress`].
     pub fn on_sized(&mut self, done: SizeDone) -> Progress {
         let file = done.owner;
         if done.result.is_ok() {
-            // Until now the cache has shown the old size, although the file has changed already.
-            // If no client has looked meanwhile, the file's own stamp is that of the change.
+            // Until now the cache has shown the old size, although the file has changed already. If
+            // no client has read the attributes meanwhile, the file's own stamp is the right one.
             let is_stamped = done.before.zip(done.after).is_some_and(|(before, after)| {
                 before.time_metadata < after.time_metadata || before.size != after.size
             });
@@ -479,7 +485,7 @@ impl Cache {
         Progress { file, error: done.result.err() }
     }
 
-    /// Drops blocks after `size`, and zeros the rest of the block that contains it.
+    /// Drops blocks after `size`, and zeros the part after `size` of the block that contains it.
     fn cut(&mut self, file: CachedFile, size: u64) {
         for slot in self.slots_of(file.index) {
             let segment = self.segments.get_mut(slot);
@@ -508,7 +514,7 @@ impl Cache {
         self.zero_behind_end(file, size, block_end);
     }
 
-    /// Drops all data of a file that no client can reach any more, dirty or not.
+    /// Drops all data of a file that no client can reach any more, including dirty data.
     pub(super) fn drop_all(&mut self, file: CachedFile) {
         for slot in self.slots_of(file.index) {
             let segment = self.segments.get_mut(slot);
@@ -526,14 +532,14 @@ impl Cache {
         }
     }
 
-    /// Makes all dirty data due at once, for an orderly stop. Call [`Cache::poll_flush`] until it
-    /// returns `None` and all jobs are back.
+    /// Makes all dirty data due at once, for an orderly stop. Afterwards call [`Cache::poll_flush`]
+    /// until it returns `None` and the results of all jobs were returned to the cache.
     pub fn flush_all(&mut self) {
         self.is_stopping = true;
     }
 
-    /// Advances the time: ages dirty data, and releases pages when idle. Call it about every 100 ms
-    /// while anything is cached.
+    /// Advances the time of the cache, which makes dirty data older, and releases free memory when
+    /// the cache is idle. Call this about every 100 ms while anything is cached.
     pub fn on_tick(&mut self, now: Moment) {
         self.now = self.now.max(now);
         let activity = self.stats.hit_count + self.stats.miss_count + self.stats.write_bytes;
@@ -545,7 +551,7 @@ impl Cache {
     }
 }
 
-/// A file that grew by this many segments is flushed at once: one job's worth, 4 MiB.
+/// A file that grew by this many segments is flushed at once. One job covers them: 4 MiB.
 const RIPE_COUNT: usize = JOB_RANGE_COUNT_MAX;
-/// After this time without reads and writes, free memory is released to the kernel.
+/// The time without reads and writes after which free memory is released to the kernel.
 const IDLE_AGE: std::time::Duration = std::time::Duration::from_secs(5);

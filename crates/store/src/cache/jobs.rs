@@ -1,8 +1,9 @@
-//! Jobs: work that takes time, as values that run on any thread and return results.
+//! Jobs: work that blocks, as values that run on any thread and return results.
 //!
 //! Invariant: a job owns everything it touches (the file, a reference to the arena, its ranges),
-//! and the cache keeps those ranges in place until the result is back. A job that is dropped
-//! without being run leaves its blocks busy for ever: run every job, or report its failure.
+//! and the cache keeps these ranges in place until the job's result is returned. The blocks of a
+//! job that is dropped without being run stay busy for ever. Therefore run every job, or report its
+//! failure.
 
 use std::sync::Arc;
 
@@ -13,20 +14,20 @@ use super::{BLOCK_BYTES, CachedFile};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 
-/// Contiguous blocks of one segment.
+/// A range of contiguous blocks of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
     /// The slot of the segment.
     pub slot: u32,
-    /// The segment's epoch at the start.
+    /// The segment's epoch when the job was made.
     pub epoch: u32,
     /// The number of the first block.
     pub first: u32,
     /// The block after the last one.
     pub end: u32,
-    /// The position of the first block in the arena, in bytes.
+    /// The offset of the first block in the arena, in bytes.
     pub memory_offset: usize,
-    /// The position of the first block in the file, in bytes.
+    /// The offset of the first block in the file, in bytes.
     pub file_offset: u64,
     /// The number of bytes to move.
     pub length: usize,
@@ -35,7 +36,7 @@ pub(super) struct Blocks {
 /// The ranges of one job.
 pub(super) type BlockList = ArrayVec<Blocks, JOB_RANGE_COUNT_MAX>;
 
-/// Makes the kernel allocate and clear a huge page of the arena.
+/// A job that makes the kernel allocate and clear a huge page of the arena.
 pub struct ClearJob {
     pub(super) arena: Memory,
     /// The first block of the huge page.
@@ -49,28 +50,28 @@ pub struct ClearDone {
 }
 
 impl ClearJob {
-    /// Runs the job. This blocks; any thread may call it.
+    /// Runs the job. This call blocks; any thread may make it.
     #[must_use]
     pub fn run(self) -> ClearDone {
         self.arena.populate(self.block as usize * BLOCK_BYTES, HUGE_PAGE_BYTES);
         self.skipped()
     }
 
-    /// The result if the job is not run. The memory is then cleared when it is used.
+    /// Returns the result for a job that is not run. The memory is then cleared on first use.
     #[must_use]
     pub fn skipped(&self) -> ClearDone {
         ClearDone { block: self.block }
     }
 }
 
-/// Reads blocks from a file into the arena.
+/// A job that reads blocks from a file into the arena.
 pub struct FillJob {
     pub(super) owner: CachedFile,
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
-    /// The size of the file as the cache knows it. Bytes after it are not read, unless the read is
-    /// for a write.
+    /// The size of the file as the cache knows it. Bytes after this size are not read, unless the
+    /// blocks are read to complete a partial write.
     pub(super) size: u64,
 }
 
@@ -91,13 +92,14 @@ impl FillDone {
 }
 
 impl FillJob {
-    /// Runs the job. This blocks; any thread may call it.
+    /// Runs the job. This call blocks; any thread may make it.
     #[must_use]
     pub fn run(self) -> FillDone {
         self.run_in_parts(|| ())
     }
 
-    /// Like [`FillJob::run`]. `pause` is called before each part of at most 256 KiB.
+    /// Runs the job like [`FillJob::run`], in steps of at most 256 KiB. Calls `pause` before each
+    /// step.
     #[must_use]
     pub fn run_in_parts(self, pause: impl Fn()) -> FillDone {
         let mut result = Ok(());
@@ -108,7 +110,7 @@ impl FillJob {
             let (memory, offset) = (range.memory_offset, range.file_offset);
             let read = self.file.read_at(&self.arena, memory, length, offset);
             match read {
-                // Bytes after the end read as zeros, now and after an extension.
+                // Bytes after the end of the file read as zeros, now and after an extension.
                 Ok(count) if count < range.length => {
                     self.arena.zero(range.memory_offset + count, range.length - count);
                 }
@@ -122,20 +124,21 @@ impl FillJob {
         FillDone { owner: self.owner, ranges: self.ranges, result }
     }
 
-    /// The result if the job cannot be finished.
+    /// Returns the result for a job that cannot be run to its end.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> FillDone {
         FillDone { owner: self.owner, ranges: self.ranges.clone(), result: Err(error) }
     }
 }
 
-/// Writes dirty blocks to a file.
+/// A job that writes dirty blocks to a file.
 pub struct FlushJob {
     pub(super) owner: CachedFile,
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
-    /// True if the version before the write is needed, to detect changes by other processes.
+    /// True if the job must read the version before the write, to detect changes by other
+    /// processes.
     pub(super) asks_before: bool,
 }
 
@@ -145,20 +148,21 @@ pub struct FlushDone {
     pub(super) owner: CachedFile,
     pub(super) ranges: BlockList,
     pub(super) result: Result<()>,
-    /// The file's version before the first write, if it was needed, and after the last one. They
-    /// distinguish our own change from one by another process.
+    /// The file's version before the first write, if the job had to read it, and after the last
+    /// write. The two versions distinguish the cache's own change from a change by another process.
     pub(super) before: Option<FileVersion>,
     pub(super) after: Option<FileVersion>,
 }
 
 impl FlushJob {
-    /// Runs the job. This blocks; any thread may call it.
+    /// Runs the job. This call blocks; any thread may make it.
     #[must_use]
     pub fn run(self) -> FlushDone {
         self.run_in_parts(|| ())
     }
 
-    /// Like [`FlushJob::run`]. `pause` is called before each part of at most 256 KiB.
+    /// Runs the job like [`FlushJob::run`], in steps of at most 256 KiB. Calls `pause` before each
+    /// step.
     #[must_use]
     pub fn run_in_parts(self, pause: impl Fn()) -> FlushDone {
         let before = if self.asks_before { self.file.version().ok() } else { None };
@@ -167,14 +171,14 @@ impl FlushJob {
             self.file.write_at(&self.arena, range.memory_offset, range.length, range.file_offset)
         });
         if result.is_err() {
-            // Any part of the data may have reached the file, so its content is a new one.
+            // Part of the data may have reached the file, so mark its content as changed.
             self.file.mark_changed();
         }
         let after = self.file.version().ok();
         FlushDone { owner: self.owner, ranges: self.ranges, result, before, after }
     }
 
-    /// The result if the job cannot be finished.
+    /// Returns the result for a job that cannot be run to its end.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> FlushDone {
         let (owner, ranges) = (self.owner, self.ranges.clone());
@@ -182,7 +186,7 @@ impl FlushJob {
     }
 }
 
-/// Makes a file's written data stable.
+/// A job that makes the written data of a file stable.
 pub struct SyncJob {
     pub(super) owner: CachedFile,
     pub(super) file: Arc<dyn File>,
@@ -197,25 +201,25 @@ pub struct SyncDone {
 }
 
 impl SyncJob {
-    /// Runs the job. This blocks; any thread may call it.
+    /// Runs the job. This call blocks; any thread may make it.
     #[must_use]
     pub fn run(self) -> SyncDone {
         let result = self.file.sync(self.data_only);
         if result.is_err() {
-            // The kernel may have dropped written data without a new stamp.
+            // The kernel may have dropped written data without a new time stamp.
             self.file.mark_changed();
         }
         SyncDone { owner: self.owner, result }
     }
 
-    /// The result if the job cannot be finished.
+    /// Returns the result for a job that cannot be run to its end.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> SyncDone {
         SyncDone { owner: self.owner, result: Err(error) }
     }
 }
 
-/// Changes a file's size.
+/// A job that changes the size of a file.
 pub struct SizeJob {
     pub(super) owner: CachedFile,
     pub(super) file: Arc<dyn File>,
@@ -233,7 +237,7 @@ pub struct SizeDone {
 }
 
 impl SizeJob {
-    /// Runs the job. This blocks; any thread may call it.
+    /// Runs the job. This call blocks; any thread may make it.
     #[must_use]
     pub fn run(self) -> SizeDone {
         let before = self.file.version().ok();
@@ -242,7 +246,7 @@ impl SizeJob {
         SizeDone { owner: self.owner, size: self.size, result, before, after }
     }
 
-    /// The result if the job cannot be finished.
+    /// Returns the result for a job that cannot be run to its end.
     #[must_use]
     pub fn failed(&self, error: StoreError) -> SizeDone {
         let (owner, size) = (self.owner, self.size);
@@ -262,5 +266,5 @@ macro_rules! debug_by_owner {
 }
 debug_by_owner!(FillJob, FlushJob, SyncJob, SizeJob);
 
-/// The most ranges in one job. With contiguous memory they cover 4 MiB.
+/// The maximum number of ranges in one job. If the memory is contiguous, they cover 4 MiB.
 pub(super) const JOB_RANGE_COUNT_MAX: usize = 16;

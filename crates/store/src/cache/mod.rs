@@ -1,25 +1,24 @@
 //! The server's data cache: blocks of files, 4 KiB each, in one arena.
 //!
-//! Invariant: the owner's calls never block, never do I/O, and never free or reuse arena memory
-//! that a transfer or a job still uses. Work that takes time is a job, which the caller runs
-//! elsewhere and whose result it brings back.
+//! Invariant: the calls of the cache's owner never block, never do I/O, and never free or reuse
+//! arena memory that a transfer or a job still uses. Work that blocks is returned as a job: the
+//! caller runs the job on another thread and passes its result back to the cache.
 //!
 //! How a server uses it:
 //! - OPEN: [`Cache::open`] with the version just read. CLOSE: run a [`CommitTicket`] without a sync
-//!   to its end, then [`Cache::close`].
 //! - READ: [`Cache::read`]. On `Hit` the pieces are pinned: send them, and release each [`Pin`]
-//!   with [`Cache::unpin`] at the transport's completion. A hit may be short: call again for the
-//!   rest. On
-//!   `Miss`: call [`Cache::plan_fill`], run its jobs, pass each result to [`Cache::on_filled`], and
-//!   retry the requests that wait for that file.
+//!   with [`Cache::unpin`] when the transport has completed the send. A hit may be short: call
+//!   [`Cache::read`] again for the remaining bytes. On `Miss`, call [`Cache::plan_fill`], run its
+//!   jobs, pass each result to [`Cache::on_filled`], and retry the requests that wait for that
+//!   file.
 //! - WRITE: [`Cache::prepare_write`]; move the bytes into the spans; then [`Cache::write_done`] (or
 //!   [`Cache::write_abort`]). For DATA_SYNC and FILE_SYNC, commit the range after that.
 //! - COMMIT: [`Cache::commit_begin`], then [`Cache::commit_step`] until `Done`.
 //! - Regularly, after `Pressure`, after each flush, and when [`Cache::wants_jobs`] returns true:
 //!   [`Cache::on_tick`], [`Cache::poll_flush`], [`Cache::poll_clear`].
 //!
-//! "Progress on a file" means that one of its jobs came back, or that one of its writes or pins
-//! ended. Requests that were told to wait are then tried again.
+//! "Progress on a file" means that the result of one of its jobs was passed to the cache, or that
+//! one of its writes or pins ended. Requests that were told to wait must then be tried again.
 
 mod buddy;
 mod files;
@@ -57,13 +56,13 @@ use crate::file::{File, FileVersion};
 pub struct CacheConfig {
     /// The size of the arena in bytes, rounded up to a multiple of 2 MiB.
     pub arena_bytes: usize,
-    /// The most written bytes that are not yet given to the file system.
+    /// The maximum number of dirty bytes: written by clients but not yet to the file system.
     pub dirty_bytes_max: usize,
     /// The age at which unstable data is written back.
     pub write_back_age: Duration,
-    /// The most bytes prefetched for a sequential reader.
+    /// The maximum number of bytes prefetched for a sequential reader.
     pub read_ahead_bytes_max: u32,
-    /// The most files known at one time, open or with cached blocks.
+    /// The maximum number of known files: files that are open or have cached blocks.
     pub file_count_max: usize,
 }
 
@@ -74,7 +73,8 @@ pub struct CachedFile {
     generation: u32,
 }
 
-/// Keeps the memory of one piece in place. Must be released exactly once.
+/// Keeps the memory of one piece in place. Each pin must be released with [`Cache::unpin`] exactly
+/// once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "memory stays pinned until the pin is given back"]
 pub struct Pin(u32);
@@ -82,7 +82,7 @@ pub struct Pin(u32);
 /// A contiguous part of the arena to read from.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The position in the arena, in bytes.
+    /// The offset in the arena, in bytes.
     pub offset: u64,
     /// The number of bytes.
     pub length: u32,
@@ -90,10 +90,10 @@ pub struct Piece {
     pub pin: Pin,
 }
 
-/// A contiguous part of the arena to write to. The write's token keeps it in place.
+/// A contiguous part of the arena to write to. The [`WriteToken`] keeps the memory in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The position in the arena, in bytes.
+    /// The offset in the arena, in bytes.
     pub offset: u64,
     /// The number of bytes.
     pub length: u32,
@@ -108,15 +108,15 @@ pub type Pieces = arrayvec::ArrayVec<Piece, PIECE_COUNT_MAX>;
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The pieces contain `length` bytes.
+    /// The first block is cached. The pieces contain `length` bytes.
     Hit {
-        /// The bytes in the pieces just added; 0 only at or after the end of the file, or if the
-        /// list of pieces was full.
+        /// The number of bytes in the pieces just added. It is 0 only at or after the end of the
+        /// file, or if the list of pieces was full.
         length: u32,
         /// True if the file ends with these bytes.
         is_end: bool,
-        /// True if a sequential reader comes near the end of the cached data: call
-        /// [`Cache::plan_ahead`].
+        /// True if a sequential reader is near the end of the cached data. The caller should then
+        /// call [`Cache::plan_ahead`].
         wants_more: bool,
     },
     /// The first block is not cached.
@@ -126,14 +126,14 @@ pub enum Read {
 /// The result of [`Cache::plan_fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planned {
-    /// Jobs were added. Try again when one is back.
+    /// Jobs were added. Run them, and try again when the result of one was passed to the cache.
     Jobs,
-    /// A job or write of another request will bring the data. Try again on progress.
+    /// A job or write of another request will provide the data. Try again on progress of the file.
     Wait,
     /// No memory can be freed now. Call [`Cache::poll_flush`], and try again on progress of any
     /// file.
     Pressure,
-    /// Everything is cached already.
+    /// All requested data is cached already.
     Ready,
 }
 
@@ -142,22 +142,23 @@ pub enum Planned {
 pub enum Prepared {
     /// Move the bytes into the added spans, then call [`Cache::write_done`].
     Ready(WriteToken),
-    /// Partly written blocks must be read first. Jobs were added; try again when they are back.
+    /// Blocks that the write covers only in part must be read first. Jobs were added; try again
+    /// when their results were passed to the cache.
     Fill,
     /// Try again on progress of this file.
     Wait,
-    /// Too much is dirty, or no memory can be freed. Call [`Cache::poll_flush`], and try again on
-    /// progress of any file.
+    /// Too many blocks are dirty, or no memory can be freed. Call [`Cache::poll_flush`], and try
+    /// again on progress of any file.
     Pressure,
-    /// An earlier write of this file was lost, and that was not reported to any client. Report it
-    /// to the writer if it concerns it ([`Cache::take_loss`]), or continue with
-    /// [`Cache::prepare_write_anyhow`].
+    /// An earlier write of this file was lost, and the loss was not reported to any client. If
+    /// [`Cache::take_loss`] returns an error for the writer, report that error to the writer;
+    /// otherwise continue with [`Cache::prepare_write_anyhow`].
     Lost(StoreError),
-    /// The bytes cannot be written.
+    /// The bytes cannot be written because of this error.
     Failed(StoreError),
 }
 
-/// A write whose bytes are being moved into the arena.
+/// A token for a write whose bytes are being moved into the arena.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "must end in write_done or write_abort"]
 pub struct WriteToken {
@@ -167,7 +168,7 @@ pub struct WriteToken {
 }
 
 impl WriteToken {
-    /// The number of bytes in the spans, which may be fewer than requested.
+    /// Returns the number of bytes in the spans, which may be fewer than requested.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
@@ -177,13 +178,13 @@ impl WriteToken {
 /// The client to which a commit reports lost data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// A client that has been told of this number of the file's losses ([`Cache::losses`]). It is
-    /// told of all later ones.
+    /// A client to which this number of the file's losses ([`Cache::losses`]) was reported. The
+    /// commit reports all later losses.
     Who(u32),
-    /// An unknown client. It is told of losses that were not reported to any client.
+    /// An unknown client. The commit reports losses that were not reported to any client.
     Anybody,
-    /// No client. The caller learns of losses while the commit runs, and clients are told of these
-    /// later as well.
+    /// No client. The commit reports losses that happen while it runs to the caller, and these
+    /// losses are later reported to clients as well.
     Nobody,
 }
 
@@ -191,28 +192,28 @@ pub enum Listener {
 #[derive(Debug)]
 pub struct CommitTicket {
     file: CachedFile,
-    /// The segments still to be looked at.
+    /// The next segment to check for dirty blocks.
     next: u64,
     end: u64,
     stability: Stability,
     listener: Listener,
-    /// The number of losses that must not be reported.
+    /// The number of the file's losses up to which the commit reports nothing.
     loss_count: u32,
     /// The number of finished syncs of the file when the commit's own sync was started.
     synced_after: Option<u32>,
 }
 
-/// The next step of a commit. A job is moved only once, so boxing it would not pay.
+/// The next step of a commit. A job is moved only once, so it is not worth a box.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant)]
 pub enum CommitStep {
-    /// Run the job, call [`Cache::on_flushed`], and step again.
+    /// Run the job, call [`Cache::on_flushed`], and call [`Cache::commit_step`] again.
     Flush(FlushJob),
-    /// Run the job, call [`Cache::on_synced`], and step again.
+    /// Run the job, call [`Cache::on_synced`], and call [`Cache::commit_step`] again.
     Sync(SyncJob),
-    /// Step again on progress of this file.
+    /// Call [`Cache::commit_step`] again on progress of this file.
     Wait,
-    /// The range is as stable as requested, or some data was lost.
+    /// The commit has ended: the range is as stable as requested, or some data was lost.
     Done(Result<()>),
 }
 
@@ -221,28 +222,28 @@ pub enum CommitStep {
 pub enum SizeStep {
     /// Run the job and call [`Cache::on_sized`], which returns the result.
     Job(SizeJob),
-    /// Call again on progress of this file.
+    /// Call [`Cache::set_size`] again on progress of this file.
     Wait,
 }
 
-/// Progress on a file: requests that wait for it must be tried again.
+/// Reports progress on a file: requests that wait for this file must be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "requests that wait for this file must be tried again"]
 pub struct Progress {
     /// The file that made progress.
     pub file: CachedFile,
-    /// The error if a job failed. Requests that wait for its range fail with this.
+    /// The error if a job failed. Requests that wait for the job's range fail with this error.
     pub error: Option<StoreError>,
 }
 
-/// Counters since the start, and present amounts.
+/// Statistics of the cache: counters since the start, and current amounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// The number of reads answered from the arena.
     pub hit_count: u64,
     /// The number of reads whose first block was missing.
     pub miss_count: u64,
-    /// The number of bytes of hits.
+    /// The number of bytes that hits returned.
     pub hit_bytes: u64,
     /// The number of bytes read from files.
     pub fill_bytes: u64,
@@ -250,7 +251,7 @@ pub struct CacheStats {
     pub write_bytes: u64,
     /// The number of bytes written to files.
     pub flush_bytes: u64,
-    /// The number of blocks evicted for others.
+    /// The number of blocks evicted to make room.
     pub evicted_block_count: u64,
     /// The number of unstable bytes dropped after a write error.
     pub lost_bytes: u64,
@@ -262,7 +263,7 @@ pub struct CacheStats {
     pub file_count: u64,
 }
 
-/// The cache. See the [module](self).
+/// The data cache of a server. The [module](self) explains how to use it.
 pub struct Cache {
     config: CacheConfig,
     arena: Memory,
@@ -272,15 +273,16 @@ pub struct Cache {
     files: Files,
     /// The files with dirty data, oldest first.
     dirty_files: VecDeque<CachedFile>,
-    /// The files that have grown by enough to be flushed now.
+    /// The files that have grown so much that they should be flushed now.
     ripe_files: VecDeque<CachedFile>,
-    /// The closed files in order of closing, each with the number of its close. The first entries
-    /// are dropped if there are too many.
+    /// The closed files in order of closing, each with the number of its close. If there are too
+    /// many closed files, the entries of the first ones are dropped.
     closed: VecDeque<(CachedFile, u64)>,
     close_count: u64,
     dirty_blocks: usize,
     dirty_blocks_max: usize,
-    /// The most bytes that one plan or one write takes, so that it cannot evict its own blocks.
+    /// The maximum number of bytes that one plan or one write takes, so that it cannot evict its
+    /// own blocks.
     plan_bytes_max: u64,
     has_pressure: bool,
     wants_flush: bool,
@@ -288,7 +290,7 @@ pub struct Cache {
     is_stopping: bool,
     hand: usize,
     now: Moment,
-    /// The time of the last look at the calendar clock, and its result.
+    /// The time of the cache at which the calendar clock was last read, and the calendar time.
     calendar: (Moment, Timestamp),
     active_at: Moment,
     activity_seen: u64,
@@ -297,7 +299,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Creates an empty cache. It reserves address space; pages are allocated when they are used.
+    /// Creates an empty cache. The arena only reserves address space; its pages are allocated on
+    /// first use.
     ///
     /// # Errors
     /// The error of `mmap`.
@@ -336,15 +339,15 @@ impl Cache {
         })
     }
 
-    /// The arena, for registration with a transport.
+    /// Returns the arena, for registration with a transport.
     #[must_use]
     pub fn arena(&self) -> &Memory {
         &self.arena
     }
 
     /// Adds a file, or counts one more open of it. `version` must be the result of
-    /// [`File::version`] just after the open. If it is not what the cache last saw, a local process
-    /// has changed the file, and all clean blocks are dropped.
+    /// [`File::version`] just after the open. If `version` differs from the version that the cache
+    /// remembers, a local process has changed the file, and all its clean blocks are dropped.
     ///
     /// # Errors
     /// `Resource` if too many files are open.
@@ -368,8 +371,9 @@ impl Cache {
         Ok(self.files.name(index))
     }
 
-    /// Compares a version just read with what the cache last saw, like [`Cache::open`]. For files
-    /// that stay open long: call it with the version that a GETATTR has read anyway.
+    /// Compares a version just read with the version that the cache remembers, like
+    /// [`Cache::open`]. This detects changes of files that stay open long. Call it with the version
+    /// that a GETATTR has read anyway.
     pub fn revalidate(&mut self, file: CachedFile, version: FileVersion) {
         let entry = self.files.get_mut(file);
         if entry.version == version || entry.is_sizing {
@@ -381,8 +385,8 @@ impl Cache {
     }
 
     /// Notes that attributes other than the size were set. `before` and `after` are the versions
-    /// before and after that; `set` is the modification time that was set, if any. The cached data
-    /// stays if no other process has changed the file, as far as that time shows.
+    /// before and after the change; `set` is the modification time that was set, if any. The cached
+    /// data stays unless these times show that another process has changed the file.
     pub fn note_altered(
         &mut self,
         file: CachedFile,
@@ -392,7 +396,7 @@ impl Cache {
         let is_ours = match set {
             None => after.time_modify == before.time_modify,
             Some(SetTime::Client(time)) => after.time_modify == time,
-            // A write at the same time would look the same.
+            // A write at the same time would have the same effect on the times.
             Some(SetTime::Server) => false,
         };
         let entry = self.files.get_mut(file);
@@ -409,8 +413,9 @@ impl Cache {
         self.files.get_mut(file).open_count += 1;
     }
 
-    /// Ends one open. Remaining dirty data is written back by age. To make it visible to local
-    /// processes and to report its errors, run a commit without a sync first.
+    /// Ends one open. Remaining dirty data is written back when it is old enough. To make the data
+    /// visible to local processes and to report its write errors, run a commit without a sync
+    /// first.
     pub fn close(&mut self, file: CachedFile) {
         let entry = self.files.get_mut(file);
         entry.open_count -= 1;
@@ -426,8 +431,8 @@ impl Cache {
             self.close_count += 1;
             self.files.get_mut(file).closed_at = self.close_count;
             self.closed.push_back((file, self.close_count));
-            // Only a file's last close counts. Scanning all entries pays only when most of them
-            // are outdated.
+            // Only the last close of a file counts, so earlier entries are outdated. Scanning all
+            // entries is only worthwhile when most of them are outdated.
             if self.closed.len() > 2 * self.files.count() + CLOSED_COUNT_MIN {
                 let files = &self.files;
                 self.closed.retain(|(file, number)| files.was_closed_last(*file, *number));
@@ -435,7 +440,7 @@ impl Cache {
         }
     }
 
-    /// Drops the entry of the file that was closed longest ago, if it has no data to lose.
+    /// Drops the entry of the file that was closed longest ago, if it has no dirty data.
     fn drop_a_closed_file(&mut self) {
         for _ in 0..self.closed.len() {
             let Some((file, number)) = self.closed.pop_front() else { return };
@@ -456,9 +461,10 @@ impl Cache {
         }
     }
 
-    /// The file with this handle, if the cache knows it; for GETATTR of files that may have dirty
-    /// data. Unless the caller has an open of it, the token is valid only for [`Cache::overlay`],
-    /// [`Cache::size`] and commits, and only until the next call that changes the cache.
+    /// Returns the token of the file with this handle, if the cache knows the file. GETATTR uses
+    /// this for files that may have dirty data. Unless the caller has opened the file, the token is
+    /// valid only for [`Cache::overlay`], [`Cache::size`] and commits, and only until the next call
+    /// that changes the cache.
     #[must_use]
     pub fn find(&self, handle: &FileHandle) -> Option<CachedFile> {
         self.files.index_of(handle).map(|index| self.files.name(index))
@@ -475,16 +481,16 @@ impl Cache {
         }
     }
 
-    /// Notes that an object has got a name. If it had lost its last name before, its cached data is
-    /// kept again.
+    /// Notes that an object has been given a name. If the object had lost its last name before, its
+    /// cached data is kept again at the last close.
     pub fn remember(&mut self, handle: &FileHandle) {
         if let Some(file) = self.find(handle) {
             self.files.get_mut(file).is_unlinked = false;
         }
     }
 
-    /// Replaces attributes read from the store by those that only the cache knows: size, space,
-    /// change and modification time, and the mode after pending writes.
+    /// Overwrites attributes read from the store with those that only the cache knows: size, space,
+    /// change attribute, modification time, and the mode after pending writes.
     pub fn overlay(&mut self, file: CachedFile, attributes: &mut Attributes) {
         let entry = self.files.get_mut(file);
         entry.is_shown = true;
@@ -492,8 +498,8 @@ impl Cache {
         let is_unwritten = !entry.dirty.is_empty() || entry.is_flushing;
         let is_known = FileVersion::from(&*attributes) == entry.version || entry.is_flushing;
         if entry.is_sizing || !is_known {
-            // The file is ahead of the cached content, so its own number does not fit what a READ
-            // would return yet.
+            // The file already has a new size that the cached content does not show yet, so the
+            // file's own change attribute does not fit the data that a READ would return.
             attributes.change = clocks.exact;
             entry.is_shown_ahead |= entry.is_sizing;
         } else if is_unwritten {
@@ -514,26 +520,26 @@ impl Cache {
         }
     }
 
-    /// The file's size as clients see it, including dirty data.
+    /// Returns the file's size as clients see it, including dirty data.
     #[must_use]
     pub fn size(&self, file: CachedFile) -> u64 {
         self.files.get(file).size
     }
 
-    /// The handle of an open file; zeros for a closed one.
+    /// Returns the handle of an open file; a handle of zeros for a closed file.
     #[must_use]
     pub fn handle(&self, file: CachedFile) -> FileHandle {
         self.files.get(file).file.as_ref().map_or(FileHandle::NULL, |file| file.handle())
     }
 
-    /// A number that rises whenever unstable data was lost. It is part of the write verifier, so
-    /// that clients send uncommitted data again.
+    /// Returns the number of times that unstable data of any file was lost. The number is part of
+    /// the write verifier, so that clients send uncommitted data again after a loss.
     #[must_use]
     pub fn loss_count(&self) -> u64 {
         self.loss_count
     }
 
-    /// The counters and amounts of the cache.
+    /// Returns the counters and current amounts of the cache.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         CacheStats {
@@ -559,14 +565,15 @@ impl Default for CacheConfig {
 
 /// The size of a block in bytes.
 pub const BLOCK_BYTES: usize = 4096;
-/// The most pieces in one result. A read or write that needs more is done in parts.
+/// The maximum number of pieces in one result. A read or write that needs more pieces returns fewer
+/// bytes than requested.
 pub const PIECE_COUNT_MAX: usize = 16;
-/// The number of remembered closes before the first scan for outdated ones.
+/// The number of remembered closes below which outdated ones are not removed.
 const CLOSED_COUNT_MIN: usize = 64;
-/// The most bytes that one plan or one write takes at once.
+/// The maximum number of bytes that one plan or one write takes at once.
 const PLAN_BYTES_MAX: u64 = 4 << 20;
-/// Limits the memory for segments (384 bytes each) in proportion to the arena: as many as if each
-/// had this many blocks.
+/// Limits the memory for segments (384 bytes each): there are at most as many segments as the arena
+/// could fill if each segment had this many blocks.
 const BLOCKS_PER_SEGMENT_MIN: usize = 2;
-/// The largest arena in chunks: block numbers plus one fit in 32 bits.
+/// The maximum number of chunks of an arena, so that block numbers plus one fit in 32 bits.
 const CHUNK_COUNT_MAX: u32 = 1 << 22;

@@ -1,11 +1,11 @@
-//! A sorted set of numbers that is optimized for one number or none.
+//! A sorted set of integers that is optimized for at most one element.
 //!
-//! Invariant: a number is either the only one, or in the tree.
+//! Invariant: either `only` holds the single element, or all elements are in `tree`.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A set of numbers. A single number, as for a small file, needs no allocation.
+/// A set of integers. A single element, the usual case for a small file, needs no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     only: Option<u64>,
@@ -35,7 +35,7 @@ impl Numbers {
         }
     }
 
-    /// The first number in a range that is not empty.
+    /// Returns the smallest element within a range, which must not be empty.
     pub(super) fn first_in(&self, range: Range<u64>) -> Option<u64> {
         match self.only {
             Some(only) => range.contains(&only).then_some(only),

@@ -11,13 +11,13 @@ use super::space::{REFERENCE_MAX, for_contiguous};
 use super::{BLOCK_BYTES, Cache, CachedFile, Piece, Pieces, Pin, Planned, Progress, Read};
 
 impl Cache {
-    /// Prefetches the memory that a read at `offset` will need first.
+    /// Prefetches the memory that a read at `offset` accesses first into the processor's cache.
     #[inline]
     pub fn prefetch(&self, file: CachedFile, offset: u64) {
         self.segments.prefetch(file.index, offset / SEGMENT_BYTES);
     }
 
-    /// Reads up to `length` bytes from `offset`: pins what is cached and adds it to `out`.
+    /// Reads up to `length` bytes from `offset`: pins the cached pieces and adds them to `out`.
     #[inline]
     pub fn read(&mut self, file: CachedFile, offset: u64, length: u32, out: &mut Pieces) -> Read {
         let entry = self.files.get_mut(file);
@@ -37,7 +37,7 @@ impl Cache {
                 block = run;
                 let piece_end = (base + u64::from(block) * BLOCK as u64).min(end);
                 segment.pins += 1;
-                // The loop's condition guarantees room.
+                // The loop's condition guarantees that `out` has room.
                 out.push(Piece {
                     offset: u64::from(place - 1) * BLOCK as u64 + at % BLOCK as u64,
                     length: (piece_end - at) as u32,
@@ -68,7 +68,7 @@ impl Cache {
         }
     }
 
-    /// Releases a piece. This is progress for requests that met `Pressure`.
+    /// Releases the pin of a piece. Requests that got `Pressure` can then be tried again.
     #[inline]
     pub fn unpin(&mut self, pin: Pin) {
         let segment = self.segments.get_mut(pin.0);
@@ -76,15 +76,15 @@ impl Cache {
         segment.pins -= 1;
     }
 
-    /// The file whose content a piece shows; `None` if the file has released the segment, after
-    /// which nothing writes to it any more.
+    /// Returns the handle of the file whose content a piece contains. Returns `None` if the file
+    /// has released the segment; nothing writes to a released segment any more.
     #[must_use]
     pub fn pinned_file(&self, pin: &Pin) -> Option<FileHandle> {
         let index = self.segments.get(pin.0).file;
         (index != NONE).then(|| self.files.at(index).handle)
     }
 
-    /// Plans the fills that a missed read needs, and more for a sequential reader.
+    /// Plans the fill jobs that a missed read needs, and prefetches for a sequential reader.
     pub fn plan_fill(
         &mut self,
         file: CachedFile,
@@ -114,7 +114,7 @@ impl Cache {
         self.plan_range(file, offset, end, jobs)
     }
 
-    /// Plans the next stretch for a sequential reader ([`Read::Hit`] `wants_more`).
+    /// Plans the next prefetch for a sequential reader (see `wants_more` in [`Read::Hit`]).
     pub fn plan_ahead(&mut self, file: CachedFile, jobs: &mut Vec<FillJob>) {
         let ahead_max = u64::from(self.config.read_ahead_bytes_max);
         let entry = self.files.get_mut(file);
@@ -145,7 +145,7 @@ impl Cache {
         if entry.is_sizing {
             return Planned::Wait;
         }
-        // A plan must not evict what it has planned itself.
+        // A plan must not evict blocks that it has planned itself.
         let end = end.min(offset.saturating_add(self.plan_bytes_max));
         let mut found = Found::default();
         for number in offset / SEGMENT_BYTES..=(end - 1) / SEGMENT_BYTES {
@@ -211,7 +211,7 @@ impl Cache {
         jobs.push(FillJob { owner, file, arena: self.arena.clone(), ranges, size });
     }
 
-    /// Handles the result of a fill.
+    /// Takes the result of a fill job.
     pub fn on_filled(&mut self, done: FillDone) -> Progress {
         for range in &done.ranges {
             let segment = self.segments.get_mut(range.slot);
@@ -227,7 +227,7 @@ impl Cache {
         Progress { file: done.owner, error: done.result.err() }
     }
 
-    /// Applies a CACHE_HINT. May plan fills.
+    /// Applies a CACHE_HINT of a client. May add fill jobs.
     pub fn hint(
         &mut self,
         file: CachedFile,
@@ -245,7 +245,7 @@ impl Cache {
             self.drop_range(file, offset, end);
         } else if (pattern == CachePattern::WillNeed || hint.prefetch())
             && !is_unlikely
-            // Nothing is read for a closed file, although it may still have cached blocks.
+            // Do not read for a closed file, which may still have cached blocks.
             && self.files.get(file).file.is_some()
         {
             let end = end.min(self.files.get(file).size);
@@ -267,7 +267,7 @@ impl Cache {
     }
 }
 
-/// The state of planning a range.
+/// The intermediate state while fills for a range are planned.
 #[derive(Default)]
 struct Found {
     ranges: BlockList,
@@ -276,7 +276,7 @@ struct Found {
     is_short: bool,
 }
 
-/// The blocks `from..to` of a segment as a range of a job.
+/// Returns the blocks `from..to` of a segment as a range of a job.
 pub(super) fn blocks(
     slot: u32,
     epoch: u32,
@@ -297,10 +297,10 @@ pub(super) fn blocks(
 }
 
 const BLOCK: usize = BLOCK_BYTES;
-/// The number of ranges of one fill. It is small so that the first blocks arrive early and several
-/// threads share a long stretch.
+/// The maximum number of ranges of one fill. It is small, so that the first blocks arrive early and
+/// several threads share a long read.
 const FILL_RANGE_COUNT_MAX: usize = 4;
-/// The first stretch prefetched for a reader that looks sequential, in bytes.
+/// The number of bytes first prefetched for a reader that seems to be sequential.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
 /// The likelihood in a CACHE_HINT below which an access counts as unlikely.
 const LIKELIHOOD_MIDDLE: u32 = 4;

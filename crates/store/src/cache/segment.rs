@@ -2,47 +2,48 @@
 //!
 //! Invariants:
 //! - A segment is in the index if and only if it belongs to a file.
-//! - Its `valid`, `filling` and `writing` blocks are all mapped.
+//! - The blocks in a segment's `valid`, `filling` and `writing` sets are all mapped.
 //! - `dirty` and `flushing` blocks are valid.
 //! - `valid` has no block in common with `filling` or `writing`.
 
-/// The cached part of 256 KiB of a file.
+/// The cached blocks of an aligned 256 KiB range of a file. Block sets are bit masks.
 #[repr(C, align(64))]
 pub(super) struct Segment {
-    /// Blocks with the file's content.
+    /// The blocks that contain the file's content.
     pub valid: u64,
-    /// The number of the segment in the file.
+    /// The number of the segment in the file: the file offset divided by the segment size.
     pub number: u64,
     /// The index of the file; `NONE` after the file has released it.
     pub file: u32,
-    /// The number of pieces used by transfers.
+    /// The number of pinned pieces, which transfers use.
     pub pins: u32,
     /// The number of writes in progress into the segment.
     pub writers: u32,
-    /// The number of times that the clock algorithm spares it.
+    /// The number of times that the clock algorithm still skips the segment before evicting it.
     pub reference: u8,
     /// True if the slot is in use.
     pub is_live: bool,
-    /// Rises when the file's content has changed. Fills that were started before are then void.
+    /// A counter that rises when the file's content changes. Fills that were started at an earlier
+    /// epoch are void.
     pub epoch: u32,
-    /// If all mapped blocks are consecutive: the position where block 0 is or would be, plus 1;
-    /// else
-    /// 0. It saves a hit the access to the table, which is in another cache line.
+    /// If all mapped blocks are consecutive in the arena: the arena block number where block 0 is
+    /// or would be, plus 1; otherwise 0. This field saves a hit the access to `table`, which is in
+    /// another cache line.
     pub origin: u32,
-    /// Blocks to be written to the file.
+    /// The blocks that must be written to the file.
     pub dirty: u64,
-    /// Blocks being written to the file.
+    /// The blocks that are being written to the file.
     pub flushing: u64,
-    /// Invalid blocks being written by a client.
+    /// The invalid blocks that a client is writing.
     pub writing: u64,
-    /// Blocks being read from the file. Another cache line begins here, which hits of reads and
-    /// writes do not access.
+    /// The blocks that are being read from the file. This field begins another cache line, which
+    /// hits of reads and writes do not access.
     pub filling: u64,
-    /// The position of each block in the arena, plus 1; 0 if it has none.
+    /// The arena block number of each block, plus 1; 0 for a block that is not mapped.
     pub table: [u32; SEGMENT_BLOCKS],
-    /// The next segment of the file.
+    /// The slot of the next segment of the file.
     pub next: u32,
-    /// The previous segment of the file.
+    /// The slot of the previous segment of the file.
     pub previous: u32,
 }
 
@@ -68,8 +69,8 @@ impl Segment {
         }
     }
 
-    /// The position of a mapped block, plus 1, and the first block up to `stop` that does not
-    /// follow it contiguously in the arena.
+    /// Returns the arena block number of a mapped block, plus 1, and the first later block (at most
+    /// `stop`) that does not follow contiguously in the arena.
     #[inline]
     pub(super) fn run_from(&self, block: u32, stop: u32) -> (u32, u32) {
         if self.origin != 0 {
@@ -93,18 +94,18 @@ impl Segment {
             .unwrap_or(0);
     }
 
-    /// Returns true if nothing uses the segment's memory and nothing would be lost with it.
+    /// Returns true if nothing uses the segment's memory and the segment has no dirty data.
     pub(super) fn is_idle(&self) -> bool {
         self.pins | self.writers == 0
             && self.dirty | self.flushing | self.filling | self.writing == 0
     }
 
-    /// Blocks with data that the file does not have.
+    /// Returns the blocks with data that the file does not have yet.
     pub(super) fn unflushed(&self) -> u64 {
         self.dirty | self.flushing
     }
 
-    /// Invalidates blocks. If a client is writing to some, they will have only what it writes.
+    /// Invalidates blocks. A block that a client is writing will contain only the client's bytes.
     pub(super) fn invalidate(&mut self, blocks: u64) {
         let gone = self.valid & blocks;
         self.valid &= !blocks;
@@ -118,7 +119,8 @@ impl Segment {
 pub(super) struct Segments {
     slots: Vec<Segment>,
     free: Vec<u32>,
-    /// Open addressing with linear probing; slot + 1, 0 means empty. At most half full.
+    /// A hash table with open addressing and linear probing, at most half full. Each entry is a
+    /// slot plus 1; 0 means empty.
     index: Vec<u32>,
     shift: u32,
     count_max: usize,
@@ -155,8 +157,8 @@ impl Segments {
         }
     }
 
-    /// Prefetches the segment that [`Segments::find`] will probe first, which is almost always the
-    /// right one.
+    /// Prefetches the segment that [`Segments::find`] will probe first. It is almost always the
+    /// wanted segment.
     #[inline]
     pub(super) fn prefetch(&self, file: u32, number: u64) {
         let mask = self.index.len() - 1;
@@ -176,7 +178,7 @@ impl Segments {
         &mut self.slots[slot as usize]
     }
 
-    /// The number of slots ever used, which the clock algorithm circles through.
+    /// Returns the number of slots ever used, over which the clock algorithm cycles.
     pub(super) fn slot_count(&self) -> usize {
         self.slots.len()
     }
@@ -209,7 +211,7 @@ impl Segments {
         slot
     }
 
-    /// Removes a segment from the index, because its file no longer has it.
+    /// Removes a segment from the index, because the segment no longer belongs to a file.
     pub(super) fn detach(&mut self, slot: u32) {
         let (file, number) = {
             let segment = &self.slots[slot as usize];
@@ -220,7 +222,7 @@ impl Segments {
         while self.index[hole] != slot + 1 {
             hole = (hole + 1) & mask;
         }
-        // Later entries that could no longer be found because of the gap are moved into it.
+        // Move later entries into the gap if they could no longer be found because of it.
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -246,8 +248,9 @@ impl Segments {
         self.live_count -= 1;
     }
 
-    /// The index position of a segment. Sixteen consecutive segments of a file have consecutive
-    /// positions, so that they share one or two cache lines of the index.
+    /// Returns the index position at which the search for a segment starts. Sixteen consecutive
+    /// segments of a file have consecutive positions, so that they share one or two cache lines of
+    /// the index.
     #[inline]
     fn home(&self, file: u32, number: u64) -> usize {
         let key = u64::from(file).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (number / NEIGHBOURS);
@@ -256,7 +259,7 @@ impl Segments {
     }
 }
 
-/// The bits of blocks `first..end` of a segment.
+/// Returns a bit mask of the blocks `first..end` of a segment.
 #[inline]
 pub(super) fn block_bits(first: u32, end: u32) -> u64 {
     debug_assert!(first < end && end <= SEGMENT_BLOCKS as u32);
@@ -274,13 +277,13 @@ pub(super) fn for_runs(bits: u64, mut each: impl FnMut(u32, u32)) {
     }
 }
 
-/// The number of blocks in a segment: as many as a word has bits.
+/// The number of blocks in a segment, one for each bit of a `u64`.
 pub(super) const SEGMENT_BLOCKS: usize = 64;
 /// The size of a segment in bytes.
 pub(super) const SEGMENT_BYTES: u64 = (SEGMENT_BLOCKS * super::BLOCK_BYTES) as u64;
 /// The number of consecutive segments with consecutive index positions.
 const NEIGHBOURS: u64 = 16;
-/// The value for no slot and no file.
+/// A slot or file index that means "none".
 pub(super) const NONE: u32 = u32::MAX;
 
 #[cfg(test)]

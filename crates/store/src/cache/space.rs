@@ -11,7 +11,7 @@ use super::segment::{NONE, SEGMENT_BLOCKS, Segments, block_bits, for_runs};
 use super::{BLOCK_BYTES, Cache, CachedFile};
 
 impl Cache {
-    /// Finds or creates the segment of a file. `None` if there is no room for another.
+    /// Finds or creates the segment of a file. Returns `None` if there is no free slot for it.
     pub(super) fn segment_for(&mut self, file: u32, number: u64) -> Option<u32> {
         if let Some(slot) = self.segments.find(file, number) {
             return Some(slot);
@@ -29,8 +29,9 @@ impl Cache {
         Some(slot)
     }
 
-    /// Maps all blocks `first..end`. With `reserve`, a run that continues after mapped blocks takes
-    /// its whole aligned window, so that a file that grows block by block gets a few long runs.
+    /// Maps all blocks `first..end`. Returns false if there is not enough memory. With `reserve`, a
+    /// run that continues after mapped blocks takes its whole aligned window, so that a file that
+    /// grows block by block gets a few long runs.
     pub(super) fn map_blocks(&mut self, slot: u32, first: u32, end: u32, reserve: bool) -> bool {
         self.segments.get_mut(slot).writers += 1; // Not idle, so eviction ignores it.
         let mut at = first;
@@ -61,7 +62,8 @@ impl Cache {
         at >= end
     }
 
-    /// Allocates a run of `1 << order` blocks, or the longest shorter one after a few evictions.
+    /// Allocates a run of `1 << order` blocks. If no such run is free after a few evictions,
+    /// allocates the longest shorter run. Returns the first block and the number of blocks.
     fn allocate(&mut self, order: usize) -> Option<(u32, u32)> {
         let found = self.allocate_or_evict(order);
         self.wants_clear |= self.buddy.wants_warm();
@@ -105,7 +107,7 @@ impl Cache {
         None
     }
 
-    /// Frees an idle segment, and its file's entry if nothing else is left of it.
+    /// Frees an idle segment. Frees the file's entry too, if nothing else needs the entry.
     pub(super) fn free_segment(&mut self, slot: u32) {
         debug_assert!(self.segments.get(slot).is_idle());
         let file = self.segments.get(slot).file;
@@ -130,8 +132,8 @@ impl Cache {
         }
     }
 
-    /// Detaches a segment and frees it: at once if it is idle, else when the clock algorithm finds
-    /// it idle. The caller has cleared its dirty bits.
+    /// Detaches a segment from its file. Frees the segment at once if it is idle, else when the
+    /// clock algorithm finds it idle. The caller has cleared the segment's dirty bits.
     pub(super) fn release_segment(&mut self, slot: u32) {
         if self.segments.get(slot).is_idle() {
             self.free_segment(slot);
@@ -144,7 +146,7 @@ impl Cache {
         }
     }
 
-    /// The slots of all segments of a file.
+    /// Returns the slots of all segments of a file.
     pub(super) fn slots_of(&self, file: u32) -> Vec<u32> {
         let mut slots = Vec::new();
         let mut slot = self.files.at(file).first_segment;
@@ -155,8 +157,8 @@ impl Cache {
         slots
     }
 
-    /// Returns true if only one run of blocks of a file is cached and that run is being flushed.
-    /// Then changes by other processes do not matter meanwhile.
+    /// Returns true if the only cached blocks of a file are the single run that is being flushed.
+    /// Then no cached data can become stale by a change of another process meanwhile.
     pub(super) fn holds_only(&self, owner: CachedFile, ranges: &BlockList) -> bool {
         let [range] = ranges.as_slice() else { return false };
         let segment = self.segments.get(range.slot);
@@ -165,9 +167,9 @@ impl Cache {
         is_only && (segment.valid | segment.filling | segment.writing) & others == 0
     }
 
-    /// Frees blocks that a steadily growing file has just flushed. The next blocks reuse the memory
-    /// while it is in the processor's cache, and other files keep their blocks. The beginning of
-    /// the file stays, and so do blocks that clients read.
+    /// Frees blocks that a steadily growing file has just flushed. The next blocks then reuse the
+    /// memory while it is in the processor's cache, and the blocks of other files are not evicted.
+    /// Blocks at the beginning of the file, and blocks that clients read, are not freed.
     pub(super) fn free_flushed(&mut self, file: CachedFile, flushed: &BlockList) {
         let entry = self.files.get(file);
         if !entry.is_ripe || entry.pattern == CachePattern::WillNeed {
@@ -194,12 +196,11 @@ impl Cache {
         if !entry.is_live || entry.open_count > 0 || entry.is_busy() {
             return;
         }
-        // Nothing needs the file itself any more: blocks that may never be requested again must
-        // not hold a descriptor.
+        // Close the file: blocks that may never be requested again must not keep a descriptor open.
         entry.file = None;
         if entry.first_segment == NONE && entry.error.is_none() {
             if entry.is_queued {
-                // Its dirty data has been cut off since.
+                // The file's dirty data was cut off by a change of size.
                 let name = self.files.name(file);
                 self.dirty_files.retain(|queued| *queued != name);
             }
@@ -207,7 +208,7 @@ impl Cache {
         }
     }
 
-    /// Returns a job that clears memory before it is needed. Pass its result to
+    /// Returns a job that clears memory before it is needed. The caller passes the job's result to
     /// [`Cache::on_cleared`].
     pub fn poll_clear(&mut self) -> Option<ClearJob> {
         self.wants_clear = false;
@@ -215,12 +216,13 @@ impl Cache {
         Some(ClearJob { arena: self.arena.clone(), block })
     }
 
-    /// Handles the result of a [`ClearJob`]. [`Cache::poll_clear`] may then return another job.
+    /// Takes the result of a [`ClearJob`]. [`Cache::poll_clear`] may then return another job.
     pub fn on_cleared(&mut self, done: ClearDone) {
         self.buddy.add_warm(done.block);
     }
 
-    /// Releases free huge pages: all of them when idle, otherwise those beyond a reserve.
+    /// Releases free huge pages to the kernel: all of them when idle, otherwise those beyond a
+    /// reserve.
     pub(super) fn trim(&mut self, is_idle: bool) {
         let reserve = if is_idle { 0 } else { WARM_CHUNK_COUNT_MAX };
         for _ in 0..TRIM_CHUNKS_PER_TICK {
@@ -270,18 +272,18 @@ pub(super) fn for_contiguous(
     }
 }
 
-/// The number of evictions for a long run before a shorter one is taken.
+/// The maximum number of evictions to get a long run before a shorter run is taken.
 const EVICTIONS_PER_ORDER_MAX: usize = 4;
-/// The number of rounds of the clock algorithm after which everything counts as in use: one more
-/// than a segment's highest reference.
+/// The number of rounds of the clock algorithm after which all segments count as in use: one more
+/// than the largest value of `Segment::reference`.
 const CLOCK_ROUNDS_MAX: usize = REFERENCE_MAX as usize + 1;
 /// The number of times that the clock algorithm spares a segment that was hit.
 pub(super) const REFERENCE_MAX: u8 = 2;
-/// The reference of a segment that was only written.
+/// The value of `Segment::reference` for a segment that was written but not read.
 pub(super) const REFERENCE_WRITTEN: u8 = 1;
-/// The beginning of a growing file stays cached, up to this fraction of the cache.
+/// The beginning of a growing file stays cached, up to the size of the cache divided by this.
 const GROWN_SHARE: u64 = 16;
 /// The number of free huge pages kept while the cache is in use.
 const WARM_CHUNK_COUNT_MAX: usize = 16;
-/// The number of huge pages released in one tick. Each costs a system call.
+/// The maximum number of huge pages released in one tick, because each costs a system call.
 const TRIM_CHUNKS_PER_TICK: usize = 8;

@@ -1,7 +1,7 @@
-//! Writes: room for arriving bytes.
+//! Writes: memory of the arena for arriving bytes.
 //!
-//! Invariant: before a write gets its room, the parts of blocks that it does not cover contain the
-//! file's bytes (or zeros after its end).
+//! Invariant: before a write gets its memory, the parts of its blocks that the write does not cover
+//! contain the file's bytes (or zeros after the end of the file).
 
 use dafs_types::limits::FILE_OFFSET_MAX;
 use dafs_types::{Moment, Timestamp};
@@ -15,8 +15,8 @@ use crate::change::time_of;
 use crate::error::StoreError;
 
 impl Cache {
-    /// Finds or makes room for up to `length` bytes at `offset`. The spans stay in place until the
-    /// token is returned.
+    /// Finds or allocates memory for up to `length` bytes at `offset`. The spans stay in place
+    /// until the token is passed to [`Cache::write_done`] or [`Cache::write_abort`].
     pub fn prepare_write(
         &mut self,
         file: CachedFile,
@@ -31,7 +31,7 @@ impl Cache {
         }
     }
 
-    /// The same, whatever was lost before.
+    /// Prepares a write like [`Cache::prepare_write`], but ignores earlier losses.
     pub fn prepare_write_anyhow(
         &mut self,
         file: CachedFile,
@@ -89,7 +89,7 @@ impl Cache {
         }
     }
 
-    /// Ends a write whose bytes are in place. They are the file's content from now on.
+    /// Ends a write whose bytes have arrived. The bytes are now part of the file's content.
     #[inline]
     pub fn write_done(&mut self, token: WriteToken, now: Moment) -> Progress {
         self.take_in(&token, now);
@@ -105,8 +105,8 @@ impl Cache {
         self.stats.write_bytes += u64::from(token.length);
     }
 
-    /// Ends a write whose transfer failed. Blocks that were valid count as partly written, others
-    /// as missing.
+    /// Ends a write whose transfer failed. Blocks that were valid before count as partly written,
+    /// and other blocks as missing.
     pub fn write_abort(&mut self, token: WriteToken, now: Moment) -> Progress {
         self.now = self.now.max(now);
         let file = token.file;
@@ -121,8 +121,8 @@ impl Cache {
         Prepared::Pressure
     }
 
-    /// Prepares a write to one run of valid blocks, which is the case in most overwritten files.
-    /// Such blocks are complete, and no job fills them.
+    /// Prepares a write to a single run of valid blocks, which is the usual case when a file is
+    /// overwritten. Such blocks need no fill. Returns `None` if the write needs more than one run.
     fn room_at_once(&mut self, file: CachedFile, offset: u64, end: u64) -> Option<Span> {
         let number = offset / SEGMENT_BYTES;
         let base = number * SEGMENT_BYTES;
@@ -147,7 +147,7 @@ impl Cache {
         Some(Span { offset: offset_there, length: (end - offset) as u32 })
     }
 
-    /// Makes sure that partly covered blocks are complete.
+    /// Makes sure that the partly covered blocks at both ends of a write have the file's content.
     fn fill_edges(
         &mut self,
         file: CachedFile,
@@ -187,7 +187,8 @@ impl Cache {
         })
     }
 
-    /// Prepares the part of a write that lies in one segment. Returns how far it got, or why not.
+    /// Prepares the part of a write that lies in one segment. Returns the offset up to which memory
+    /// is ready, or the reason why none is.
     fn prepare_segment(
         &mut self,
         file: CachedFile,
@@ -207,7 +208,8 @@ impl Cache {
         if bits & (segment.filling | segment.writing) != 0 {
             return Err(Edges::Wait);
         }
-        // Making room for the segments between may have evicted an edge that was complete.
+        // Allocating the segments between the ends may have evicted a block at an end that was
+        // complete.
         let size = self.files.get(file).size;
         let is_gone = |offset: u64, is_needed: bool| {
             !offset.is_multiple_of(BLOCK) && is_needed && !self.has_block(file, offset)
@@ -225,7 +227,7 @@ impl Cache {
             let (place, stop) = segment.run_from(block, behind);
             let until = (base + u64::from(stop) * BLOCK).min(end);
             let offset = u64::from(place - 1) * BLOCK + reached % BLOCK;
-            // The loop's condition guarantees room.
+            // The loop's condition guarantees that `out` has room.
             out.push(Span { offset, length: (until - reached) as u32 });
             (reached, block) = (until, stop);
         }
@@ -253,8 +255,8 @@ impl Cache {
         }
     }
 
-    /// Ends a write in every segment that it touched. `takes(valid, written)` says which of the
-    /// written blocks become dirty.
+    /// Ends a write in every segment that it touched. `takes(valid, written)` returns the written
+    /// blocks that become dirty.
     fn settle(&mut self, token: &WriteToken, takes: impl Fn(u64, u64) -> u64) {
         let (file, now) = (token.file, self.now);
         let disk_size = self.files.get(file).version.size;
@@ -278,8 +280,9 @@ impl Cache {
             if segment.dirty == u64::MAX && before != u64::MAX && base >= disk_size {
                 ripened += 1;
             }
-            // A block that is not taken may also be another writer's room, if it was valid when
-            // that writer came. Until all writers are done, no fill reads the file into it.
+            // A block that does not become dirty may also be the target of another writer, if the
+            // block was valid when that writer came. Until all writers are done, no fill reads the
+            // file into it.
             segment.writing &= !taken;
             segment.writers -= 1;
             if segment.writers == 0 {
@@ -306,39 +309,41 @@ impl Cache {
         }
     }
 
-    /// Notes that the cache now shows another content of a file.
+    /// Notes that the file's content, as the cache shows it, has changed.
     pub(super) fn note_change(&mut self, file: CachedFile) {
         let mut stamp = self.calendar();
         let entry = self.files.get_mut(file);
         if std::mem::take(&mut entry.is_shown) || stamp <= entry.version.time_metadata {
-            // The cached time may be from before that look, or from before the file was opened.
+            // The cached calendar time may be from before the change attribute was reported, or
+            // from before the file was opened.
             stamp = time_of(ClockId::RealtimeCoarse);
         }
         entry.stamp = stamp.max(entry.stamp);
         let mut changed_at = stamp;
         if changed_at <= entry.version.time_metadata {
-            // The kernel has reported the file's time more exactly (since Linux 6.13), so the
-            // exact clock is needed to get a later time.
+            // The kernel has reported a more exact time for the file (since Linux 6.13), so a later
+            // time must be read from the exact clock.
             changed_at = time_of(ClockId::Realtime);
         }
         if changed_at < entry.changed_at {
-            // The clock was set back, but the numbers must keep rising.
+            // The clock was set back, but change attributes must keep rising.
             changed_at = just_after(entry.changed_at);
         }
         entry.changed_at = changed_at;
     }
 
-    /// The calendar time, read once for each time that the cache is told.
+    /// Returns the calendar time, which is read at most once for each time passed to the cache.
     fn calendar(&mut self) -> Timestamp {
         if self.calendar.0 != self.now {
-            // Exact to a few milliseconds, at a tenth of the cost of the exact clock.
+            // The coarse clock is a few milliseconds behind, at a tenth of the cost of the exact
+            // clock.
             self.calendar = (self.now, time_of(ClockId::RealtimeCoarse));
         }
         self.calendar.1
     }
 
-    /// Zeros what a failed transfer has left after the end of the file, so that it does not appear
-    /// when the file grows.
+    /// Zeros the bytes that a failed transfer has left after the end of the file, so that they do
+    /// not appear when the file grows.
     pub(super) fn zero_behind_end(&mut self, file: CachedFile, from: u64, to: u64) {
         let mut at = from.max(self.files.get(file).size);
         while at < to {
@@ -356,7 +361,7 @@ impl Cache {
     }
 }
 
-/// The next time that a stamp can distinguish from this one.
+/// Returns the earliest time that a time stamp can distinguish from `time`.
 fn just_after(time: Timestamp) -> Timestamp {
     if time.nanoseconds < NANOSECONDS_MAX {
         Timestamp { nanoseconds: time.nanoseconds + 1, ..time }
