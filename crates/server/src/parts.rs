@@ -1,4 +1,5 @@
-//! Access of operations to the reactor's parts, and the notices that they leave for it.
+//! Gives operations on files access to the reactor's components, and handles the notices that these
+//! operations leave.
 
 use std::sync::Arc;
 
@@ -25,13 +26,14 @@ use crate::task::{WriteSource, WriteTask};
 use crate::waiting::fencing::touched;
 
 impl Reactor<'_> {
-    /// The parts that operations work with.
+    /// Borrows the components that operations on files need.
     #[inline]
     pub(crate) fn files(&mut self) -> Files<'_> {
         self.files_and_givers().0
     }
 
-    /// The same, together with the part that hands whole files over.
+    /// Borrows the components that operations on files need, and the component that hands files
+    /// over.
     #[inline]
     pub(crate) fn files_and_givers(
         &mut self,
@@ -53,7 +55,7 @@ impl Reactor<'_> {
         (files, (self.shared.loans.files(), &mut self.own.interface))
     }
 
-    /// The caller of a request.
+    /// Returns the identity of the sender of a request.
     #[inline]
     pub(crate) fn identity_of(&self, answer: ReplyTo) -> Arc<Identity> {
         match self.shared.channels.get(answer.endpoint) {
@@ -66,39 +68,40 @@ impl Reactor<'_> {
         }
     }
 
-    /// The caller of a request and its client.
+    /// Returns the caller of a request: its identity and its client.
     ///
     /// # Errors
-    /// BAD_SESSION if the connection is gone.
+    /// BAD_SESSION if the connection has ended.
     #[inline]
     pub(crate) fn caller(&self, to: ReplyTo) -> Result<Caller, Status> {
         let party = self.party_of(to)?;
         Ok(Caller { who: self.identity_of(to), party })
     }
 
-    /// The identity under which the filer handles a request.
+    /// Returns the identity under which the filer handles a request.
     ///
     /// # Errors
-    /// BAD_SESSION if the connection is gone.
+    /// BAD_SESSION if the connection has ended.
     #[inline]
     pub(crate) fn party_of(&self, to: ReplyTo) -> Result<Party, Status> {
         Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
     }
 
-    /// Returns true if undo data must be kept for any file. It costs a load and a comparison.
+    /// Returns true if undo data must be kept for at least one file. The check costs a load and a
+    /// comparison.
     #[inline]
     pub(crate) fn keeps_undo(&self) -> bool {
         keeps_undo(&self.shared.ledger)
     }
 
-    /// The current state of undo, to compare with later.
+    /// Returns the current state of undo data, to be compared with the state at a later time.
     #[inline]
     pub(crate) fn undo_seen(&self) -> UndoSeen {
         undo_seen(&self.shared.ledger)
     }
 
-    /// Advances every rollback and every clone as far as possible. Called between events, because
-    /// each of them waits for an event.
+    /// Advances every rollback and every clone as far as possible. It is called between events,
+    /// because every rollback and clone waits for an event.
     #[inline]
     pub(crate) fn push_undo(&mut self) {
         if self.shared.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work())
@@ -108,7 +111,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Acts on the notices that operations have left.
+    /// Handles the notices that operations on files have left.
     #[inline]
     pub(crate) fn act_on_notices(&mut self) {
         while let Some(notice) = self.shared.afterwards.next_notice() {
@@ -124,13 +127,15 @@ impl Reactor<'_> {
                     waiter.fence().and_then(|fence| self.shared.channels.endpoint_under(fence));
                 let Some(endpoint) = endpoint else { return };
                 let LockSpan { file, state, offset, length } = waiter.span();
-                // A client that does not get this message asks again without it.
+                // The message is only a hint. A client that does not receive it requests the lock
+                // again anyway.
                 let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
             }
             Notice::Resume(task) => self.resume(task, None),
             Notice::Do(job) => match *job {
                 FileJob::Undo(task) => self.shared.pool.submit(Job::Undo(task)),
-                // Not run here: on a failure the request submits the job again, without end.
+                // A fill is always given to the pool: if it failed here, the request would submit
+                // it again, in an endless loop.
                 FileJob::Fill(job) => self.shared.pool.submit(Job::Fill(job)),
                 FileJob::Flush(job) => drop(self.run_or_submit(Job::Flush(job))),
                 FileJob::Sync(job) => drop(self.run_or_submit(Job::Sync(job))),
@@ -146,8 +151,8 @@ impl Reactor<'_> {
 
     // ---- ends of connections ----------------------------------------------------------
 
-    /// Cleans up after a connection that has ended. What its session holds ends too, if the filer
-    /// says so.
+    /// Cleans up after a connection that has ended. The filer decides whether the session's state
+    /// is released too.
     pub(crate) fn on_broken(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.shared.channels.remove(endpoint) {
             let end =
@@ -185,12 +190,12 @@ impl Reactor<'_> {
         self.retry_queries();
     }
 
-    /// Breaks a connection after the current event.
+    /// Schedules a connection to be broken after the current event.
     pub(crate) fn give_up(&mut self, endpoint: EndpointId) {
         self.shared.channels.give_up(endpoint);
     }
 
-    /// Breaks the connection of a filer's channel.
+    /// Schedules the connection of a filer's channel to be broken after the current event.
     pub(crate) fn give_up_channel(&mut self, id: ChannelId) {
         if let Some(endpoint) = self.shared.channels.endpoint_of(id) {
             self.give_up(endpoint);
@@ -199,7 +204,7 @@ impl Reactor<'_> {
 
     // ---- incarnations of clients ------------------------------------------------------
 
-    /// Clients have restarted: releases what their previous incarnations held.
+    /// Releases the state of the previous incarnations of clients that have restarted.
     #[cold]
     pub(crate) fn apply_succession(&mut self) {
         let released = self.shared.filer.take_released();
@@ -224,10 +229,10 @@ impl Reactor<'_> {
 
     // ---- checking fences --------------------------------------------------------------
 
-    /// Checks whether a request may access the objects that it names.
+    /// Checks whether the fences let a request access the objects that it names.
     ///
     /// # Errors
-    /// ACCES if its session is fenced out.
+    /// ACCES if the request's session is fenced out.
     #[cold]
     pub(crate) fn check_fences(
         &mut self,
@@ -237,7 +242,7 @@ impl Reactor<'_> {
         self.check_fences_of(answer, touched(request))
     }
 
-    /// Checks whether a request may access these objects.
+    /// Checks whether the fences let a request access these objects.
     ///
     /// # Errors
     /// See [`Reactor::check_fences`].
@@ -249,7 +254,7 @@ impl Reactor<'_> {
         touched.into_iter().flatten().try_for_each(|file| self.check_fence(answer, file))
     }
 
-    /// Checks whether a request may access an object that it has found.
+    /// Checks whether the fences let a request access an object that was found by name.
     ///
     /// # Errors
     /// See [`Reactor::check_fences`].
@@ -261,7 +266,7 @@ impl Reactor<'_> {
         Ok(self.shared.filer.check_fence(party.fence, file)?)
     }
 
-    /// Returns true if a request that waited has been fenced out meanwhile.
+    /// Returns true if a request was fenced out of a file while it waited.
     pub(crate) fn is_barred(&mut self, answer: ReplyTo, file: CachedFile) -> bool {
         self.shared.filer.has_fences() && {
             let by = self.party_of(answer).ok();
@@ -269,9 +274,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Returns true if a write has been fenced out meanwhile. A write whose bytes have all arrived
-    /// has happened. An append of which a part has arrived continues, because it is all or
-    /// nothing. A write that may not continue keeps nothing but what every write holds.
+    /// Returns true if a write was fenced out while it waited. A write whose bytes have all arrived
+    /// counts as executed. An append of which some bytes have arrived continues, because appends
+    /// are atomic. A write that was fenced out here holds only resources that every write holds.
     pub(crate) fn is_write_barred(&mut self, answer: ReplyTo, task: &WriteTask) -> bool {
         let Writing { file, length, done, is_append, .. } = task.writing;
         let (is_whole, is_begun_append) = (done == length, is_append && done > 0);

@@ -1,12 +1,12 @@
-//! A reactor's turn: it takes events and sends replies.
+//! A reactor's turn: it handles events and sends replies.
 //!
-//! A server has one or more reactors. Each is a thread with connections of its own ([`Own`]).
-//! Everything else is shared ([`Shared`]); one reactor at a time works with it.
+//! A server has one or more reactors. Each reactor is a thread with its own connections ([`Own`]).
+//! All other state is shared ([`Shared`]); one reactor at a time works with it.
 //!
 //! Invariants:
 //! - Nothing in a turn blocks, except name-space calls of the store, which a local file system
 //!   serves from its caches. The wait for events is not part of a turn.
-//! - What a client is told stays true for every reactor that takes a turn later.
+//! - The content of a reply holds for every reactor that takes a turn after the reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ use crate::task::Tasks;
 use crate::waiting::Waiting;
 use crate::waiting::fencing::operation_of_loan;
 
-/// The state that a turn works with: the shared part and the part of this reactor.
+/// The state that a turn works with: the shared state and the state of this reactor.
 pub(crate) struct Reactor<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) own: &'a mut Own,
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) filer: Filer,
     pub(crate) sessions: Sessions,
     pub(crate) cache: Cache,
-    /// The unrestricted store. Clients use it through their views
+    /// The store without access checks. Clients use it through their views
     /// ([`dafs_files::caller::Identity`]).
     pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
@@ -64,38 +64,38 @@ pub(crate) struct Shared {
     pub(crate) loans: Loans,
     /// The files, opens and locks that clients hold.
     pub(crate) holdings: Holdings,
-    /// Authentication and authorization of clients.
+    /// Authenticates and authorizes clients.
     pub(crate) entrance: Entrance,
-    /// The journal of requests, if the server keeps one.
+    /// The journal of requests. `None` if the server keeps no journal.
     pub(crate) ledger: Option<Ledger>,
     /// The current time, and the shutdown flag.
     pub(crate) life: Life,
     /// Requests that wait for something other than the disk.
     pub(crate) waiting: Waiting,
-    /// Statistics about requests.
+    /// The statistics of requests.
     pub(crate) meter: Meter,
-    /// Work to do before the next event is handled.
+    /// Work that must be done before the next event is handled.
     pub(crate) afterwards: Afterwards,
-    /// Work that reactors hand over to each other.
+    /// The mailboxes through which reactors hand work over to each other.
     pub(crate) handoffs: Handoffs,
 }
 
 /// The state of one reactor: its connections, and the transfers of the current turn.
 pub(crate) struct Own {
-    /// The number of this reactor, which is the owner number of its endpoints.
+    /// The number of this reactor, which is the owner number in its endpoint ids.
     pub(crate) number: usize,
     pub(crate) interface: ServingInterface,
-    /// The cache's memory as registered with this interface.
+    /// The cache's memory, registered with this reactor's interface.
     pub(crate) arena: Region,
-    /// Direct reads and writes in progress. Empty between turns.
+    /// The direct reads and writes in progress. Empty between turns.
     pub(crate) hits: Hits,
-    /// True if there is no other reactor.
+    /// True if the server has no other reactor.
     pub(crate) is_alone: bool,
-    /// A defect injected by a test.
+    /// A defect that a test injects.
     pub(crate) defect: Option<Defect>,
 }
 
-/// See [`Own::may_move`].
+/// Returns true if `length` bytes may be copied within a turn. See [`Own::may_move`].
 #[inline]
 pub(crate) fn may_move(is_alone: bool, length: u32) -> bool {
     is_alone || length <= MOVED_IN_TURN_MAX
@@ -103,7 +103,7 @@ pub(crate) fn may_move(is_alone: bool, length: u32) -> bool {
 
 /// The wait that follows a turn.
 pub(crate) struct Rest {
-    /// The longest time to wait for events; `None` if there is work to do without any event.
+    /// The longest time to wait for events. `None` if there is work to do even without an event.
     pub pause: Option<Duration>,
 }
 
@@ -121,7 +121,7 @@ impl Own {
         may_move(self.is_alone, length)
     }
 
-    /// Waits for events, or only polls for them.
+    /// Waits for events, or only polls for events if there is work to do.
     #[inline]
     pub(crate) fn wait(&mut self, rest: &Rest) {
         match rest.pause {
@@ -132,8 +132,8 @@ impl Own {
 }
 
 impl Reactor<'_> {
-    /// Handles all events since the last wait and the timers that are due. Returns how to wait
-    /// next.
+    /// Handles all events since the last wait, and the timers that are due. Returns the wait that
+    /// must follow.
     pub(crate) fn take_turn(&mut self) -> Rest {
         self.note_sleep();
         self.begin_turn();
@@ -141,8 +141,8 @@ impl Reactor<'_> {
         self.finish_turn()
     }
 
-    /// Reads the clock if the last wait slept. If it did not sleep, too little time has passed
-    /// since the last turn to matter.
+    /// Reads the clock if the reactor has slept in the last wait. Otherwise too little time has
+    /// passed since the last turn to matter.
     #[inline]
     fn note_sleep(&mut self) {
         if self.own.interface.has_slept() {
@@ -150,21 +150,21 @@ impl Reactor<'_> {
         }
     }
 
-    /// The current time. It is exact to the microsecond while there are batches, because their
-    /// windows are that short.
+    /// Returns the current time. While there are batches it is precise to the microsecond, because
+    /// the windows of batches are that short.
     #[inline]
     pub(crate) fn present(&self) -> Moment {
         self.shared.life.present(!self.shared.batches.is_idle())
     }
 
-    /// Runs a whole turn, timers included, at the given time.
+    /// Runs a whole turn, including timers, at the given time.
     pub(crate) fn turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         self.begin_turn();
         self.end_turn_at(now);
     }
 
-    /// Runs the part of a turn after the bytes are moved, timers included.
+    /// Runs the second half of a turn, after the bytes are moved, including timers.
     pub(crate) fn end_turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         self.settle_moves();
@@ -172,7 +172,7 @@ impl Reactor<'_> {
         self.pass_time(now);
     }
 
-    /// Returns how to wait for the next events.
+    /// Returns the wait that must follow this turn.
     #[inline]
     pub(crate) fn rest(&mut self) -> Rest {
         let shared = &mut *self.shared;
@@ -188,16 +188,17 @@ impl Reactor<'_> {
         Rest { pause: Some(pause.min(due)) }
     }
 
-    /// Runs a turn like [`Reactor::take_turn`], but stops before bytes are moved and then returns
-    /// `None`. The caller then calls [`Own::move_hits`] and [`Reactor::end_moves`]. Transfers that
-    /// were looked up are kept until then.
+    /// Runs a turn like [`Reactor::take_turn`]. If there are bytes to move, stops before that and
+    /// returns `None`; the hits are kept. The caller then calls [`Own::move_hits`] and
+    /// [`Reactor::end_moves`].
     pub(crate) fn take_turn_but_moves(&mut self) -> Option<Rest> {
         self.note_sleep();
         let has_moves = self.begin_shared_turn();
         (!has_moves).then(|| self.finish_turn())
     }
 
-    /// Runs the part of a turn before bytes are moved. Returns true if there are bytes to move.
+    /// Runs the first half of a turn, before bytes are moved. Returns true if there are bytes to
+    /// move.
     pub(crate) fn begin_shared_turn(&mut self) -> bool {
         self.begin_turn();
         self.look_up();
@@ -212,14 +213,14 @@ impl Reactor<'_> {
         has_moves
     }
 
-    /// Finishes a turn after [`Own::move_hits`].
+    /// Runs the second half of a turn, after [`Own::move_hits`]. Returns the wait that must follow.
     pub(crate) fn end_moves(&mut self) -> Rest {
         self.settle_moves();
         self.finish_turn()
     }
 
-    /// Sends messages that other reactors left here, then replies to the requests whose bytes
-    /// were moved.
+    /// Sends the messages that other reactors have left for this reactor, then replies to the
+    /// requests whose bytes were moved.
     fn settle_moves(&mut self) {
         self.send_for_others();
         self.settle_hits();
@@ -231,14 +232,14 @@ impl Reactor<'_> {
         self.rest()
     }
 
-    /// Runs the first part of a turn: handles all events. Direct reads and writes that need only
-    /// one copy are kept, to be moved later.
+    /// Handles all events, as the first part of a turn. Direct reads and writes that need only one
+    /// copy are kept, to be moved later.
     pub(crate) fn begin_turn(&mut self) {
         self.shared.batches.begin_turn();
         self.shared.pool.begin_turn(self.own.number);
         self.take_handoffs();
         loop {
-            // A completion is read in place. Building an event from it would cost a copy.
+            // A completion is read in place, because building an event from it would cost a copy.
             if let Some(&Completion { endpoint, cookie, operation, status, length, .. }) =
                 self.own.interface.first_completion()
             {
@@ -258,14 +259,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Runs the rest of a turn: sends replies and continues requests that can continue.
+    /// Runs the last part of a turn: sends replies, and continues requests that can continue.
     fn end_turn(&mut self) {
         if self.shared.afterwards.is_any() {
             self.show_answers();
             self.follow_up();
         }
         self.take_done();
-        // Flush replies before housekeeping. Most turns have nothing to do after this.
+        // Replies are flushed before the housekeeping. In most turns there is no further work.
         self.show_answers();
         self.shared.channels.pay_receives(&mut self.own.interface);
         self.push_on();
@@ -274,8 +275,8 @@ impl Reactor<'_> {
         afterwards.close_removed_by(&mut self.own.interface, pool, whole_store);
     }
 
-    /// Flushes posted replies to clients. With several reactors this happens after the turn
-    /// instead, because the others wait for its end.
+    /// Flushes posted replies to clients. With several reactors, replies are flushed after the turn
+    /// instead, because the other reactors wait for the end of the turn.
     #[inline]
     pub(crate) fn show_answers(&mut self) {
         if self.own.is_alone {
@@ -293,7 +294,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Runs the timers that are due. This comes after the turn, so that replies go out first.
+    /// Runs the timers that are due. They run after the turn, so that replies are sent first.
     fn pass_time(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         if self.shared.life.ticks() {
@@ -308,7 +309,7 @@ impl Reactor<'_> {
         self.shared.handoffs.end_turn(self.own.number, regions);
     }
 
-    /// Continues every request that no longer has anything to wait for.
+    /// Continues every request whose wait is over.
     #[inline]
     fn push_on(&mut self) {
         loop {
@@ -319,7 +320,7 @@ impl Reactor<'_> {
             self.push_chains();
             self.push_batches();
             self.push_ledger();
-            // Operations of this round may have caused new notices.
+            // The operations of this round may have left new notices.
             if self.shared.afterwards.has_no_notices() {
                 return;
             }
@@ -343,7 +344,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Records that a request that writes is in flight, if it cannot finish at once.
+    /// Registers a write in its session as a request in flight, because it cannot finish in one
+    /// step.
     #[inline]
     pub(crate) fn keep_begun(&mut self, to: ReplyTo) -> ReplyTo {
         keep_begun(&mut self.shared.sessions, to)
@@ -353,7 +355,7 @@ impl Reactor<'_> {
         self.follow_up();
         self.settle();
         match event {
-            // Completions are handled before events.
+            // Completions were handled before other events.
             Event::Completion(_) => {}
             Event::ConnectionRequest { pending, peer, private_data, .. } => {
                 let Shared { entrance, filer, sessions, channels, life, .. } = &mut *self.shared;
@@ -374,14 +376,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the first completion, which is that of a receive.
+    /// Handles the first completion, which belongs to a receive.
     #[inline(always)]
     fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
         let channel = self.shared.channels.get_mut(endpoint);
         let Some(slot) =
             channel.and_then(|channel| self.own.interface.pass_message(&mut channel.inbox))
         else {
-            // The channel is closed.
+            // The channel is already closed.
             return self.own.interface.pass_completion();
         };
         self.follow_up();
@@ -399,7 +401,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Ends a loan: the transport has read the lent memory.
+    /// Ends a loan, because the transport has finished reading the lent memory.
     #[inline]
     pub(crate) fn on_loan_done(&mut self, cookie: Cookie) {
         let Cookie::Loan(index) = cookie else { return };
@@ -436,7 +438,7 @@ impl Reactor<'_> {
 }
 
 impl Shared {
-    /// Publishes a copy of the server's state for readers of its statistics.
+    /// Publishes a copy of the server's state for threads that inspect the server.
     pub(crate) fn show_itself(&mut self) {
         if self.meter.is_looked_at() {
             let shown = Shown {
@@ -479,8 +481,8 @@ impl Shared {
     }
 }
 
-/// The most bytes of one transfer that are copied within a turn while other reactors wait for
-/// its end. Copying them takes some microseconds.
+/// The most bytes of a transfer that are copied within a turn while other reactors wait for the end
+/// of the turn. The copy takes a few microseconds.
 const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

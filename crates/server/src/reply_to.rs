@@ -1,4 +1,4 @@
-//! The destination of a reply, and the ids of a request while it is served.
+//! The destination of a reply, and the ids of the request that it belongs to.
 
 use dafs_dat::EndpointId;
 use dafs_sessions::KeptSession;
@@ -8,30 +8,30 @@ use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 use crate::meter::reading::Reading;
 pub(crate) use dafs_files::under_way::TaskId;
 
-/// The destination of a reply, and what must be done when it is sent.
+/// The destination of a reply, and what must be done when the reply is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyTo {
     pub endpoint: EndpointId,
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub analyzer: u64,
-    /// The counters and times of this request.
+    /// The start time and the statistics row of the request.
     pub reading: Reading,
-    /// Where the result is stored for a client that may not receive it. If `is_kept_after_reply`,
-    /// the request was not begun there; its whole result is stored after the reply
-    /// ([`crate::afterwards`]).
+    /// The session in which the result is stored for a client that may not receive the reply. If
+    /// `is_kept_after_reply` is set, the request is not registered there; its whole result is
+    /// stored after the reply ([`crate::afterwards`]).
     kept: KeptSession,
     is_kept_after_reply: bool,
     /// True if the intent of the request is in the journal, or will be.
     pub logged: bool,
-    /// True if the request acts with credentials that the filer keeps for its stream.
+    /// True if the request acts with credentials that the filer stores for its stream.
     pub is_acting: bool,
-    /// The chain that the request is a member of.
+    /// The chain of which the request is a member, or [`ChainId::NONE`].
     pub chain: ChainId,
 }
 
 impl ReplyTo {
-    /// For a request whose result need not be stored, as far as is known yet.
+    /// Creates the destination for a request whose result is not stored.
     #[inline]
     pub(crate) fn new(endpoint: EndpointId, stream: StreamId, sequence: SequenceNumber) -> Self {
         Self {
@@ -48,13 +48,15 @@ impl ReplyTo {
         }
     }
 
-    /// Where the request was begun, so that its end must be reported there.
+    /// Returns the session in which the request is registered, so that its end must be reported
+    /// there.
     #[inline]
     pub(crate) fn kept(&self) -> KeptSession {
         if self.is_kept_after_reply { KeptSession::NONE } else { self.kept }
     }
 
-    /// Where the result is stored after the reply. The request is not begun there.
+    /// Returns the session in which the result is stored after the reply, for a request that is not
+    /// registered.
     #[inline]
     pub(crate) fn kept_later(&self) -> KeptSession {
         if self.is_kept_after_reply { self.kept } else { KeptSession::NONE }
@@ -71,12 +73,12 @@ impl ReplyTo {
     }
 }
 
-/// The id of a chain, or of none.
+/// The id of a chain, or [`ChainId::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChainId(pub u32);
 
 impl ChainId {
-    /// The id of no chain.
+    /// The value for a request that is not a member of a chain.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
@@ -85,7 +87,7 @@ impl ChainId {
     }
 }
 
-/// A header for results that are stored and not sent.
+/// Returns a header for results that are stored and not sent.
 pub(crate) fn blank_header(stream: StreamId, status: Status) -> ResponseHeader {
     ResponseHeader {
         version: PROTOCOL_VERSION,

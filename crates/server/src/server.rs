@@ -1,4 +1,4 @@
-//! The server's interface to its owner: create, run, stop.
+//! The server's interface to the program that runs it: create, run, stop.
 //!
 //! Invariant: when [`Server::run`] returns, all written data is in the files.
 
@@ -21,18 +21,19 @@ use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Reactor, Rest, Shared};
 use crate::starting::{Started, start};
 
-/// A file server that listens. [`Server::run`] serves until it is stopped.
+/// A file server that listens on its addresses. [`Server::run`] serves clients until the server is
+/// stopped.
 pub struct Server {
     shared: Shared,
-    /// The reactor that runs in the caller's thread.
+    /// The reactor that runs in the thread of [`Server::run`].
     own: Own,
-    /// The reactors that have threads of their own.
+    /// The reactors that run in threads of their own.
     others: Vec<Own>,
     addresses: Vec<Address>,
     reloader: Reloader,
 }
 
-/// Stops a server from another thread, for example that of a signal handler.
+/// A handle that stops a server from another thread, for example from a signal handler's thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -40,10 +41,11 @@ pub struct Stopper {
 }
 
 impl Server {
-    /// Binds the addresses and allocates everything the server needs.
+    /// Binds the addresses and allocates everything the server needs. Clients are served only after
+    /// [`Server::run`] is called.
     ///
     /// # Errors
-    /// [`ServerError`] says what failed, and why.
+    /// [`ServerError`] if the configuration is invalid or a resource is not available.
     pub fn new(config: &ServerConfig, store: Arc<dyn Store>) -> Result<Self, ServerError> {
         config.check_reactors()?;
         let system = |what| move |source| ServerError::System { what, source };
@@ -71,7 +73,7 @@ impl Server {
         Ok(Self { shared, own, others: owns.collect(), addresses, reloader })
     }
 
-    /// The addresses that the server is bound to, with the ports that the system chose.
+    /// Returns the addresses that the server is bound to, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
@@ -83,13 +85,13 @@ impl Server {
         Stopper { stop: self.shared.life.switch(), waker: self.own.interface.waker() }
     }
 
-    /// A handle that replaces access rules and passwords of the running server.
+    /// Returns a handle that replaces access rules and passwords while the server runs.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
     }
 
-    /// Returns a handle that shows the state of the running server.
+    /// Returns a handle with which other threads inspect the server.
     #[must_use]
     pub fn inspector(&self) -> Inspector {
         Inspector::new(self.shared.meter.window(), self.own.interface.waker())
@@ -102,18 +104,19 @@ impl Server {
         reactor.turn_at(reactor.present());
     }
 
-    /// The numbers of channels, endpoints, parked requests and opens.
+    /// Returns the numbers of channels, endpoints, parked requests and opens, in this order.
     pub(crate) fn held(&self) -> [usize; 4] {
         let Self { shared, own, .. } = self;
         let (tasks, opens) = (shared.tasks.count(), shared.holdings.opened().state_count());
         [shared.channels.count(), own.interface.endpoint_count(), tasks, opens]
     }
 
-    /// Serves until stopped, then writes all dirty data back. Returns the final statistics.
+    /// Serves clients until the server is stopped, then writes all dirty data to the files. Returns
+    /// the final statistics.
     ///
     /// # Errors
-    /// [`LedgerError`] if the journal failed. The server stops because it can no longer keep its
-    /// promises; the next server recovers what was done.
+    /// [`LedgerError`] if the journal failed. The server stops then, because it can no longer keep
+    /// its promises; the next server recovers the state that is in the journal.
     pub fn run(self) -> Result<ServerStats, LedgerError> {
         let Self { mut shared, mut own, others, .. } = self;
         let stop = shared.life.switch();
@@ -132,8 +135,8 @@ impl Server {
     }
 }
 
-/// The wait policy of the reactors. If there are no more cores than reactors, a long spin would
-/// keep a client or another reactor from running.
+/// Returns the wait policy of the reactors. On a machine without more cores than reactors the spin
+/// is short, because a long spin would keep clients and other reactors from running.
 fn wait_of(config: &ServerConfig) -> WaitPolicy {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let is_short_of_cores = config.reactors > 1 && config.reactors >= cores;
@@ -141,11 +144,11 @@ fn wait_of(config: &ServerConfig) -> WaitPolicy {
     WaitPolicy { spin_max: if is_short_of_cores { spin_max.min(SHORT_SPIN) } else { spin_max } }
 }
 
-/// A spin so short that it delays no other thread: about the time of one turn.
+/// A spin that is short enough to delay no other thread: about the time of one turn.
 const SHORT_SPIN: Duration = Duration::from_micros(3);
 
-/// Runs several reactors, one in this thread and each of the others in its own thread. Returns
-/// the shared state when all have ended.
+/// Runs several reactors, one in this thread and each of the others in a thread of its own. Returns
+/// the shared state when all reactors have ended.
 fn serve_together(
     shared: Shared,
     own: &mut Own,
@@ -161,7 +164,8 @@ fn serve_together(
                 let _ends = StopAll { shared, stop: &stop };
                 serve(&mut other, &mut InTurns(shared), &stop);
             };
-            // The interface is then closed and gets no connections; the other reactors serve all.
+            // The interface of this reactor is closed and gets no connections; the other reactors
+            // serve all clients.
             if let Err(error) = std::thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 tracing::error!(%error, "a reactor's thread cannot be started");
             }
@@ -172,7 +176,7 @@ fn serve_together(
     shared.into_inner()
 }
 
-/// Stops all reactors when one has ended.
+/// A guard that stops all reactors when one reactor ends.
 struct StopAll<'s> {
     shared: &'s Lock,
     stop: &'s AtomicBool,
@@ -185,7 +189,7 @@ impl Drop for StopAll<'_> {
     }
 }
 
-/// The main loop of a reactor.
+/// The main loop of a reactor, which runs until the server is stopped.
 fn serve(own: &mut Own, hold: &mut impl Hold, stop: &AtomicBool) {
     let mut rest = hold.with(|shared| {
         let mut reactor = Reactor { shared, own };
@@ -198,7 +202,8 @@ fn serve(own: &mut Own, hold: &mut impl Hold, stop: &AtomicBool) {
     }
 }
 
-/// Runs one turn. With several reactors, bytes are moved while the others take their turns.
+/// Runs one turn. With several reactors, bytes are moved outside the lock, while other reactors
+/// take turns.
 fn take_turn(own: &mut Own, hold: &mut impl Hold) -> Rest {
     if own.is_alone {
         return hold.with(|shared| Reactor { shared, own }.take_turn());
@@ -212,20 +217,21 @@ fn take_turn(own: &mut Own, hold: &mut impl Hold) -> Rest {
 }
 
 impl Stopper {
-    /// Stops the server after the current turn.
+    /// Stops the server after the current turn. [`Server::run`] then writes dirty data back and
+    /// returns.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
     }
 }
-/// Random numbers of the system.
+/// The source of random numbers that the operating system provides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn next_u64(&mut self) -> u64 {
         let mut bytes = [0; 8];
-        // The kernel's generator cannot fail after the machine has booted.
+        // The kernel's generator does not fail once the machine has booted.
         let filled = getrandom::fill(&mut bytes);
         assert!(filled.is_ok(), "the system has no random numbers");
         u64::from_ne_bytes(bytes)

@@ -1,6 +1,6 @@
 //! Connect, authenticate and disconnect. The exchange of tokens is in a module of its own.
 //!
-//! Invariant: nothing here accesses the store for a channel that has not authenticated.
+//! Invariant: this module accesses the store only for a channel that has authenticated.
 
 pub(crate) mod back;
 mod login;
@@ -25,32 +25,33 @@ pub(crate) struct PendingLogin {
     purpose: Purpose,
 }
 
-/// An exchange of tokens with a client.
+/// The state of a token exchange with a client.
 #[derive(Debug, Default)]
 pub(crate) struct TokenExchange {
-    /// The acceptor that waits for the next token, and the session that it is bound to.
+    /// The acceptor for the client's next token, and the session to which the token must be bound.
+    /// `None` if no token is expected.
     awaited: Option<(Box<Acceptor>, Option<SessionId>)>,
-    /// The established context. It ends with the channel (draft 3.1.1.1.1).
+    /// The established security context. It ends with the channel (draft 3.1.1.1.1).
     _context: Option<Box<Context>>,
 }
 
-/// The purpose of an authentication.
+/// The request that an authentication belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// CLIENT_AUTH.
+    /// The request is CLIENT_AUTH.
     Session,
-    /// CLIENT_CONNECT_AUTH after the connect part has succeeded.
+    /// The request is CLIENT_CONNECT_AUTH, and its connect part has succeeded.
     Connected(ConnectResults),
-    /// CONNECT_BIND.
+    /// The request is CONNECT_BIND.
     Channel(SessionId, BackSizes),
 }
 
-/// The identity of a client that has authenticated.
+/// The identity that a client has proved.
 struct Proof {
     principal: Principal,
     credentials: Credentials,
     how: AuthType,
-    /// How long the proof is valid; `None` if as long as the session.
+    /// The time for which the proof is valid. `None` if it is valid for the whole session.
     lifetime: Option<Duration>,
 }
 

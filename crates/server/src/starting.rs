@@ -1,6 +1,6 @@
-//! The start of the server: it binds the addresses and allocates everything.
+//! Starts the server: binds the addresses and allocates everything the server needs.
 //!
-//! Invariant: the server does not start if anything that is configured is not available.
+//! Invariant: the server does not start if a configured feature is not available.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::waiting::Waiting;
 /// A server before its first turn.
 pub(crate) struct Started {
     pub shared: Shared,
-    /// One for each reactor.
+    /// The state of each reactor.
     pub owns: Vec<Own>,
     pub addresses: Vec<Address>,
     pub reloader: Reloader,
@@ -69,7 +69,8 @@ pub(crate) fn start(
     let kerberos = start_kerberos(config, &live)?;
     check_access(&config.access, &*store)?;
     let mut session_config = session_config(config, kerberos.as_deref());
-    // A separate channel for RDMA reads could be on another reactor than its session.
+    // With several reactors, a channel for RDMA reads could belong to another reactor than its
+    // session, so such channels are turned off.
     session_config.rdma_read &= reactors == 1;
     let batches = Batches::new(session_config.batch)?;
     let mut filer = Filer::new(filer_config(config), boot)?;
@@ -78,16 +79,16 @@ pub(crate) fn start(
         Some(journal) => {
             let both = (&mut filer, &mut sessions);
             let mut ledger = recovery::open(journal, &store, both, entropy.as_mut())?;
-            // The boot number is not used, because clients learn it.
+            // The boot number is not used as the secret here, because clients learn it.
             ledger.prepare(entropy.next_u64(), config.defect);
             Some(ledger)
         }
         None => None,
     };
-    // The journal's recovery has done its searches.
+    // This comes after the recovery of the journal, which may itself search for objects.
     let waiting = Waiting::new(config, store.defer_searches());
     let mut addresses = Vec::new();
-    // The first interface listens; connections are spread over all.
+    // The first interface listens; its connections are distributed over all interfaces.
     if let Some(Own { interface, .. }) = owns.first_mut() {
         for address in &config.listen {
             prepare_directory(address);
@@ -118,11 +119,11 @@ pub(crate) fn start(
     Ok(Started { shared, owns, addresses, reloader })
 }
 
-/// The filer's configuration, completed from the rest of the configuration.
+/// Returns the filer's configuration, with the values that follow from other settings.
 fn filer_config(config: &ServerConfig) -> FilerConfig {
     let mut filer = config.filer.clone();
     filer.clients_kept_max = config.sessions.channels_max;
-    // Without stable storage no lock can survive a restart.
+    // Without a journal no lock can survive a restart.
     filer.locks.persistent = config.journal.is_some();
     if config.journal.is_some() {
         filer.locks.auto_recovery = AutoRecovery::Ranges;
@@ -130,10 +131,10 @@ fn filer_config(config: &ServerConfig) -> FilerConfig {
     filer
 }
 
-/// The configuration of sessions, completed from the rest of the configuration.
+/// Returns the configuration of sessions, with the values that follow from other settings.
 fn session_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> SessionConfig {
     let mut sessions = config.sessions.clone();
-    // Each connection is served by one reactor, so a session needs one for each.
+    // Each connection is served by one reactor, so a session needs one connection for each reactor.
     let reactors = config.reactors.min(usize::from(limits::CLIENT_CHANNELS_MAX)) as u16;
     sessions.client_channels = sessions.client_channels.max(reactors);
     sessions.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
@@ -166,7 +167,8 @@ fn start_kerberos(
     Ok(Some(Arc::new(kerberos)))
 }
 
-/// Creates the directory of a Unix socket if it is missing. Other problems show when binding.
+/// Creates the directory of a Unix socket if it is missing. Errors are reported later, when the
+/// address is bound.
 fn prepare_directory(address: &Address) {
     if let Address::Shm(path) = address
         && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(""))

@@ -1,8 +1,8 @@
 //! A server that its owner drives step by step, with the owner's time and random numbers. The
 //! simulator and embedders with their own event loop use it.
 //!
-//! Invariant: nothing here reads a clock, asks the system for random numbers or starts a thread,
-//! and nothing happens between two steps.
+//! Invariant: this code reads no clock, takes no random numbers from the system and starts no
+//! thread. Nothing happens between two steps.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Reactor, Shared};
 use crate::starting::{Started, start};
 
-/// A file server that works only inside [`SteppedServer::step`].
+/// A file server that does all its work inside [`SteppedServer::step`] and [`SteppedServer::work`].
 pub struct SteppedServer {
     shared: Shared,
-    /// One for each reactor.
+    /// The state of each reactor.
     owns: Vec<Own>,
-    /// When each reactor wakes if no event arrives.
+    /// The time at which each reactor wakes if no event arrives.
     dues: Vec<Moment>,
     has_overslept: bool,
     addresses: Vec<Address>,
 }
 
 impl SteppedServer {
-    /// Binds the addresses over `interfaces`, one for each reactor. They must be fresh, with the
-    /// reactor's number as their owner. `entropy` generates the ids of sessions and states;
-    /// `order` decides in which order the results of jobs come back.
+    /// Binds the addresses over `interfaces`, one for each reactor. The interfaces must be new,
+    /// with the reactor's number as their owner. `entropy` generates session ids and state ids;
+    /// `order` decides the order in which the results of jobs are returned.
     ///
-    /// An interface may listen already. If several reactors listen, clients choose among them.
+    /// An interface may listen already. If several interfaces listen, clients choose among them.
     ///
     /// # Errors
     /// [`ServerError`], as for [`crate::Server::new`].
@@ -52,20 +52,21 @@ impl SteppedServer {
         Ok(Self { shared, owns, dues, has_overslept: false, addresses })
     }
 
-    /// The addresses that the server is bound to, with the ports that were chosen.
+    /// Returns the addresses that the server is bound to, with the ports that were chosen.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// The number of reactors of this server.
+    /// Returns the number of reactors of this server.
     #[must_use]
     pub fn reactors(&self) -> usize {
         self.owns.len()
     }
 
-    /// Returns true if a reactor has something to do. A single reactor always has. One of several
-    /// sleeps until an event arrives, another reactor wakes it, or its longest sleep is over.
+    /// Returns true if a reactor has work to do. A single reactor is always awake. One of several
+    /// reactors sleeps until an event arrives, another reactor wakes it, or its longest sleep is
+    /// over.
     pub fn is_awake(&mut self, reactor: usize, now: Moment) -> bool {
         let Self { owns, dues, .. } = self;
         let (Some(own), Some(due)) = (owns.get_mut(reactor), dues.get(reactor)) else {
@@ -78,21 +79,22 @@ impl SteppedServer {
             || *due <= now
     }
 
-    /// Returns true if a reactor has done the first half of its turn and moves bytes next.
+    /// Returns true if a reactor has done the first half of its turn, so that its next step moves
+    /// bytes.
     #[must_use]
     pub fn is_moving(&self, reactor: usize) -> bool {
         self.owns.get(reactor).is_some_and(|own| own.hits.has_kept())
     }
 
-    /// Runs one of the jobs that would run on worker threads beside several reactors. Wakes the
-    /// reactor that has submitted it.
+    /// Executes one of the jobs that would run on worker threads, and wakes the reactor that has
+    /// submitted it. It has an effect only with several reactors.
     pub fn work(&mut self) {
         self.shared.pool.work();
     }
 
-    /// Lets one reactor serve what has arrived by `now`, and advances one job that waits for a
-    /// disk. `now` must never decrease. The owner decides which reactor steps when. A reactor that
-    /// does not exist or sleeps does nothing.
+    /// Lets one reactor handle the events that have arrived by `now`, and executes one waiting job.
+    /// `now` must never decrease. The owner decides the order in which reactors step. A step of a
+    /// reactor that sleeps or does not exist has no effect.
     pub fn step(&mut self, reactor: usize, now: Moment) {
         self.work();
         if !self.is_awake(reactor, now) {
@@ -105,7 +107,8 @@ impl SteppedServer {
             Reactor { shared, own }.turn_at(now);
             return own.interface.flush();
         }
-        // With several reactors, a step is half a turn, because others may step in between.
+        // With several reactors, a step is half a turn, because other reactors may step between the
+        // halves.
         if !own.hits.has_kept() {
             let is_called = own.interface.is_woken() || own.interface.event_count() > 0;
             *has_overslept |= !is_called && shared.handoffs.has_any(reactor);
@@ -125,20 +128,20 @@ impl SteppedServer {
         }
     }
 
-    /// Returns true if a reactor has ever found work from another reactor only when its sleep was
-    /// over, because nothing had woken it.
+    /// Returns true if any reactor has ever found work from another reactor only when its longest
+    /// sleep was over, because no reactor had woken it.
     #[must_use]
     pub fn has_overslept(&self) -> bool {
         self.has_overslept
     }
 
-    /// The number of jobs that wait for further steps.
+    /// Returns the number of jobs whose results are still to come.
     #[must_use]
     pub fn jobs_under_way(&self) -> usize {
         self.shared.pool.under_way()
     }
 
-    /// Current amounts and counters of the server.
+    /// Returns the current amounts and counters of the server.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()

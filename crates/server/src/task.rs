@@ -1,10 +1,9 @@
 //! Requests that cannot be finished at once.
 //!
 //! Invariants:
-//! - A task is in exactly one state: it is being stepped, or waits for a file, for room, or for
-//!   its own transfers.
+//! - A task is in exactly one state: it is being stepped, or it waits for one event ([`Wait`]).
 //! - While a task waits, its file stays open in the cache.
-//! - The number of tasks is limited by the credits of all sessions, because each task holds one.
+//! - Each task holds a credit, so the credits of all sessions limit the number of tasks.
 
 use dafs_dat::EndpointId;
 use dafs_files::hand_over::HandOverRequest;
@@ -22,7 +21,7 @@ use crate::batch::strand::Strand;
 use crate::moving::transfer::Staging;
 use crate::reply_to::{ReplyTo, TaskId};
 
-/// The client's buffers for direct data. Nearly always one.
+/// The client's buffers for direct data. Nearly always there is only one.
 #[derive(Clone, Debug)]
 pub(crate) enum Buffers {
     One(DirectBuffer),
@@ -43,30 +42,30 @@ impl Buffers {
 pub(crate) enum ReadTarget {
     Inline,
     Direct(Buffers),
-    /// By RDMA with a checksum. The bytes are gathered first, because in the cache a write could
-    /// change them between the checksum and the transfer.
+    /// The client's buffers, in a session with checksums. The bytes are gathered first, because a
+    /// write could change the cached bytes between the checksum and the transfer.
     Sealed(Buffers, Vec<u8>),
 }
 
 /// The source of a write's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum WriteSource {
-    /// The bytes are in memory: they came with the request, or were fetched and verified.
+    /// The bytes are in memory, because they arrived with the request.
     Bytes(Box<[u8]>),
-    /// The bytes are fetched into the cache.
+    /// The bytes are fetched from the client's buffers directly into the cache.
     Direct(Buffers),
-    /// The bytes have a checksum and are verified before they enter the cache.
+    /// The bytes have a checksum, so they are fetched and verified before they enter the cache.
     Sealed {
         buffers: Buffers,
         expected: dafs_wire::Checksum,
-        /// The memory that the bytes are fetched into, once that has started.
+        /// The memory that the bytes are fetched into. `None` until the fetch has started.
         staging: Option<Staging>,
     },
     /// The bytes are fetched, and their checksum is being computed.
     Fetched {
         memory: Memory,
         expected: dafs_wire::Checksum,
-        /// The computed checksum, once it is known.
+        /// The computed checksum, or the error. `None` until it is computed.
         sum: Option<Result<dafs_wire::Checksum, dafs_types::Status>>,
     },
     /// The bytes are fetched and verified.
@@ -85,9 +84,9 @@ pub(crate) struct ReadTask {
 pub(crate) struct WriteTask {
     pub writing: Writing,
     pub source: WriteSource,
-    /// The bytes that the write holds of the room for checksummed writes.
+    /// The number of bytes that the write holds of the memory for checksummed writes.
     pub sealed_bytes: u32,
-    /// The number of unfinished transfers into the write's room.
+    /// The number of transfers into the write's cache space that are not complete.
     pub transfers_left: u32,
     pub transfer_failed: bool,
 }
@@ -99,7 +98,7 @@ impl WriteTask {
     }
 }
 
-/// Data being written to the file or to stable storage, after which a waiting request continues.
+/// A flush of data to the file or to stable storage, after which a waiting request continues.
 #[derive(Debug)]
 pub(crate) struct FlushTask {
     pub ticket: CommitTicket,
@@ -107,16 +106,16 @@ pub(crate) struct FlushTask {
     pub whose: FlushOf,
 }
 
-/// The reason for a flush.
+/// The work that continues after a flush.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FlushOf {
-    /// Transfers of batches wait for the flush.
+    /// Strands of batches wait for the flush.
     Batches,
-    /// A client waits to be given the file itself.
+    /// A client waits for the hand-over of the file.
     HandOver(HandOverRequest),
 }
 
-/// A fetch of client data that is part of the request's arguments (SETATTR_DIRECT).
+/// A fetch of client data that belongs to the request's arguments (SETATTR_DIRECT).
 #[derive(Debug)]
 pub(crate) struct FetchTask {
     pub staging: Staging,
@@ -128,7 +127,7 @@ pub(crate) struct FetchTask {
     pub length: u32,
 }
 
-/// A request that could not be finished at once: the remaining work, and the destination of the
+/// A request that could not be finished at once: the work that remains, and the destination of the
 /// reply.
 #[derive(Debug)]
 pub(crate) struct Task {
@@ -136,7 +135,7 @@ pub(crate) struct Task {
     pub work: Work,
 }
 
-/// The remaining work of a task.
+/// The work that remains to be done for a task.
 #[derive(Debug)]
 pub(crate) enum Work {
     Read(ReadTask),
@@ -159,7 +158,8 @@ impl Task {
 }
 
 impl Task {
-    /// The connection of the task's transfers. That connection's reactor steps the task.
+    /// Returns the connection of the task's transfers. The reactor of that connection steps the
+    /// task.
     #[inline]
     pub(crate) fn moves_over(&self) -> EndpointId {
         match &self.work {
@@ -170,7 +170,7 @@ impl Task {
 }
 
 impl Work {
-    /// The file that the task works on.
+    /// Returns the file that the task works on. `None` for a task without a file.
     pub(crate) fn file(&self) -> Option<CachedFile> {
         match self {
             Work::Read(task) => Some(task.reading.file),
@@ -184,7 +184,8 @@ impl Work {
         }
     }
 
-    /// The range of the file that the task may still access while waiting.
+    /// Returns the range of the file that the task may still access while it waits. `None` if it
+    /// accesses none.
     fn reach(&self) -> Option<Reach> {
         match self {
             Work::Read(ReadTask { reading, .. }) => {
@@ -193,7 +194,7 @@ impl Work {
             Work::Write(task) => Some(task.writing.reach()),
             Work::Size(task) => Some(task.reach()),
             Work::Strand(strand) => Some(strand.reach()),
-            // After verification, the writes of a batch repeat all checks.
+            // The writes of a batch repeat all checks after the verification of their bytes.
             Work::SealedBatch(_)
             | Work::Commit(_)
             | Work::Flush(_)
@@ -215,28 +216,28 @@ impl From<RemainingWork> for Work {
     }
 }
 
-/// What a task waits for.
+/// The event that a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Progress on this file.
+    /// The task waits for progress on this file.
     File(CachedFile),
-    /// Progress on any file.
+    /// The task waits for cache space, so progress on any file wakes it.
     Room,
-    /// The end of the task's own transfers.
+    /// The task waits for the completion of its own transfers.
     Transfers,
-    /// The journal record of the task's intent.
+    /// The task waits until the journal record of its intent is durable.
     Journal,
-    /// Stable storage of the written data.
+    /// The task waits until its written data is on stable storage.
     Commit,
-    /// Undo data of what the task overwrites.
+    /// The task waits until the undo data for its range is saved.
     Undo,
-    /// The checksum of the fetched bytes.
+    /// The task waits for the checksum of its fetched bytes.
     Sum,
-    /// The reactor of the task's connection, which must step the task.
+    /// The task waits for the reactor that owns its connection, which must step it.
     Reactor,
 }
 
-/// A transfer that a reactor does while other reactors take turns.
+/// A transfer that one reactor executes while other reactors take turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub id: TaskId,
@@ -249,12 +250,12 @@ pub(crate) struct Move {
 pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
     under_way: UnderWay,
-    /// Transfers that reactors do while other reactors take turns.
+    /// The transfers that reactors execute while other reactors take turns.
     moves: Vec<Move>,
     free: Vec<u32>,
     by_file: QuickMap<CachedFile, Vec<TaskId>>,
     for_room: Vec<TaskId>,
-    /// By slot: a number that rises with the time at which the task began to wait for transfers.
+    /// For each slot, a serial number that is assigned when the task begins to wait for transfers;
     /// 0 for all other tasks.
     began: Vec<u64>,
     last_began: u64,
@@ -270,13 +271,13 @@ impl Tasks {
         }))
     }
 
-    /// Releases an unused id.
+    /// Releases an id that was reserved and is not used.
     pub(crate) fn forget(&mut self, id: TaskId) {
         self.free.push(id.0);
     }
 
-    /// Enters a transfer that runs while other reactors take turns. To them it looks like a parked
-    /// task.
+    /// Adds a transfer that is executed while other reactors take turns. These reactors treat it
+    /// like a parked task.
     pub(crate) fn begin_move(&mut self, endpoint: EndpointId, reach: Reach) -> TaskId {
         let id = self.reserve();
         self.under_way.enter(id, Some(reach));
@@ -293,12 +294,12 @@ impl Tasks {
         self.forget(id);
     }
 
-    /// The transfers that run while other reactors take turns.
+    /// Returns the transfers that are executed while other reactors take turns.
     pub(crate) fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// The parked task with this id.
+    /// Returns the parked task with this id. `None` if there is none.
     pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
         self.slots.get(id.0 as usize)?.as_ref()
     }
@@ -309,8 +310,8 @@ impl Tasks {
         self.slots.iter().enumerate().map(named).filter_map(|(id, task)| Some((id, task.as_ref()?)))
     }
 
-    /// Removes a parked task from the lists that progress wakes. Returns false if it waits for
-    /// something else, which is certain to happen.
+    /// Removes a parked task from the lists that progress wakes. Returns false if the task is not
+    /// in these lists, because it waits for another kind of event, which is certain to happen.
     pub(crate) fn unlist(&mut self, id: TaskId) -> bool {
         let Some(file) = self.get(id).map(|task| task.work.file()) else { return false };
         let take = |list: &mut Vec<TaskId>| {
@@ -336,14 +337,15 @@ impl Tasks {
         }
     }
 
-    /// The tasks that wait for their own transfers, each with a number that is higher for tasks
-    /// that began to wait later.
+    /// Returns the tasks that wait for their own transfers, each with a serial number that rises
+    /// with the time at which the wait began.
     pub(crate) fn with_transfers(&self) -> impl Iterator<Item = (u64, &Task)> {
         let slots = self.began.iter().zip(&self.slots).filter(|(began, _)| **began > 0);
         slots.filter_map(|(began, task)| Some((*began, task.as_ref()?)))
     }
 
-    /// Returns true if tasks of other connections wait for room, or for progress on this file.
+    /// Returns true if tasks of other connections wait for cache space, or for progress on this
+    /// file.
     pub(crate) fn is_awaited(&self, file: Option<CachedFile>, endpoint: EndpointId) -> bool {
         let is_other =
             |id: &TaskId| self.get(*id).is_some_and(|task| task.reply_to.endpoint != endpoint);
@@ -352,7 +354,7 @@ impl Tasks {
             || self.for_room.iter().any(is_other)
     }
 
-    /// Takes a task to step it. Its id stays reserved.
+    /// Removes and returns a task to step it. The id stays reserved.
     pub(crate) fn take(&mut self, id: TaskId) -> Option<Task> {
         if let Some(began) = self.began.get_mut(id.0 as usize) {
             *began = 0;
@@ -361,31 +363,31 @@ impl Tasks {
         self.slots.get_mut(id.0 as usize)?.take()
     }
 
-    /// The parked task with this id, for changes.
+    /// Returns the parked task with this id for changes. `None` if there is none.
     pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Returns true if progress on some file would wake any task.
+    /// Returns true if progress on some file would wake a task.
     #[inline]
     pub(crate) fn await_progress(&self) -> bool {
         !(self.by_file.is_empty() & self.for_room.is_empty())
     }
 
-    /// Takes the ids of the tasks to try again after progress on a file: those that wait for the
-    /// file, and those that wait for room.
+    /// Removes and returns the ids of the tasks to retry after progress on a file: first those that
+    /// wait for the file, then those that wait for cache space.
     pub(crate) fn woken_by(&mut self, file: CachedFile) -> [Vec<TaskId>; 2] {
         let for_file = self.by_file.remove(&file).unwrap_or_default();
         [for_file, std::mem::take(&mut self.for_room)]
     }
 
-    /// The ranges of files that parked tasks may still access.
+    /// Returns the ranges of files that parked tasks may still access.
     #[inline]
     pub(crate) fn under_way(&self) -> &UnderWay {
         &self.under_way
     }
 
-    /// The number of parked tasks.
+    /// Returns the number of parked tasks.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -1,4 +1,4 @@
-//! Jobs, their results, and timers.
+//! Handles the results of jobs, the work from other reactors, and timers.
 //!
 //! Invariant: the reactor's thread itself runs no kind of job that has recently waited for a disk.
 
@@ -20,14 +20,14 @@ use crate::task::{Task, Wait, Work, WriteSource};
 use crate::waiting::fencing::draining::UnderWay;
 
 impl Reactor<'_> {
-    /// Handles the results of the worker pool.
+    /// Handles the results of finished jobs.
     pub(crate) fn take_done(&mut self) {
         while let Some(done) = self.shared.pool.take() {
             self.on_done(done);
         }
     }
 
-    /// Handles what other reactors have left in the mailbox.
+    /// Handles the work that other reactors have left in this reactor's mailbox.
     #[inline]
     pub(crate) fn take_handoffs(&mut self) {
         if !self.own.is_alone {
@@ -35,12 +35,12 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends the messages that other reactors have left for this reactor's connections. Replies
-    /// must go out in the order in which they were given credits, and those were given theirs
-    /// before any reply made now.
+    /// Sends the messages that other reactors have left for this reactor's connections. This comes
+    /// before any new reply, because replies must be sent in the order in which their credits were
+    /// granted.
     pub(crate) fn send_for_others(&mut self) {
         let reactor = self.own.number;
-        // The receives that a reply grants must be posted before it is sent.
+        // The receives for the credits of a reply must be posted before the reply is sent.
         while let Some(endpoint) = self.shared.handoffs.next_owed(reactor) {
             self.owe_receives(endpoint);
         }
@@ -98,8 +98,8 @@ impl Reactor<'_> {
         self.on_progress(progress);
     }
 
-    /// Retries everything that waits for this file or for room, and starts the flushes that have
-    /// become due.
+    /// Retries all tasks that wait for this file or for cache space, and starts the flushes that
+    /// are due.
     #[inline]
     pub(crate) fn on_progress(&mut self, progress: Progress) {
         if self.shared.tasks.await_progress() {
@@ -117,14 +117,14 @@ impl Reactor<'_> {
         let [for_file, for_room] = self.shared.tasks.woken_by(progress.file);
         let for_file = self.clients_in_turns(for_file);
         self.resume_in_order(for_file, progress.error);
-        // These tasks may be of other files, so the error of this file is not theirs.
+        // These tasks may belong to other files, so they do not get this file's error.
         let for_room = self.clients_in_turns(for_room);
         self.resume_in_order(for_room, None);
     }
 
-    /// Steps tasks that waited for the same thing, of which perhaps only one can continue. If the
-    /// next task is another reactor's, that reactor gets the rest of them, so that the order is
-    /// kept.
+    /// Steps tasks that waited for the same event, of which perhaps only one can continue. If the
+    /// next task belongs to another reactor, that reactor gets this and all later tasks, so that
+    /// the order is kept.
     fn resume_in_order(&mut self, mut waiting: Vec<TaskId>, error: Option<StoreError>) {
         for place in 0..waiting.len() {
             let task = self.shared.tasks.get(waiting[place]);
@@ -142,10 +142,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the turn of an append that another reactor executes. The append gets the end of its
-    /// file here, or keeps its position in the queue; otherwise appends that arrive at this
-    /// reactor before the other's turn would overtake it each time. Returns true if the append
-    /// still waits.
+    /// Handles an append that is next in the queue but belongs to another reactor. The append gets
+    /// the end of its file here, or keeps its position in the queue; otherwise appends that arrive
+    /// at this reactor could overtake it every time. Returns true if the append still waits.
     fn still_awaits_end(&mut self, id: TaskId) -> bool {
         let is_before_its_end = |task: &Task| match &task.work {
             Work::Write(task) => {
@@ -173,8 +172,8 @@ impl Reactor<'_> {
         !has_end
     }
 
-    /// Orders tasks that wait for the same thing, so that the many requests of one client do not
-    /// delay the few of another: sessions take turns, and so do holders of limits.
+    /// Orders tasks that wait for the same event, so that many requests of one client do not delay
+    /// the few of another client: sessions take turns, and so do holders of limits.
     fn clients_in_turns(&self, waiting: Vec<TaskId>) -> Vec<TaskId> {
         let endpoint_of = |id| self.shared.tasks.get(id).map(|task| task.reply_to.endpoint);
         let first = waiting.first().and_then(|id| endpoint_of(*id));
@@ -187,8 +186,8 @@ impl Reactor<'_> {
         })
     }
 
-    /// Runs a job here if it is likely to be quick, or submits it to the pool. Returns true if it
-    /// was run here.
+    /// Executes a job on this thread if it is likely to be quick, otherwise submits it to the pool.
+    /// Returns true if the job was executed here.
     pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
         let done = self.shared.pool.do_or_submit(job, self.shared.life.now());
         let is_done = done.is_some();
@@ -246,14 +245,14 @@ impl Reactor<'_> {
         self.shared.show_itself();
     }
 
-    /// Clears memory that the cache will need, on the pool.
+    /// Submits a job that zeroes memory that the cache will need.
     fn clear_ahead(&mut self) {
         if let Some(job) = self.shared.cache.poll_clear() {
             self.shared.pool.submit(Job::Clear(job));
         }
     }
 
-    /// Starts the flushes that are due.
+    /// Starts the flushes that are due, as far as the pool has capacity.
     pub(crate) fn flush_due(&mut self) {
         while self.shared.pool.under_way() < POOL_QUEUE_MAX {
             let Some(job) = self.shared.cache.poll_flush() else { break };
@@ -263,7 +262,8 @@ impl Reactor<'_> {
 
     /// Writes all dirty data to the files before the server ends.
     pub(crate) fn write_everything_back(&mut self) {
-        // A client that has disconnected has nothing to reclaim from the next server.
+        // A client that has disconnected will reclaim no state from the next server, so its state
+        // is released.
         for endpoint in self.shared.channels.leaving(|_| true) {
             self.on_broken(endpoint);
         }
@@ -287,7 +287,7 @@ impl Reactor<'_> {
         self.shared.pool.submit(Job::Sum(Box::new(job)));
     }
 
-    /// Handles the checksums of a task's memory.
+    /// Passes the computed checksums to the task that waits for them.
     pub(crate) fn on_summed(&mut self, done: SumDone) {
         let SumDone { task: id, result } = done;
         match self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
@@ -316,11 +316,11 @@ impl Reactor<'_> {
         }
     }
 
-    /// Wakes every task that waits for a file or for room and has been fenced out.
+    /// Wakes every task that waits for a file or for cache space and was fenced out.
     pub(crate) fn wake_barred(&mut self) {
         let parked: Vec<TaskId> = self.shared.tasks.iter().map(|(id, _)| id).collect();
         for id in parked {
-            // The task before may have ended others, or started new ones.
+            // Resuming the previous task may have ended other tasks or started new ones.
             let Some(task) = self.shared.tasks.get(id) else { continue };
             let (answer, Some(file)) = (task.reply_to, task.work.file()) else { continue };
             if self.is_barred(answer, file) && self.shared.tasks.unlist(id) {
@@ -329,7 +329,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Carries out the filer's requests about fences.
+    /// Executes the filer's requests about fences.
     #[inline]
     pub(crate) fn pump_fences(&mut self) {
         while let Some(action) = self.shared.filer.poll_fence_action() {
@@ -344,7 +344,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Breaks the connections that delay a change of a fencing list too long.
+    /// Breaks the connections that have delayed a change of a fencing list for too long.
     pub(crate) fn hurry_fences(&mut self) {
         let (under_way, now) = (self.under_way(), self.shared.life.now());
         for endpoint in
@@ -359,7 +359,7 @@ impl Reactor<'_> {
     }
 }
 
-/// How long a client may keep a connection open after it has disconnected its session.
+/// The time after DISCONNECT for which a client may keep its connection open.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
-/// The most flushes in the pool at one time.
+/// The most flushes that the pool executes at one time.
 const POOL_QUEUE_MAX: usize = 32;

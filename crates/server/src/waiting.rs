@@ -1,7 +1,7 @@
 //! Requests that wait for something other than the disk.
 //!
 //! Invariants:
-//! - A request that waits here has had no effect yet, or it only asks for information.
+//! - A request that waits here has had no effect yet, or it only queries information.
 //! - A request leaves this module when it can continue or its connection ends.
 
 pub(crate) mod fencing;
@@ -27,19 +27,19 @@ use searching::Searching;
 pub(crate) use result_queries::ResultQuery;
 pub(crate) use searching::SearchJob;
 
-/// All waiting requests.
+/// All requests that wait for something other than the disk.
 pub(crate) struct Waiting {
-    /// Requests that wait for earlier members of their chain.
+    /// Chains, with the requests that wait for earlier members.
     chains: Chains,
-    /// Requests that wait for the return of a delegation or a reply of its holder.
+    /// Requests that wait for the return of a delegation or for a reply from its holder.
     held: HeldRequests,
     /// Requests that wait for the search for an object.
     searching: Searching,
-    /// Requests that wait for a session to become idle.
+    /// Queries for stored results that wait until a session is idle.
     result_queries: ResultQueries,
     /// Changes of fencing lists that wait for operations of fenced clients.
     fencing: Fencing,
-    /// Requests that wait for durable journal records.
+    /// Requests and replies that wait for durable journal records.
     journaled: JournaledRequests,
 }
 
@@ -56,30 +56,30 @@ impl Waiting {
         }
     }
 
-    /// Chains, and members of them that wait for earlier members.
+    /// Returns the chains, with the members that wait for earlier members.
     #[inline]
     pub(crate) fn chains(&mut self) -> &mut Chains {
         &mut self.chains
     }
 
-    /// The number of chains with members in progress or still to come.
+    /// Returns the number of chains that have not ended.
     pub(crate) fn chain_count(&self) -> usize {
         self.chains.count()
     }
 
-    /// Changes of fencing lists.
+    /// Returns the changes of fencing lists in progress, to modify them.
     #[inline]
     pub(crate) fn fencing(&mut self) -> &mut Fencing {
         &mut self.fencing
     }
 
-    /// The same without the right to change them.
+    /// Returns the changes of fencing lists in progress.
     pub(crate) fn changes_of_fences(&self) -> &Fencing {
         &self.fencing
     }
 
-    /// Carries out one of the filer's requests about a change of a fencing list. If the change has
-    /// finished, returns the reply to send and where to send it.
+    /// Executes one of the filer's requests about a change of a fencing list. If the change has
+    /// finished, returns the reply and its destination.
     pub(crate) fn act_on_fence(
         &mut self,
         filer: &mut Filer,
@@ -89,25 +89,25 @@ impl Waiting {
         self.fencing.act(filer, (ledger, &mut self.journaled), action)
     }
 
-    /// Requests that wait for durable journal records.
+    /// Returns the requests that wait for durable journal records, to modify them.
     #[inline]
     pub(crate) fn journaled(&mut self) -> &mut JournaledRequests {
         &mut self.journaled
     }
 
-    /// The same without the right to change them.
+    /// Returns the requests that wait for durable journal records.
     pub(crate) fn on_record(&self) -> &JournaledRequests {
         &self.journaled
     }
 
-    /// The number of requests that wait for delegations.
+    /// Returns the number of requests that wait for delegations.
     pub(crate) fn held_count(&self) -> usize {
         self.held.count()
     }
 
-    /// Drops everything that waits on a connection that has ended. Members of chains that are
-    /// already in progress finish alone. Returns the requests that waited for delegations, which
-    /// will not be executed.
+    /// Drops all requests that wait on a connection that has ended. Members of chains that are
+    /// already in progress finish, but no later member starts. Returns the requests that waited for
+    /// delegations, which will not be executed.
     pub(crate) fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         self.chains.drop_of(endpoint);
         self.held.forget(filer, endpoint)

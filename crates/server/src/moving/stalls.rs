@@ -1,29 +1,30 @@
-//! Transfers that a peer does not complete while other requests wait for what they hold.
+//! Finds connections whose peers do not complete transfers while other requests wait for the
+//! resources of these transfers.
 //!
-//! Until the client's side has done its part, a write holds the blocks that it fills, an append
-//! holds the end of its file, and a read holds the memory that it is sent from. Nothing forces a
-//! client to do its part. As long as no request waits, a client may take its time; its program may
-//! be stopped, for example.
+//! Until the client's side has done its part, a write holds the cache blocks that it fills, an
+//! append holds the end of its file, and a read holds the memory that its bytes are sent from. The
+//! server cannot force a client to do its part. As long as no other request waits, a client may
+//! take any time; for example, its program may be stopped.
 //!
-//! As soon as a request waits, each direction of a connection must move bytes at [`RATE_MIN`] or
-//! faster. The lateness of a direction is the time that others have waited for it, minus the time
-//! that the bytes moved since then need at that rate. The limit of lateness is
+//! While a request waits, each direction of a connection must move bytes at [`RATE_MIN`] or faster.
+//! The lateness of a direction is the time that other requests have waited for it, minus the time
+//! that the bytes moved since then take at that rate. The limit of lateness is
 //! [`ServerConfig::transfer_patience`](crate::ServerConfig::transfer_patience) plus the time that
-//! the oldest transfer needs at that rate. A connection over the limit is broken. This ends its
-//! transfers, and the waiting requests continue. Bytes that are moved only pay for their own time:
-//! a client cannot buy more patience with many small transfers. While no request waits, lateness
-//! decays at a tenth of the rate at which it grew.
+//! the oldest transfer takes at that rate. A connection over the limit is broken, which ends its
+//! transfers, so that the waiting requests continue. Moved bytes reduce the lateness only by the
+//! time that they take themselves, so many small transfers give a client no additional time. While
+//! no request waits, lateness decays at a tenth of the rate at which it grew.
 //!
 //! In addition, waiting requests take turns by client ([`in_turns`]).
 //!
-//! So one connection delays others at most for the patience plus the time that its bytes need at
-//! the lowest rate. An append of one client waits for at most two appends of each other client,
-//! however many those have sent. With the default patience of 10 seconds and appends of 1 MiB, that
-//! is at most 14 seconds for each connection that stalls.
+//! So one connection blocks other requests for at most the patience plus the time that its bytes
+//! take at the lowest rate. An append of one client waits for at most two appends of each other
+//! client, regardless of how many they have sent. With the default patience of 10 seconds and
+//! appends of 1 MiB, that is at most 14 seconds for each connection that stalls.
 //!
 //! Invariants:
-//! - While no request waits and no connection is late, nothing is examined.
-//! - No request waits for one transfer for ever.
+//! - While no request waits and no connection is late, no transfers are examined.
+//! - No request waits for one transfer forever.
 
 pub(crate) mod hurry;
 
@@ -33,24 +34,24 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_types::Moment;
 
-/// A group of transfers of one connection that end in order.
+/// A kind of transfer. The transfers of one kind on one connection end in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Direction {
-    /// Reads of the client's memory.
+    /// RDMA reads of the client's memory.
     In,
-    /// Writes to the client's memory for single requests.
+    /// RDMA writes to the client's memory for single requests.
     Out,
-    /// Writes to the client's memory for batches, which may use another connection.
+    /// RDMA writes to the client's memory for batches, which may use another connection.
     Batches,
 }
 
-/// The oldest transfer of a connection in one direction.
+/// The oldest transfer of a lane.
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
-    /// The serial number of the transfer's start.
+    /// The serial number of the transfer's start: lower numbers started earlier.
     begun: u64,
     bytes: u64,
-    /// True if other requests wait for this transfer or for a later one of the same lane.
+    /// True if other requests wait for this transfer or for a later transfer of the lane.
     is_awaited: bool,
 }
 
@@ -58,14 +59,15 @@ struct Oldest {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     late: Duration,
-    /// The bytes moved since the last look.
+    /// The number of bytes moved since the last check.
     moved: u64,
 }
 
-/// Identifies transfers that end in order: a connection and a direction.
+/// A connection and a direction, which identify transfers that end in order.
 type Lane = (EndpointId, Direction);
 
-/// The lanes that other requests have waited for, until their lateness has decayed.
+/// The lanes for which other requests have waited. A lane stays in the table until its lateness has
+/// decayed.
 #[derive(Debug)]
 pub(crate) struct Stalls<L = Lane> {
     patience: Duration,
@@ -78,20 +80,20 @@ impl<L: Copy + Ord> Stalls<L> {
         Self { patience, looked: Moment(0), seen: BTreeMap::new() }
     }
 
-    /// Returns true if any lane is watched, so that moved bytes must be counted.
+    /// Returns true if any lane is in the table, so that moved bytes must be counted.
     #[inline]
     pub(crate) fn is_watching(&self) -> bool {
         !self.seen.is_empty()
     }
 
-    /// Counts `bytes` moved in a lane.
+    /// Adds `bytes` to the number of bytes moved in a lane.
     pub(crate) fn note_moved(&mut self, lane: L, bytes: u32) {
         if let Some(seen) = self.seen.get_mut(&lane) {
             seen.moved = seen.moved.saturating_add(u64::from(bytes));
         }
     }
 
-    /// Updates the lateness of all lanes. Returns the lanes over the limit.
+    /// Updates the lateness of all lanes. Returns the lanes whose lateness is over the limit.
     fn note(&mut self, present: &BTreeMap<L, Oldest>, now: Moment) -> Vec<L> {
         let passed = now.since(std::mem::replace(&mut self.looked, now));
         self.seen.retain(|lane, seen| {
@@ -115,13 +117,13 @@ impl<L: Copy + Ord> Stalls<L> {
     }
 }
 
-/// The time that `bytes` need at [`RATE_MIN`].
+/// Returns the time that `bytes` take at [`RATE_MIN`].
 fn needed_for(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1000) / RATE_MIN)
 }
 
-/// Orders waiting entries so that their owners take turns: the first entry of each owner comes
-/// before the second of any. Otherwise the order of arrival is kept.
+/// Orders waiting entries so that their owners take turns: the first entry of every owner comes
+/// before the second entry of any owner. Within that rule, the order of arrival is kept.
 pub(crate) fn in_turns<T: Copy, W: Ord>(waiting: Vec<T>, whose: impl Fn(T) -> W) -> Vec<T> {
     let mut counts = BTreeMap::<W, usize>::new();
     let ranked = waiting.into_iter().map(|one| {
@@ -134,9 +136,11 @@ pub(crate) fn in_turns<T: Copy, W: Ord>(waiting: Vec<T>, whose: impl Fn(T) -> W)
     ranked.into_iter().map(|(_, one)| one).collect()
 }
 
-/// The lowest rate that a link is expected to give one connection, in bytes per second.
+/// The lowest rate at which a connection must move bytes while other requests wait, in bytes per
+/// second.
 const RATE_MIN: u64 = 512 << 10;
-/// While no request waits, lateness decays by the elapsed time divided by this.
+/// The divisor of lateness decay: while no request waits, lateness shrinks by the elapsed time
+/// divided by this number.
 const FORGIVES_ONE_IN: u32 = 10;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! Checksums of fetched bytes, computed on a worker thread.
+//! Computes checksums of fetched bytes on a worker thread.
 //!
-//! Invariant: the summed memory belongs to the server, and nothing writes to it any more.
+//! Invariant: the memory belongs to the server, and no other code writes to it during the
+//! computation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,25 +12,25 @@ use dafs_wire::{Checksum, DirectChecksum};
 
 use crate::reply_to::TaskId;
 
-/// A job that computes checksums of ranges of a task's memory.
+/// A job that computes the checksums of ranges of a task's memory.
 #[derive(Debug)]
 pub(crate) struct SumJob {
     pub task: TaskId,
     pub memory: Memory,
     pub stretches: Vec<Range<usize>>,
-    /// True if the job also returns a copy of each range.
+    /// True if the result also contains a copy of each range.
     pub keeps: bool,
 }
 
-/// The checksum of one range.
+/// The checksum of one range of memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Summed {
     pub sum: Checksum,
-    /// The copy of the bytes, if the job was asked for one.
+    /// A copy of the range's bytes. `None` unless [`SumJob::keeps`] is set.
     pub bytes: Option<Arc<[u8]>>,
 }
 
-/// The result of a [`SumJob`]: its ranges in order, or an error.
+/// The result of a [`SumJob`]: the checksums in the order of the ranges, or an error.
 #[derive(Debug)]
 pub(crate) struct SumDone {
     pub task: TaskId,
@@ -37,7 +38,7 @@ pub(crate) struct SumDone {
 }
 
 impl SumJob {
-    /// Runs the job. `pause` is called before each part of a long sum.
+    /// Runs the job. `pause` is called before each chunk of a long range.
     pub(crate) fn run_in_parts(self, pause: impl Fn()) -> SumDone {
         let Self { task, memory, stretches, keeps } = self;
         let summed = stretches.into_iter().map(|stretch| {
@@ -48,13 +49,14 @@ impl SumJob {
         SumDone { task, result: Ok(summed.collect()) }
     }
 
-    /// The result if the job cannot be finished.
+    /// Returns the result for a job that could not be completed.
     pub(crate) fn failed(&self) -> SumDone {
         SumDone { task: self.task, result: Err(Status::ServerFault) }
     }
 }
 
-/// Computes the checksum of a range of memory, in parts.
+/// Computes the checksum of a range of memory, one chunk at a time. `pause` is called before each
+/// chunk.
 pub(crate) fn sum_of(memory: &Memory, stretch: Range<usize>, pause: impl Fn()) -> Checksum {
     let mut part = vec![0; stretch.len().min(PART_BYTES)];
     let mut sum = DirectChecksum::new();
@@ -69,9 +71,10 @@ pub(crate) fn sum_of(memory: &Memory, stretch: Range<usize>, pause: impl Fn()) -
     sum.finish()
 }
 
-/// The most bytes that the reactor itself checksums. An inline message may be as long.
+/// The most bytes whose checksum the reactor computes itself. An inline message has at most this
+/// size.
 pub(crate) const IN_PLACE_BYTES_MAX: usize = 64 << 10;
-/// The number of bytes read at a time. They stay in the processor's cache while they are summed.
+/// The size of a chunk in bytes. A chunk fits into the processor's cache while it is checksummed.
 const PART_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Memory lent to the transport: cache pieces and staging memory, by cookie.
+//! Memory lent to the transport (cache blocks and staging memory), identified by cookies.
 //!
-//! Invariant: the cookie of every signalled post names one live entry. The entry is released with
-//! the post's completion, successful or not.
+//! Invariant: the cookie of every signalled post identifies one existing entry. The entry is
+//! released at the completion of the post, whether the post succeeded or failed.
 
 use arrayvec::ArrayVec;
 use dafs_base::{Key, Slab};
@@ -15,19 +15,20 @@ use crate::config::ServerConfig;
 use crate::direct_reads::DirectReads;
 use crate::reply_to::TaskId;
 
-/// The meaning of a completion.
+/// The cookie of a post, which says what to do at its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie {
-    /// Nothing needs to know about this completion.
+    /// No action is needed at the completion.
     Silent,
-    /// A loan has ended: its memory is free again.
+    /// The loan ends, so its memory is released.
     Loan(LoanId),
-    /// Part of a task's transfer is done.
+    /// One transfer of a task has completed.
     Task(TaskId),
 }
 
 impl Cookie {
-    /// The cookie as the transport carries it: below 2^63, because inboxes use the rest.
+    /// Encodes the cookie for the transport. The result is below 2^63, because inboxes use the
+    /// other values.
     #[inline]
     pub(crate) fn pack(self) -> u64 {
         match self {
@@ -37,7 +38,8 @@ impl Cookie {
         }
     }
 
-    /// Decodes a cookie that the transport returned. Only the server's own cookies come back.
+    /// Decodes a cookie that the transport returned. The transport returns only cookies of this
+    /// server.
     #[inline]
     pub(crate) fn unpack(word: u64) -> Self {
         if word & LOAN != 0 {
@@ -50,22 +52,22 @@ impl Cookie {
     }
 }
 
-/// The key of a loan, which may have ended already.
+/// The key of a loan. It stays unique after the loan has ended.
 pub(crate) type LoanId = Key<Loan>;
 
-/// Memory that the transport reads from until a completion.
+/// Memory that the transport may read until a completion.
 #[derive(Debug)]
 pub(crate) enum Loan {
-    /// One cached piece, which is the usual case.
+    /// A single cached piece, which is the usual case.
     Pin(Pin),
-    /// Several cached pieces.
+    /// Several cached pieces of one file.
     Pins(Vec<Pin>),
-    /// Memory registered for one transfer.
+    /// Memory that was registered for this transfer only.
     Staging(LocalKey),
 }
 
 impl Loan {
-    /// Takes the pins out of `pieces`.
+    /// Removes the pins from `pieces` and returns them as a loan. `None` if there are none.
     #[inline]
     pub(crate) fn of(pieces: &mut Pieces) -> Option<Self> {
         if pieces.len() <= 1 {
@@ -74,7 +76,7 @@ impl Loan {
         Some(Loan::Pins(pieces.drain(..).map(|piece| piece.pin).collect()))
     }
 
-    /// One of the pins, if there are any. All pins of a loan are of one file.
+    /// Returns one of the pins. All pins of a loan belong to one file. `None` for staging memory.
     pub(crate) fn first_pin(&self) -> Option<&Pin> {
         match self {
             Loan::Pin(pin) => Some(pin),
@@ -91,17 +93,17 @@ pub(crate) struct Lent {
     pub loan: Loan,
     /// The number of bytes lent.
     pub length: u32,
-    /// A serial number: higher than those of all earlier loans.
+    /// The serial number of the loan, higher than those of all earlier loans.
     pub number: u64,
 }
 
-/// The table of all loans.
+/// The table of all current loans.
 #[derive(Debug)]
 pub(crate) struct Loans {
     all: Slab<Lent, Loan>,
-    /// The number of loans so far, which gives the next serial number.
+    /// The number of loans since the start, from which serial numbers are assigned.
     count: u64,
-    /// Files that clients read directly.
+    /// The files that were handed over to clients for direct reads.
     files: DirectReads,
 }
 
@@ -110,47 +112,47 @@ impl Loans {
         Self { all: Slab::default(), count: 0, files: DirectReads::new(config) }
     }
 
-    /// The files that clients read directly.
+    /// Returns the files that were handed over to clients, for changes.
     #[inline]
     pub(crate) fn files(&mut self) -> &mut DirectReads {
         &mut self.files
     }
 
-    /// The same without the right to change them.
+    /// Returns the files that were handed over to clients.
     pub(crate) fn files_given(&self) -> &DirectReads {
         &self.files
     }
 
-    /// Adds a loan of `length` bytes to a connection, and returns its cookie.
+    /// Adds a loan of `length` bytes to a connection. Returns the loan's cookie.
     #[inline]
     pub(crate) fn insert(&mut self, endpoint: EndpointId, loan: Loan, length: u32) -> Cookie {
         self.count += 1;
         Cookie::Loan(self.all.insert(Lent { endpoint, loan, length, number: self.count }))
     }
 
-    /// The number of current loans.
+    /// Returns the number of current loans.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Iterates over all loans and their keys.
+    /// Iterates over all current loans and their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LoanId, &Lent)> {
         self.all.iter()
     }
 
-    /// The connection that has the loan.
+    /// Returns the connection that holds the loan. `None` if the loan has ended.
     pub(crate) fn holder(&self, id: LoanId) -> Option<EndpointId> {
         self.all.get(id).map(|lent| lent.endpoint)
     }
 
-    /// Ends a loan and returns it.
+    /// Removes and returns a loan. `None` if the loan has already ended.
     #[inline]
     pub(crate) fn take(&mut self, id: LoanId) -> Option<Lent> {
         self.all.remove(id)
     }
 }
 
-/// Memory registered for one transfer.
+/// Memory that is registered for one transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Staging {
     pub memory: Memory,
@@ -158,7 +160,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Registers memory with these bytes for a transfer.
+    /// Registers memory that contains these bytes.
     ///
     /// # Errors
     /// RESOURCE if the memory cannot be registered.
@@ -169,13 +171,13 @@ impl Staging {
     }
 }
 
-/// The first `length` bytes of a client's buffer, as a segment for the transport.
+/// Returns the first `length` bytes of a client's buffer as a segment for the transport.
 pub(crate) fn remote_of(buffer: &DirectBuffer, length: u32) -> RemoteSegment {
     RemoteSegment { stag: Stag(buffer.context.0), address: buffer.target.0, length }
 }
 
-/// Splits ranges of cache memory and the client's buffers into transfers, each of which is
-/// contiguous in the client's memory.
+/// Splits a transfer between ranges of cache memory and a client's buffers into transfers that are
+/// each contiguous in the client's memory.
 pub(crate) struct Cut<'a> {
     spans: &'a [Span],
     span_done: u32,
@@ -185,7 +187,8 @@ pub(crate) struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    /// Starts after the first `start` bytes of the buffers, which are already done.
+    /// Creates the splitter, which starts after the first `start` bytes of the buffers. Those bytes
+    /// are already transferred.
     pub(crate) fn new(
         spans: &'a [Span],
         buffers: &'a [DirectBuffer],
@@ -202,12 +205,12 @@ impl<'a> Cut<'a> {
         Self { spans, span_done: 0, buffers, buffer_done: skip, left: length }
     }
 
-    /// Returns true if nothing is left to split.
+    /// Returns true if all bytes have been split into transfers.
     pub(crate) fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// Returns the next transfer.
+    /// Returns the next contiguous transfer. `None` if there are no bytes left.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -243,9 +246,9 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// Marks the cookie of a loan. A key leaves this bit free.
+/// The bit that marks the cookie of a loan. Keys of loans do not use this bit.
 const LOAN: u64 = 1 << 62;
-/// Marks the cookie of a task, if it is not that of a loan.
+/// The bit that marks the cookie of a task, in cookies without the bit [`LOAN`].
 const TASK: u64 = 1 << 32;
 
 #[cfg(test)]

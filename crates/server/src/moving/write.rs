@@ -1,8 +1,8 @@
-//! WRITE and COMMIT: from the client's memory to room in the cache ([`dafs_files::writing`]), and
-//! from there to the disk.
+//! Executes WRITE and COMMIT: from the client's memory to space in the cache
+//! ([`dafs_files::writing`]), and from there to the disk.
 //!
-//! Invariant: bytes go only into spans whose token the write holds. The token is returned to the
-//! cache whether or not the bytes arrived.
+//! Invariant: bytes are written only into cache space whose token the write holds. The token is
+//! returned to the cache whether or not the bytes arrived.
 
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
@@ -55,7 +55,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// The source of a direct write's bytes.
+    /// Returns the source of a direct write's bytes.
     pub(crate) fn direct_source(
         &self,
         answer: ReplyTo,
@@ -84,7 +84,8 @@ impl Reactor<'_> {
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let writing = Writing::new(io, request.offset, length, request.stability);
         if length == 0 || self.keeps_undo() {
-            // An empty write needs no room and changes nothing. Other writes may have to wait.
+            // An empty write needs no cache space and changes nothing. Other writes may have to
+            // wait.
             let task = WriteTask::new(writing, WriteSource::Bytes(bytes.into()));
             self.start(Task::new(answer, Work::Write(task)));
             return Ok(());
@@ -93,7 +94,7 @@ impl Reactor<'_> {
         let found =
             self.shared.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
         match found {
-            // The usual case: there is room, and the reply can be sent at once.
+            // The usual case: the cache has space for all bytes, and the reply can be sent at once.
             Prepared::Ready(token)
                 if token.length() == length && request.stability == Stability::Unstable =>
             {
@@ -112,7 +113,8 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Starts a write with the cache's answer to the request for all of its room.
+    /// Starts a write. `prepared` is the cache's reply to the request for space for all of the
+    /// write's bytes.
     pub(crate) fn start_write_with(
         &mut self,
         answer: ReplyTo,
@@ -146,7 +148,7 @@ impl Reactor<'_> {
     }
 
     pub(crate) fn step_write(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> Step {
-        // The transfers into the room are complete.
+        // The transfers into the cache space are complete.
         if let Some(step) = self.end_room(answer, task) {
             return step;
         }
@@ -183,8 +185,8 @@ impl Reactor<'_> {
         self.finish_write(answer, task)
     }
 
-    /// Continues a write with the cache's answer to its request for room. Returns a step if the
-    /// write cannot continue at once.
+    /// Continues a write with the cache's reply to its request for space. Returns a step if the
+    /// write must wait or has ended.
     fn use_room(
         &mut self,
         id: TaskId,
@@ -209,7 +211,7 @@ impl Reactor<'_> {
                 self.copy_in_from(memory, from, spans);
                 task.writing.token = Some(token);
             }
-            // Checksummed writes get room only after they are verified.
+            // A checksummed write gets cache space only after its bytes are verified.
             WriteSource::Direct(_) | WriteSource::Sealed { .. } | WriteSource::Fetched { .. } => {
                 if !self.fetch_into(id, answer, task, token, spans) {
                     return Some(Step::Wait(Wait::Transfers));
@@ -230,13 +232,13 @@ impl Reactor<'_> {
         Step::failed(status)
     }
 
-    /// Ends a write whose bytes could not be fetched, because the connection is closing.
+    /// Ends a write whose bytes could not be fetched because the connection is closing.
     pub(crate) fn refuse_broken(&mut self, answer: ReplyTo, task: &WriteTask) -> Step {
         self.end_write(answer, task);
         Step::Broken
     }
 
-    /// Adds the filled room to the file. Returns a step if the write ends with it.
+    /// Adds the filled cache space to the file. Returns a step if the write has ended.
     fn end_room(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Option<Step> {
         let token = task.writing.token.take()?;
         let has_arrived = !task.transfer_failed;
@@ -248,10 +250,11 @@ impl Reactor<'_> {
         if has_arrived { None } else { Some(self.refuse_broken(answer, task)) }
     }
 
-    /// All bytes are in the cache: replies, or makes them stable first.
+    /// Ends a write whose bytes are all in the cache: sends the reply, or first makes the bytes
+    /// stable.
     fn finish_write(&mut self, answer: ReplyTo, task: &mut WriteTask) -> Step {
         if task.writing.is_append {
-            // The results of APPEND do not contain the length.
+            // The results of APPEND do not contain the length, so it is counted here.
             let moved = Moved::Written(task.writing.length);
             self.note_moved(answer.endpoint, answer.reading, moved);
         }
@@ -264,8 +267,8 @@ impl Reactor<'_> {
         now.into()
     }
 
-    /// Fetches the client's bytes into the room. Returns true if they have arrived or will never
-    /// arrive.
+    /// Fetches the client's bytes into the cache space. Returns true if no transfer is in progress
+    /// any more: the bytes have arrived or the connection is closing.
     pub(crate) fn fetch_into(
         &mut self,
         id: TaskId,
@@ -282,9 +285,9 @@ impl Reactor<'_> {
         task.transfers_left == 0
     }
 
-    /// Fetches the bytes that `cut` describes into a region of the server, for a task. Returns the
-    /// number of transfers that the task waits for, and true if one could not be posted, which
-    /// breaks the connection.
+    /// Fetches the bytes that `cut` describes into a memory region of the server, for a task.
+    /// Returns the number of transfers that the task waits for, and true if a transfer could not be
+    /// posted, which breaks the connection.
     pub(crate) fn fetch_all(
         &mut self,
         id: TaskId,
@@ -314,7 +317,7 @@ impl Reactor<'_> {
         copy_in(self.shared.cache.arena(), bytes, spans);
     }
 
-    /// Copies bytes into the room from other memory, starting at an offset there.
+    /// Copies bytes from other memory, starting at the offset `from`, into the cache space.
     fn copy_in_from(&self, memory: &Memory, mut from: usize, spans: &[Span]) {
         for span in spans {
             let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
@@ -324,14 +327,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// The reply to an unstable write.
+    /// Returns the reply to an unstable write of `length` bytes.
     #[inline]
     pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
         let verifier = verifier_of(self.shared.life.boot(), &self.shared.cache);
         written_response(&Written { length, committed: Stability::Unstable, verifier })
     }
 
-    /// Releases what a write held besides its room: its position in the file.
+    /// Releases the write's position at the end of its file, if the write holds one.
     fn release(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.writing.has_place {
             self.leave_end(task.writing.file);
@@ -339,7 +342,7 @@ impl Reactor<'_> {
         self.release_sealed(answer, task);
     }
 
-    /// Ends a write: releases everything it held besides its room.
+    /// Ends a write: releases everything it holds except its cache space.
     pub(crate) fn end_write(&mut self, answer: ReplyTo, task: &WriteTask) {
         self.release(answer, task);
         self.give_back(task.writing.file, task.writing.borrowed);

@@ -1,12 +1,12 @@
 //! The worker pool: threads for work that may block.
 //!
 //! Invariants:
-//! - The number of jobs in progress is known. Each job comes back exactly once through
+//! - The number of jobs in progress is known. The result of each job is returned exactly once by
 //!   [`Pool::take`], and the reactor is woken for it.
-//! - A job that panics comes back as failed, and its thread continues with the next job.
-//! - Jobs that clients can cause before they have logged in have threads of their own, so that
-//!   they delay no other jobs.
-//! - A pool without threads does nothing between two calls.
+//! - A job that panics is returned as failed, and its thread continues with the next job.
+//! - Jobs that clients can cause before they have logged in have threads of their own, so that they
+//!   delay no other jobs.
+//! - A pool without threads executes jobs only within calls.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ use crate::pool::queue::Queue;
 use crate::pool::reactor_cpu::ReactorCpu;
 use crate::waiting::SearchJob;
 
-/// Work that may block.
+/// A job: work that may block.
 pub(crate) enum Job {
     Fill(FillJob),
     Flush(FlushJob),
@@ -76,7 +76,7 @@ impl Done {
 }
 
 impl Job {
-    /// Runs the job on this thread. `pause` is called before each part of long work.
+    /// Runs the job on the current thread. `pause` is called before each chunk of long work.
     fn run_in_parts(self, pause: impl Fn()) -> Done {
         match self {
             Job::Fill(job) => Done::Filled(job.run_in_parts(pause)),
@@ -104,7 +104,7 @@ impl Job {
         }
     }
 
-    /// Runs the job; if it panics, returns a failed result and logs the panic.
+    /// Runs the job. If the job panics, logs the panic and returns a failed result.
     fn run_guarded(self, pause: impl Fn()) -> Done {
         let (name, failed) = (self.name(), self.failed());
         match catch_unwind(AssertUnwindSafe(|| self.run_in_parts(pause))) {
@@ -121,7 +121,7 @@ impl Job {
         }
     }
 
-    /// The name of the job, for the log.
+    /// Returns the name of the job for the log.
     fn name(&self) -> &'static str {
         match self {
             Job::Fill(_) => "reading a file",
@@ -140,8 +140,8 @@ impl Job {
         }
     }
 
-    /// The result if the job cannot be finished. It is made in advance, because a panic consumes
-    /// the job.
+    /// Returns the failed result of the job. It is created before the job runs, because running
+    /// consumes the job.
     fn failed(&self) -> Done {
         match self {
             Job::Fill(job) => Done::Filled(job.failed(StoreError::Fault)),
@@ -165,33 +165,34 @@ impl Job {
     }
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// The number of logins checked at the same time. Each takes a core, and 19 MiB with a password.
+/// The number of logins checked at the same time. Each check of a password uses a processor core
+/// and 19 MiB of memory.
 pub(crate) const LOGIN_THREADS: usize = 2;
 
-/// The error of a job that has panicked.
+/// The error text of a job that has panicked.
 const PANICKED: &str = "the job panicked; the log says where";
 
-/// The worker threads. They end when the pool is dropped.
+/// The worker threads and their queues. The threads end when the pool is dropped.
 pub(crate) struct Pool {
     workers: Workers,
     under_way: usize,
-    /// The reactor whose turn it is.
+    /// The number of the reactor whose turn it is.
     reactor: usize,
-    /// True if there is a processor for a job beside the reactor.
+    /// True if there is a processor core for jobs in addition to the reactor's.
     has_core: bool,
-    /// Tells whether several requests wait for the reactor.
+    /// The hint whether several requests wait for the reactor.
     load_hint: LoadHint,
-    /// The disk was slow. Until this time the reactor reads no file itself.
+    /// The end of the period after a slow disk access. Until then the reactor reads no file itself.
     slow_until: Moment,
 }
 
-/// The threads that run the jobs.
+/// The threads that execute the jobs.
 enum Workers {
     Threads {
         jobs: Arc<Queue<HandedOverFile>>,
@@ -200,8 +201,9 @@ enum Workers {
         threads: Vec<JoinHandle<()>>,
         owner: ReactorCpu,
     },
-    /// The owner's thread, within calls of [`Pool::take`], in an order that its random numbers
-    /// decide. If there are wakers of several reactors, within calls of [`Pool::work`].
+    /// No threads: the owner of a stepped server executes the jobs within calls of [`Pool::take`],
+    /// in an order that `entropy` decides. With the wakers of several reactors, the jobs are
+    /// executed within calls of [`Pool::work`] instead.
     Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker> },
 }
 
@@ -211,7 +213,7 @@ type HandedOverFile = (Job, usize);
 /// A job of a pool without threads.
 enum Waiting {
     New(HandedOverFile),
-    /// Done, but not yet taken.
+    /// The job was executed, but its result was not taken yet.
     Over(Done),
 }
 
@@ -248,16 +250,16 @@ impl Pool {
         Ok(Self::of(Workers::Threads { jobs, logins, done, threads, owner }, has_core))
     }
 
-    /// Creates a pool without threads. Each call of [`Pool::take`] advances one job. The random
-    /// numbers decide which, because threads finish in any order too. If several reactors must be
-    /// woken, [`Pool::work`] runs the jobs instead.
+    /// Creates a pool without threads. Each call of [`Pool::take`] executes one job. `entropy`
+    /// decides which, because jobs on threads also finish in any order. If there are several
+    /// reactors, [`Pool::work`] executes the jobs instead and wakes a reactor.
     pub(crate) fn stepped(entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker>) -> Self {
         let wakers = if wakers.len() > 1 { wakers } else { Vec::new() };
         Self::of(Workers::Owner { jobs: Vec::new(), entropy, wakers }, true)
     }
 
-    /// Runs one job of a pool without threads beside several reactors, and wakes the reactor that
-    /// submitted it.
+    /// Executes one job of a pool without threads, and wakes the reactor that submitted it. Used
+    /// only with several reactors.
     pub(crate) fn work(&mut self) {
         let Workers::Owner { jobs, entropy, wakers } = &mut self.workers else { return };
         if wakers.is_empty() {
@@ -279,20 +281,21 @@ impl Pool {
         Self { workers, under_way: 0, reactor: 0, has_core, load_hint, slow_until }
     }
 
-    /// Notes that a turn of this reactor begins.
+    /// Records that a turn of this reactor begins.
     #[inline]
     pub(crate) fn begin_turn(&mut self, reactor: usize) {
         self.reactor = reactor;
         self.load_hint.begin_turn();
     }
 
-    /// Notes that the reactor has a request to execute.
+    /// Records for the load hint that the reactor has a request to execute.
     #[inline]
     pub(crate) fn on_request(&mut self) {
         self.load_hint.on_request();
     }
 
-    /// Submits a job. Credits and the cache limit the number of callers.
+    /// Submits a job. The queue needs no limit, because credits and the cache limit the number of
+    /// jobs.
     pub(crate) fn submit(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
@@ -301,7 +304,7 @@ impl Pool {
         }
     }
 
-    /// Submits the check of a login. At most [`LOGIN_THREADS`] may be in progress.
+    /// Submits a login check. At most [`LOGIN_THREADS`] may be in progress.
     pub(crate) fn submit_login(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
@@ -310,17 +313,17 @@ impl Pool {
         }
     }
 
-    /// Runs a job on the reactor's thread.
+    /// Executes a job on the reactor's thread.
     pub(crate) fn run_here(&self, job: Job) -> Done {
         match &self.workers {
             Workers::Threads { .. } => job.run_guarded(|| ()),
-            // The owner of a stepped server wants to see a panic in it.
+            // The owner of a stepped server must see a panic, so it is not caught.
             Workers::Owner { .. } => job.run_in_parts(|| ()),
         }
     }
 
-    /// Notes that the reactor runs on this thread's processor. Worker threads on the same processor
-    /// yield to it between the parts of their work.
+    /// Records the processor on which this thread, the reactor, runs. Worker threads on the same
+    /// processor yield to the reactor between the chunks of their work.
     #[inline]
     pub(crate) fn note_owner(&self) {
         if let Workers::Threads { owner, .. } = &self.workers
@@ -330,25 +333,26 @@ impl Pool {
         }
     }
 
-    /// Returns true if giving even short jobs to the pool improves throughput, because the reactor
-    /// has other requests to serve.
+    /// Returns true if giving even short jobs to the pool improves throughput, because other
+    /// requests wait for the reactor.
     #[inline]
     pub(crate) fn helps(&self) -> bool {
         self.has_core && self.load_hint.is_there()
     }
 
-    /// Returns true if the disk was slow recently. Its jobs then go to a worker thread.
+    /// Returns true if the disk was slow recently, so that jobs that read it must go to a worker
+    /// thread.
     #[inline]
     pub(crate) fn has_slow_disk(&self, now: Moment) -> bool {
         now < self.slow_until
     }
 
-    /// Runs a job on the reactor's thread if it is likely to be quick, else submits it. Returns the
-    /// result if it was run here.
+    /// Executes a job on the reactor's thread if it is likely to be quick, otherwise submits it.
+    /// Returns the result of a job that was executed here.
     pub(crate) fn do_or_submit(&mut self, job: Job, now: Moment) -> Option<Done> {
         let is_sync = matches!(job, Job::Sync(_));
         let drawn = self.draw_in_place();
-        // A client that waits for a fill waits for nothing else; a flush is one of many.
+        // A client waits for each single fill, so a fill is executed here. A flush is one of many.
         let is_given = matches!(job, Job::Flush(_)) && self.helps();
         if is_sync || !drawn.unwrap_or(!self.has_slow_disk(now) && !is_given) {
             self.submit(job);
@@ -356,8 +360,8 @@ impl Pool {
         }
         let start = Instant::now();
         let done = self.run_here(job);
-        // The page cache did not have the data, so a worker thread must wait for the disk. A failed
-        // read is not reported from here: the task submits it again and gets the error from a
+        // The data was not in the page cache, so a worker thread must wait for the disk. A failed
+        // read is not reported here: the task submits the read again and gets the error from a
         // worker thread.
         if drawn.is_none() && (done.is_failed_fill() || start.elapsed() > SLOW_JOB) {
             self.slow_until = now.after(SLOW_PERIOD);
@@ -365,7 +369,7 @@ impl Pool {
         Some(done)
     }
 
-    /// Takes the result of a finished job, if there is one.
+    /// Removes and returns the result of a finished job. `None` if no job has finished.
     pub(crate) fn take(&mut self) -> Option<Done> {
         if self.under_way == 0 {
             return None;
@@ -381,13 +385,13 @@ impl Pool {
         Some(done)
     }
 
-    /// The number of submitted jobs that have not come back.
+    /// Returns the number of submitted jobs whose results were not taken yet.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Decides whether the reactor itself runs a quick job, without measuring how long it takes.
-    /// `None` if a clock must decide.
+    /// Decides for a stepped server, by its random numbers, whether the reactor executes a quick
+    /// job itself. `None` for a pool with threads, where the measured times decide.
     fn draw_in_place(&mut self) -> Option<bool> {
         match &mut self.workers {
             Workers::Threads { .. } => None,
@@ -396,11 +400,11 @@ impl Pool {
     }
 }
 
-/// A job of the reactor that took longer than this has waited for a disk.
+/// The time after which a job on the reactor's thread counts as having waited for a disk.
 const SLOW_JOB: Duration = Duration::from_micros(400);
 const SLOW_PERIOD: Duration = Duration::from_millis(20);
 
-/// Runs one of the jobs, or takes the result of one that was run before.
+/// Executes one of the jobs, or returns the result of a job that was executed before.
 fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
     let index = usize::try_from(entropy.next_u64() % jobs.len().max(1) as u64).ok()?;
     if index >= jobs.len() {
@@ -415,7 +419,7 @@ fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> 
     }
 }
 
-/// Takes the result of a job that was run.
+/// Removes and returns the result of a random executed job.
 fn take_over(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
     let index = draw(jobs, entropy, |job| matches!(job, Waiting::Over(_)))?;
     match jobs.swap_remove(index) {
@@ -424,7 +428,7 @@ fn take_over(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done>
     }
 }
 
-/// The index of a random job among those that `is_wanted` accepts.
+/// Returns the index of a random job among the jobs that `is_wanted` accepts.
 fn draw(
     jobs: &[Waiting],
     entropy: &mut dyn Entropy,

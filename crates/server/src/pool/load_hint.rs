@@ -1,13 +1,13 @@
-//! A hint: do several requests wait for the reactor at the same time?
+//! A hint whether several requests wait for the reactor at the same time.
 //!
-//! If they do, all of them wait for the reactor's time, while other processors have time left. Then
-//! work that the pool can do is given to it, although waking a thread costs more than a short job.
-//! With one request at a time, its reply would only be later.
+//! If they do, the reactor's time is the bottleneck while other processors are idle. Work that the
+//! pool can do is then given to the pool, although waking a thread costs more than a short job.
+//! With one request at a time, the pool would only delay the reply.
 //!
 //! Invariant: correctness never depends on this hint.
 
-/// Counts the requests of the last turn and of this one. A chain counts as one request; plain reads
-/// and writes are quick and do not count.
+/// Counts the requests of the last turn and of the current turn. A chain counts as one request.
+/// Plain reads and writes are not counted, because they are quick.
 #[derive(Debug, Default)]
 pub(crate) struct LoadHint {
     requests: u32,
@@ -26,7 +26,7 @@ impl LoadHint {
         self.requests += 1;
     }
 
-    /// Returns true if a request came while another was being served.
+    /// Returns true if a request arrived while another request was being served.
     #[inline]
     pub(crate) fn is_there(&self) -> bool {
         self.was_there | (self.requests > 1)

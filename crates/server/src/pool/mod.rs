@@ -1,6 +1,6 @@
 //! The worker threads for work that may block, and their jobs.
 //!
-//! Invariant: every job that is given to a thread comes back to the reactor once.
+//! Invariant: the result of every job given to a thread is returned to the reactor once.
 
 pub(crate) mod jobs;
 pub(crate) mod load_hint;

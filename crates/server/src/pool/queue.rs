@@ -1,9 +1,9 @@
 //! The queue of jobs that wait for a worker thread.
 //!
 //! Invariants:
-//! - A pushed job wakes exactly one thread if any is idle: the one that became idle last, because
-//!   its stack is in the processor's cache.
-//! - No thread sleeps while a job waits for which no thread was woken.
+//! - A pushed job wakes exactly one thread if any thread is idle: the thread that became idle last,
+//!   because its stack is still in the processor's cache.
+//! - A thread sleeps only if, for every waiting job, another thread was woken.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// The waiting jobs, and the idle threads.
 pub(crate) struct Queue<J> {
     state: Mutex<State<J>>,
-    /// One condition variable for each thread, by thread number.
+    /// The condition variable of each thread, by thread number.
     bells: Vec<Condvar>,
 }
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// The numbers of the sleeping threads. The last to fall asleep is on top.
+    /// The numbers of the sleeping threads. The thread that fell asleep last is at the end.
     idle: Vec<usize>,
     is_over: bool,
 }
@@ -30,7 +30,7 @@ impl<J> Queue<J> {
         Self { state, bells: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// Adds a job, and wakes a thread for it.
+    /// Adds a job, and wakes an idle thread if there is one.
     pub(crate) fn push(&self, job: J) {
         let mut state = self.lock();
         state.jobs.push_back(job);
@@ -41,8 +41,8 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Takes the oldest job for the thread with this number, which sleeps until there is one.
-    /// `None` after [`Queue::end`], when all jobs are done.
+    /// Removes and returns the oldest job. The thread with this number sleeps until there is a job.
+    /// Returns `None` after [`Queue::end`], when all jobs are done.
     pub(crate) fn next(&self, thread: usize) -> Option<J> {
         let mut state = self.lock();
         loop {
@@ -59,7 +59,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Ends the queue: sleeping threads wake and end.
+    /// Ends the queue: sleeping threads wake up and end.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.bells.iter().for_each(Condvar::notify_one);

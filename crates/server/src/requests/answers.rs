@@ -1,6 +1,6 @@
 //! Converts the results of operations to DAFS replies.
 //!
-//! Invariant: this is the only place where the outcome of a parked request becomes a reply.
+//! Invariant: only this module converts the outcome of a parked request to a reply.
 
 use dafs_files::outcome::Ended;
 use dafs_ops::{
@@ -35,7 +35,7 @@ pub(crate) fn done_response(ended: &Ended) -> Response<'static> {
     }
 }
 
-/// The reply to a direct read.
+/// Returns the reply to a direct read.
 #[inline]
 pub(crate) fn read_response(
     length: u32,
@@ -45,19 +45,19 @@ pub(crate) fn read_response(
     Response::ReadDirect(ReadDirectResult { end_of_file, length, checksum })
 }
 
-/// The reply to a write. Inline and direct writes have the same results.
+/// Returns the reply to a write. The results of inline and direct writes have the same form.
 #[inline]
 pub(crate) fn written_response(written: &Written) -> Response<'static> {
     let Written { length, committed, verifier } = *written;
     Response::WriteInline(WriteResult { length, committed, verifier })
 }
 
-/// The reply to HAND_OVER.
+/// Returns the reply to HAND_OVER.
 pub(crate) fn handed_over_response(name: u64) -> Response<'static> {
     Response::HandOver(HandOverResult { token: name })
 }
 
-/// The reply to OPEN.
+/// Returns the reply to OPEN.
 pub(crate) fn opened_response(opened: &Opened) -> Response<'static> {
     Response::Open(OpenResult {
         file: opened.file,
@@ -72,8 +72,9 @@ pub(crate) fn opened_response(opened: &Opened) -> Response<'static> {
     })
 }
 
-/// A delegation in the form of the reply to OPEN. Its access entry denies everyone: other users of
-/// the client must ask the server, because only the server can decide about their opens.
+/// Converts a delegation to the form in the reply to OPEN. Its access entry denies all access to
+/// every user, so that other users of the client send their opens to the server, which alone can
+/// decide about them.
 fn delegation_of(delegation: &Delegation) -> WireDelegation<'static> {
     let Delegation { state, recall, delegated } = *delegation;
     let entry = AccessEntry { entry_type: 1, flags: 0, mask: EVERYTHING, who: "EVERYONE@" };
@@ -83,7 +84,7 @@ fn delegation_of(delegation: &Delegation) -> WireDelegation<'static> {
     }
 }
 
-/// The results of a failed request, if the protocol has any.
+/// Returns the results of a failed request. Most procedures have none.
 pub(crate) fn refusal_response<'r>(procedure: Procedure, refusal: &'r Refusal<'_>) -> Response<'r> {
     match (procedure, &refusal.partial) {
         (Procedure::Lookup, Partial::Walked { reached }) => {
@@ -110,7 +111,7 @@ pub(crate) fn refusal_response<'r>(procedure: Procedure, refusal: &'r Refusal<'_
     }
 }
 
-/// A lock that conflicts.
+/// Converts a conflicting lock to the form in replies.
 fn shown<'c>(conflict: &'c Conflict<'_>) -> LockResult<'c> {
     let conflict = WireConflict {
         client: conflict.client,
@@ -125,5 +126,5 @@ fn shown<'c>(conflict: &'c Conflict<'_>) -> LockResult<'c> {
     LockResult { conflict: Some(conflict) }
 }
 
-/// The rights to read, write, append and execute.
+/// The access mask for read, write, append and execute.
 const EVERYTHING: u32 = 0x27;

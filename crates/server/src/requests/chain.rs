@@ -1,17 +1,17 @@
-//! Chains: requests that are executed one after the other, each with the results of the one before
-//! (draft 4.3).
+//! Chains: requests that are executed one after the other, each with the results of the request
+//! before it (draft 4.3).
 //!
-//! The filer checks whether a request is at a valid position of a chain (`filer/src/chain.rs`). The
-//! requests here have passed that check. A member starts when the one before it has its reply.
-//! While that one is parked, waits for a disk, or waits for its outcome to be journaled, later
-//! members wait here, each under its own credit and stream. Replies go out as members end. After a
-//! failed member the rest gets CHAIN_BROKEN.
+//! The filer checks whether a request is at a valid position of a chain (`filer/src/chain.rs`); the
+//! requests here have passed that check. A member starts when the member before it has its reply.
+//! While that earlier member is parked, waits for a disk, or waits for its outcome to be journaled,
+//! later members are queued here, each with its own credit and stream. Replies are sent as members
+//! end. After a failed member, all later members get CHAIN_BROKEN.
 //!
-//! What a successful member leaves for the next one (draft 4.1.3.1, 4.3.2):
+//! A successful member leaves these values for the next member (draft 4.1.3.1, 4.3.2):
 //!
 //! | member | file handle | state id |
 //! |---|---|---|
-//! | LOOKUP, LOOKUPP, OPENATTR, GET_ROOT_HANDLE | the one found | unchanged |
+//! | LOOKUP, LOOKUPP, OPENATTR, GET_ROOT_HANDLE | the object found | unchanged |
 //! | CREATE | the new object | unchanged |
 //! | OPEN | the file | the open's |
 //! | LINK, RENAME | the target directory | unchanged |
@@ -19,19 +19,20 @@
 //! | DELEGRETURN | unchanged | its own |
 //! | BATCH_SUBMIT, HURRY_UP, CHECK_RESPONSE, FETCH_RESPONSE | unchanged | unchanged |
 //! | DELEGPURGE, NULL | unchanged | unchanged |
-//! | everything else | its own | unchanged |
+//! | all other requests | its own | unchanged |
 //!
-//! The special state id 0 belongs to no open: a member that uses it leaves the state id of the
-//! member before. With FILE_HANDLE the inherited handle replaces the member's own (for LINK and
-//! RENAME that of the target directory). If there is no handle to inherit, the member fails with
-//! NOFILEHANDLE; without a state id, with BAD_STATEID. Inherited values are put into the message
-//! before it is decoded, so that no later code (including the journal) needs to know of the chain.
+//! The special state id 0 belongs to no open: after a member that uses it, the state id of the
+//! member before stays in force. With FILE_HANDLE the inherited handle replaces the member's own
+//! handle (for LINK and RENAME the handle of the target directory). If there is no handle to
+//! inherit, the member fails with NOFILEHANDLE; if there is no state id to inherit, with
+//! BAD_STATEID. Inherited values are inserted into the message before the message is decoded, so
+//! that no later code (including the journal) needs to know about the chain.
 //!
 //! Invariants:
 //! - At most one member of a chain is in progress.
 //! - A chain without a member in progress has no waiting members, or is in `ready`.
-//! - A chain ends with its last member or with its connection. In the latter case its waiting
-//!   members are not executed and nothing is stored for them.
+//! - A chain ends with its last member or with its connection. If its connection ends, its waiting
+//!   members are not executed and no results are stored for them.
 
 use std::collections::VecDeque;
 
@@ -42,7 +43,7 @@ use dafs_wire::{ChainFlags, HEADER_BYTES, Procedure, RequestHeader, Response};
 
 use crate::reply_to::{ChainId, ReplyTo};
 
-/// A chain with members in progress or still to come.
+/// A chain that has not ended: it has members in progress, or more members are expected.
 #[derive(Debug)]
 struct Chain {
     endpoint: EndpointId,
@@ -52,9 +53,9 @@ struct Chain {
     is_whole: bool,
     /// True if a member has failed.
     is_broken: bool,
-    /// The waiting members, in order.
+    /// The members that wait for earlier members, in order.
     waiting: VecDeque<Waiting>,
-    /// The handle and state id left for the next member.
+    /// The file handle and the state id that the next member inherits.
     file: Option<FileHandle>,
     state: Option<StateId>,
 }
@@ -63,12 +64,12 @@ struct Chain {
 struct Running {
     stream: StreamId,
     sequence: SequenceNumber,
-    /// True if the member's results contain a handle for the next one.
+    /// True if the member's results contain the handle that the next member inherits.
     finds: bool,
 }
 
-/// Combines stream and sequence number into one number to compare. Comparing them separately would
-/// let the compiler load both with one load, which stalls for 100 nanoseconds (see
+/// Combines a stream and a sequence number into one integer for comparisons. If they were compared
+/// separately, the compiler could load both with one load, which stalls for 100 nanoseconds (see
 /// [`dafs_dat::EndpointId`]).
 #[inline]
 fn number(stream: StreamId, sequence: SequenceNumber) -> u32 {
@@ -82,7 +83,7 @@ pub(crate) struct Waiting {
     pub message: Box<[u8]>,
 }
 
-/// All chains. Their number is limited by credits and channels.
+/// All chains that have not ended. Credits and channels limit their number.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
     slots: Vec<Option<Chain>>,
@@ -115,8 +116,8 @@ impl Chains {
         self.slots.get_mut(chain.0 as usize)?.as_mut()
     }
 
-    /// The chain of a member in progress. If the connection of a member is gone when it ends, its
-    /// slot may already belong to another chain.
+    /// Returns the chain of a member in progress. `None` if the chain ended with its connection;
+    /// its slot may then already contain another chain.
     #[inline]
     fn of_running(&mut self, answer: ReplyTo) -> Option<&mut Chain> {
         let chain = self.get_mut(answer.chain)?;
@@ -138,7 +139,8 @@ impl Chains {
         }
     }
 
-    /// Adds a waiting member. Returns false if there are too many.
+    /// Queues a member until the members before it have ended. Returns false if too many members
+    /// are queued.
     pub(crate) fn wait(&mut self, answer: ReplyTo, kept: KeptSession, message: &[u8]) -> bool {
         let Some(chain) = self.get_mut(answer.chain) else { return false };
         if chain.waiting.len() >= MEMBERS_WAITING_MAX {
@@ -153,7 +155,7 @@ impl Chains {
         chain.waiting.pop_front()
     }
 
-    /// Starts a member. Puts what it inherits into its message.
+    /// Starts a member, and inserts the inherited values into its message.
     pub(crate) fn begin(
         &mut self,
         answer: ReplyTo,
@@ -171,7 +173,7 @@ impl Chains {
         }
         match procedure {
             Some(procedure) => chain.pass_on(procedure, header.chain_flags, message),
-            // The decoder refuses such a message.
+            // The decoder reports the error in such a message.
             None => Ok(()),
         }
     }
@@ -230,18 +232,18 @@ impl Chains {
         }
     }
 
-    /// The connection that a chain came over.
+    /// Returns the connection of a chain. `None` if the chain has ended.
     #[inline]
     pub(crate) fn endpoint_of(&self, id: ChainId) -> Option<EndpointId> {
         Some(self.slots.get(id.0 as usize)?.as_ref()?.endpoint)
     }
 
-    /// Notes that the next member of a chain may start.
+    /// Marks the next member of a chain as ready to start.
     pub(crate) fn note_ready(&mut self, id: ChainId) {
         self.ready.push_back(id);
     }
 
-    /// Takes a chain whose next member may start.
+    /// Removes and returns a chain whose next member may start.
     #[inline]
     pub(crate) fn next_ready(&mut self) -> Option<ChainId> {
         self.ready.pop_front()
@@ -253,15 +255,15 @@ impl Chains {
         self.ready.is_empty()
     }
 
-    /// The number of chains.
+    /// Returns the number of chains that have not ended.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 }
 
 impl Chain {
-    /// Puts what a member inherits into its message, and remembers the handle and state id that it
-    /// uses.
+    /// Inserts the inherited values into a member's message, and records the handle and the state
+    /// id that the member uses.
     fn pass_on(
         &mut self,
         procedure: Procedure,
@@ -287,12 +289,13 @@ impl Chain {
     }
 }
 
-/// The `N` bytes at an offset of a message's arguments; `None` if the message is too short, which
-/// decoding will report.
+/// Returns the `N` bytes at an offset of the message's arguments. `None` if the message is too
+/// short; decoding will report that error.
 fn place_of<const N: usize>(at: Option<usize>, message: &mut [u8]) -> Option<&mut [u8; N]> {
     let at = HEADER_BYTES + at?;
     message.get_mut(at..at + N)?.try_into().ok()
 }
 
-/// The most waiting members of one chain. Each holds a credit, so no more can arrive.
+/// The most waiting members of one chain. Each of them holds a credit, so a client cannot send
+/// more.
 const MEMBERS_WAITING_MAX: usize = limits::CREDITS_MAX as usize;

@@ -1,4 +1,4 @@
-//! Converts the names, paths and attributes of DAFS messages to the form that operations take.
+//! Converts the names, paths and attributes of DAFS messages to the form that operations use.
 
 use std::borrow::Cow;
 
@@ -7,16 +7,16 @@ use dafs_types::{SetAttributes, Status, limits};
 use dafs_wire::{FileAttributeBlock, Path};
 use smallvec::SmallVec;
 
-/// The name that a string of a message stands for (`docs/spec/names.md`).
+/// Converts a string of a message to the bytes of a name (`docs/spec/names.md`).
 pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {
     from_wire(text).map_err(|_| Status::Inval)
 }
 
-/// Decoded names, kept as long as an operation needs them.
+/// Decoded names, which an operation borrows.
 pub(crate) type Scratch<'m> = SmallVec<[Cow<'m, [u8]>; 8]>;
 
-/// Appends the components of a path to `names`, within the limits. It appends in place, because
-/// moving a list means copying it.
+/// Appends the components of a path to `names`, within the limits of number and length. It appends
+/// in place because returning a list would copy it.
 pub(crate) fn components<'m>(path: &Path<'m>, names: &mut Scratch<'m>) -> Result<(), Status> {
     let mut bytes = 0;
     for text in path.iter() {
@@ -30,7 +30,7 @@ pub(crate) fn components<'m>(path: &Path<'m>, names: &mut Scratch<'m>) -> Result
     Ok(())
 }
 
-/// The attributes that a request sets.
+/// Converts the attributes that a request sets.
 pub(crate) fn settings_of(attributes: &FileAttributeBlock<'_>) -> Result<SetAttributes, Status> {
     attributes.set().map_err(|error| error.status())
 }

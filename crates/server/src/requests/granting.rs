@@ -1,4 +1,4 @@
-//! The status, credits and counters of a reply.
+//! Determines the status, credits and counters of a reply.
 
 use dafs_journal::RecordNumber;
 use dafs_sessions::Sessions;
@@ -13,33 +13,33 @@ use crate::reply_to::{ReplyTo, blank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyStatus {
     pub status: Status,
-    /// The reply waits until this record is durable; 0 means no wait.
+    /// The number of the record that must be durable before the reply is sent; 0 means no wait.
     pub after: RecordNumber,
 }
 
 impl ReplyStatus {
-    /// A status that is sent at once.
+    /// Creates a status for a reply that is sent at once.
     #[inline]
     pub(crate) fn now(status: Status) -> Self {
         Self { status, after: RecordNumber(0) }
     }
 
-    /// Success, sent when a record is durable.
+    /// Creates the status OK for a reply that is sent when a record is durable.
     #[inline]
     pub(crate) fn ok_after(after: RecordNumber) -> Self {
         Self { status: Status::Ok, after }
     }
 
-    /// Returns true if the reply may wait for the journal while others are sent. It then takes its
-    /// credits when it is sent. The client interprets credits in the order of the replies (draft
-    /// 3.2.6), and the filer must see the same order.
+    /// Returns true if the reply may wait for the journal while other replies are sent. Such a
+    /// reply takes its credits when it is sent: the client interprets credits in the order of the
+    /// replies (draft 3.2.6), and the filer must grant them in the same order.
     #[inline]
     pub(crate) fn may_wait(self, answer: ReplyTo) -> bool {
         answer.logged || self.after.0 != 0
     }
 }
 
-/// Takes the credits that a reply grants. Their receives are posted after the reply is sent.
+/// Takes the credits that a reply grants. The receives for them are posted after the reply is sent.
 #[inline]
 pub(crate) fn grant(
     (sessions, meter): (&mut Sessions, &mut Meter),
@@ -65,7 +65,7 @@ fn grant_credits(
     blank(answer, status, grant.target_credits)
 }
 
-/// Counts an answered request.
+/// Counts a request that has its reply.
 #[inline]
 pub(crate) fn count(
     (sessions, meter): (&mut Sessions, &mut Meter),
@@ -81,8 +81,8 @@ pub(crate) fn count(
     }
 }
 
-/// Takes the credits of a reply that was encoded before with the credits it was expected to grant.
-/// The caller counts the request after the reply is sent.
+/// Takes the credits of a reply that was encoded in advance, and writes their number into the
+/// encoded message. The caller counts the request after the reply is sent.
 #[inline]
 pub(crate) fn take_grant(
     sessions: &mut Sessions,

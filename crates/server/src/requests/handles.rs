@@ -1,7 +1,7 @@
 //! Converts the handles of a request to the form that the store uses now.
 //!
-//! Invariant: all code that compares handles, or uses them as keys, sees only the present form,
-//! whenever the client or the journal got them. So requests are decoded only here.
+//! Invariant: all code that compares handles or uses them as keys sees only the present form, even
+//! if a client or the journal stored a handle long ago. So only this module decodes requests.
 
 use dafs_store::Store;
 use dafs_types::FileHandle;
@@ -21,8 +21,8 @@ pub(crate) fn decode<'m>(
     decoded
 }
 
-/// Converts the handles of a decoded request in place. A request is several cache lines long, and a
-/// copy of it would slow down a read measurably.
+/// Converts the handles of a decoded request in place. A request is several cache lines long, so
+/// returning a copy would slow down a read measurably.
 #[inline(always)]
 pub(crate) fn renew_in(store: &dyn Store, decoded: &mut Result<Request<'_>, DecodeError>) {
     match decoded {
@@ -34,7 +34,7 @@ pub(crate) fn renew_in(store: &dyn Store, decoded: &mut Result<Request<'_>, Deco
     }
 }
 
-/// Converts one handle to its present form.
+/// Converts a handle to its present form.
 #[inline]
 pub(crate) fn renew(store: &dyn Store, handle: &mut FileHandle) {
     if is_unusual(handle)
@@ -49,14 +49,15 @@ fn renew_all(store: &dyn Store, request: &mut Request<'_>) {
     named_mut(request).into_iter().flatten().for_each(|handle| renew(store, handle));
 }
 
-/// Returns true if the store must be asked. A server without partners issues handles of node 0.
+/// Returns true if only the store can convert the handle. A server without partners issues handles
+/// with node 0, which need no conversion.
 #[inline(always)]
 fn is_unusual(handle: &FileHandle) -> bool {
     handle.birth_node() != 0
 }
 
-/// The only table of the handles in a request's arguments, except those of a batch's transfers.
-/// `$to` selects how each of them is accessed.
+/// Lists the handles in the arguments of each request, except those of a batch's transfers. This is
+/// the only such table. `$to` says how each handle is accessed.
 macro_rules! named_in {
     ($request:expr, $($to:tt)+) => {{
         let file = match $request {
@@ -128,7 +129,7 @@ macro_rules! named_in {
     }};
 }
 
-/// The handles that a request names.
+/// Returns the handles that a request names.
 pub(crate) fn named<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
     named_in!(request, &)
 }

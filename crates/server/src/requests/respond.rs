@@ -1,7 +1,7 @@
 //! Sends replies.
 //!
-//! Invariant: the receives for the credits of a reply are posted before the reply (draft
-//! 3.2.6.4.2). A stream is free when its reply is posted.
+//! Invariants: the receives for the credits of a reply are posted before the reply (draft
+//! 3.2.6.4.2). The stream of a request becomes free when the reply is posted.
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_files::outcome::{Ended, Outcome};
@@ -24,7 +24,7 @@ use crate::requests::granting::grant;
 /// A reply that could not be encoded.
 struct Unsent {
     error: EncodeError,
-    /// The header that took the credits; `None` if the connection is gone.
+    /// The header for which credits have already been taken. `None` if the connection has ended.
     header: Option<ResponseHeader>,
 }
 
@@ -35,23 +35,23 @@ impl Unsent {
 }
 
 impl Reactor<'_> {
-    /// Replies with results.
+    /// Replies with status OK and these results.
     pub(crate) fn reply(&mut self, answer: ReplyTo, response: &Response<'_>) {
         self.respond(answer, ReplyStatus::now(Status::Ok), response);
     }
 
-    /// Replies with a failure that has no results.
+    /// Replies with a failure status and no results.
     pub(crate) fn fail(&mut self, answer: ReplyTo, status: Status) {
         self.respond(answer, ReplyStatus::now(status), &Response::Failed);
     }
 
-    /// Replies with a status, and with results if the protocol has any for it.
+    /// Replies with a status, and with results if the procedure has results for this status.
     pub(crate) fn respond(&mut self, answer: ReplyTo, told: ReplyStatus, response: &Response<'_>) {
         let mut message = [0; RESPONSE_HEAD_BYTES];
         match self.encode(answer, told, response, &mut message) {
             Err(Unsent { error: EncodeError::Space, header: Some(header) }) => {
-                // Only directory listings and link texts are longer than the buffer on the stack.
-                // The negotiated size of replies limits them.
+                // Only directory listings and link texts do not fit into the buffer on the stack.
+                // The long buffer has the negotiated size of the largest reply.
                 let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
                 let encoded = self.encode_again(answer, header, response, &mut long);
                 self.send_encoded(answer, told, encoded, &long);
@@ -68,7 +68,8 @@ impl Reactor<'_> {
         self.send_encoded(answer, told, encoded, &message);
     }
 
-    /// Sends the encoded reply at the front of `message`, or a failure if it could not be encoded.
+    /// Sends the encoded reply at the start of `message`, or a failure if the reply could not be
+    /// encoded.
     #[inline]
     fn send_encoded(
         &mut self,
@@ -85,8 +86,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends results whose data follows in `segments` of the cache's arena. The completion of
-    /// `cookie` says that the data has been read.
+    /// Sends results whose data follows from `segments` of the cache's arena. The completion with
+    /// `cookie` says that the transport has finished reading the data.
     pub(crate) fn reply_with_data(
         &mut self,
         answer: ReplyTo,
@@ -100,7 +101,7 @@ impl Reactor<'_> {
             Ok(length) => length,
             Err(Unsent { header, .. }) => {
                 self.send_failure(answer, ReplyStatus::now(Status::ServerFault), header);
-                // The connection is gone, so the loan ends here.
+                // The connection has ended, so the loan ends here.
                 return self.on_loan_done(cookie);
             }
         };
@@ -120,7 +121,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Refuses a connect. The header contains the version that the server supports.
+    /// Refuses a connect request. The header of the reply contains the version that the server
+    /// supports.
     pub(crate) fn refuse_version(&mut self, answer: ReplyTo, status: Status, version: u32) {
         let Some(order) = self.order_of(answer.endpoint) else { return };
         let Some(channel) = self.shared.channels.get_mut(answer.endpoint) else { return };
@@ -170,7 +172,7 @@ impl Reactor<'_> {
         Ok(length)
     }
 
-    /// Sends a reply that may have waited.
+    /// Sends a reply that may have waited for the journal.
     pub(crate) fn send_waited(&mut self, answer: ReplyTo, message: &[u8]) {
         let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
         let has_checksums = self.has_checksums(answer.endpoint);
@@ -189,8 +191,8 @@ impl Reactor<'_> {
         self.send(answer.endpoint, &message);
     }
 
-    /// Encodes a reply into a longer buffer. Uses the header of the first try, which took the
-    /// credits.
+    /// Encodes a reply again, into a longer buffer. Reuses the header of the first attempt, for
+    /// which credits have already been taken.
     fn encode_again(
         &mut self,
         answer: ReplyTo,
@@ -207,7 +209,8 @@ impl Reactor<'_> {
         Ok(length)
     }
 
-    /// Sends a failure with the header of a reply whose results could not be encoded.
+    /// Sends a failure instead of results that could not be encoded. Reuses the header, for which
+    /// credits have already been taken.
     fn send_failure(&mut self, answer: ReplyTo, told: ReplyStatus, header: Option<ResponseHeader>) {
         let Some(mut header) = header else { return };
         let Some(order) = self.order_of(answer.endpoint) else { return };
@@ -224,7 +227,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends a reply. Stores it first if its result must be stored.
+    /// Sends a reply. If the result must be stored, stores it first.
     #[inline]
     fn deliver(&mut self, answer: ReplyTo, told: ReplyStatus, message: &[u8]) {
         if answer.kept().is_some() {
@@ -237,7 +240,7 @@ impl Reactor<'_> {
         self.send(answer.endpoint, message);
     }
 
-    /// Counts the bytes moved for a request whose reply does not contain their number.
+    /// Counts the bytes that a request has moved, if its reply does not contain their number.
     pub(crate) fn note_moved(&mut self, endpoint: EndpointId, reading: Reading, moved: Moved) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             self.shared.meter.add(reading, moved, &mut channel.traffic);
@@ -256,7 +259,7 @@ impl Reactor<'_> {
         self.end_send(endpoint, is_posted);
     }
 
-    /// Does what must follow the post of a reply.
+    /// Does the work that must follow the post of a reply.
     #[inline]
     pub(crate) fn end_send(&mut self, endpoint: EndpointId, is_posted: bool) {
         if !is_posted {
@@ -267,7 +270,7 @@ impl Reactor<'_> {
         self.owe_receives(endpoint);
     }
 
-    /// Defers a receive for the credits that a reply has granted.
+    /// Defers the posting of the receives for the credits that a reply grants.
     #[inline]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
         if !self.own.has(endpoint) {
@@ -276,8 +279,8 @@ impl Reactor<'_> {
         self.shared.channels.owe_receives(endpoint, &mut self.own.interface);
     }
 
-    /// Sends data with a checksum. The data is copied, because in the cache a write could change it
-    /// before the transport has read it.
+    /// Sends data with a checksum. The data is copied first, because a write could change the
+    /// cached bytes before the transport has read them.
     fn send_sealed(
         &mut self,
         endpoint: EndpointId,
@@ -305,7 +308,8 @@ impl Reactor<'_> {
             Ok(ended) => self.respond(to, ReplyStatus::ok_after(after), &done_response(ended)),
             Err(refusal) => {
                 let status = refusal.fault.into();
-                // A late failure with partial results is that of a SETATTR or a LOCK.
+                // Of the operations that fail after a wait with partial results, only SETATTR and
+                // LOCK have results for that.
                 let response = match &refusal.partial {
                     Partial::Set { .. } => refusal_response(Procedure::SetAttrInline, refusal),
                     _ => refusal_response(Procedure::Lock, refusal),
@@ -316,18 +320,18 @@ impl Reactor<'_> {
     }
 
     /// Ends a request that was not executed because its connection is closing. A client that
-    /// reconnects sends it again.
+    /// reconnects sends the request again.
     pub(crate) fn report_broken(&mut self, to: ReplyTo) {
         let to = self.abandon(to);
         self.fail(to, Status::Io);
     }
 }
 
-/// Requests a completion only if the send fails.
+/// Send options that request a completion only if the send fails.
 pub(crate) const QUIET: SendOptions = SendOptions { signal: Signal::OnError, invalidate: None };
-/// Marks a header whose credits have not been taken. No real grant is zero.
+/// The marker in a header whose credits have not been taken. A real grant is never zero.
 const NO_TARGET: u16 = 0;
-/// The size of a buffer for any reply except listings, in bytes.
+/// The size in bytes of a buffer that fits any reply except listings and link texts.
 const RESPONSE_HEAD_BYTES: usize = 512;
-/// The header and the pieces of one inline read.
+/// The most segments of an inline read's reply: the header and the pieces of data.
 const GATHER_MAX: usize = dafs_store::cache::PIECE_COUNT_MAX + 1;

@@ -1,7 +1,7 @@
 //! Dispatches requests from messages to the code of their procedures.
 //!
-//! Invariant: no field of a request is used before the request is admitted. Of a damaged request
-//! only the destination of its reply is used.
+//! Invariant: no argument of a request is used before the request is admitted. Of a damaged request
+//! only the fields that direct the reply are used.
 
 use dafs_dat::{EndpointId, InboxSlot};
 use dafs_files::delegations::Told;
@@ -26,7 +26,7 @@ use crate::requests::translate;
 use crate::waiting::fencing::touched;
 
 impl Reactor<'_> {
-    /// Serves the message in a slot of its channel's inbox. The message is not copied.
+    /// Serves the message in a slot of the channel's inbox. The message is not copied.
     #[inline]
     pub(crate) fn on_message(&mut self, endpoint: EndpointId, mut slot: InboxSlot, length: u32) {
         self.fetch_ahead();
@@ -64,7 +64,7 @@ impl Reactor<'_> {
         answer.analyzer = header.analyzer;
         answer.reading = self.shared.meter.arrive(header.procedure);
         answer.is_acting = header.credentials != CredHandle::default();
-        // Of a damaged request only the destination of its reply is used.
+        // Of a damaged request only the fields that direct the reply are used.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
         let admitted = match self.shared.sessions.admit(
@@ -89,9 +89,10 @@ impl Reactor<'_> {
             }
         };
         self.fetch_ahead();
-        // One branch covers everything unusual, because branches show in the latency of plain
-        // requests. Results of reads are never stored, so reads of a session that stores results
-        // are plain. The result of a write that is served at once is stored after the reply.
+        // A single branch covers all unusual cases, because each branch adds to the latency of
+        // plain requests. The results of reads are never stored, so reads are plain even in a
+        // session that stores results. The result of a write that is served at once is stored after
+        // the reply.
         let is_write = header.procedure == Procedure::WriteDirect.number();
         let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
         if is_kept | admitted.begins_incarnation | (admitted.place != ChainPlace::Alone) {
@@ -134,8 +135,8 @@ impl Reactor<'_> {
         self.fail(answer, Status::Chksum);
     }
 
-    /// Executes an admitted request. Its result is stored in `kept`, if it is of a kind that is
-    /// stored.
+    /// Executes an admitted request. The result is stored in the session `kept`, if results of this
+    /// procedure are stored.
     #[inline(always)]
     pub(crate) fn execute(
         &mut self,
@@ -155,7 +156,7 @@ impl Reactor<'_> {
                 }
                 if kept.is_some() && is_kept(header) {
                     answer.keep_in(kept);
-                    // An append goes through the journal later, when its offset is known.
+                    // An append is journaled later, when its offset is known.
                     let is_append =
                         matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
                     answer.logged = is_append && self.shared.ledger.is_some();
@@ -182,8 +183,9 @@ impl Reactor<'_> {
                 let endpoint = answer.endpoint;
                 tracing::debug!(?endpoint, %error, "request refused");
                 match *error {
-                    // No lower version exists, so the reply says 0 (draft 6.1.3). A member of a
-                    // chain gets the usual reply, because of the members after it.
+                    // The server supports no lower version, so the reply contains version 0 (draft
+                    // 6.1.3). A member of a chain gets the usual reply, because later members
+                    // depend on it.
                     DecodeError::Version(asked)
                         if asked < PROTOCOL_VERSION && !answer.chain.is_some() =>
                     {
@@ -195,8 +197,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Serves one request. The caller replies with an `Err`. `Ok` means that the reply is sent or
-    /// that the request is parked.
+    /// Serves a request. `Ok` means that the reply is sent or the request is parked; on `Err` the
+    /// caller replies with the error.
     pub(crate) fn dispatch(
         &mut self,
         answer: ReplyTo,
@@ -213,7 +215,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// The same for a request that has waited for the attributes from a delegation's holder.
+    /// Serves a request that has waited for attributes from the holder of a delegation. See
+    /// [`Self::dispatch`].
     #[cold]
     pub(crate) fn dispatch_with_reply(
         &mut self,
@@ -231,7 +234,7 @@ impl Reactor<'_> {
 
     // ---- members of chains ------------------------------------------------------------
 
-    /// Handles the arrival of a member of a chain.
+    /// Handles the arrival of a chain member.
     pub(crate) fn take_member(
         &mut self,
         mut answer: ReplyTo,
@@ -242,13 +245,14 @@ impl Reactor<'_> {
     ) {
         let kept = admitted.kept;
         let Some(chain) = self.chain_for(answer.endpoint, admitted.place) else {
-            // The filer keeps the same limits, so this is not expected.
+            // This is not expected, because the filer enforces the same limits.
             return self.fail(answer, Status::ChainBroken);
         };
-        // The field is set in place: a copy would stall on the store just made to it.
+        // The field is set in place, because a copy would stall on the store that just wrote it.
         answer.chain = chain;
         if self.shared.waiting.chains().is_busy(chain) {
-            // The member before may be a transfer that is queued to be moved with others.
+            // The previous member may be a transfer that is still queued, so queued transfers are
+            // finished.
             self.settle();
         }
         if !self.shared.waiting.chains().is_busy(chain) {
@@ -259,7 +263,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The chain that a member belongs to.
+    /// Returns the chain that a member belongs to. Creates the chain for its first member.
     fn chain_for(&mut self, endpoint: EndpointId, place: ChainPlace) -> Option<ChainId> {
         let channel = self.shared.channels.get_mut(endpoint)?;
         match place {
@@ -277,8 +281,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Ends the chain that a channel has open, because a request was refused before its position
-    /// in the chain was looked at. No further members will come.
+    /// Ends the chain that a channel has open, because a request was refused before its position in
+    /// the chain was checked. Later members of the chain are refused.
     #[cold]
     pub(crate) fn end_open_chain(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
@@ -303,8 +307,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Notes the reply of a member. The member ends with it, unless the journal must have a record
-    /// first.
+    /// Records that the reply to a chain member is ready. The member ends here, unless a journal
+    /// record must be durable first.
     #[inline(never)]
     pub(crate) fn note_member(
         &mut self,
@@ -318,13 +322,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Breaks a chain because a member's reply could not be encoded and a failure is sent instead.
+    /// Breaks a chain because the reply of a member could not be encoded and a failure is sent
+    /// instead.
     #[cold]
     pub(crate) fn break_chain(&mut self, answer: ReplyTo) {
         self.shared.waiting.chains().break_off(answer);
     }
 
-    /// Ends a member, so that the next one may start.
+    /// Ends a chain member, so that the next member may start.
     #[inline]
     pub(crate) fn end_member(&mut self, answer: ReplyTo) {
         if answer.chain.is_some() {
@@ -332,8 +337,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts every member that can start. Called between events, because members that end within
-    /// each other's end would nest on the stack.
+    /// Starts every member that can start. Called between events, because a member that ends within
+    /// the end of another member would nest on the stack.
     #[inline]
     pub(crate) fn push_chains(&mut self) {
         while let Some(chain) = self.shared.waiting.chains().next_ready() {
@@ -345,7 +350,8 @@ impl Reactor<'_> {
             self.begin_next(chain);
             self.follow_up();
             if self.shared.waiting.chains().is_none_ready() {
-                // The started member may be a transfer that is queued to be moved with others.
+                // The member that was started may be a queued transfer, so queued transfers are
+                // finished.
                 self.settle();
             }
         }
@@ -359,19 +365,20 @@ impl Reactor<'_> {
         let Some(order) = self.order_of(answer.endpoint) else { return };
         match RequestHeader::decode(order, &message) {
             Ok(header) => self.execute_member(answer, kept, order, &header, &mut message),
-            // It was decoded without an error when it arrived.
+            // This is not expected, because the message was decoded without an error when it
+            // arrived.
             Err(error) => self.fail(answer, error.status()),
         }
     }
 }
 
-/// Returns true if a request needs the object that it names. A CLOSE only needs the open's file.
+/// Returns true if a request needs the object that its handle names. CLOSE needs only the open.
 #[inline]
 fn needs_its_object(request: &Request<'_>) -> bool {
     !matches!(request, Request::Close(_))
 }
 
-/// Returns true if the result of a request is stored in a session with a response cache.
+/// Returns true if results of this procedure are stored in a session with a response cache.
 #[inline]
 fn is_kept(header: &RequestHeader) -> bool {
     match Procedure::from_number(header.procedure).map(Procedure::replay_class) {

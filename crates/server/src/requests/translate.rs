@@ -1,6 +1,6 @@
 //! Converts DAFS requests to operations, and outcomes to DAFS replies.
 //!
-//! Invariant: results that are converted to an outcome and back are the same bytes. Results that no
+//! Invariant: converting results to an outcome and back produces the same bytes. Results that no
 //! outcome can express are stored unchanged.
 
 use dafs_files::outcome::NotDone;
@@ -24,7 +24,7 @@ use crate::reply_to::blank_header;
 use crate::requests::answers::{opened_response, refusal_response};
 use crate::requests::decode::{Scratch, components, name_of, settings_of};
 
-/// Returns true if [`operation`] can convert the request.
+/// Returns true if [`operation`] converts this request to an operation.
 #[inline]
 pub(crate) fn is_operation(request: &Request<'_>) -> bool {
     matches!(
@@ -39,12 +39,12 @@ pub(crate) fn is_operation(request: &Request<'_>) -> bool {
     )
 }
 
-/// Converts a request to an operation, if it may change names or attributes, opens a file, or takes
-/// a lock.
+/// Converts a request to an operation. Returns `None` unless the request may change names or
+/// attributes, opens a file, or takes a lock.
 ///
 /// # Errors
-/// INVAL for an invalid name, or for a lock that is claimed in two ways; NAMETOOLONG for a path;
-/// the errors of attributes that cannot be set.
+/// INVAL for an invalid name, or for a lock with contradictory claims; NAMETOOLONG for a path that
+/// is too long; the errors of attributes that cannot be set.
 pub(crate) fn operation<'r, 'm: 'r>(
     request: &Request<'m>,
     scratch: &'r mut Scratch<'m>,
@@ -83,10 +83,10 @@ pub(crate) fn operation<'r, 'm: 'r>(
     }))
 }
 
-/// Converts an OPEN.
+/// Converts an OPEN request to an operation.
 ///
 /// # Errors
-/// See [`operation`]. Invalid attributes make it fail before it has any effect.
+/// See [`operation`]. Invalid attributes make the request fail before it has any effect.
 pub(crate) fn open<'r, 'm: 'r>(
     request: &wire::Open<'m>,
     scratch: &'r mut Scratch<'m>,
@@ -169,7 +169,7 @@ fn node_of<'m>(object: &NewObject<'m>) -> NewNode<'m> {
     }
 }
 
-/// Converts an outcome to a status and the bytes of the results after the header. `None` if the
+/// Converts an outcome to a status and the encoded results that follow the header. `None` if the
 /// procedure has no such results.
 pub(crate) fn results_of(
     order: ByteOrder,
@@ -187,8 +187,8 @@ pub(crate) fn results_of(
     Some((status, message[HEADER_BYTES..length].to_vec()))
 }
 
-/// Converts the results after a header to an outcome. `None` if the request's results are not
-/// stored as an outcome, or if no outcome can express them.
+/// Converts the encoded results that follow a header to an outcome. `None` if results of the
+/// request are not stored as outcomes, or if no outcome can express these results.
 pub(crate) fn outcome_of(
     order: ByteOrder,
     procedure: u32,
@@ -269,7 +269,7 @@ fn response_of(done: &Done<'_>) -> Option<Response<'static>> {
             Response::Create(CreateResult { file: *file, directory: *directory })
         }
         Done::Opened(opened) => opened_response(opened),
-        // REMOVE has the same results.
+        // REMOVE has results of the same form.
         Done::Changed(Changed { directory }) => {
             Response::Link(DirectoryChanged { directory: *directory })
         }
@@ -298,7 +298,8 @@ fn response_of(done: &Done<'_>) -> Option<Response<'static>> {
     })
 }
 
-/// The basic form of a procedure, if both forms have the same results.
+/// Returns SETATTR_INLINE for SETATTR_DIRECT, because their results are the same. Returns other
+/// procedures unchanged.
 fn base(procedure: Procedure) -> Procedure {
     match procedure {
         Procedure::SetAttrDirect => Procedure::SetAttrInline,
@@ -306,8 +307,8 @@ fn base(procedure: Procedure) -> Procedure {
     }
 }
 
-/// The largest results of a request that are stored as an outcome, in bytes: those of an OPEN with
-/// a write delegation.
+/// The size in bytes of the largest results that are stored as an outcome: those of an OPEN with a
+/// write delegation.
 const RESULTS_BYTES_MAX: usize = 512;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Channels beside the operation channel: the server's requests to a client, and RDMA reads
-//! (draft 3.1.2.1, 6.6).
+//! Channels that are bound to a session in addition to its operation channel. They carry the
+//! server's requests to a client, or RDMA reads (draft 3.1.2.1, 6.6).
 //!
 //! Invariant: a back-control channel never has more outstanding requests than the client has
-//! credits for. Further requests wait, and are dropped with the channel.
+//! credits for. Further requests are queued, and are dropped when the channel ends.
 
 mod asking;
 
@@ -16,7 +16,7 @@ use dafs_types::{ClientId, FileHandle, SequenceNumber, StateId, StreamId, limits
 use dafs_wire::ResponseHeader;
 use dafs_wire::messages::{AuthResult, Completion, ConnectBind, ConnectBindResult};
 
-/// The sizes and credits of a bound channel.
+/// The negotiated message sizes and credits of a bound channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BackSizes {
     request_bytes_max: u32,
@@ -25,7 +25,7 @@ pub(crate) struct BackSizes {
 }
 
 impl BackSizes {
-    /// The sizes and credits that are granted of those that the client wants.
+    /// Limits the sizes and credits that the client requests to those that the server grants.
     pub(crate) fn grant(wanted: &ConnectBind<'_>, slots: u16) -> Self {
         let size = |wanted: u32| match wanted {
             0 => limits::CONNECT_MESSAGE_BYTES as u32,
@@ -43,7 +43,7 @@ impl BackSizes {
         }
     }
 
-    /// The results of CONNECT_BIND.
+    /// Returns the results of CONNECT_BIND.
     pub(crate) fn result(
         self,
         authentication: AuthResult<'_>,
@@ -62,23 +62,23 @@ impl BackSizes {
 /// A request of the server to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum BackRequest {
-    /// BC_NULL: checks whether the client replies.
+    /// BC_NULL, which checks whether the client replies to requests.
     Null,
-    /// BC_LOCK_READY: a waiting lock can be granted now.
+    /// BC_LOCK_READY, which reports that a lock that the client waits for can be granted now.
     LockReady { file: FileHandle, state: StateId, offset: u64, length: u64 },
-    /// BC_RECALL: asks for the return of a delegation.
+    /// BC_RECALL, which asks the client to return a delegation.
     Recall { client: ClientId, file: FileHandle, state: StateId, truncate: bool },
-    /// BC_GETATTR: asks the holder of a delegation for the file's attributes. A request waits for
-    /// them.
+    /// BC_GETATTR, which asks the holder of a delegation for the file's attributes. The request
+    /// `waiter` waits for them.
     GetAttributes { file: FileHandle, waiter: WaiterId },
-    /// BC_BATCH_COMPLETION.
+    /// BC_BATCH_COMPLETION, which reports completed requests of asynchronous batches.
     BatchCompletion { completions: Arc<[Completion]> },
 }
 
 /// The state of a bound channel.
 #[derive(Debug)]
 pub(crate) struct BackChannel {
-    /// The operation channel that the bound channel belongs to.
+    /// The operation channel of the session that the channel is bound to.
     operation: EndpointId,
     kind: ChannelKind,
     sizes: BackSizes,
@@ -88,9 +88,9 @@ pub(crate) struct BackChannel {
     asked: [Option<BackRequest>; BACK_CREDITS_MAX as usize],
     sequences: [SequenceNumber; BACK_CREDITS_MAX as usize],
     waiting: VecDeque<BackRequest>,
-    /// True if the client has replied at least once, so it listens.
+    /// True if the client has replied at least once, which shows that it serves the channel.
     is_proven: bool,
-    /// False once the client has replied that it does not know BC_LOCK_READY.
+    /// False if the client has replied that it does not support BC_LOCK_READY.
     knows_locks: bool,
 }
 
@@ -109,18 +109,18 @@ impl BackChannel {
         }
     }
 
-    /// The size of the largest request that the client accepts, in bytes.
+    /// Returns the size of the largest request that the client accepts, in bytes.
     pub(crate) fn request_bytes_max(&self) -> u32 {
         self.sizes.request_bytes_max
     }
 
-    /// Returns true if one more request could be sent at once.
+    /// Returns true if one more request can be sent without waiting for a credit.
     pub(crate) fn has_credit(&self) -> bool {
         let outstanding = self.asked.iter().flatten().count();
         self.waiting.is_empty() && outstanding < usize::from(self.credits)
     }
 
-    /// Takes the next request for which there is a credit.
+    /// Removes and returns the next queued request, if there is a credit for it.
     fn next(&mut self) -> Option<(StreamId, SequenceNumber, BackRequest)> {
         if self.kind != ChannelKind::BackControl || self.waiting.is_empty() {
             return None;
@@ -136,8 +136,8 @@ impl BackChannel {
         Some((StreamId(free as u16), self.sequences[free], request))
     }
 
-    /// Finds the request that a reply belongs to, and updates the credits as the draft says
-    /// (3.2.6).
+    /// Removes and returns the request that a reply belongs to, and updates the credits (draft
+    /// 3.2.6). `None` if the reply is invalid.
     fn answered(&mut self, header: &ResponseHeader) -> Option<BackRequest> {
         let stream = usize::from(header.stream.0);
         let is_newest = *self.sequences.get(stream)? == header.sequence;
@@ -148,10 +148,10 @@ impl BackChannel {
     }
 }
 
-/// The most outstanding requests on one back-control channel.
+/// The most outstanding requests on a back-control channel.
 const BACK_CREDITS_MAX: u16 = 16;
 const BACK_CREDITS_DEFAULT: u16 = 4;
-/// The most requests that wait for a credit. Further hints are dropped.
+/// The most requests that wait for a credit. If the queue is full, further hints are dropped.
 const BACK_WAITING_MAX: usize = 4096;
-/// The size of the largest message on a bound channel, in bytes: that of an inbox slot.
+/// The size in bytes of the largest message on a bound channel, which is the size of an inbox slot.
 const BACK_BYTES_MAX: u32 = 4096 + 512;

@@ -1,4 +1,4 @@
-//! Connect, log in and disconnect.
+//! Connects, logs in and disconnects clients.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::requests::respond::ReplyStatus;
 use crate::session::back::BackSizes;
 
 impl Reactor<'_> {
-    /// CLIENT_CONNECT.
+    /// Handles CLIENT_CONNECT.
     pub(crate) fn client_connect(
         &mut self,
         answer: ReplyTo,
@@ -51,7 +51,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// CLIENT_CONNECT_AUTH.
+    /// Handles CLIENT_CONNECT_AUTH.
     pub(crate) fn client_connect_auth(
         &mut self,
         answer: ReplyTo,
@@ -69,8 +69,8 @@ impl Reactor<'_> {
         self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
     }
 
-    /// Creates a session for a client, identified by its fence identity, name and verifier. A
-    /// refusal is answered here, because it may contain a version.
+    /// Creates a session for a client, which is identified by its fence identity, name and
+    /// verifier. A refusal is replied to here, because the reply may have to contain a version.
     fn connect(
         &mut self,
         answer: ReplyTo,
@@ -80,7 +80,7 @@ impl Reactor<'_> {
     ) -> Result<Option<ConnectResults>, Status> {
         let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let mut wanted = wanted(wishes);
-        // No larger than the slot that requests arrive in.
+        // A request must fit into a slot of the inbox.
         wanted.max_request_size = wanted.max_request_size.min(channel.inbox.slot_bytes());
         let order = channel.order.ok_or(Status::BadSession)?;
         let arguments = ConnectArguments {
@@ -198,14 +198,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Takes over from the password file, which a reload may have replaced, whether passwords are
-    /// offered.
+    /// Updates the offered types of authentication, because a reload may have replaced the password
+    /// file.
     fn refresh_auth_types(&mut self) {
         let is_offered = self.shared.entrance.offers_passwords();
         self.shared.sessions.set_offers_passwords(is_offered);
     }
 
-    /// Undoes the connect part of a CLIENT_CONNECT_AUTH whose authentication failed.
+    /// Removes the session that CLIENT_CONNECT_AUTH has created, because its authentication failed.
     fn undo_connect(&mut self, answer: ReplyTo, purpose: &Purpose) {
         if let (Purpose::Connected(_), Some(channel)) =
             (purpose, self.shared.channels.get(answer.endpoint))
@@ -225,7 +225,7 @@ impl Reactor<'_> {
         tokens::begin_token(kerberos, &self.shared.sessions, channel, pending, sent)
     }
 
-    /// Handles the result of a token's check. Failures are logged and delay the next check.
+    /// Handles the result of a token check. A failure is logged and delays the next check.
     pub(crate) fn on_token(&mut self, endpoint: EndpointId, outcome: TokenOutcome) {
         if self.note_login(endpoint, tokens::failure_of(&outcome)) {
             tokens::log_failure(&self.shared.channels.origin_of(endpoint), &outcome);
@@ -246,7 +246,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// SERVER_AUTH.
+    /// Handles SERVER_AUTH.
     pub(crate) fn server_auth(
         &mut self,
         answer: ReplyTo,
@@ -259,14 +259,14 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Handles the result of a password's check.
+    /// Handles the result of a password check.
     pub(crate) fn on_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         self.note_login(endpoint, outcome.as_ref().err().copied());
         self.end_login(endpoint, outcome);
     }
 
-    /// Submits the check of a password or token. A client for which there is no room is told to
-    /// try later.
+    /// Submits the check of a password or token. If a check was refused because the queue is full,
+    /// replies to its client that it should try later.
     fn submit_login(&mut self, whose: (EndpointId, Option<&str>), job: Job) {
         let refused = self.shared.entrance.logins().submit(
             &self.shared.channels,
@@ -280,7 +280,7 @@ impl Reactor<'_> {
         self.shared.entrance.logins().give(&mut self.shared.pool, self.shared.life.now());
     }
 
-    /// Notes the end of a check. Returns true if its failure must be logged.
+    /// Records the end of a check. Returns true if the failure must be logged.
     fn note_login(&mut self, endpoint: EndpointId, failed: Option<Status>) -> bool {
         let logins = self.shared.entrance.logins();
         let is_told = logins.note(&self.shared.channels, endpoint, failed, self.shared.life.now());
@@ -288,12 +288,12 @@ impl Reactor<'_> {
         is_told
     }
 
-    /// The filer's id of the connection that a request came over.
+    /// Returns the filer's channel id of the connection that a request came over.
     fn channel_id(&self, to: ReplyTo) -> Result<ChannelId, Status> {
         Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
     }
 
-    /// Ends a login with a user name, or one whose token was refused for lack of room.
+    /// Ends a login by user name, or a login by token that was refused because the queue is full.
     pub(crate) fn end_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
@@ -349,7 +349,8 @@ impl Reactor<'_> {
             tracing::info!(%from, principal, uid, by, trusted, "session established");
             channel.who = Arc::new(Identity::new(who, &view));
         }
-        // A client that knows the session may ask the next incarnation of the server for it.
+        // A client that knows its session id may query the session in the server's next
+        // incarnation, so the record of the session must be durable before the reply.
         let after = if is_renewal { RecordNumber(0) } else { self.note_session(id) };
         let told = ReplyStatus::ok_after(after);
         self.answer_login(answer, &purpose, told, result, outcome.trusted);
@@ -358,8 +359,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies to an authentication in any of its requests. A refusal contains only its status,
-    /// unless a token tells an honest client what to do.
+    /// Replies to an authentication, in the form of the request that contained it. A refusal
+    /// contains only a status, unless a token tells an honest client what to do.
     fn answer_login(
         &mut self,
         answer: ReplyTo,
@@ -378,8 +379,8 @@ impl Reactor<'_> {
         self.respond(answer, told, &response);
     }
 
-    /// Applies the negotiated values. They hold from the next message on, never for the connect
-    /// exchange itself.
+    /// Applies the negotiated values to the channel. They are in force for all messages after the
+    /// connect exchange.
     fn apply(&mut self, endpoint: EndpointId, results: &ConnectResults) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.checksums = results.granted.use_checksums != 0;
@@ -396,11 +397,12 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// DISCONNECT. A client that disconnects has nothing to reclaim from the next server. The
-    /// record of that is durable before the reply.
+    /// Handles DISCONNECT. The reply waits for the durable record that the client will not reclaim
+    /// any state from the next server.
     pub(crate) fn disconnect(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let channel = self.shared.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
-        // The client closes once it has the reply; `on_tick` is the backstop.
+        // The client closes the connection when it has the reply. If it does not, `on_tick` closes
+        // it.
         channel.closing = Some(self.shared.life.now());
         let id = channel.id;
         let released =

@@ -1,4 +1,4 @@
-//! The identity that a client has proved, the rules' decision about it, and the reply.
+//! The identity that a client has proved, the decision of the access rules about it, and the reply.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::access::entrance::Entrance;
 use crate::access::{gss, rule_text};
 
 impl Proof {
-    /// The identity that the request itself names, after its check.
+    /// Returns the identity that the authentication request itself names, after a check.
     pub(super) fn of(
         sessions: &Sessions,
         id: ChannelId,
@@ -27,7 +27,7 @@ impl Proof {
         Ok(Self { principal, credentials, how, lifetime: None })
     }
 
-    /// Applies the rules: returns the verified identity and the view of the store.
+    /// Applies the access rules. Returns the verified identity and its view of the store.
     pub(super) fn apply_rules(
         self,
         entrance: &mut Entrance,
@@ -50,8 +50,8 @@ impl Proof {
     }
 }
 
-/// The results of an authentication in any of its requests, with what the session was `granted`,
-/// if there is one.
+/// Returns the results of an authentication, in the form of the request that contained it.
+/// `granted` contains the values of the session, if there is one.
 pub(super) fn login_response<'r>(
     purpose: &Purpose,
     is_refusal: bool,
@@ -70,7 +70,7 @@ pub(super) fn login_response<'r>(
                 trusted,
             })
         }
-        // The request has failed, so there is no session.
+        // The request has failed, so there is no session id to report.
         Purpose::Connected(_) => Response::ClientConnectAuth(ClientConnectAuthResult {
             session: SessionId(0),
             client: ClientId(0),
@@ -82,7 +82,7 @@ pub(super) fn login_response<'r>(
     }
 }
 
-/// The ways to authenticate, as SECINFO lists them.
+/// Returns the methods of authentication for the results of SECINFO.
 pub(super) fn auth_methods(kinds: &[AuthType]) -> Vec<AuthMethod<'static>> {
     let method = |kind: &AuthType| match kind {
         AuthType::None => AuthMethod::None,

@@ -1,8 +1,8 @@
-//! Kerberos tokens in CLIENT_AUTH, CLIENT_CONNECT_AUTH and CONNECT_BIND, and the SERVER_AUTH that
-//! replies to them (draft 3.1.1.1.1, 6.2.2 to 6.2.5).
+//! Handles Kerberos tokens in CLIENT_AUTH, CLIENT_CONNECT_AUTH and CONNECT_BIND, and SERVER_AUTH
+//! for clients that authenticate by token (draft 3.1.1.1.1, 6.2.2 to 6.2.5).
 //!
-//! Invariant: a channel has at most one authentication in progress. It is either with the pool or
-//! waits for the client's next token.
+//! Invariant: a channel has at most one authentication in progress. It is either being checked by
+//! the pool or waits for the client's next token.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::access::gss::{self, Binding, Kerberos, TokenJob, TokenOutcome};
 use crate::channel::Channel;
 use crate::pool::jobs::Job;
 
-/// Starts the check of a token. The check returns its acceptor for the next token.
+/// Starts the check of a token. The check returns the acceptor, which is used for the next token.
 pub(super) fn begin_token(
     kerberos: Arc<Kerberos>,
     sessions: &Sessions,
@@ -25,7 +25,8 @@ pub(super) fn begin_token(
     (procedure, service, token): (GssProcedure, GssService, &[u8]),
 ) -> Result<Job, Status> {
     if service != GssService::Authentication {
-        // Messages are never protected by the mechanism, and the client must not think so.
+        // The request is refused, because the mechanism never protects messages and the client must
+        // not assume that it does.
         return Err(Status::NotSupp);
     }
     let binding = binding_of(sessions, channel.id, pending.purpose);
@@ -41,15 +42,15 @@ pub(super) fn begin_token(
     Ok(Job::Token { endpoint: channel.endpoint, job })
 }
 
-/// The result of a token.
+/// The result of a token check.
 pub(super) enum TokenEnd {
-    /// The client must send another token in reply to this one.
+    /// The exchange continues: the client must reply to this token with another one.
     Continue(Vec<u8>),
-    /// The exchange is over, with this result and this reply.
+    /// The exchange is over, with this result and this last token for the client.
     Over { proof: Result<Proof, Status>, major: u32, minor: u32, token: Vec<u8> },
 }
 
-/// Handles the result of a token's check.
+/// Handles the result of a token check.
 pub(super) fn end_token(
     sessions: &mut Sessions,
     channel: &mut Channel,
@@ -91,7 +92,7 @@ pub(super) fn end_token(
     }
 }
 
-/// The status with which a check of a token failed, if it failed.
+/// Returns the status with which a token check failed. `None` if it did not fail.
 pub(super) fn failure_of(outcome: &TokenOutcome) -> Option<Status> {
     match outcome {
         TokenOutcome::Continue { .. } | TokenOutcome::Done { who: Ok(_), .. } => None,
@@ -113,7 +114,7 @@ pub(super) fn log_failure(from: &str, outcome: &TokenOutcome) {
     }
 }
 
-/// SERVER_AUTH. The draft defines results for it, but nothing to put into them (6.2.3). Kerberos
+/// Handles SERVER_AUTH. The draft defines results for it but no content for them (6.2.3). Kerberos
 /// proves the server's identity together with the client's.
 pub(super) fn server_proof(
     by_token: bool,
@@ -124,12 +125,13 @@ pub(super) fn server_proof(
         AuthType::Default => Ok(ServerProof::Default),
         AuthType::Gss if by_token => Ok(ServerProof::Gss),
         AuthType::Gss => Err(Status::NotAuthorized),
-        // A server has no password of its own.
+        // A server has no password of its own to prove.
         AuthType::Text => Err(Status::NotSupp),
     }
 }
 
-/// The session that a token must be bound to. `None` if the same request creates the session.
+/// Returns the session that a token must be bound to. `None` if the request itself creates the
+/// session.
 fn binding_of(sessions: &Sessions, id: ChannelId, purpose: Purpose) -> Option<Binding> {
     match purpose {
         Purpose::Connected(_) => None,

@@ -1,10 +1,11 @@
-//! Fencing: which clients may still access a file or a file system (draft 4.4.4, 6.4), and how
-//! their operations in progress end when they are fenced out.
+//! Fencing: controls which clients may still access a file or a file system (draft 4.4.4, 6.4), and
+//! how operations in progress end when their clients are fenced out.
 //!
-//! Every request names the handles it accesses in [`touched`], and is checked against the fences of
-//! these when it is dispatched. An object that it finds by name is checked when it is found. A
-//! request that waited is checked again before it continues. So when a new list fences a client
-//! out, only these of its operations can still have an effect:
+//! Every request lists the handles that it accesses in [`touched`], and the fences of these objects
+//! are checked when the request is dispatched. The fence of an object that the request finds by
+//! name is checked when the object is found. A request that waited is checked again before it
+//! continues. So when a new list fences a client out, only the following operations of that client
+//! can still have an effect:
 //!
 //! | operation                               | how it ends                                   |
 //! |-----------------------------------------|-----------------------------------------------|
@@ -16,18 +17,20 @@
 //! | accepted data on its way to the disk (stable writes, COMMIT, CLOSE) | finished    |
 //! | a request between intent and outcome    | finished if it was started, else refused      |
 //!
-//! Each strand of a batch counts as an operation of its own; what has not started is checked when
-//! it does. These operations are reported to the filer. The reply to a change waits until they have
-//! ended, and until their ends are durable if there is a journal. Everything else that waits is
-//! checked again later, and the change does not wait for it: writes whose bytes are verified before
-//! they reach the file, SETATTR_DIRECT, and requests that wait for busy names. A client that stalls
-//! its transfers delays a change for at most [`crate::ServerConfig::fence_patience`]; then its
-//! connection is broken.
+//! Each strand of a batch counts as an operation of its own; a strand that has not started is
+//! checked when it starts. These operations are reported to the filer. The reply to a change waits
+//! until they have ended, and, if there is a journal, until the records of their ends are durable.
+//! The change does not wait for requests that are checked again later: writes whose bytes are
+//! verified before they reach the file, SETATTR_DIRECT, and requests that wait for busy names. A
+//! client that stalls its transfers delays a change for at most
+//! [`crate::ServerConfig::fence_patience`]; then its connection is broken.
 //!
-//! Data of requests that were answered before the change stays, even if only the cache has it.
+//! The data of requests that had their replies before the change is kept, even if it is only in the
+//! cache.
 //!
 //! Invariant: after the reply to a change, no request of a fenced session changes any byte or name.
-//! What remains of a connection that has ended counts as a session without an identity.
+//! Operations that remain of a connection that has ended count as those of a session without an
+//! identity.
 
 pub(crate) mod draining;
 
@@ -58,9 +61,9 @@ pub(crate) struct Fencing {
 
 #[derive(Debug)]
 struct Change {
-    /// The destination of the reply; `None` if an injected defect has replied already.
+    /// The destination of the reply. `None` if an injected defect has already sent the reply.
     ticket: Option<ReplyTo>,
-    /// After this time, connections that delay the change are broken.
+    /// The time after which connections that delay the change are broken.
     patient_until: Moment,
 }
 
@@ -76,14 +79,14 @@ impl Fencing {
     }
 }
 
-/// Returns true if a request is checked again before it has any effect.
+/// Returns true if the fences are checked again before this work has any effect.
 fn is_checked_again(work: &Work) -> bool {
     match work {
         Work::Write(write) => {
             matches!(write.source, WriteSource::Sealed { .. } | WriteSource::Fetched { .. })
         }
         Work::Fetch(_) | Work::SealedBatch(_) => true,
-        // Tasks that wait for a file or for room are checked at once.
+        // Tasks that wait for a file or for cache space are checked when the list changes.
         Work::Read(_)
         | Work::Commit(_)
         | Work::Flush(_)
@@ -94,8 +97,8 @@ fn is_checked_again(work: &Work) -> bool {
     }
 }
 
-/// The handles that a request names and accesses. Objects that it finds by name are not included.
-/// Each transfer of a batch is checked separately.
+/// Returns the handles that a request names and accesses. Objects that the request finds by name
+/// are not included, nor are the transfers of a batch, each of which is checked separately.
 pub(crate) fn touched<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
     match request {
         // A fenced client must be able to lift its fence (`gaps.md`).
@@ -104,19 +107,19 @@ pub(crate) fn touched<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 
     }
 }
 
-/// The operation id of a parked request.
+/// Returns the operation id of a parked request.
 #[inline]
 pub(crate) fn operation_of_task(id: TaskId) -> OperationId {
     OperationId(TASK | u64::from(id.0))
 }
 
-/// The operation id of a transfer out of the cache.
+/// Returns the operation id of a transfer out of the cache.
 #[inline]
 pub(crate) fn operation_of_loan(id: LoanId) -> OperationId {
     OperationId(LOAN | id.to_bits())
 }
 
-/// The operation id of a request between intent and outcome.
+/// Returns the operation id of a request between intent and outcome.
 #[inline]
 pub(crate) fn operation_of_intent(number: RecordNumber) -> OperationId {
     OperationId(INTENT | number.0)

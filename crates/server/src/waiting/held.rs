@@ -1,6 +1,7 @@
 //! Requests that wait for delegations.
 //!
-//! Invariant: every request here is known to the filer, or waits for a reply with a deadline.
+//! Invariant: every request here is known to the filer, or waits with a deadline for a reply from a
+//! client.
 
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ pub(super) struct HeldRequests {
     all: QuickMap<WaiterId, HeldRequest>,
 }
 
-/// A waiting request.
+/// A request that waits for a delegation.
 struct HeldRequest {
     to: ReplyTo,
     kept: SetAside,
-    /// The deadline for the reply to BC_GETATTR, if the request waits for one.
+    /// The deadline for the reply to BC_GETATTR. `None` if the request waits for no such reply.
     asks_until: Option<Moment>,
 }
 
@@ -43,19 +44,20 @@ impl HeldRequests {
         self.all.insert(waiter, HeldRequest { to, kept, asks_until });
     }
 
-    /// Takes a request that need not wait any more.
+    /// Removes and returns a request whose wait is over.
     pub(super) fn take(&mut self, waiter: WaiterId) -> Option<(ReplyTo, SetAside)> {
         self.all.remove(&waiter).map(|held| (held.to, held.kept))
     }
 
-    /// The requests whose deadline has passed.
+    /// Returns the requests whose deadline has passed.
     pub(super) fn overdue(&self, now: Moment) -> Vec<WaiterId> {
         let is_overdue = |held: &HeldRequest| held.asks_until.is_some_and(|until| until <= now);
         let held = self.all.iter().filter(|(_, held)| is_overdue(held));
         held.map(|(waiter, _)| *waiter).collect()
     }
 
-    /// Drops the requests of a connection that has ended.
+    /// Removes the requests of a connection that has ended. Returns the destinations of their
+    /// replies.
     pub(super) fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         let held = self.all.iter().filter(|(_, held)| held.to.endpoint == endpoint);
         let waiters: Vec<WaiterId> = held.map(|(waiter, _)| *waiter).collect();
@@ -67,11 +69,11 @@ impl HeldRequests {
         left
     }
 
-    /// The number of waiting requests.
+    /// Returns the number of waiting requests.
     pub(super) fn count(&self) -> usize {
         self.all.len()
     }
 }
 
-/// How long a holder may take to report attributes before its delegation is recalled.
+/// The time that a holder has to report attributes before its delegation is recalled.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);

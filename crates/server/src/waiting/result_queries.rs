@@ -2,8 +2,8 @@
 //! 6.3).
 //!
 //! Invariants:
-//! - A result is stored before it is sent.
-//! - A query about a session is answered when no request of that session is in progress any more.
+//! - A result is stored before its reply is sent.
+//! - A query about a session gets its reply when no request of that session is in progress.
 
 use dafs_sessions::{ReplyQuery, RequestName, Sessions};
 use dafs_types::Status;
@@ -30,7 +30,7 @@ pub(super) struct ResultQueries {
     waiting: Vec<ResultQuery>,
 }
 
-/// A stored result, as it was encoded.
+/// A stored result, as it was encoded for the session.
 pub(super) struct Found {
     pub status: Status,
     procedure: u32,
@@ -39,7 +39,7 @@ pub(super) struct Found {
 }
 
 impl ResultQueries {
-    /// Looks the result up. The query waits if the session is not idle.
+    /// Looks up the stored result. The query is queued if the session is not idle.
     ///
     /// # Errors
     /// The filer's error for the query.
@@ -58,7 +58,8 @@ impl ResultQueries {
                 Ok(Some(Found { status, procedure, bytes, order }))
             }
             ReplyQuery::Busy(old) => {
-                // The client has abandoned that connection, or it would not query its results.
+                // A client that queries its results has given up the old connection, so that
+                // connection is broken.
                 if let Some(old) = old.and_then(|old| channels.endpoint_of(old)) {
                     channels.give_up(old);
                 }
@@ -68,15 +69,15 @@ impl ResultQueries {
         }
     }
 
-    /// Takes the queries that have waited.
+    /// Removes and returns all queued queries.
     pub(super) fn take(&mut self) -> Vec<ResultQuery> {
         std::mem::take(&mut self.waiting)
     }
 }
 
 impl Found {
-    /// Passes the results to `show`, in the byte order of the client's new connection. Passes
-    /// nothing if there is only a status.
+    /// Passes the results to `show`, in the byte order of the client's new connection. Passes no
+    /// bytes if the stored result is only a status.
     ///
     /// # Errors
     /// The results cannot be converted to that byte order.

@@ -25,14 +25,14 @@ use crate::session::back::BackRequest;
 impl Reactor<'_> {
     // ---- execution --------------------------------------------------------------------
 
-    /// Executes a request as an operation, if it can be converted to one. Returns false, without
-    /// any effect, if it cannot.
+    /// Executes a request as an operation. Returns false, without any effect, if the request cannot
+    /// be converted to an operation.
     #[inline(never)]
     pub(crate) fn execute_as_operation(&mut self, to: ReplyTo, request: &Request<'_>) -> bool {
         let mut scratch = Scratch::new();
         let translated = translate::operation(request, &mut scratch);
-        // A malformed one is reported by the code that executes it. The value is borrowed in
-        // place, because it is large.
+        // A malformed request is reported by the code that executes it. The value is borrowed in
+        // place, because it is too large to move.
         let Ok(Some(operation)) = &translated else {
             return false;
         };
@@ -47,7 +47,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Executes an operation, if no fence forbids it.
+    /// Executes an operation if the fences allow it.
     pub(crate) fn execute_operation(
         &mut self,
         to: ReplyTo,
@@ -59,11 +59,12 @@ impl Reactor<'_> {
         self.operate(to, operation)
     }
 
-    /// Executes a request that was set aside, from its start. It may have to wait for something
-    /// else. Its message was valid when it was set aside.
+    /// Executes a request that was set aside, from its start. The request may have to wait again,
+    /// for another event. Its message was valid when it was set aside.
     ///
     /// # Errors
-    /// See [`Reactor::dispatch`]: the caller replies, or sets the request aside again.
+    /// See [`Reactor::dispatch`]: the caller replies with the error, or sets the request aside
+    /// again.
     pub(crate) fn execute_set_aside(
         &mut self,
         to: ReplyTo,
@@ -90,14 +91,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Executes a request that was set aside, or sets it aside again. It is dropped if its
-    /// connection is gone, because its caller is unknown then.
+    /// Executes a request that was set aside, or sets it aside again. A request whose connection
+    /// has ended is dropped, because its caller is no longer known.
     pub(crate) fn resume_request(&mut self, to: ReplyTo, kept: SetAside, told: Option<Told>) {
         self.resume_request_in(to, kept, told, true);
     }
 
-    /// The same. `may_search` is true if the request has not waited for a search before. The
-    /// reactor of its connection executes it.
+    /// Executes a request that was set aside, on the reactor of its connection. `may_search` is
+    /// true if the request has not waited for a search before. See [`Self::resume_request`].
     pub(crate) fn resume_request_in(
         &mut self,
         to: ReplyTo,
@@ -118,7 +119,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the failure of a request that was set aside and tried again.
+    /// Handles the failure of a request that was set aside and executed again.
     fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside, may_search: bool) {
         match kept {
             SetAside::Operation(bytes) => match Operation::decode(bytes) {
@@ -135,13 +136,14 @@ impl Reactor<'_> {
 
     // ---- obstacles --------------------------------------------------------------------
 
-    /// Handles a request that could not be executed: it is answered, or waits.
+    /// Handles a request that could not be executed: replies to it, or sets it aside.
     #[cold]
     pub(crate) fn refuse(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>) {
         self.refuse_in(to, why, asked, true);
     }
 
-    /// The same. `may_search` is true if the request has not waited for a search before.
+    /// Handles a request that could not be executed. `may_search` is true if the request has not
+    /// waited for a search before. See [`Self::refuse`].
     fn refuse_in(&mut self, to: ReplyTo, why: NotDone, asked: Asked<'_>, may_search: bool) {
         let to = self.keep_begun(to);
         if may_search && had_no_effect(&why, asked) && self.awaits_search_after_all(to, asked) {
@@ -173,7 +175,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// The status for a request that cannot be set aside. A recall continues without it.
+    /// Returns the status for a request that cannot be set aside. A recall that it caused
+    /// continues.
     #[cold]
     pub(crate) fn without_waiting(&mut self, why: NotDone) -> Status {
         match why {
@@ -183,7 +186,7 @@ impl Reactor<'_> {
                 self.shared.filer.abandon_waiter(waiter);
                 Status::Delay
             }
-            // The holder has not been asked yet.
+            // The holder of the delegation has not been asked yet.
             NotDone::AwaitsHolder(_) => Status::Delay,
         }
     }
@@ -219,7 +222,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends a request over one of a client's sessions. Returns false if none listens.
+    /// Sends a request over one of a client's sessions. Returns false if no session has a
+    /// back-control channel that the client serves.
     fn tell_client(&mut self, client: ClientId, request: &BackRequest) -> bool {
         let sessions: Vec<_> = self.shared.sessions.of_client(client).collect();
         sessions.into_iter().any(|session| {
@@ -236,12 +240,12 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles a holder's reply to BC_RECALL, or its absence.
+    /// Handles a holder's reply to BC_RECALL, or a missing reply.
     pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallOutcome) {
         self.shared.filer.recall_done(client, state, answer, self.shared.life.now());
     }
 
-    /// Handles a holder's reply to BC_GETATTR, or its absence (`None`).
+    /// Handles a holder's reply to BC_GETATTR. `told` is `None` if there was no reply.
     pub(crate) fn on_holder_reply(&mut self, waiter: WaiterId, told: Option<&FileAttributes>) {
         let told = match told {
             Some(told) => Told::Facts { size: told.size, change: told.change },
@@ -250,7 +254,8 @@ impl Reactor<'_> {
         self.continue_with(waiter, Some(told));
     }
 
-    /// Ends requests to holders that are overdue, and files of delegations that have lapsed.
+    /// Ends overdue requests to delegation holders, and removes handed-over files whose delegations
+    /// have lapsed.
     pub(crate) fn tick_delegations(&mut self) {
         for waiter in self.shared.waiting.held.overdue(self.shared.life.now()) {
             self.on_holder_reply(waiter, None);
@@ -260,7 +265,7 @@ impl Reactor<'_> {
         self.pump_delegations();
     }
 
-    /// Drops everything that waits on a connection that has ended.
+    /// Drops all requests that wait on a connection that has ended.
     pub(crate) fn drop_waiting(&mut self, endpoint: EndpointId, fence: Option<FenceKey>) {
         self.shared.holdings.lock_waits().forget_all(fence);
         for to in self.shared.waiting.forget(&mut self.shared.filer, endpoint) {
@@ -270,8 +275,8 @@ impl Reactor<'_> {
 
     // ---- searches ---------------------------------------------------------------------
 
-    /// Returns true if a request now waits for the search for an object that it names. It must not
-    /// have had any effect yet.
+    /// Returns true if the request was queued until the search for an object that it names ends.
+    /// The request must not have had any effect yet.
     #[inline]
     pub(crate) fn awaits_search(
         &mut self,
@@ -284,7 +289,7 @@ impl Reactor<'_> {
             && searching.awaits((&self.shared.whole_store, &mut self.shared.pool), to, asked, named)
     }
 
-    /// The same for a batch. Returns false for other requests.
+    /// Returns true if the request is a batch and was queued until a search ends.
     pub(crate) fn batch_awaits_search(
         &mut self,
         to: ReplyTo,
@@ -302,7 +307,7 @@ impl Reactor<'_> {
             )
     }
 
-    /// The same for a request that has failed with DELAY.
+    /// Returns true if a request that has failed with DELAY was queued until a search ends.
     #[cold]
     fn awaits_search_after_all(&mut self, to: ReplyTo, asked: Asked<'_>) -> bool {
         if !self.shared.waiting.searching.is_possible() {
@@ -323,15 +328,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts the search for an object that no request waits for, because its request was answered
-    /// with DELAY.
+    /// Starts the search for an object whose request got the reply DELAY, so that a retry finds it.
     #[cold]
     pub(crate) fn search_later(&mut self, handle: &FileHandle) {
         self.shared.waiting.searching.want(&self.shared.whole_store, &mut self.shared.pool, handle);
     }
 
-    /// Handles the end of a search. The requests that waited for it are executed; those that would
-    /// have to wait again fail with DELAY.
+    /// Handles the end of a search. Executes the requests that waited for it. A request that would
+    /// have to wait for another search fails with DELAY.
     pub(crate) fn on_searched(&mut self) {
         for (to, kept) in self.shared.waiting.searching.end() {
             self.settle();
@@ -343,7 +347,7 @@ impl Reactor<'_> {
 
     // ---- queries of results -----------------------------------------------------------
 
-    /// CHECK_RESPONSE and FETCH_RESPONSE.
+    /// Handles CHECK_RESPONSE and FETCH_RESPONSE.
     pub(crate) fn query_results(&mut self, query: ResultQuery) -> Result<(), Status> {
         let (sessions, channels) = (&mut self.shared.sessions, &mut self.shared.channels);
         let Some(found) = self.shared.waiting.result_queries.ask(sessions, channels, query)? else {
@@ -358,7 +362,7 @@ impl Reactor<'_> {
         found.in_order(self.order_of(to.endpoint), to, |response| self.respond(to, told, response))
     }
 
-    /// DISCARD_RESPONSES.
+    /// Handles DISCARD_RESPONSES.
     pub(crate) fn discard_responses(
         &mut self,
         to: ReplyTo,
@@ -380,7 +384,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Stores the result of a request for a client that may not receive it.
+    /// Stores the result of a request for a client that may not receive the reply.
     #[inline]
     pub(crate) fn keep(&mut self, to: ReplyTo, status: Status, bytes: &[u8]) {
         if self.shared.sessions.keep_reply(to.kept(), to.stream, status, bytes) {
@@ -389,7 +393,7 @@ impl Reactor<'_> {
     }
 }
 
-/// Returns true if a request was put off before it had any effect.
+/// Returns true if a request that could not be executed has had no effect.
 fn had_no_effect(why: &NotDone, asked: Asked<'_>) -> bool {
     match why {
         NotDone::Failed(fault) => Status::from(*fault) == Status::Delay,
@@ -402,8 +406,8 @@ fn had_no_effect(why: &NotDone, asked: Asked<'_>) -> bool {
     }
 }
 
-/// Returns true if an operation may have had an effect before it finds that an object must be
-/// searched for. An OPEN that creates nothing has had none, so it may wait.
+/// Returns true if an operation may have an effect before it finds that the store must search for
+/// an object. An OPEN that creates no file has no such effect, so it may wait.
 #[inline]
 fn has_effect_early(operation: &Operation<'_>) -> bool {
     !matches!(operation, Operation::Open(open) if !open.creation.is_any())

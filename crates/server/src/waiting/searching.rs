@@ -1,10 +1,10 @@
 //! Requests that name an object for which the store must search its directories.
 //!
 //! Invariants:
-//! - The reactor itself never searches. One search at a time runs on the pool. It looks for
-//!   everything that was wanted when it started, so no request waits for more than two searches.
-//! - A batch waits as a whole before any part of it is accepted. Later batches of its session wait
-//!   too, so batches are accepted in order of arrival.
+//! - The reactor itself never searches. One search at a time runs on the pool. It searches for all
+//!   objects that were requested before it started, so no request waits for more than two searches.
+//! - A batch waits as a whole before any of its requests is accepted. Later batches of its session
+//!   wait too, so batches are accepted in order of arrival.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ use crate::requests::set_aside::{Asked, SetAside};
 /// The requests that wait for searches.
 #[derive(Default)]
 pub(super) struct Searching {
-    /// True if the store may have to search.
+    /// True if the store may have to search for objects.
     is_possible: bool,
-    /// Requests for the next search.
+    /// Requests that wait for the next search.
     waiting: Vec<Waiting>,
-    /// Other objects to look for in the next search.
+    /// Additional objects for the next search, for which no request waits.
     wanted: Vec<FileHandle>,
-    /// Requests of the current search.
+    /// Requests that wait for the current search.
     current: Vec<Waiting>,
     is_under_way: bool,
 }
 
-/// A waiting request.
+/// A request that waits for a search.
 struct Waiting {
     to: ReplyTo,
     kept: SetAside,
@@ -39,10 +39,11 @@ struct Waiting {
     is_batch: bool,
 }
 
-/// Usually empty, which takes no memory. A batch may have as many as fit in a message.
+/// A list of handles. It is usually empty, which takes no memory; a batch may have as many handles
+/// as fit into a message.
 type Handles = Vec<FileHandle>;
 
-/// A search for objects, run on the pool.
+/// A search for objects, executed by the pool.
 pub(crate) struct SearchJob {
     store: Arc<dyn Store>,
     handles: Vec<FileHandle>,
@@ -53,14 +54,14 @@ impl Searching {
         Self { is_possible, ..Self::default() }
     }
 
-    /// Returns true if the store may have to search.
+    /// Returns true if the store may have to search for objects.
     #[inline]
     pub(super) fn is_possible(&self) -> bool {
         self.is_possible
     }
 
-    /// Returns true if a request now waits for the search for an object that it names. It must not
-    /// have had any effect yet.
+    /// Returns true if the request was queued until the search for an object that it names ends.
+    /// The request must not have had any effect yet.
     pub(super) fn awaits(
         &mut self,
         (store, pool): (&Arc<dyn Store>, &mut Pool),
@@ -73,7 +74,8 @@ impl Searching {
         !handles.is_empty() && self.wait((store, pool), to, asked, handles, false)
     }
 
-    /// The same for a batch. Transfers under an open need no search.
+    /// Returns true if a batch was queued until a search ends. Transfers under an open need no
+    /// search.
     pub(super) fn batch_awaits(
         &mut self,
         (store, pool): (&Arc<dyn Store>, &mut Pool),
@@ -112,8 +114,7 @@ impl Searching {
         true
     }
 
-    /// Starts the search for an object that no request waits for, because its request was answered
-    /// with DELAY.
+    /// Starts the search for an object whose request got the reply DELAY, so that a retry finds it.
     #[cold]
     pub(super) fn want(&mut self, store: &Arc<dyn Store>, pool: &mut Pool, handle: &FileHandle) {
         let has_room = self.is_possible && self.wanted.len() < WAITING_COUNT_MAX;
@@ -123,7 +124,7 @@ impl Searching {
         }
     }
 
-    /// Starts the next search, if there is something to look for and none is running.
+    /// Starts the next search, if there are objects to search for and no search is running.
     pub(super) fn start(&mut self, store: &Arc<dyn Store>, pool: &mut Pool) {
         let is_idle = self.waiting.is_empty() && self.wanted.is_empty();
         if self.is_under_way || is_idle {
@@ -138,7 +139,7 @@ impl Searching {
         pool.submit(Job::Search(SearchJob { store: store.clone(), handles }));
     }
 
-    /// Ends a search, successful or not. Returns the requests that have waited for it.
+    /// Ends a search, whether it succeeded or failed. Returns the requests that waited for it.
     pub(super) fn end(&mut self) -> Vec<(ReplyTo, SetAside)> {
         self.is_under_way = false;
         let ended = std::mem::take(&mut self.current);
@@ -155,5 +156,5 @@ impl SearchJob {
 
 /// The most requests that wait for one search.
 const WAITING_COUNT_MAX: usize = 4096;
-/// The most of these requests for one connection.
+/// The most requests of one connection that wait for one search.
 const WAITING_PER_CHANNEL_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! Finds connections to break, because other requests wait for their transfers in vain.
+//! Finds connections to break because other requests have waited too long for their transfers.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use crate::reply_to::TaskId;
 use crate::task::{Tasks, Work};
 
 impl Work {
-    /// The direction and length of the task's transfers, if it waits for any.
+    /// Returns the direction and length in bytes of the task's transfers. `None` if the task waits
+    /// for no transfers.
     fn moving(&self) -> Option<(Direction, u32)> {
         match self {
             Work::Write(write) => {
@@ -36,19 +37,19 @@ impl Work {
     }
 }
 
-/// The transfers in progress, and the requests that wait for them.
+/// The transfers in progress, and the state that shows which requests wait for them.
 pub(crate) struct Transfers<'r> {
     pub tasks: &'r Tasks,
     pub loans: &'r Loans,
     pub cache: &'r Cache,
-    /// True if rollback waits for all transfers.
+    /// True if a rollback waits for all transfers.
     pub keeps_undo: bool,
-    /// True if batches wait for the transfers of batches.
+    /// True if waiting batches need the memory of the transfers of other batches.
     pub is_crowded: bool,
 }
 
 impl Stalls {
-    /// Returns the connections that other requests have waited for too long.
+    /// Returns the connections whose transfers other requests have waited for too long.
     pub(crate) fn late(&mut self, transfers: &Transfers<'_>, now: Moment) -> Vec<EndpointId> {
         let is_awaited = transfers.are_awaited();
         if !is_awaited && !self.is_watching() {
@@ -58,7 +59,7 @@ impl Stalls {
         self.note(&present, now).into_iter().map(|(endpoint, _)| endpoint).collect()
     }
 
-    /// Forgets a connection that has ended.
+    /// Removes a connection that has ended.
     pub(crate) fn forget(&mut self, endpoint: EndpointId) {
         self.seen.retain(|(other, _), _| *other != endpoint);
     }
@@ -79,7 +80,7 @@ impl Transfers<'_> {
         self.keeps_undo || self.is_crowded || self.tasks.await_progress()
     }
 
-    /// The oldest transfer of each lane.
+    /// Returns the oldest transfer of each lane.
     fn oldest(&self) -> BTreeMap<Lane, Oldest> {
         let (keeps_undo, is_crowded) = (self.keeps_undo, self.is_crowded);
         let mut present = BTreeMap::new();

@@ -1,11 +1,12 @@
-//! Attributes in the form of DAFS.
+//! Converts attributes to the form of DAFS messages.
 
 use dafs_store::ExtrasWanted;
 use dafs_types::{FileAttributes, Status};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::{AttributeBitmap, ByteOrder, FileAttributeBlock};
 
-/// A buffer for attributes. Most fit on the stack, but lists do not.
+/// A buffer for encoded attributes. Fixed-size attributes fit into its part on the stack; lists do
+/// not.
 pub(super) struct Room {
     small: [u8; PLAIN_ATTRIBUTE_BYTES_MAX],
     large: Vec<u8>,
@@ -34,7 +35,7 @@ impl Room {
     }
 }
 
-/// The wanted attributes that need separate calls of the store.
+/// Returns which of the requested attributes need separate calls of the store.
 pub(super) fn extras_in(wanted: AttributeBitmap) -> ExtrasWanted {
     use dafs_wire::attributes::file::bits;
     ExtrasWanted {
@@ -44,10 +45,10 @@ pub(super) fn extras_in(wanted: AttributeBitmap) -> ExtrasWanted {
     }
 }
 
-/// Attributes that may be long.
+/// The attributes whose length is not limited to a few bytes.
 const LONG: AttributeBitmap =
     dafs_wire::attributes::file::bits::ACL.with(dafs_wire::attributes::file::bits::MIME_TYPE);
-/// Attributes that a local file system supports.
+/// The attributes that a local file system supports.
 pub(super) const SUPPORTED: AttributeBitmap = {
     use dafs_wire::attributes::file::bits as b;
     b::NAMED_ATTR

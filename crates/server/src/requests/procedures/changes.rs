@@ -1,6 +1,7 @@
 //! Serves operations that may change names or attributes, opens and locks.
 //!
-//! Invariant: they are executed in the same way whether they come in a message or have waited.
+//! Invariant: an operation is executed in the same way whether it has just arrived in a message or
+//! has waited.
 
 use dafs_filer::{FenceChange, FenceId, FencedObject, IoKind, Principal};
 use dafs_files::caller::Caller;
@@ -34,7 +35,7 @@ impl Reactor<'_> {
         self.operate(to, &operation.ok_or(Status::NotSupp)?)
     }
 
-    /// Executes an operation that has passed the fences, and replies.
+    /// Executes an operation that the fences allow, and replies.
     pub(crate) fn operate(
         &mut self,
         to: ReplyTo,
@@ -68,7 +69,7 @@ impl Reactor<'_> {
                 self.follow(to, now)
             }
             Operation::Abort(asked) => self.serve_abort(to, asked),
-            // Other operations come only in messages.
+            // All other operations arrive only in messages.
             _ => Err(Status::NotSupp.into()),
         }
     }
@@ -118,9 +119,9 @@ impl Reactor<'_> {
             Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => false,
         };
         let now = self.files().open(&by, can_recall, asked)?;
-        // The reference is dropped before the reply is posted. The decrement waits until earlier
-        // stores have reached the processor's cache, and so does the store of the reply in the
-        // ring that the client polls.
+        // The reference is dropped before the reply is posted. Otherwise the atomic decrement would
+        // delay the store of the reply into the ring that the client polls, until earlier stores
+        // have reached the processor's cache.
         drop(by);
         match now {
             Now::Done((opened, after)) => {
@@ -180,7 +181,8 @@ impl Reactor<'_> {
 
     // ---- fencing lists ----------------------------------------------------------------
 
-    /// Starts a change of a list. The reply goes to `ticket` when the change holds.
+    /// Starts a change of a fencing list. The reply is sent to `ticket` when the change is in
+    /// force.
     pub(crate) fn set_fencing_list(
         &mut self,
         ticket: ReplyTo,
@@ -195,7 +197,7 @@ impl Reactor<'_> {
         let fence_ids = fence_ids.collect::<Result<Vec<_>, _>>()?;
         let (access, update) = (ask.access, ask.update);
         let change = FenceChange { object, access, update, fence_ids: &fence_ids };
-        // Finishes queued transfers, so that the change sees all earlier requests.
+        // Queued transfers are finished first, so that the change comes after all earlier requests.
         self.settle();
         let name = self.shared.waiting.fencing().next_name();
         let running = self.under_way().requests();
@@ -209,19 +211,20 @@ impl Reactor<'_> {
             &object,
             self.shared.life.now(),
         );
-        // When the reply says that the list holds, the delegations have been recalled.
+        // The delegations must have been recalled when the reply says that the list is in force.
         self.pump_delegations();
         self.wake_barred();
         self.pump_fences();
         Ok(())
     }
 
-    /// Returns true if a client may change the fences of a file system. It must be trusted by the
-    /// rules, or be the superuser according to the kernel or by proof. A client that is only mapped
+    /// Returns true if the client may change the fences of a file system. The client must be
+    /// trusted by the access rules, or be the superuser, either as reported by the kernel or by
+    /// authentication. A client that is only mapped to the superuser is refused.
     /// to the superuser is not enough.
     ///
-    /// A request for another user has only that user's authority: a gateway that passes on its
-    /// users' requests must not lend them its own.
+    /// A request that acts for another user has only that user's authority, because a gateway that
+    /// forwards its users' requests must not give them its own rights.
     pub(crate) fn may_fence_file_system(&self, answer: ReplyTo) -> bool {
         let Some(channel) = self.shared.channels.get(answer.endpoint) else { return false };
         let is_proven = match self.shared.sessions.principal(channel.id) {
@@ -233,13 +236,13 @@ impl Reactor<'_> {
     }
 }
 
-/// The procedure whose results show the progress of a refused operation.
+/// Returns the procedure whose results describe the partial progress of a failed operation.
 pub(crate) fn procedure_of(operation: &Operation<'_>) -> Procedure {
     match operation {
         Operation::Open(_) => Procedure::Open,
         Operation::SetAttributes(_) => Procedure::SetAttrInline,
         Operation::Lock(_) => Procedure::Lock,
-        // Other operations have no such results.
+        // The other operations have no such results.
         _ => Procedure::Null,
     }
 }

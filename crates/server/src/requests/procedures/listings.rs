@@ -1,4 +1,4 @@
-//! Pages of directory listings in the form of DAFS.
+//! Encodes pages of directory listings for DAFS messages.
 
 use dafs_files::Files;
 use dafs_files::caller::Caller;
@@ -9,7 +9,7 @@ use dafs_wire::{AttributeBitmap, ByteOrder, ReaddirWriter};
 
 use super::attributes::extras_in;
 
-/// One encoded page of a directory.
+/// One page of a directory, encoded.
 pub(super) struct Page {
     pub bytes: Vec<u8>,
     pub verifier: CookieVerifier,
@@ -19,7 +19,7 @@ pub(super) struct Page {
 /// The position at which a listing continues.
 type Place<'p> = (&'p FileHandle, ReaddirCookie, CookieVerifier);
 
-/// Encodes as many entries as fit.
+/// Encodes as many entries of a directory as fit into a page.
 pub(super) fn page(
     files: &mut Files<'_>,
     by: &Caller,
@@ -28,7 +28,8 @@ pub(super) fn page(
     wanted: AttributeBitmap,
     room: usize,
 ) -> Result<Page, Status> {
-    // Attributes of objects cost system calls, so only as many are fetched as are likely to fit.
+    // Fetching the attributes of an object costs system calls, so only as many entries are fetched
+    // as are likely to fit.
     let attribute_bytes = wanted.0.count_ones() as usize * ATTRIBUTE_BYTES_USUAL;
     let entry_bytes = ENTRY_BYTES_MIN + attribute_bytes;
     let request = ListRequest {
@@ -73,13 +74,13 @@ fn encode_page(
     Ok(Page { bytes, verifier: listed.verifier, is_end })
 }
 
-/// The length of the header and the fixed section of READDIR_INLINE's results, with the array's
-/// offset, in bytes.
+/// The length in bytes of the header and fixed section of READDIR_INLINE's results, including the
+/// offset of the array.
 pub(super) const LISTING_HEAD: usize = 64;
-/// The most bytes of one page.
+/// The size of the largest page in bytes.
 pub(super) const LISTING_BYTES_MAX: usize = 1 << 20;
-/// The smallest size of an entry, in bytes.
+/// The size of the smallest entry in bytes.
 const ENTRY_BYTES_MIN: usize = 40;
-/// The mean size of one attribute, in bytes.
+/// The usual size of one encoded attribute in bytes, for an estimate of how many entries fit.
 const ATTRIBUTE_BYTES_USUAL: usize = 14;
 const ENTRIES_PER_PAGE_MAX: usize = 4096;

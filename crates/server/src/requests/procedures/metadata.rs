@@ -1,7 +1,8 @@
-//! Serves requests about attributes, listings and link texts: inline, with buffers in the client's
-//! memory, and comparisons.
+//! Serves requests about attributes, listings and link texts (inline, or with buffers in the
+//! client's memory), and attribute comparisons.
 //!
-//! Invariant: staging memory is registered for one transfer and deregistered at its completion.
+//! Invariant: staging memory is registered for one transfer and deregistered at the transfer's
+//! completion.
 
 use dafs_files::delegations::Told;
 use dafs_files::outcome::NotDone;
@@ -63,7 +64,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetAttrDirect(DirectResult { checksum }))
     }
 
-    /// The wanted attributes of an object, in the encoding of its session.
+    /// Returns the requested attributes of an object, in the byte order of the caller's session.
     fn encoded_attributes<'r>(
         &mut self,
         to: ReplyTo,
@@ -101,7 +102,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetFsAttr(FsAttributesResult { attributes }))
     }
 
-    /// Fetches the attributes to set, which are in the client's memory.
+    /// Fetches the attributes that a request sets from the client's memory.
     pub(super) fn fetch_attributes(
         &mut self,
         to: ReplyTo,
@@ -149,7 +150,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sets the fetched attributes, as if they had come inline.
+    /// Sets the attributes that were fetched, as if they had arrived inline.
     pub(crate) fn set_fetched_attributes(
         &mut self,
         to: ReplyTo,
@@ -200,7 +201,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Continues a task whose bytes are fetched.
+    /// Continues a task whose bytes have been fetched.
     pub(crate) fn step_fetch(&mut self, answer: ReplyTo, task: &mut FetchTask) -> Step {
         self.own.interface.deregister(task.staging.region.key);
         let bytes = task.staging.memory.to_vec(0, task.length as usize);

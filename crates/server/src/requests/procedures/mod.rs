@@ -1,7 +1,7 @@
-//! Converts DAFS requests to calls of operations, and their results to replies.
+//! Converts DAFS requests to calls of operations, and the results of operations to replies.
 //!
-//! Invariant: operations never reply. A request served here is answered, parked, or refused with an
-//! error that the caller of [`Reactor::ask`] replies with.
+//! Invariant: operations never reply themselves. A request served here gets its reply, is parked,
+//! or fails with an error with which the caller of [`Reactor::ask`] replies.
 
 mod attributes;
 pub(crate) mod changes;
@@ -39,8 +39,8 @@ use crate::task::{FlushOf, FlushTask, Task, Work};
 use crate::waiting::ResultQuery;
 
 impl Reactor<'_> {
-    /// Serves a request that has passed the fences. `told` contains the attributes of a delegated
-    /// file from its holder, if the request has waited for them.
+    /// Serves a request that the fences allow. `told` contains the attributes of a delegated file,
+    /// as reported by the delegation's holder, if the request has waited for them.
     #[inline(never)]
     pub(crate) fn ask(
         &mut self,
@@ -59,7 +59,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// The table of all procedures.
+    /// Calls the code for the procedure of a request.
     fn call_procedure(
         &mut self,
         to: ReplyTo,
@@ -164,14 +164,14 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies with the results.
+    /// Replies with these results.
     #[inline]
     pub(crate) fn answer(&mut self, to: ReplyTo, response: &Response<'_>) -> Result<(), NotDone> {
         self.reply(to, response);
         Ok(())
     }
 
-    /// Replies with the outcome of an operation, now or when the operation ends.
+    /// Replies with the outcome of an operation, at once or when the operation ends.
     fn follow(&mut self, to: ReplyTo, now: Now<Outcome>) -> Result<(), NotDone> {
         match now {
             Now::Done(outcome) => self.report(to, outcome),
@@ -241,7 +241,7 @@ impl Reactor<'_> {
         let by = self.party_of(to)?;
         self.follow_up();
         let now = match self.files().is_plain_close(by, ask)? {
-            // The rest of the close happens after the reply.
+            // The open itself ends after the reply is sent.
             Some(key) => {
                 self.shared.afterwards.close(Closing { client: by.client, state: ask.state, key });
                 return self.answer(to, &Response::Close(Empty));
@@ -282,7 +282,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::LockT(LockResult { conflict: None }))
     }
 
-    /// HAND_OVER.
+    /// Handles HAND_OVER.
     fn hand_over(&mut self, to: ReplyTo, request: &HandOverRequest) -> Result<(), NotDone> {
         let reader = Reader::of(&self.shared.channels, &self.shared.sessions, to)?;
         let (mut files, (given, interface)) = self.files_and_givers();
@@ -295,7 +295,7 @@ impl Reactor<'_> {
         self.answer(to, &handed_over_response(name))
     }
 
-    /// Hands a file over after its dirty data was written, or could not be written.
+    /// Hands a file over after the flush of its dirty data has succeeded or failed.
     pub(crate) fn finish_hand_over(
         &mut self,
         to: ReplyTo,
@@ -338,7 +338,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Handles the result of a name's lookup.
+    /// Handles the result of a user name lookup.
     pub(crate) fn on_looked_up(&mut self, done: LookupDone) {
         let LookupDone { answer, lookup, found } = done;
         match self.shared.sessions.credentials_looked_up(lookup, found) {

@@ -1,4 +1,4 @@
-//! Requests of the server to clients, and their replies.
+//! Sends the server's requests to clients, and handles the replies.
 
 use dafs_dat::EndpointId;
 use dafs_filer::RecallOutcome;
@@ -54,8 +54,9 @@ impl Reactor<'_> {
         match kind {
             ChannelKind::Operation => {}
             ChannelKind::BackControl => {
-                // Otherwise, with two connections for each client, all first ones would land on
-                // the same reactor.
+                // A bound channel does not count in the distribution of connections over reactors.
+                // Otherwise, with two connections for each client, all operation channels would be
+                // on the same reactor.
                 self.own.interface.discount(answer.endpoint);
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
@@ -74,7 +75,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Posts receives for the replies that may come.
+    /// Posts receives for the replies that the client may send.
     fn open_inbox(&mut self, endpoint: EndpointId, count: u16) {
         let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         for _ in 0..count {
@@ -84,26 +85,28 @@ impl Reactor<'_> {
         }
     }
 
-    /// The connection for the RDMA reads of a session.
+    /// Returns the connection that carries the RDMA reads of a session.
     #[inline]
     pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
         self.shared.channels.reads_over(endpoint)
     }
 
-    /// The back-control channel of an operation channel.
+    /// Returns the back-control channel of an operation channel. `None` if the client has bound
+    /// none.
     fn back_endpoint(&self, operation: EndpointId) -> Option<EndpointId> {
         let channel = self.shared.channels.get(operation)?;
         self.shared.channels.endpoint_of(self.shared.sessions.back_control(channel.id)?)
     }
 
-    /// Returns true if the client of an operation channel has shown that it replies to requests.
+    /// Returns true if the client of an operation channel has a back-control channel and has
+    /// replied on it.
     pub(crate) fn has_back_channel(&mut self, operation: EndpointId) -> bool {
         let endpoint = self.back_endpoint(operation);
         endpoint.and_then(|endpoint| self.back(endpoint)).is_some_and(|back| back.is_proven)
     }
 
-    /// Sends a request to the client of an operation channel. Returns false if the client does not
-    /// listen.
+    /// Sends a request to the client of an operation channel. Returns false if the client has no
+    /// back-control channel that it serves.
     pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) -> bool {
         let Some(endpoint) = self.back_endpoint(operation) else { return false };
         let listens = |back: &mut BackChannel| match request {
@@ -119,7 +122,7 @@ impl Reactor<'_> {
         is_told
     }
 
-    /// Sends a request over a back-control channel, now or when the client has a credit.
+    /// Sends a request over a back-control channel, or queues it until the client has a credit.
     pub(crate) fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
         if let Some(back) = self.back(endpoint) {
             back.waiting.push_back(request);
@@ -139,7 +142,7 @@ impl Reactor<'_> {
             let message = self.encode_back(endpoint, stream, sequence, &request, room);
             match message {
                 Some(message) => self.send(endpoint, &message),
-                // Requests that cannot be encoded are never made.
+                // This is not expected, because all requests can be encoded.
                 None => return self.give_up(endpoint),
             }
         }
@@ -183,7 +186,8 @@ impl Reactor<'_> {
         Some(message)
     }
 
-    /// Handles a message on a bound channel. Anything but a valid reply breaks the connection.
+    /// Handles a message on a bound channel. Any message other than a valid reply breaks the
+    /// connection.
     pub(crate) fn on_back_message(&mut self, endpoint: EndpointId, message: &[u8]) {
         if self.take_back_answer(endpoint, message).is_none() {
             tracing::warn!(
@@ -210,7 +214,7 @@ impl Reactor<'_> {
                 back.is_proven |= is_ok;
                 self.note_proven(endpoint);
             }
-            // The client asks for the lock again without this message.
+            // A client that does not support this message requests the lock again without it.
             BackRequest::LockReady { .. } => back.knows_locks &= is_ok,
             BackRequest::Recall { client, state, .. } => {
                 let answer = if is_ok { RecallOutcome::Accepted } else { RecallOutcome::Refused };
@@ -228,12 +232,12 @@ impl Reactor<'_> {
         }
         self.owe_receives(endpoint);
         self.pump_back(endpoint);
-        // There is a credit for another notice.
+        // The reply has freed a credit, so another notice may be sent.
         self.shared.batches.wake();
         Some(())
     }
 
-    /// Notes the first reply of a client on its back-control channel.
+    /// Records the first reply of a client on its back-control channel.
     fn note_proven(&mut self, endpoint: EndpointId) {
         let operation =
             self.back(endpoint).filter(|back| back.is_proven).map(|back| back.operation);
@@ -243,7 +247,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Unbinds a connection that has ended. The operation channel continues without it.
+    /// Unbinds a bound connection that has ended. The operation channel continues without it.
     pub(crate) fn end_back(&mut self, channel: &Channel) {
         let Some(back) = &channel.back else { return };
         if let Some(owner) = self.shared.channels.get_mut(back.operation)

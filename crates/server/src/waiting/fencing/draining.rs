@@ -1,4 +1,4 @@
-//! Operations in progress at a change of a fencing list, and their ends.
+//! Finds the operations in progress at a change of a fencing list, and waits for their ends.
 
 use dafs_dat::EndpointId;
 use dafs_filer::{
@@ -20,7 +20,7 @@ use crate::moving::transfer::{LoanId, Loans};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Move, Tasks, Work};
 
-/// The places where an operation may be in progress that is not checked again.
+/// The tables that contain operations in progress that are not checked again.
 pub(crate) struct UnderWay<'r> {
     pub channels: &'r Channels,
     pub cache: &'r Cache,
@@ -31,7 +31,7 @@ pub(crate) struct UnderWay<'r> {
 }
 
 impl UnderWay<'_> {
-    /// All operations in progress.
+    /// Returns all operations in progress that are not checked again.
     pub(crate) fn requests(&self) -> Vec<RunningRequest> {
         let mut running = Vec::new();
         let fence_of =
@@ -48,7 +48,8 @@ impl UnderWay<'_> {
             running.push(RunningRequest { operation, fence: fence_of(endpoint), file });
         }
         for (id, lent) in self.loans.iter() {
-            // A read that has started shows no data that is written later.
+            // Only the object of the pin is reported, because the read has started and shows no
+            // data that is written later.
             let pin = lent.loan.first_pin();
             if let Some(file) = pin.and_then(|pin| self.cache.pinned_file(pin)) {
                 let (operation, fence) = (operation_of_loan(id), fence_of(lent.endpoint));
@@ -60,7 +61,8 @@ impl UnderWay<'_> {
         running
     }
 
-    /// The connection that an operation waits for, if it waits for one.
+    /// Returns the connection whose client must act before an operation can end. `None` if there is
+    /// none.
     fn held_up_by(&self, operation: OperationId) -> Option<EndpointId> {
         let number = operation.0 & !KINDS;
         match operation.0 & KINDS {
@@ -88,12 +90,12 @@ impl UnderWay<'_> {
 }
 
 impl Fencing {
-    /// The id of the next change.
+    /// Returns the id for the next change.
     pub(crate) fn next_name(&self) -> FenceRequest {
         FenceRequest(self.next)
     }
 
-    /// Notes that the next change has started. An injected defect makes it return the destination
+    /// Records that the next change has started. With an injected defect, returns the destination
     /// of a reply that is sent too early.
     pub(crate) fn begin(&mut self, ticket: ReplyTo, now: Moment) -> Option<ReplyTo> {
         let name = self.next_name();
@@ -105,8 +107,8 @@ impl Fencing {
         told
     }
 
-    /// Carries out one of the filer's requests about a change. If the change has finished, returns
-    /// the reply to send and where to send it.
+    /// Executes one of the filer's requests about a change. If the change has finished, returns the
+    /// reply and its destination.
     pub(crate) fn act(
         &mut self,
         filer: &mut Filer,
@@ -150,7 +152,7 @@ impl Fencing {
         filer.fence_stored(id, true);
     }
 
-    /// The connections that have delayed a change too long.
+    /// Returns the connections that have delayed a change for too long.
     pub(crate) fn overdue(
         &self,
         filer: &Filer,
