@@ -1,38 +1,40 @@
 //! The change attribute: a number that never stands for two contents of the same object.
 //!
-//! Invariant: the number depends only on the time of the object's last change and on the clock. So
+//! Invariant: the number depends only on the time of the object's last change and on the clock, so
 //! evictions, restarts and crashes do not affect it.
 //!
 //! File systems stamp changes with a coarse clock, so two changes within one tick have the same
-//! time. A time stands for one content only after its tick is over. Until then the present time is
-//! reported, which differs on each look. After that the time of the change plus one tick is
-//! reported, which is greater than every number reported before. A reader that caches data within
-//! a few milliseconds of a change therefore reads the data once more, but it never keeps data that
-//! is out of date.
+//! time. A time stands for one content only after its tick is over. Until then the current time is
+//! reported, which differs on each query. After that the time of the change plus one tick (the
+//! settled number) is reported, which is greater than every number reported before. A reader that
+//! caches data within a few milliseconds of a change therefore reads the data once more, but never
+//! keeps stale data.
 //!
-//! - A number reported before a change is less than the time of that change: it is either the time
-//!   of the look, or a settled number, which is reported only after the clock has passed it.
+//! - A number reported before a change is less than the time of that change. It is either the time
+//!   of the query, or a settled number, which is reported only after the clock has passed it.
 //! - A number reported after a change at time T is greater than T, because the change's stamp is at
 //!   most one tick old.
 //!
-//! A change that the server has accepted but not yet written to the file is reported as a settled
-//! number minus one. This is the least number that its stamp can lead to, whether the file has the
-//! change already or gets it later. If the server dies, it is not the number of what the file had
-//! before in that tick. So the number rises once when the file is written, to its final value.
+//! A change that the server has accepted but not yet written to the file is reported as the settled
+//! number minus one. This is the least number that the change's stamp can lead to, whether the
+//! change reaches the file early or late. It also differs from the number of the content that the
+//! file had earlier in the same tick, in case the server dies before the write. When the file is
+//! written, the number rises once, to the settled number.
 
 use std::sync::LazyLock;
 
 use dafs_types::Timestamp;
 use rustix::time::ClockId;
 
-/// The clocks at one time. They are read before the object is looked at, so the reported state is
-/// that of this time or a later one.
+/// The readings of two clocks. They are read before the object's state is queried, so the reported
+/// state is at least as new as these readings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// The time in nanoseconds. It is reported for an object whose tick of change is not over.
+    /// The time in nanoseconds by the exact clock. This is the change attribute of an object that
+    /// was changed within the current tick.
     pub exact: u64,
-    /// The clock that file systems stamp changes with. Usually it is less than a tick behind; it is
-    /// further behind if the processor that advances it could not run.
+    /// The time in nanoseconds by the clock that file systems stamp changes with. Usually this
+    /// clock is less than a tick late; it is later if the processor that advances it could not run.
     coarse: u64,
 }
 
@@ -44,7 +46,7 @@ impl Clocks {
     }
 }
 
-/// The change attribute of an object whose last change was at this time.
+/// Returns the change attribute of an object whose last change was at time `changed`.
 pub(crate) fn shown(changed: Timestamp, clocks: Clocks) -> u64 {
     shown_after_tick(nanoseconds_of(changed), clocks, *TICK_NS)
 }
@@ -57,9 +59,9 @@ fn shown_after_tick(changed: u64, clocks: Clocks, tick: u64) -> u64 {
     if is_foreign || is_over { settled } else { clocks.exact }
 }
 
-/// The change attribute of an object that was changed between two times, as a look at the later one
-/// would report it. `None` if a look is needed. As long as no tick can have ended since the change,
-/// it is the present time, whatever the stamp is.
+/// Returns the change attribute of an object that was changed between `begun` and `now`, as a query
+/// at `now` would report it. As long as no tick can have ended since the change, this is the
+/// current time, whatever the object's stamp is. Returns `None` if the object must be queried.
 pub(crate) fn shown_just_after(begun: Clocks, now: Clocks) -> Option<u64> {
     just_after_tick(begun, now, *TICK_NS)
 }
@@ -70,8 +72,8 @@ fn just_after_tick(begun: Clocks, now: Clocks, tick: u64) -> Option<u64> {
     is_not_over.then_some(now.exact)
 }
 
-/// The change attribute of an object whose last change, at this time of the coarse clock, is
-/// perhaps not in the file yet. The file's last stamp is `on_disk`.
+/// Returns the change attribute of an object whose last change may not be in the file yet.
+/// `changed` is the time of the change by the coarse clock, and `on_disk` the file's last stamp.
 pub(crate) fn shown_unwritten(changed: Timestamp, on_disk: Timestamp, clocks: Clocks) -> u64 {
     unwritten_after_tick(nanoseconds_of(changed), nanoseconds_of(on_disk), clocks, *TICK_NS)
 }
@@ -81,31 +83,32 @@ fn unwritten_after_tick(changed: u64, on_disk: u64, clocks: Clocks, tick: u64) -
     if clocks.coarse <= stamp || clocks.exact < stamp.wrapping_add(tick) {
         return clocks.exact;
     }
-    // Stamps may be exact to the nanosecond, so that there is no number in between. The content in
-    // the file counts as another one.
+    // Stamps may be exact to the nanosecond, so that no number is left between them. In that case
+    // the content in the file counts as different from the cached content.
     let before = on_disk.wrapping_add(tick);
     let settled = stamp.wrapping_add(tick - 1);
     if changed > on_disk && settled == before { before + 1 } else { settled }
 }
 
-/// The time of a clock.
+/// Returns the current time of a clock.
 pub(crate) fn time_of(clock: ClockId) -> Timestamp {
     let time = rustix::time::clock_gettime(clock);
     Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
 }
 
-/// The time as one number. Times before 1970 become very large, but stay distinct.
+/// Converts a time to nanoseconds since 1970. Times before 1970 become very large, but stay
+/// distinct.
 fn nanoseconds_of(time: Timestamp) -> u64 {
     (time.seconds as u64).wrapping_mul(SECOND_NS).wrapping_add(time.nanoseconds.into())
 }
 
-/// The tick of the coarse clock, with which file systems stamp changes.
+/// The length of a tick of the coarse clock, with which file systems stamp changes.
 static TICK_NS: LazyLock<u64> = LazyLock::new(|| {
     let tick = rustix::time::clock_getres(ClockId::RealtimeCoarse);
     (tick.tv_sec as u64).wrapping_mul(SECOND_NS).saturating_add(tick.tv_nsec as u64)
 });
 const SECOND_NS: u64 = 1_000_000_000;
-/// A stamp that is later than our clock by this much comes from another clock.
+/// A stamp that is this much later than this machine's clock was set by another machine's clock.
 const FOREIGN_NS: u64 = SECOND_NS;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The errors of stores.
 //!
-//! Invariant: every error of the operating system maps to exactly one of these, and each of these
-//! to exactly one protocol status, without a wildcard.
+//! Invariant: every error of the operating system maps to exactly one [`StoreError`], and each
+//! [`StoreError`] to exactly one protocol status, without a wildcard.
 
 use dafs_ops::Fault;
 use dafs_types::Status;
@@ -10,11 +10,11 @@ use rustix::io::Errno;
 /// The result of a store operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// The reason why a store refused or failed. It is small and `Copy`, because write errors are kept
-/// with the file until they are reported.
+/// The reason why a store refused a call or failed. The type is small and `Copy`, because write
+/// errors are kept with the file until they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum StoreError {
-    /// Only the owner or the superuser may do this.
+    /// Only the owner or the superuser may perform this operation.
     #[error("operation not permitted")]
     NotPermitted,
     /// The name does not exist.
@@ -26,13 +26,13 @@ pub enum StoreError {
     /// The device does not exist.
     #[error("no such device or address")]
     NoDevice,
-    /// The permission bits forbid the access.
+    /// The permission bits or the access control list forbid the access.
     #[error("permission denied")]
     Access,
     /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// The objects are not on one file system, or not in one export.
+    /// The objects are on different file systems or in different exports.
     #[error("not on the same file system")]
     CrossDevice,
     /// The object must be a directory but is not.
@@ -44,10 +44,10 @@ pub enum StoreError {
     /// An argument is invalid.
     #[error("invalid argument")]
     Invalid,
-    /// The range exceeds the largest offset or the caller's limit.
+    /// The range exceeds the largest file offset or the caller's file size limit.
     #[error("file too large")]
     TooBig,
-    /// The file system has no space, or no room for another object.
+    /// The file system has no free space or no free inode.
     #[error("no space left")]
     NoSpace,
     /// The export or its file system is read-only.
@@ -68,34 +68,34 @@ pub enum StoreError {
     /// The handle was valid, but its object was removed or has left the export.
     #[error("stale file handle")]
     Stale,
-    /// No server has ever issued this handle.
+    /// The handle was not issued by this server: it is malformed or forged.
     #[error("malformed or forged file handle")]
     BadHandle,
-    /// The cookie or its verifier belongs to another listing.
+    /// The directory cookie or its verifier belongs to another directory listing.
     #[error("directory cookie no longer valid")]
     BadCookie,
-    /// The store or its file system cannot do this.
+    /// The store or its file system does not support the operation.
     #[error("not supported")]
     NotSupported,
     /// This type of object cannot be created or opened here.
     #[error("object type not supported here")]
     BadType,
-    /// The operation cannot be done now. Try again later.
+    /// The operation is not possible now. The caller should try again later.
     #[error("busy, try later")]
     Busy,
-    /// The search for the object could not read all directories. Try again later.
+    /// The search for the object could not read all directories. The caller should try again later.
     #[error("the search for it could not read all directories, try later")]
     Unseen,
     /// Descriptors or memory are used up.
     #[error("server out of resources")]
     Resource,
-    /// The object is a symbolic link, which only clients follow.
+    /// The object is a symbolic link. The server does not follow links; only clients do.
     #[error("is a symbolic link")]
     IsSymlink,
-    /// The buffer is too small for even one entry.
+    /// The buffer is too small for even one directory entry.
     #[error("buffer too small for the reply")]
     TooSmall,
-    /// Something happened that should be impossible.
+    /// An internal error of the server: a state that should be impossible.
     #[error("server fault")]
     Fault,
 }
@@ -134,7 +134,7 @@ impl From<StoreError> for Fault {
     }
 }
 
-/// For code that reports errors as DAFS statuses.
+/// Converts the error to a protocol status, for code that reports DAFS statuses.
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Self {
         Fault::from(error).into()
@@ -142,8 +142,8 @@ impl From<StoreError> for Status {
 }
 
 impl From<Errno> for StoreError {
-    /// Converts an error of the kernel. The kernel has more error numbers than this list; those
-    /// that no call of a store can return become I/O errors.
+    /// Converts an error number of the kernel. Error numbers that no call of a store can return
+    /// become I/O errors.
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::PERM => Self::NotPermitted,

@@ -12,12 +12,12 @@ use crate::attributes::Attributes;
 use crate::error::Result;
 
 /// Identifies an object within this process. All opens of one object have the same key, and no
-/// other object ever gets it.
+/// other object ever gets the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub u64);
 
 /// Identifies a state of a file's data. If two versions are equal, the data has not changed between
-/// them; if they differ, it may have.
+/// them; if they differ, the data may have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileVersion {
     /// The size in bytes.
@@ -40,19 +40,19 @@ impl From<&Attributes> for FileVersion {
 
 /// An open regular file. All calls may block.
 pub trait File: Send + Sync {
-    /// The key of the object in this process.
+    /// Returns the key of the object in this process.
     fn key(&self) -> FileKey;
 
-    /// The handle of the object.
+    /// Returns the handle of the object.
     fn handle(&self) -> FileHandle;
 
-    /// The path of the file on this machine, for messages; `None` if it is not known.
+    /// Returns the path of the file on this machine, for messages; `None` if it is not known.
     fn place(&self) -> Option<String> {
         None
     }
 
-    /// Reads `length` bytes from file offset `offset` to `memory_offset` of `memory`. Returns the
-    /// number of bytes read, which is less only at the end of the file.
+    /// Reads `length` bytes from file offset `offset` into `memory` at `memory_offset`. Returns the
+    /// number of bytes read, which is less than `length` only at the end of the file.
     ///
     /// # Errors
     /// `Io`, or another error of the file system.
@@ -67,11 +67,11 @@ pub trait File: Send + Sync {
         offset: u64,
     ) -> Result<usize>;
 
-    /// Writes a whole range of memory at file offset `offset`.
+    /// Writes `length` bytes of `memory` from `memory_offset` to file offset `offset`.
     ///
     /// # Errors
-    /// `NoSpace`, `Quota`, `TooBig`, `Io`; part of the range may have been written then.
-    /// `Access` if the file was opened for reading only.
+    /// `NoSpace`, `Quota`, `TooBig` or `Io`. After such an error, part of the range may have been
+    /// written. `Access` if the file was opened for reading only.
     ///
     /// # Panics
     /// If the range is not inside the memory.
@@ -83,27 +83,27 @@ pub trait File: Send + Sync {
         offset: u64,
     ) -> Result<()>;
 
-    /// Makes written data stable. With `data_only`, metadata that is not needed to find the data
-    /// again is left out.
+    /// Makes written data stable. With `data_only`, metadata that is not needed to read the data
+    /// again, such as times, need not become stable.
     ///
     /// # Errors
     /// `Io` and `NoSpace` if earlier writes could not be made stable.
     fn sync(&self, data_only: bool) -> Result<()>;
 
-    /// Sets the time of the last change to now, because the content may have changed without a
-    /// write. A store that cannot do this ignores the call.
+    /// Sets the time of the last change to the current time, because the content may have changed
+    /// without a write. A store that cannot set this time ignores the call.
     fn mark_changed(&self) {}
 
-    /// The mode that an object with this mode has after pending writes: without set-id bits, unless
-    /// only the superuser may have written.
+    /// Returns the mode that an object with mode `mode` has after pending writes. The set-id bits
+    /// are cleared, unless only the superuser can have written.
     fn mode_behind_writes(&self, mode: u32) -> u32 {
         mode
     }
 
-    /// Returns the present attributes.
+    /// Returns the current attributes.
     ///
     /// # Errors
-    /// `Io` if they cannot be read.
+    /// `Io` if the attributes cannot be read.
     fn attributes(&self) -> Result<Attributes>;
 
     /// Truncates the file, or extends it with zeros.
@@ -112,14 +112,15 @@ pub trait File: Send + Sync {
     /// `TooBig`, `NoSpace`, `Access` if opened for reading only.
     fn set_size(&self, size: u64) -> Result<()>;
 
-    /// Identifies the file system for the purpose of sharing blocks: what works for one file works
-    /// for all files with the same number. Does not block.
+    /// Returns an identifier of the file system for sharing blocks: if blocks can be shared between
+    /// two files, they can be shared between all files with the same identifier. Does not block.
     fn file_system(&self) -> u64 {
         0
     }
 
-    /// Returns the file as a source for sharing blocks; `None` if blocks cannot be shared and must
-    /// be copied. The data to share must have been written to the file, but need not be stable.
+    /// Returns the file as a source for sharing blocks. Returns `None` if blocks cannot be shared
+    /// and must be copied. The data to share must have been written to the file, but need not be
+    /// stable.
     ///
     /// # Errors
     /// The file system's error.
@@ -127,8 +128,9 @@ pub trait File: Send + Sync {
         Ok(None)
     }
 
-    /// Returns a descriptor for reading that another process may have; `None` if there is none. It
-    /// is opened anew, so it only allows reading, whatever this process may do with the file.
+    /// Returns a descriptor for reading that can be passed to another process; `None` if the store
+    /// has none. The file is opened anew for it, so that the descriptor only allows reading,
+    /// whatever this process may do with the file.
     ///
     /// # Errors
     /// The file system's error.
@@ -136,7 +138,7 @@ pub trait File: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the present version.
+    /// Returns the current version of the file's data.
     ///
     /// # Errors
     /// `Io` if the attributes cannot be read.

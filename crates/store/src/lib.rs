@@ -9,9 +9,9 @@
 //! - [`File`] is the bytes of one object, moved directly into and out of
 //!   [`dafs_memory::Memory`].
 //! - [`cache::Cache`] keeps blocks of files in one arena that a transport can register. It has a
-//!   single owner, never blocks and does no I/O: it returns jobs for that.
+//!   single owner, never blocks and does no I/O; it returns jobs that do the I/O.
 //!
-//! `docs/semantics.md` says what is guaranteed after which failure.
+//! `docs/semantics.md` says which guarantees hold after which failure.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -1,6 +1,6 @@
-//! The rules of POSIX for stores outside this crate that use permission bits only.
+//! The POSIX permission rules, for stores outside this crate that use only permission bits.
 //!
-//! Invariant: they are the same rules as those of the stores in this crate.
+//! Invariant: the rules are those of the stores in this crate.
 
 use dafs_types::{Credentials, FileHandle, FileSystemAttributes, ShareAccess};
 
@@ -11,7 +11,8 @@ use crate::rules::{self, Guard};
 /// Checks that an object is a regular file that the caller may open.
 ///
 /// # Errors
-/// `IsDirectory`, `IsSymlink` and `BadType` for other objects; `Access`.
+/// `IsDirectory`, `IsSymlink` or `BadType` if the object is not a regular file; `Access` if the
+/// caller may not open it.
 pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
     rules::check_open(who, bits_of(found), access)
 }
@@ -19,7 +20,7 @@ pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) ->
 /// Checks that the caller may give an object another name.
 ///
 /// # Errors
-/// `IsDirectory`, `NotPermitted`.
+/// `IsDirectory` for a directory; `NotPermitted` if the caller may not link the object.
 pub fn check_link(who: &Credentials, found: &Attributes) -> Result<()> {
     rules::check_link(who, bits_of(found))
 }
@@ -33,12 +34,12 @@ pub fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
     rules::check_new(who, changes)
 }
 
-/// Checks a change of attributes, and removes mode bits that the caller may not set. A change that
-/// passed needs no further permission.
+/// Checks that the caller may make a change of attributes, and removes mode bits that the caller
+/// may not set. A change that passed needs no further permission.
 ///
 /// # Errors
-/// `NotPermitted`, `Access`; `IsDirectory`, `Invalid` and `TooBig` for an impossible size or
-/// time.
+/// `NotPermitted` or `Access` if the caller may not make the change; `IsDirectory`, `Invalid` or
+/// `TooBig` for an impossible size or time.
 pub fn check_changes(
     who: &Credentials,
     found: &Attributes,
@@ -47,13 +48,13 @@ pub fn check_changes(
     rules::check_changes(who, bits_of(found), changes)
 }
 
-/// The file system attributes that all stores have in common.
+/// Returns the file system attributes that all stores have in common.
 #[must_use]
 pub fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     rules::common_fs_attributes(handle)
 }
 
-/// The guard of an object without an access control list.
+/// Returns the guard of an object without an access control list.
 fn bits_of(attributes: &Attributes) -> Guard<'_> {
     Guard::new(attributes, None)
 }

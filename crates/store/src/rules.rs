@@ -1,5 +1,5 @@
-//! The rules of all stores: who may open what, who may change which attribute, and the attributes
-//! of the store itself.
+//! The permission rules of all stores: which callers may open an object or change an attribute.
+//! Also the attributes that all stores report about themselves.
 //!
 //! Invariant: a change that passed [`check_changes`] needs no further permission.
 
@@ -17,7 +17,7 @@ use crate::attributes::{AttributeChanges, Attributes, Bits};
 use crate::error::{Result, StoreError};
 use crate::store::ExtraChanges;
 
-/// What decides about access to an object: its permission bits and its access control list.
+/// The data that decides about access to an object: its permission bits and access control list.
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'a> {
     bits: Bits,
@@ -25,7 +25,8 @@ pub(crate) struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// Creates a guard. `acl` is the access control list, if it says more than the mode.
+    /// Creates a guard. `acl` is the access control list, or `None` if the mode expresses all of
+    /// it.
     pub(crate) fn new(bits: impl Into<Bits>, acl: Option<&'a PosixAcl>) -> Self {
         Self { bits: bits.into(), acl }
     }
@@ -39,7 +40,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The caller's rights, each checked separately.
+    /// Returns the permissions of the caller, each checked separately.
     pub(crate) fn access(&self, who: &Credentials) -> AccessMask {
         let bits = [READ, WRITE, EXECUTE].into_iter().filter(|bit| self.allows(who, *bit));
         permission::access_of(self.bits.kind, bits.sum())
@@ -62,9 +63,9 @@ pub(crate) fn check_open(who: &Credentials, guard: Guard<'_>, access: ShareAcces
     check_rights(who, guard, access)
 }
 
-/// Checks that the caller may read and write as wanted. The right to execute does not allow
-/// reading: an open does not say its purpose, so a caller that may not read a file may not open it,
-/// even if it may execute it.
+/// Checks that the caller has the read and write permissions that an open asks for. Execute
+/// permission does not allow reading: an open does not say its purpose, so a caller without read
+/// permission may not open a file for reading, even if the caller may execute the file.
 pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
     let read = if access.reads() { READ } else { 0 };
     let write = if access.writes() { WRITE } else { 0 };
@@ -72,9 +73,9 @@ pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAcc
 }
 
 /// Checks that the caller may give an object another name, as the kernel does for local users
-/// (`fs.protected_hardlinks`). Allowed are the owner, and callers that may read and write a regular
-/// file without set-id bits. A further name keeps an object alive, with its space charged to the
-/// owner, and keeps old programs available, so other users may not create one.
+/// (`fs.protected_hardlinks`). The owner may, and so may callers that may read and write a regular
+/// file without set-id bits. Other users may not, because another name keeps the object alive, at
+/// the cost of the owner's space, and keeps old versions of programs available.
 pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
     let Bits { kind, uid, mode, .. } = guard.bits;
     if kind == ObjectType::Directory {
@@ -87,7 +88,7 @@ pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
     if may { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
-/// Checks the values of attributes. System calls treat some numbers specially.
+/// Checks the values of attributes to set. System calls would treat some values specially.
 fn check_values(changes: &AttributeChanges) -> Result<()> {
     let is_word = |id: Option<u32>| id == Some(NO_ID);
     let is_late = |time: Option<SetTime>| match time {
@@ -112,8 +113,8 @@ pub(crate) fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result
     if who.is_superuser() || is_own && is_in { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
-/// Checks a change of attributes against the rules of POSIX, and removes mode bits that the caller
-/// may not set.
+/// Checks that the caller may make a change of attributes by the rules of POSIX, and removes mode
+/// bits that the caller may not set.
 pub(crate) fn check_changes(
     who: &Credentials,
     guard: Guard<'_>,
@@ -133,8 +134,8 @@ pub(crate) fn check_changes(
             allowed.mode = Some(mode & !0o2000);
         }
     }
-    // The owner may set the present owner again; other callers may not, although it would change
-    // nothing: each such call clears set-id bits and capabilities and updates the time.
+    // The owner may set the current owner again. Other callers may not, although that would change
+    // no owner, because each such call clears set-id bits and capabilities and updates the time.
     if changes.uid.is_some_and(|uid| !is_owner || uid != found.uid) && !who.is_superuser() {
         return Err(StoreError::NotPermitted);
     }
@@ -154,7 +155,7 @@ pub(crate) fn check_changes(
         if !may_write {
             return Err(StoreError::Access);
         }
-        // Data of a file with set-id bits is about to be overwritten.
+        // A change of size overwrites data, so it clears the set-id bits as a write does.
         let left = without_set_ids(found.mode);
         if !who.is_superuser() && left != found.mode && changes.mode.is_none() {
             allowed.mode = Some(left);
@@ -173,13 +174,13 @@ pub(crate) fn check_changes(
     Ok(allowed)
 }
 
-/// The mode after a write by a caller that is not the superuser. A set-group-id bit without the
-/// group's right to execute has another meaning and stays.
+/// Returns the mode after a write by a caller other than the superuser. A set-group-id bit without
+/// execute permission for the group has another meaning and stays.
 pub(crate) fn without_set_ids(mode: u32) -> u32 {
     mode & !(if mode & 0o010 != 0 { 0o6000 } else { 0o4000 })
 }
 
-/// Checks a change of a list or a MIME type, and returns the lists that result.
+/// Checks a change of an access control list or a MIME type. Returns the resulting lists.
 pub(crate) fn check_extras(
     who: &Credentials,
     guard: Guard<'_>,
@@ -208,14 +209,14 @@ pub(crate) fn check_extras(
     acl::from_entries(entries, is_directory, found.uid).map(Some)
 }
 
-/// The set-group-id bit that remains after this caller has set a list.
+/// Returns the set-group-id bit if it remains after this caller has set a list, else 0.
 pub(crate) fn set_group_left(who: &Credentials, found: &Attributes) -> u32 {
     let keeps =
         who.is_superuser() || who.in_group(found.gid) || found.kind == ObjectType::Directory;
     if keeps { found.mode & 0o2000 } else { 0 }
 }
 
-/// The file system attributes that all stores have in common.
+/// Returns the file system attributes that all stores have in common.
 pub(crate) fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     FileSystemAttributes {
         link_support: Some(true),
@@ -239,5 +240,5 @@ pub(crate) fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes 
     }
 }
 
-/// The kinds of list entries that the stores support: allow and deny.
+/// The bits for the kinds of list entries that the stores support: allow and deny.
 pub(crate) const ACL_KINDS: u32 = 1 | 2;

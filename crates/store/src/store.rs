@@ -19,7 +19,7 @@ use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::terms::ExportTerms;
 
-/// An object: its handle, and its attributes at one time.
+/// An object: its handle, and its attributes when they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// The handle, which names the object as long as it exists.
@@ -28,14 +28,14 @@ pub struct Object {
     pub attributes: Attributes,
 }
 
-/// Selects attributes that need separate calls of the store.
+/// Selects the additional attributes to return, which need separate system calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtrasWanted {
-    /// True to learn whether the object has named attributes.
+    /// True to return whether the object has named attributes.
     pub named_attributes: bool,
-    /// True for the access control list.
+    /// True to return the access control list.
     pub acl: bool,
-    /// True for the MIME type.
+    /// True to return the MIME type.
     pub mime_type: bool,
 }
 
@@ -47,7 +47,7 @@ impl ExtrasWanted {
     }
 }
 
-/// Attributes that need separate calls; `None` for one that is not wanted or does not exist.
+/// Additional attributes; `None` for an attribute that was not requested or does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
     /// True if the object has named attributes.
@@ -58,24 +58,24 @@ pub struct Extras {
     pub mime_type: Option<String>,
 }
 
-/// Changes of such attributes; `None` leaves an attribute unchanged.
+/// Additional attributes to set; `None` leaves an attribute unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraChanges {
-    /// A whole access control list.
+    /// The complete new access control list.
     pub acl: Option<Vec<Ace>>,
-    /// A MIME type; an empty one removes it.
+    /// The new MIME type; an empty string removes it.
     pub mime_type: Option<String>,
 }
 
 impl ExtraChanges {
-    /// Returns true if nothing is to be set.
+    /// Returns true if no attribute is to be set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How far the lookup of a path got.
+/// The result of looking up a path, component by component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLookup {
     /// The last object found; the starting directory if `component_count` is 0.
@@ -84,13 +84,13 @@ pub struct PathLookup {
     pub component_count: usize,
     /// The attributes of the last object found; `None` if no component was found.
     pub attributes: Option<Attributes>,
-    /// Why the next component was not found; `None` if all were. A symbolic link in the middle of
-    /// the path gives `IsSymlink`, with the link as the last object.
+    /// The error for the first component that was not found; `None` if all were found. A symbolic
+    /// link in the middle of the path gives `IsSymlink`, with the link as the last object found.
     pub error: Option<StoreError>,
 }
 
 impl PathLookup {
-    /// Creates a lookup that has not started.
+    /// Creates the result of a lookup that has found no component yet.
     #[must_use]
     pub fn starting_at(directory: FileHandle) -> Self {
         Self { handle: directory, component_count: 0, attributes: None, error: None }
@@ -121,24 +121,24 @@ impl PathLookup {
 /// The result of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// The object, new or found.
+    /// The created object, or the object found under the name.
     pub object: Object,
-    /// True if the object is new.
+    /// True if the object was created by this call.
     pub is_new: bool,
-    /// The change information of the directory; zeros if nothing had to be created.
+    /// The change information of the directory; zeros if the directory did not change.
     pub change: ChangeInfo,
 }
 
 /// The result of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// The object that has lost the name.
+    /// The handle of the object whose name was removed.
     pub handle: FileHandle,
-    /// True if that was the object's last name. Its cached blocks are then useful only to clients
-    /// that have it open.
+    /// True if the removed name was the object's last one. The object's cached blocks are then
+    /// useful only to clients that have the object open.
     pub was_last: bool,
-    /// If that was the last name: the bytes on the medium that the system frees when the last
-    /// descriptor is closed ([`Store::close_removed`]).
+    /// The number of bytes of storage that the system frees when the last descriptor of the object
+    /// is closed ([`Store::close_removed`]); 0 if the object has other names.
     pub held: u64,
     /// The change information of the directory.
     pub change: ChangeInfo,
@@ -151,11 +151,11 @@ pub struct Renamed {
     pub source: ChangeInfo,
     /// The change information of the new directory.
     pub target: ChangeInfo,
-    /// The object that had the new name before, if that was its last name.
+    /// The handle of the object that had the new name before, if the rename removed its last name.
     pub replaced: Option<FileHandle>,
 }
 
-/// A new object that is not a regular file.
+/// The type of a new object that is not a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewNode<'a> {
     /// A directory.
@@ -164,33 +164,33 @@ pub enum NewNode<'a> {
     SymbolicLink(&'a [u8]),
     /// A named pipe.
     Fifo,
-    /// A socket's name in the file system.
+    /// A Unix socket.
     Socket,
-    /// A block device; superuser only.
+    /// A block device; only the superuser may create one.
     BlockDevice(DeviceNumber),
-    /// A character device; superuser only.
+    /// A character device; only the superuser may create one.
     CharacterDevice(DeviceNumber),
 }
 
-/// Selects part of a directory.
+/// Selects the entries of a directory for one page of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListRequest {
-    /// Entries after this cookie are listed; 0 starts at the beginning.
+    /// The cookie after which the page starts; 0 starts at the beginning.
     pub cookie: ReaddirCookie,
     /// The verifier that came with the cookie; ignored with cookie 0.
     pub verifier: CookieVerifier,
-    /// The most entries in the page; a store may return fewer.
+    /// The maximum number of entries in the page; a store may return fewer.
     pub entry_count_max: usize,
-    /// The most bytes of names in the page.
+    /// The maximum number of bytes of names in the page.
     pub name_bytes_max: usize,
-    /// True if handles and attributes are wanted, each of which costs system calls.
+    /// True to return handles and attributes, which cost system calls for each entry.
     pub want_objects: bool,
 }
 
 impl ListRequest {
-    /// Builds the page of a directory whose entries are sorted by their cookies. `entries` returns
-    /// the entries after a cookie, each with its cookie, name and number. For stores that keep
-    /// directories in memory.
+    /// Builds a page of a directory whose entries are sorted by their cookies, for stores that keep
+    /// directories in memory. `entries` returns the entries after a cookie, each as its cookie,
+    /// name and file number.
     ///
     /// # Errors
     /// `BadCookie` for a cookie of another directory, `TooSmall` if not even one entry fits.
@@ -226,19 +226,19 @@ impl ListRequest {
     }
 }
 
-/// The first cookie that the protocol leaves to a store.
+/// The first cookie that a store may use. The protocol reserves 0 to 2.
 pub const FIRST_COOKIE: u64 = 3;
 
 /// One entry of a directory listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEntry {
-    /// The cookie that continues after it. Never 0, 1 or 2.
+    /// The cookie with which a listing continues after this entry. It is never 0, 1 or 2.
     pub cookie: ReaddirCookie,
     /// The name of the entry.
     pub name: Vec<u8>,
-    /// The number of the object, as in [`Attributes::file_id`].
+    /// The inode number of the object, as in [`Attributes::file_id`].
     pub file_id: u64,
-    /// The object; `None` if it is not wanted, was removed since, or cannot be read.
+    /// The object; `None` if it was not requested, was removed since, or cannot be read.
     pub object: Option<Object>,
 }
 
@@ -249,37 +249,38 @@ pub struct ListPage {
     pub entries: Vec<ListEntry>,
     /// The verifier for every cookie of this page.
     pub verifier: CookieVerifier,
-    /// True if no entries follow.
+    /// True if no entries follow this page.
     pub is_end: bool,
 }
 
-/// A tree of objects. All calls may block.
+/// A name space of objects. All calls may block.
 ///
-/// Errors common to all calls: `BadHandle` for a handle that was never issued, `Stale` for an
-/// object that was removed or has left the export, `Access` and `NotPermitted` for what the caller
-/// may not do, `Io`, `Resource`. [`crate::name::check`] says which names are refused.
+/// Errors common to all calls: `BadHandle` for a handle that this server did not issue, `Stale` for
+/// an object that was removed or has left the export, `Access` and `NotPermitted` if the caller may
+/// not perform the operation, `Io` and `Resource`. Calls with a name also fail if
+/// [`crate::name::check`] refuses the name.
 pub trait Store: Send + Sync {
-    /// Returns the same store with other terms, for some of its clients. The terms are in the order
-    /// of [`Store::export_names`]. Handles and open files are common to all of these views. `None`
-    /// for a store with a single export and no terms.
+    /// Returns a view of this store with other terms, for some of its clients. `terms` is in the
+    /// order of [`Store::export_names`]. All views share handles and open files. Returns `None` for
+    /// a store that has a single export and does not support terms.
     fn on_terms(&self, _terms: &[ExportTerms]) -> Option<Arc<dyn Store>> {
         None
     }
 
-    /// Returns the names of the exports, for setting terms.
+    /// Returns the names of the exports, in the order in which [`Store::on_terms`] expects terms.
     fn export_names(&self) -> Vec<OsString> {
         vec!["export".into()]
     }
 
-    /// Returns false if the handle belongs to an export that these terms hide.
+    /// Returns false if the terms of this view hide the export that the handle belongs to.
     fn shows(&self, _handle: &FileHandle) -> bool {
         true
     }
 
-    /// Returns true if a process of this host with these credentials gains only speed from a
-    /// descriptor for reading the file. It must be allowed to read the file, and allowed through
-    /// the server to do everything else that such a descriptor permits to the owner or by the
-    /// file's mode.
+    /// Returns true if a process of this host with these credentials may get a descriptor for
+    /// reading the file. The descriptor must give the process speed only: it must be allowed to
+    /// read the file, and allowed through the server to do everything else that such a descriptor
+    /// permits to the owner or by the file's mode.
     ///
     /// # Errors
     /// See [`Store::access`].
@@ -287,40 +288,41 @@ pub trait Store: Send + Sync {
         Ok(false)
     }
 
-    /// Converts a handle that an earlier version of this store issued to its present form. `None`
-    /// if it has that form, or is not of this store. Both forms lead to the object, but code that
-    /// compares handles or uses them as keys must use the present form. A handle that names only a
-    /// file system (zeros after its first 16 bytes) becomes the present one of the file system.
+    /// Converts a handle that an earlier version of this store issued to its current form. Returns
+    /// `None` if the handle has the current form, or is not of this store. Both forms lead to the
+    /// object, but code that compares handles or uses them as keys must use the current form. A
+    /// handle that names only a file system (zeros after its first 16 bytes) becomes the current
+    /// handle of that file system.
     fn renewed(&self, _handle: &FileHandle) -> Option<FileHandle> {
         None
     }
 
-    /// From now on no call searches directories for the object of a handle. A call that would have
-    /// to search fails with `Busy`, and [`Store::search`] must be called on another thread. Returns
-    /// false if no call ever has to search.
+    /// Makes calls fail with `Busy` if they would have to search directories for the object of a
+    /// handle. [`Store::search`] must then be called on another thread. Returns false if no call
+    /// ever has to search.
     fn defer_searches(&self) -> bool {
         false
     }
 
-    /// Returns true if calls with this handle fail until a search for it was done.
+    /// Returns true if calls with this handle fail with `Busy` until [`Store::search`] was called.
     fn must_search(&self, _handle: &FileHandle) -> bool {
         false
     }
 
     /// Searches for the objects of these handles, all at once. Blocks as long as it takes to read
-    /// every directory. After that, calls with these handles need no search for some time: the
-    /// objects are found, or are `Stale`, or are `Unseen` because some directories could not be
-    /// read.
+    /// every directory. For some time after that, calls with these handles need no search: each
+    /// object was found, or its calls fail with `Stale`, or with `Unseen` if some directories could
+    /// not be read.
     fn search(&self, _handles: &[FileHandle]) {}
 
-    /// Closes the objects that removals have left open. The system frees their storage with the
-    /// last descriptor, which takes time, so this is called after the replies are sent.
+    /// Closes the descriptors of removed objects. The system frees an object's storage when its
+    /// last descriptor is closed, which takes time, so this is called after the replies are sent.
     fn close_removed(&self) {}
 
-    /// Releases objects that other processes of this host have removed and whose storage would
-    /// stay in use otherwise. Returns their handles. To be called regularly, with the time since
-    /// the last call; within some seconds every object is looked at. The storage is free after the
-    /// next [`Store::close_removed`].
+    /// Releases objects that other processes of this host have removed, because an open descriptor
+    /// keeps their storage in use. Returns their handles. The caller calls this regularly, with the
+    /// time since the last call, so that every object is checked within some seconds. The storage
+    /// is freed by the next [`Store::close_removed`].
     fn release_removed(&self, _elapsed: Duration) -> Vec<FileHandle> {
         Vec::new()
     }
@@ -331,7 +333,7 @@ pub trait Store: Send + Sync {
     /// Returns the object with this name. A symbolic link is not followed.
     fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object>;
 
-    /// Looks several components up, and returns how far that got.
+    /// Looks up several components, one after the other. Stops at the first that is not found.
     fn lookup_path(
         &self,
         who: &Credentials,
@@ -351,12 +353,12 @@ pub trait Store: Send + Sync {
     /// Returns the parent of a directory; `NotFound` at the root.
     fn lookup_parent(&self, who: &Credentials, directory: &FileHandle) -> Result<Object>;
 
-    /// Returns the present attributes. Needs no permission.
+    /// Returns the current attributes of an object. The caller needs no permission.
     fn attributes(&self, who: &Credentials, handle: &FileHandle) -> Result<Attributes>;
 
-    /// Sets attributes, and returns all attributes before and after. All permissions are checked
-    /// before the first change. If a cache holds the file, a change of size must go through
-    /// [`crate::cache::Cache`] instead.
+    /// Sets attributes. Returns all attributes from before and after the change. All permissions
+    /// are checked before the first change. If a cache holds the file, a change of size must go
+    /// through [`crate::cache::Cache`] instead.
     fn set_attributes(
         &self,
         who: &Credentials,
@@ -364,8 +366,8 @@ pub trait Store: Send + Sync {
         changes: &AttributeChanges,
     ) -> Result<Altered>;
 
-    /// Returns attributes that need separate calls. Needs no permission, but the MIME type is
-    /// `None` for a caller that may not read the object.
+    /// Returns additional attributes. The caller needs no permission, but the MIME type is `None`
+    /// if the caller may not read the object.
     fn extras(
         &self,
         who: &Credentials,
@@ -377,9 +379,10 @@ pub trait Store: Send + Sync {
         Ok(Extras { named_attributes, ..Extras::default() })
     }
 
-    /// Sets such attributes. The list needs the owner, the MIME type the right to write.
-    /// `NotSupported` if the file system cannot keep them, or if the list cannot be kept with its
-    /// exact meaning; `Invalid` for a list without a meaning.
+    /// Sets additional attributes. Only the owner may set the access control list; the MIME type
+    /// needs write permission. Fails with `NotSupported` if the file system cannot store the
+    /// attributes, or cannot store the list with its exact meaning, and with `Invalid` if an entry
+    /// of the list has no meaning.
     fn set_extras(
         &self,
         _who: &Credentials,
@@ -389,21 +392,21 @@ pub trait Store: Send + Sync {
         if changes.is_empty() { Ok(()) } else { Err(StoreError::NotSupported) }
     }
 
-    /// Returns the directory of an object's named attributes. In it, [`Store::lookup`],
-    /// [`Store::create_file`], [`Store::remove`], [`Store::rename`] and [`Store::readdir`] work; an
-    /// attribute is opened like a file. The permissions are those of the object: a caller that may
-    /// read it may read its attributes, and one that may write it may change them. `NotSupported`
-    /// for objects without named attributes: attributes themselves, objects other than files and
-    /// directories, and file systems without extended attributes.
+    /// Returns the directory of an object's named attributes. In that directory, [`Store::lookup`],
+    /// [`Store::create_file`], [`Store::remove`], [`Store::rename`] and [`Store::readdir`] work,
+    /// and an attribute is opened like a file. The object's permissions apply: a caller that may
+    /// read the object may read its attributes, and a caller that may write the object may change
+    /// them. Fails with `NotSupported` for objects without named attributes: attributes themselves,
+    /// objects other than files and directories, and file systems without extended attributes.
     fn open_attributes(&self, _who: &Credentials, _handle: &FileHandle) -> Result<Object> {
         Err(StoreError::NotSupported)
     }
 
-    /// Returns the attributes of the file system that an object is in.
+    /// Returns the attributes of the file system that contains an object.
     fn fs_attributes(&self, who: &Credentials, handle: &FileHandle)
     -> Result<FileSystemAttributes>;
 
-    /// Returns which of the wanted rights the caller has.
+    /// Returns the subset of `wanted` that the caller is allowed.
     fn access(
         &self,
         who: &Credentials,
@@ -411,7 +414,7 @@ pub trait Store: Send + Sync {
         wanted: AccessMask,
     ) -> Result<AccessMask>;
 
-    /// Opens a regular file. `IsDirectory`, `IsSymlink` and `BadType` for other objects.
+    /// Opens a regular file. Fails with `IsDirectory`, `IsSymlink` or `BadType` for other objects.
     fn open(
         &self,
         who: &Credentials,
@@ -419,7 +422,7 @@ pub trait Store: Send + Sync {
         access: ShareAccess,
     ) -> Result<Arc<dyn File>>;
 
-    /// Opens a regular file, and returns its version at that time.
+    /// Opens a regular file. Returns the file and its version at the time of the open.
     fn open_with_version(
         &self,
         who: &Credentials,
@@ -431,8 +434,8 @@ pub trait Store: Send + Sync {
         Ok((file, version))
     }
 
-    /// Opens a regular file by its name, like [`Store::create_file`] in mode `NoCreate`, and
-    /// returns its version at that time.
+    /// Opens a regular file by its name, like [`Store::create_file`] in mode `NoCreate`. Returns
+    /// the file and its version at the time of the open.
     fn open_entry(
         &self,
         who: &Credentials,
@@ -443,11 +446,12 @@ pub trait Store: Send + Sync {
         open_by_creating(self, who, directory, name, access)
     }
 
-    /// Finds or creates a regular file, as `mode` says, and opens it. Without a mode in `changes`,
-    /// a new file gets 0600. A new file is open whatever its mode says: POSIX lets the creator of a
-    /// read-only file write it through that open. An existing file is opened as by [`Store::open`].
-    /// `changes` applies to a new file. For an existing one (`Unchecked`) only `size` applies, if
-    /// it is 0 and the caller may write.
+    /// Finds or creates a regular file, depending on `mode`, and opens the file. If `changes` has
+    /// no mode, a new file gets mode 0600. A new file is open for the requested access whatever its
+    /// mode is, because POSIX lets the creator of a read-only file write through that open. An
+    /// existing file is opened as by [`Store::open`]. `changes` applies to a new file. Of
+    /// `changes`, only a `size` of 0 applies to an existing file (`Unchecked`), if the caller may
+    /// write.
     fn create_file(
         &self,
         who: &Credentials,
@@ -458,9 +462,9 @@ pub trait Store: Send + Sync {
         access: ShareAccess,
     ) -> Result<(Created, Arc<dyn File>)>;
 
-    /// Creates a regular file without a name, in the file system of `directory`. It exists as long
-    /// as the returned [`File`], or until [`Store::link`] gives it a name. `NotSupported` if the
-    /// file system cannot do this.
+    /// Creates a regular file without a name, in the file system of `directory`. The file exists as
+    /// long as the returned [`File`], unless [`Store::link`] gives it a name. Fails with
+    /// `NotSupported` if the file system cannot create such files.
     fn create_unlinked(
         &self,
         who: &Credentials,
@@ -468,8 +472,8 @@ pub trait Store: Send + Sync {
         changes: &AttributeChanges,
     ) -> Result<(Object, Arc<dyn File>)>;
 
-    /// Creates an object other than a regular file. Without a mode: 0700 for a directory, 0600
-    /// otherwise.
+    /// Creates an object other than a regular file. If no mode is given, a directory gets mode 0700
+    /// and other objects 0600.
     fn create_node(
         &self,
         who: &Credentials,
@@ -479,7 +483,7 @@ pub trait Store: Send + Sync {
         changes: &AttributeChanges,
     ) -> Result<Created>;
 
-    /// Gives an object other than a directory another name, or its first one.
+    /// Gives an object another name, or a first name if it has none. Fails for a directory.
     fn link(
         &self,
         who: &Credentials,
@@ -488,11 +492,11 @@ pub trait Store: Send + Sync {
         name: &[u8],
     ) -> Result<ChangeInfo>;
 
-    /// Removes a name of any object but a directory, or of an empty directory.
+    /// Removes the name of an object. A directory is removed only if it is empty.
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed>;
 
-    /// Removes a name if `may` accepts the object that has it; otherwise returns `None`. Stores
-    /// that can do both with one lookup override this.
+    /// Removes a name if `may` accepts the object that has the name; otherwise returns `None`.
+    /// Stores that need only one lookup for both override this method.
     fn remove_if(
         &self,
         who: &Credentials,
@@ -504,8 +508,8 @@ pub trait Store: Send + Sync {
         if may(&object.handle) { self.remove(who, directory, name).map(Some) } else { Ok(None) }
     }
 
-    /// Renames an object. Replaces an object with the new name if it is of the same type (and
-    /// empty).
+    /// Renames an object. If an object has the new name, it is replaced, provided that both are
+    /// directories and the replaced one is empty, or that neither is a directory.
     fn rename(
         &self,
         who: &Credentials,
@@ -515,8 +519,9 @@ pub trait Store: Send + Sync {
         new_name: &[u8],
     ) -> Result<Renamed>;
 
-    /// Lists part of a directory. Cookies stay valid while entries are added and removed.
-    /// `TooSmall` if not even one entry fits, `BadCookie` for a cookie of another directory.
+    /// Returns a page of a directory listing. Cookies stay valid while entries are added and
+    /// removed. Fails with `TooSmall` if not even one entry fits, and with `BadCookie` for a cookie
+    /// of another directory.
     fn readdir(
         &self,
         who: &Credentials,
@@ -524,11 +529,11 @@ pub trait Store: Send + Sync {
         request: &ListRequest,
     ) -> Result<ListPage>;
 
-    /// Makes an object's own metadata stable; for a directory, its entries. Needs no permission,
-    /// because nothing visible changes.
+    /// Makes an object's metadata stable; for a directory, also its entries. The caller needs no
+    /// permission, because nothing visible changes.
     fn sync(&self, handle: &FileHandle) -> Result<()>;
 
-    /// Returns the text of a symbolic link; `Invalid` for other objects.
+    /// Returns the text of a symbolic link. Fails with `Invalid` for other objects.
     fn readlink(&self, who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>>;
 }
 

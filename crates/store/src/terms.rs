@@ -1,26 +1,26 @@
 //! The terms on which a client may use an export.
 //!
-//! Invariant: terms only restrict. An export that refuses all changes refuses them on any terms.
+//! Invariant: terms only restrict. A read-only export stays read-only under any terms.
 
 use dafs_types::Credentials;
 
 use crate::local::Squash;
 
-/// What a client, or many with the same terms, may do in an export, and with which identity.
+/// The terms of one client, or of many, in an export: the permitted operations, and the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExportTerms {
-    /// True if the export is visible to them.
+    /// True if the export is visible to the client.
     pub is_visible: bool,
     /// True if changes are refused.
     pub read_only: bool,
-    /// Which identities are replaced by [`ExportTerms::anonymous`].
+    /// Selects the identities that are replaced by [`ExportTerms::anonymous`].
     pub squash: Squash,
     /// The identity that replaces squashed ones.
     pub anonymous: Credentials,
 }
 
 impl ExportTerms {
-    /// Terms that restrict nothing: every client keeps its identity.
+    /// Returns terms that restrict nothing: every client keeps its identity.
     #[must_use]
     pub fn open() -> Self {
         Self {

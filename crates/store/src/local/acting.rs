@@ -1,23 +1,24 @@
-//! Calls for which the kernel decides about the caller's right.
+//! Calls in which the kernel checks the caller's permission.
 //!
 //! Invariant: in a directory with the sticky bit, the kernel compares the owner of a removed or
-//! replaced object with the caller in the same call that removes it. A check by the server in
-//! advance would only apply to the object that had the name at that time.
+//! replaced object with the caller in the same call that removes the object. A check by the server
+//! in advance would only apply to the object that had the name at that time.
 
 use rustix::process::Uid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_res_uid};
 
-/// While it exists, this thread acts as the caller for the kernel. It keeps the rights to
-/// directories, which were checked before.
+/// While this value exists, the kernel treats this thread as the caller. The thread keeps its
+/// access to directories, because that access was checked before.
 pub(super) struct Acting(());
 
 impl Acting {
-    /// Starts to act for a user; `None` if this process may not.
+    /// Starts to act for a user; `None` if this process may not change its user.
     pub(super) fn begin(uid: u32) -> Option<Self> {
         let mut sets = capabilities(None).ok()?;
         set_thread_res_uid(None, Some(Uid::from_raw(uid)), None).ok()?;
         let acting = Self(());
-        // The change of user cleared all capabilities. Those over owners and modes stay cleared.
+        // The change of user cleared all effective capabilities. Restore those for access to
+        // directories, but not those over owners and modes.
         sets.effective = sets.permitted & DIRECTORY_RIGHTS;
         set_capabilities(None, sets).ok()?;
         Some(acting)
@@ -26,14 +27,14 @@ impl Acting {
 
 impl Drop for Acting {
     fn drop(&mut self) {
-        // The thread's real user is still root, so it may become root again. If that failed, the
-        // thread would serve other clients as this user.
+        // The thread's real user is still root, so the thread may become root again. If that
+        // failed, the thread would serve other clients as this user, so abort.
         if set_thread_res_uid(None, Some(Uid::ROOT), None).is_err() {
             std::process::abort();
         }
     }
 }
 
-/// The capabilities that let root use every directory.
+/// The capabilities that allow access to every directory.
 const DIRECTORY_RIGHTS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);

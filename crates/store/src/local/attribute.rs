@@ -1,7 +1,7 @@
 //! Named attributes: the `user.*` extended attributes of a file or directory, presented as files in
 //! a separate directory.
-//!
-//! Invariant: a named attribute has the permissions, times and change attribute of its object. It
+//! Invariant: a named attribute has the permissions, times and change attribute of its object. The
+//! attribute is gone when its name is removed, even for clients that have it open.
 //! ends when its name is removed, even for clients that have it open.
 
 use std::os::fd::BorrowedFd;
@@ -31,10 +31,10 @@ use crate::store::{Created, ListEntry, ListPage, ListRequest, Object, Removed, R
 /// A named attribute and its object.
 struct Attribute {
     node: Arc<Node>,
-    /// The full name, with its prefix.
+    /// The full name of the extended attribute, with its prefix `user.`.
     name: Vec<u8>,
     handle: FileHandle,
-    /// A number that is unique in the file system.
+    /// The inode number to report, which is unique in the file system.
     file_id: u64,
 }
 
@@ -53,13 +53,13 @@ impl LocalStore {
         }
         let found = self.live_status(&node)?.attributes;
         self.check_either(who, &node, &found)?;
-        // Only a query shows whether the file system supports attributes. Any name serves.
+        // Only a query shows whether the file system supports attributes. Any name will do.
         xattr::size(node.fd(), xattr::SOME_NAME)?;
         let handle = self.sealer.seal(&Parts { facet: Facet::AttributeDirectory, ..parts });
         Ok(Object { handle, attributes: self.directory_attributes(&handle, &found) })
     }
 
-    /// The attributes of an attribute directory, derived from those of its object.
+    /// Returns the attributes of an attribute directory, derived from those of its object.
     pub(super) fn directory_attributes(
         &self,
         handle: &FileHandle,
@@ -80,12 +80,13 @@ impl LocalStore {
         }
     }
 
-    /// The attributes of the named attribute with this number.
+    /// Returns the attributes of the named attribute whose name has this hash.
     pub(super) fn attribute_attributes(&self, node: &Arc<Node>, number: u64) -> Result<Attributes> {
         self.attribute_numbered(node, number)?.attributes(&self.live_status(node)?.attributes)
     }
 
-    /// Checks that the caller may read or write the object. Otherwise its attributes are hidden.
+    /// Checks that the caller may read or write the object. Other callers may not learn which
+    /// attributes exist.
     fn check_either(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         let acl = self.acl_for(who, node, found)?;
         let guard = Guard::new(found, acl.as_ref());
@@ -109,7 +110,7 @@ impl LocalStore {
         })
     }
 
-    /// Finds the attribute whose name has the number in the handle.
+    /// Finds the attribute whose name has the hash in a handle.
     fn attribute_numbered(&self, node: &Arc<Node>, number: u64) -> Result<Attribute> {
         let names = xattr::user_names(node.fd())?;
         let mut names = names.into_iter();
@@ -133,7 +134,7 @@ impl LocalStore {
         }
     }
 
-    /// Opens the named attribute with this number.
+    /// Opens the named attribute whose name has this hash.
     pub(super) fn open_attribute(
         &self,
         who: &Credentials,
@@ -173,8 +174,8 @@ impl LocalStore {
         file
     }
 
-    /// OPEN with creation in an attribute directory. A new attribute has no mode or times of its
-    /// own, so requested ones are ignored.
+    /// Performs an OPEN with creation in an attribute directory. A new attribute has no mode or
+    /// times of its own, so the requested mode and times are ignored.
     pub(super) fn make_attribute(
         &self,
         who: &Credentials,
@@ -186,7 +187,7 @@ impl LocalStore {
     ) -> Result<(Created, Arc<dyn File>)> {
         let attribute = self.attribute_named(node, name)?;
         if let CreateMode::Exclusive(_) = mode {
-            // An attribute has no place to store the verifier.
+            // An attribute cannot store the verifier of an exclusive creation.
             return Err(StoreError::NotSupported);
         }
         let before = self.live_status(node)?.attributes;
@@ -221,7 +222,7 @@ impl LocalStore {
         Ok((Created { object, is_new, change }, file))
     }
 
-    /// Sets the size of a named attribute, which is the only thing that can be set.
+    /// Sets the size of a named attribute, which is its only attribute that can be set.
     pub(super) fn change_attribute(
         &self,
         who: &Credentials,
@@ -236,8 +237,7 @@ impl LocalStore {
         let attribute = self.attribute_numbered(node, number)?;
         if let Some(size) = changes.size {
             self.check_attribute_rights(who, node, ShareAccess::Write)?;
-            // This goes through the one open file of the attribute, so that changes are
-            // serialized.
+            // Use the one open file of the attribute, so that changes are serialized.
             self.attribute_file(attribute, ShareAccess::Read).resize(size)?;
         }
         self.attribute_attributes(node, number)
@@ -275,8 +275,8 @@ impl LocalStore {
         let value = xattr::get(node.fd(), &old.name)?.ok_or(StoreError::NotFound)?;
         let mut replaced = None;
         if old.handle != new.handle {
-            // An open attribute is identified by its name, so it cannot be renamed: data may still
-            // be written to it.
+            // An open attribute is identified by its name, so it cannot be renamed: a client may
+            // still write data to it.
             let is_open = |handle| lock(&self.attribute_files).get(handle).is_some();
             if is_open(&old.handle) || is_open(&new.handle) {
                 return Err(StoreError::Busy);
@@ -290,8 +290,9 @@ impl LocalStore {
         Ok(Renamed { source: change, target: change, replaced })
     }
 
-    /// Lists an attribute directory. Cookies are computed from the names, and entries are sorted by
-    /// them. So the order does not change when others are added or removed.
+    /// Lists an attribute directory. A cookie is computed from the name alone, and entries are
+    /// sorted by their cookies, so the order does not change when other attributes are added or
+    /// removed.
     pub(super) fn list_attributes(
         &self,
         who: &Credentials,
@@ -329,7 +330,8 @@ impl LocalStore {
         Ok(page)
     }
 
-    /// The object of an attribute directory, for calls with a directory. `None` for other handles.
+    /// Returns the object whose attribute directory has this handle. Returns `None` for other
+    /// handles.
     pub(super) fn in_attributes(&self, handle: &FileHandle) -> Result<Option<Arc<Node>>> {
         match self.resolve(handle)? {
             Target::Attributes(node) => Ok(Some(node)),
@@ -340,7 +342,7 @@ impl LocalStore {
 }
 
 impl Attribute {
-    /// The attributes of the named attribute. `Stale` if it was removed.
+    /// Returns the attributes of this named attribute. Fails with `Stale` if it was removed.
     fn attributes(&self, object: &Attributes) -> Result<Attributes> {
         let size = xattr::size(self.node.fd(), &self.name)?.ok_or(StoreError::Stale)? as u64;
         Ok(Attributes {
@@ -363,7 +365,7 @@ pub(super) struct AttributeFile {
     key: FileKey,
     attribute: Attribute,
     may_write: AtomicBool,
-    /// A write reads the whole value and sets it again, so writes are serialized.
+    /// Serializes writes, because a write reads the whole value and sets it again.
     turn: Mutex<()>,
 }
 
@@ -376,7 +378,7 @@ impl AttributeFile {
         xattr::get(self.fd(), &self.attribute.name)?.ok_or(StoreError::Stale)
     }
 
-    /// Changes the value. Never creates an attribute that was removed meanwhile.
+    /// Changes the value. Never recreates an attribute that was removed meanwhile.
     fn change(&self, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let _turn = lock(&self.turn);
         let mut value = self.value()?;
@@ -436,7 +438,7 @@ impl File for AttributeFile {
     }
 
     fn sync(&self, _data_only: bool) -> Result<()> {
-        // No call syncs the attribute alone.
+        // No system call syncs a single attribute, so sync the whole object.
         sys::sync(self.fd(), self.attribute.node.kind)
     }
 
@@ -450,13 +452,13 @@ impl File for AttributeFile {
     }
 }
 
-/// Checks that a value may have this size.
+/// Checks that a value of this size is possible, and converts the size.
 fn bounded(size: u64) -> Result<usize> {
     let size = usize::try_from(size).map_err(|_| StoreError::TooBig)?;
     if size > xattr::VALUE_BYTES_MAX { Err(StoreError::TooBig) } else { Ok(size) }
 }
 
-/// Linux allows 255 bytes for a name, including the prefix.
+/// The longest name of a named attribute. Linux allows 255 bytes, including the prefix.
 const ATTRIBUTE_NAME_BYTES_MAX: usize = 255 - xattr::USER_PREFIX.len();
-/// The first cookie that the protocol leaves to a store.
+/// The first cookie that a store may use. The protocol reserves 0 to 2.
 const COOKIE_MIN: u64 = 3;

@@ -1,7 +1,8 @@
 //! The checks that every call on local directories makes first.
 //!
 //! Invariant: permission is decided before the first change, from the object's permission bits and
-//! list and from the caller's identity. The server's own rights never replace the caller's.
+//! access control list and from the caller's identity. The server's own permissions never replace
+//! the caller's.
 
 use std::sync::Arc;
 
@@ -20,20 +21,20 @@ use crate::file::File;
 use crate::name;
 use crate::rules::{Guard, check_open};
 
-/// A directory whose entries the caller may change, and one entry of it.
+/// A directory in which the caller may change entries, and the entry that it wants to change.
 pub(super) struct Entry {
     pub parent: Arc<Node>,
     pub before: Attributes,
-    /// The clocks before the change.
+    /// The readings of the clocks just before the change.
     pub begun: Clocks,
     pub found: Option<(Arc<Node>, Attributes)>,
-    /// True if only the owner of an object may remove its name, because the directory is sticky.
+    /// True if only its owner may remove the entry, because the directory is sticky.
     pub is_owners: bool,
 }
 
 impl LocalStore {
-    /// The list that decides about the caller's access to an object. The superuser and the owner
-    /// need none, because the mode contains their rights.
+    /// Returns the access control list that decides about the caller's access to an object. Returns
+    /// `None` for the superuser and the owner, because the mode contains their permissions.
     pub(super) fn acl_for(
         &self,
         who: &Credentials,
@@ -61,7 +62,7 @@ impl LocalStore {
         Ok(Guard::new(found, acl.as_ref()).allows(who, wanted))
     }
 
-    /// The attributes of a directory in which the caller has the wanted rights.
+    /// Returns the attributes of a directory on which the caller has the wanted permissions.
     pub(super) fn check_directory(
         &self,
         who: &Credentials,
@@ -79,7 +80,8 @@ impl LocalStore {
         if self.terms[node.export].read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 
-    /// The same for a directory that is about to be changed, with the clocks before the change.
+    /// Checks a directory that is about to be changed, like `check_directory`. Also returns the
+    /// readings of the clocks before the change.
     pub(super) fn before_change(
         &self,
         who: &Credentials,
@@ -90,9 +92,9 @@ impl LocalStore {
         Ok((self.check_directory(who, node, wanted)?, begun))
     }
 
-    /// The change information of a directory after a modification. It is not atomic: local
-    /// processes may have changed the directory too. If it was changed after `begun`, its change
-    /// attribute is usually known without a look.
+    /// Returns the change information of a directory after a modification. The information is not
+    /// atomic, because local processes may have changed the directory too. If the modification was
+    /// made after `begun`, the change attribute is usually known without a query.
     pub(super) fn after_change(
         &self,
         node: &Node,
@@ -102,7 +104,7 @@ impl LocalStore {
         if self.durable_names {
             sys::sync(node.fd(), node.kind)?;
         }
-        // Files of another host are stamped by that host's clock.
+        // The files of another host are stamped by that host's clock, so always query those.
         let begun = begun.filter(|_| self.exports[node.export].is_local);
         let known = begun.and_then(|begun| change::shown_just_after(begun, Clocks::read()));
         let after = match known {
@@ -138,13 +140,14 @@ impl LocalStore {
         Ok(Entry { parent, before, begun, found, is_owners })
     }
 
-    /// Acts as the caller, so that the kernel checks the owner of an object whose name is removed.
-    /// `None` if nothing depends on the owner, or if this process cannot act for others.
+    /// Starts to act as the caller, so that the kernel checks the owner of an object whose name is
+    /// removed. Returns `None` if the owner does not matter, or if this process cannot act for
+    /// others.
     pub(super) fn act_for(&self, who: &Credentials, is_owners: bool) -> Option<Acting> {
         if is_owners && self.effective_uid == 0 { Acting::begin(who.uid()) } else { None }
     }
 
-    /// Opens an object with these attributes.
+    /// Opens an object whose attributes were just read.
     pub(super) fn open_found(
         &self,
         who: &Credentials,
@@ -177,7 +180,7 @@ impl LocalStore {
             | ObjectType::NamedAttribute => Err(StoreError::Access),
         };
         match synced {
-            // An object that may not be opened is synced with its whole file system.
+            // Sync the whole file system of an object that this process may not open.
             Err(StoreError::Access | StoreError::NotPermitted) => {
                 Ok(rustix::fs::syncfs(self.mount_of(node.export, node.file_system)?)?)
             }
@@ -186,5 +189,5 @@ impl LocalStore {
     }
 }
 
-/// The owner of an entry that does not exist. No user has this number.
+/// The user id that stands for the owner of an entry that does not exist. No user has this id.
 const NOBODYS: u32 = u32::MAX;

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //! - A new object has mode 0 until it belongs to the caller, so that no other user can use it in
-//!   between. An object that is created as the caller's has its mode at once.
+//!   between. An object that belongs to the caller from the start has its mode at once.
 //! - Owner, mode, size and times are set only through a descriptor of the created object. For a
-//!   regular file the kernel returns that descriptor. Any other object is opened by its name, which
-//!   the owner of the directory may have given to another object by then; see [`Making`].
+//!   regular file the kernel returns that descriptor. Any other object must be opened by its name,
+//!   which the owner of the directory may have given to another object meanwhile; see [`Making`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl LocalStore {
         Ok((Created { object, is_new: false, change: same(&before) }, file))
     }
 
-    /// Opens an existing file. Its entry contains everything that is needed. The directory is
-    /// looked at only to check the caller's right to search it.
+    /// Opens an existing file. The file's directory entry is all that this needs. The directory is
+    /// checked only for the caller's search permission.
     fn open_child(
         &self,
         who: &Credentials,
@@ -90,8 +90,8 @@ impl LocalStore {
         Ok((Created { object, is_new: false, change: ChangeInfo::default() }, file))
     }
 
-    /// The same for a caller that needs only the file and its version, as most opens do. `now` is a
-    /// recent result of [`sys::millis`].
+    /// Opens an existing file like `open_child`, and returns only the file and its version, which
+    /// is all that most opens need. `now` is a recent result of [`sys::millis`].
     pub(super) fn open_known(
         &self,
         who: &Credentials,
@@ -101,7 +101,7 @@ impl LocalStore {
     ) -> Result<(Arc<dyn File>, FileVersion)> {
         name::check(name)?;
         self.check_way(who, parent)?;
-        // Checking the directory may have taken a while.
+        // Checking the directory may have taken some time, so read the clock again.
         let now = if who.is_superuser() { now } else { sys::millis() };
         if let Some(look) = &self.entry_look(parent, name, now)
             && let Some(node) = self.known_child(parent, &look.place, now)
@@ -134,8 +134,8 @@ impl LocalStore {
         if may { Ok(()) } else { Err(StoreError::Access) }
     }
 
-    /// Creates a file that does not exist. The descriptor that the kernel returns for the new
-    /// object is kept, because a moment later the name may lead to another object.
+    /// Creates a file that does not exist. Uses the descriptor that the kernel returns for the new
+    /// file, because a moment later the name may lead to another object.
     fn make_new_file(
         &self,
         who: &Credentials,
@@ -154,8 +154,8 @@ impl LocalStore {
             changes.time_access = Some(SetTime::Client(access));
             changes.time_modify = Some(SetTime::Client(modify));
         }
-        // A node lives longer than the open. A writable descriptor in it would prevent others from
-        // executing the file.
+        // A node lives longer than the open. If the node had a writable descriptor, no process
+        // could execute the file (ETXTBSY), so the node gets an `O_PATH` descriptor.
         let (node, made) = self.adopt_new(&writer, parent, name)?;
         self.remember(&node, parent, name);
         let set = self.wanted(who, made.attributes, (parent, before), &changes, FILE_MODE)?;
@@ -168,9 +168,10 @@ impl LocalStore {
         Ok((created, file))
     }
 
-    /// The node of an object that was just created. If a system call filter forbids asking the
-    /// kernel for it, the node is found by its name, which takes a third of the time of the way
-    /// through `/proc`, unless the name leads to another object already.
+    /// Returns the node of an object that was just created. If a system call filter forbids asking
+    /// the kernel for the object's `O_PATH` descriptor, the object is opened by its name, which
+    /// takes a third of the time that `/proc` needs. If the name leads to another object already,
+    /// `/proc` is used.
     fn adopt_new(&self, made: &OwnedFd, parent: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
         if let Some(path) = sys::path_of(made.as_fd()) {
             return self.adopt(path, parent);
@@ -184,7 +185,7 @@ impl LocalStore {
         self.adopt(sys::reopen_path(made.as_fd())?, parent)
     }
 
-    /// Truncates a file with these attributes.
+    /// Truncates a file whose attributes were just read.
     fn cut(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         self.check_writable(node)?;
         if !self.allows(who, node, found, WRITE)? {
@@ -268,15 +269,15 @@ impl LocalStore {
         let (node, made) = self.child_anew(&parent, name)?;
         let set = self.wanted(who, made.attributes, (&parent, &before), changes, default_mode)?;
         if !set.is_empty() && !self.is_as_made(&making, &node, &made)? {
-            // Another process has put an object there, so the name exists and is not ours.
+            // Another process has put an object there, so the name exists, but not for this object.
             return Err(StoreError::Exists);
         }
         self.finish((&node, made), (&parent, &before, begun), &set)
     }
 
-    /// Returns true if the object found under the name is the one just created under it. Another
-    /// process that may write the directory can only put an existing object there, and none passes
-    /// this check: it has another owner, or is older, or has a mode, other names or entries.
+    /// Returns true if the object found under the name is the object just created under it. Another
+    /// process with write permission on the directory can only put an existing object there. No
+    /// such object passes this check: its owner, age, mode, number of names or content differs.
     fn is_as_made(&self, making: &Making<'_>, node: &Node, found: &Status) -> Result<bool> {
         let Attributes { kind, uid, mode, link_count, time_create, .. } = found.attributes;
         let is_directory = kind == ObjectType::Directory;
@@ -301,7 +302,7 @@ impl LocalStore {
             && is_young)
     }
 
-    /// Sets the attributes of a created object, and returns it.
+    /// Sets the attributes of a created object. Returns the object.
     fn finish(
         &self,
         (node, made): (&Node, Status),
@@ -318,8 +319,8 @@ impl LocalStore {
         Ok(Created { object, is_new: true, change })
     }
 
-    /// The mode with which an object may be created: the wanted mode, if the kernel gives the
-    /// object to the caller by itself, because the server runs as that user.
+    /// Returns the mode to create an object with. This is the wanted mode if the new object belongs
+    /// to the caller from the start, because the server runs as that user; otherwise it is 0.
     fn early_mode(
         &self,
         who: &Credentials,
@@ -334,8 +335,8 @@ impl LocalStore {
         if is_own { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() }
     }
 
-    /// The attributes that a new object (created with `made`) lacks: the caller's ownership, and
-    /// everything else that is wanted.
+    /// Returns the attributes that must still be set on a new object: the caller's ownership, and
+    /// all wanted attributes that it does not have. `made` are the attributes it was created with.
     fn wanted(
         &self,
         who: &Credentials,
@@ -357,7 +358,7 @@ impl LocalStore {
         let may_give = self.effective_uid == 0;
         if !may_give && !is_directory {
             // An object that cannot be given to the caller belongs to the server's user. With a
-            // set-id bit it would run as that user with whatever the caller writes into it.
+            // set-id bit, whatever the caller writes into it would run as that user.
             mode &= if made.uid == uid { !0 } else { !SET_USER };
             mode &= if made.gid == gid { !0 } else { !SET_GROUP };
         }
@@ -368,7 +369,7 @@ impl LocalStore {
             && !is_as_made
             && let Some(list) = extras::default_list(directory.fd())?
         {
-            // The kernel gave the object the list, and the mode is what the list allows.
+            // The kernel gave the object an access control list, which limits the mode.
             let any = if is_directory { 0o777 } else { 0o666 };
             let wanted = changes.mode.unwrap_or(any);
             mode = mode & 0o7000 | list.inherited(wanted).mode();
@@ -388,7 +389,8 @@ impl LocalStore {
 
 /// Sets the attributes of a new object.
 fn give(node: &Node, set: &AttributeChanges) -> Result<()> {
-    // Without privilege even the owner needs the mode before the size.
+    // Without privilege, even the owner needs write permission to set the size, so set a mode
+    // first.
     if let Some(size) = set.size {
         let early = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
         sys::apply(node.fd(), &early)?;
@@ -400,17 +402,16 @@ fn give(node: &Node, set: &AttributeChanges) -> Result<()> {
 
 /// The description of an object for which the kernel returns no descriptor when it is created.
 ///
-/// The object is opened by the name under which it was created. The owner of the directory can give
-/// that name to another object first, and must not make the server give that object away. So
-/// nothing is set on an object that does not look exactly like one that was created just now. what
-/// does not look as this was made, and just now.
+/// The object is opened by the name under which it was created. The owner of the directory may have
+/// given that name to another object meanwhile, and must not make the server give that object away.
+/// Therefore attributes are set only on an object that looks exactly like the object just created.
 struct Making<'a> {
     kind: ObjectType,
     /// The mode with which the object was created.
     mode: u32,
-    /// The text of a symbolic link.
+    /// The text of the symbolic link to create; `None` for other objects.
     text: Option<&'a [u8]>,
-    /// The clock that file systems use for times of creation, read just before the creation.
+    /// The time just before the creation, by the clock that file systems use for creation times.
     begun: Timestamp,
 }
 
@@ -425,14 +426,14 @@ fn kind_of(node: &NewNode<'_>) -> ObjectType {
     }
 }
 
-/// Rounds a time to the resolution of the file system, judged by the nanoseconds of a time that it
-/// keeps: some file systems keep only whole seconds.
+/// Rounds a time down to the resolution of the file system. `kept` is the nanosecond part of a time
+/// that the file system has stored: if it is 0, the file system keeps only whole seconds.
 fn coarse(time: Timestamp, kept: u32) -> Timestamp {
     let grain = if kept == 0 { 1_000_000_000 } else { BIRTH_GRAIN_NANOSECONDS };
     Timestamp { nanoseconds: time.nanoseconds - time.nanoseconds % grain, ..time }
 }
 
-/// The result of an OPEN with creation for an existing object.
+/// Returns the error of an OPEN with creation for an existing object, if the mode forbids one.
 fn check_existing(found: &Attributes, mode: CreateMode) -> Result<()> {
     match mode {
         CreateMode::NoCreate | CreateMode::Unchecked => Ok(()),
@@ -447,9 +448,9 @@ fn check_existing(found: &Attributes, mode: CreateMode) -> Result<()> {
     }
 }
 
-/// Encodes the verifier of an exclusive creation in the times of the file, which every file system
-/// keeps. The client then sets real times. Two bits are lost, because the oldest time formats have
-/// a limited range.
+/// Encodes the verifier of an exclusive creation as the times of the file, because every file
+/// system keeps times. The client sets the real times afterwards. Two bits of the verifier are
+/// lost, because the oldest time formats have a limited range.
 fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
     let half = |bytes: &[u8]| {
         let number = bytes.iter().fold(0u32, |sum, byte| sum << 8 | u32::from(*byte));
@@ -458,10 +459,10 @@ fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
     (half(&verifier.0[..4]), half(&verifier.0[4..]))
 }
 
-/// The bits that make a program run as its file's user, or with its group.
+/// The mode bits that make a program run as the user or group of its file.
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
-/// The modes if none is requested.
+/// The modes of new objects if the request contains no mode.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// The coarsest resolution of creation times among local file systems that keep fractions of

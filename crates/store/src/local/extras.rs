@@ -1,7 +1,7 @@
 //! Access control lists, MIME types, and the attributes of file systems.
 //!
-//! Invariant: what a file system does not keep is reported as missing, never invented. The only
-//! exception: a list of three entries is stored as a mode.
+//! Invariant: an attribute that a file system does not keep is reported as missing, never invented.
+//! The only exception is a list of three entries, which is stored as a mode.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -19,12 +19,12 @@ use crate::error::{Result, StoreError};
 use crate::rules::{ACL_KINDS, Guard, check_extras, common_fs_attributes, set_group_left};
 use crate::store::{ExtraChanges, Extras, ExtrasWanted};
 
-/// The access list of an object, if it says more than the mode.
+/// Returns the access list of an object, or `None` if the mode expresses all of it.
 pub(super) fn access_list(object: BorrowedFd<'_>) -> Result<Option<PosixAcl>> {
     list(object, ACCESS_LIST)
 }
 
-/// The default list for new objects in a directory.
+/// Returns the default list for new objects in a directory, if there is one.
 pub(super) fn default_list(object: BorrowedFd<'_>) -> Result<Option<PosixAcl>> {
     list(object, DEFAULT_LIST)
 }
@@ -54,7 +54,7 @@ impl LocalStore {
             extras.named_attributes = Some(any);
         }
         if wanted.acl && node.kind != ObjectType::SymbolicLink {
-            // Only local processes can see lists that are too long for the protocol.
+            // A list that is too long for the protocol is left out, so only local processes see it.
             extras.acl = lists(node, &found)?
                 .map(|lists| acl::to_entries(&lists, node.kind == ObjectType::Directory))
                 .filter(|list| list.len() <= ACL_ENTRIES_MAX);
@@ -94,7 +94,7 @@ impl LocalStore {
         }
     }
 
-    /// The attributes of the file system that an object is in.
+    /// Returns the attributes of the file system that contains an object.
     pub(super) fn file_system(
         &self,
         who: &Credentials,
@@ -104,7 +104,7 @@ impl LocalStore {
             Target::VirtualRoot => self.exports[0].root.clone(),
             Target::Node(node) | Target::Attributes(node) | Target::Attribute(node, _) => node,
         };
-        // A directory of the file system yields more than a symbolic link.
+        // Query a directory of the file system, because a symbolic link yields fewer attributes.
         let mount = self.mount_of(node.export, node.file_system).ok();
         let mount = mount.as_ref().map_or(node.fd(), |mount| mount.as_fd());
         let space = rustix::fs::fstatvfs(mount)?;
@@ -136,7 +136,7 @@ impl LocalStore {
     }
 }
 
-/// All lists of an object; `None` if one of them cannot be parsed.
+/// Returns the lists of an object; `None` if one of them cannot be parsed.
 fn lists(node: &Node, found: &Attributes) -> Result<Option<Lists>> {
     let read = |read: Result<Option<PosixAcl>>| match read {
         Err(StoreError::Access) => Ok(Err(())),
@@ -151,7 +151,7 @@ fn lists(node: &Node, found: &Attributes) -> Result<Option<Lists>> {
     Ok(default.ok().map(|default| Lists { access, default }))
 }
 
-/// Sets both lists. The default list comes first, because it can fail even where the access list is
+/// Sets both lists. The default list is set first, because that can fail even if the access list is
 /// only a mode.
 fn set_lists(node: &Node, found: &Attributes, lists: &Lists) -> Result<()> {
     let fd = node.fd();
@@ -178,7 +178,8 @@ fn is_case_insensitive(directory: BorrowedFd<'_>) -> bool {
     matches!(flags, Ok(Ok(flags)) if flags.bits() & CASEFOLD != 0)
 }
 
-/// The result of `pathconf`. The kernel does not report the limit, so it is taken from its sources.
+/// Returns the maximum number of hard links of a file, as `pathconf` reports it. The kernel does
+/// not report this limit, so it is taken from the kernel's sources.
 fn link_count_max(magic: u64) -> Option<u32> {
     match magic {
         EXT4 => Some(65_000),
@@ -190,9 +191,9 @@ fn link_count_max(magic: u64) -> Option<u32> {
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-/// The extended attribute in which desktops keep MIME types too.
+/// The extended attribute for the MIME type, which desktop environments use too.
 const MIME_TYPE: &[u8] = b"user.mime_type";
-/// `FS_CASEFOLD_FL`.
+/// `FS_CASEFOLD_FL` of the kernel: names in the directory compare without case.
 const CASEFOLD: u32 = 0x4000_0000;
 const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;

@@ -1,10 +1,11 @@
 //! An open regular file of a local file system.
 //!
 //! Invariants:
-//! - There is one [`LocalFile`] per object at a time, however many opens it has. It gains the right
-//!   to write with the first open that may write, and never loses it.
-//! - Once a caller other than the superuser may write, each write checks the mode. Set-id bits can
-//!   appear at any time, and then the written data would run with the rights of the file's owner.
+//! - There is one [`LocalFile`] per object at a time, even if the object is opened several times.
+//!   The file becomes writable with the first open for writing, and stays writable.
+//! - Once a caller other than the superuser may write, each write checks the mode for set-id bits.
+//!   They can appear at any time, and then the written data would run with the rights of the file's
+//!   owner.
 
 use std::fs::File as SystemFile;
 use std::io;
@@ -25,7 +26,7 @@ use crate::error::{Result, StoreError};
 use crate::file::{File, FileKey};
 use crate::rules::without_set_ids;
 
-/// See the [module](self).
+/// An open regular file; see the [module](self).
 pub(super) struct LocalFile {
     pub key: FileKey,
     pub node: Arc<Node>,
@@ -54,9 +55,9 @@ impl LocalFile {
         self.writer.get_or_init(|| writer);
     }
 
-    /// Opens the file for reading, or also for writing, where write-back reads the rest of blocks.
-    /// If this process can open every file, the open for reading is delayed until there is
-    /// something to read, so that a cached file costs no descriptor.
+    /// Opens the file for reading, and with `writes` also for writing. Write-back needs both,
+    /// because it reads the rest of partly written blocks. If this process can open every file, the
+    /// open for reading is delayed until the first read, so that a cached file needs no descriptor.
     pub(super) fn allow(&self, writes: bool, strips_set_id: bool) -> Result<()> {
         let (slot, flags) =
             if writes { (&self.writer, OFlags::RDWR) } else { (&self.reader, OFlags::RDONLY) };
@@ -70,7 +71,7 @@ impl LocalFile {
         Ok(())
     }
 
-    /// Another path of a file whose former name was removed, as far as the kernel knows one.
+    /// Returns another path of a file whose former name was removed, if the kernel knows one.
     fn another_name(&self) -> Option<Vec<u8>> {
         let handle = KernelHandle::of(self.node.fd()).ok()?;
         let again = handle.open(self.any_fd().ok()?).ok()?;
@@ -89,10 +90,10 @@ impl LocalFile {
         self.writer.get().map(AsFd::as_fd).ok_or(StoreError::Access)
     }
 
-    /// Changes the data and clears set-id bits. The bits are cleared before the change, and again
-    /// after it if a process has set them in between; a file cannot be executed while it is open
-    /// for writing. If this process may not change the mode of others' files, it is not the
-    /// superuser, and the kernel clears the bits at the write.
+    /// Changes the data with `change`, and clears set-id bits. The bits are cleared before the
+    /// change, and again after it if a process has set them in between. A file cannot be executed
+    /// while it is open for writing. If this process may not change the mode of others' files, it
+    /// is not the superuser, and the kernel clears the bits at the write.
     fn clear_set_ids_around(
         &self,
         fd: BorrowedFd<'_>,
@@ -123,7 +124,7 @@ impl File for LocalFile {
     fn place(&self) -> Option<String> {
         let told = sys::present_path(self.node.fd()).ok()?;
         let place = match told.strip_suffix(GONE) {
-            // It may still exist by another name, for example after a rename by LINK and REMOVE.
+            // The file may still have another name, for example after a rename by LINK and REMOVE.
             Some(former) => self.another_name().unwrap_or_else(|| former.to_vec()),
             None => told,
         };
@@ -192,7 +193,7 @@ impl File for LocalFile {
     }
 }
 
-/// The open file of the system, as a source for sharing blocks.
+/// The open file, as a source for sharing blocks.
 struct Blocks(SystemFile);
 
 impl CloneSource for Blocks {
@@ -222,8 +223,8 @@ impl CloneSource for Blocks {
     }
 }
 
-/// True if the kernel lets this process open every readable file. Then opening a file early shows
-/// nothing new.
+/// True if the kernel lets this process open every readable file. Opening a file early would then
+/// not reveal an error, so the open is delayed.
 static OPENS_LATE: LazyLock<bool> = LazyLock::new(|| rustix::process::geteuid().is_root());
 
 /// The suffix that the kernel adds to a removed name.

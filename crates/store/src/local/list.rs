@@ -1,7 +1,7 @@
 //! Lists directories.
 //!
-//! Invariant: a cookie is the kernel's own position plus 3, because the protocol reserves 0 to 2.
-//! Local file systems keep positions valid while entries are added and removed.
+//! Invariant: a cookie is the kernel's own directory offset plus 3, because the protocol reserves 0
+//! to 2. Local file systems keep these offsets valid while entries are added and removed.
 
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
@@ -43,7 +43,8 @@ impl LocalStore {
                 let mut page = ListPage { entries: Vec::new(), verifier, is_end: false };
                 let mut budget = Budget::new(request);
                 let mut are_known = true;
-                // If few entries are wanted, the kernel should not format thousands.
+                // If few entries are requested, use a small buffer, so that the kernel does not
+                // format thousands.
                 let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
                 let wanted = request.entry_count_max.saturating_mul(ENTRY_BYTES_MAX);
                 let room = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES);
@@ -106,7 +107,7 @@ impl LocalStore {
     }
 }
 
-/// The remaining room of a page.
+/// The entries and bytes that still fit in a page.
 pub(super) struct Budget {
     entries: usize,
     bytes: usize,
@@ -131,7 +132,7 @@ impl Budget {
     }
 }
 
-/// The first cookie that the protocol leaves to a store.
+/// The first cookie that a store may use. The protocol reserves 0 to 2.
 const FIRST: u64 = 3;
 const BUFFER_BYTES: usize = 32 << 10;
 const BUFFER_BYTES_MIN: usize = 2 << 10;

@@ -57,18 +57,18 @@ pub struct Export {
     pub path: PathBuf,
     /// True if changes are refused.
     pub read_only: bool,
-    /// Which identities are replaced by [`Export::anonymous`].
+    /// Selects the identities that are replaced by [`Export::anonymous`].
     pub squash: Squash,
     /// The identity that replaces squashed ones.
     pub anonymous: Credentials,
-    /// True if clients may enter file systems mounted beneath it, as long as this host's kernel
-    /// keeps them on a disk or in memory. Pseudo file systems, and file systems that depend on
-    /// another host or a process, are never entered: a hang there would stop all clients.
+    /// True if clients may enter file systems mounted beneath the export that this host's kernel
+    /// keeps on a disk or in memory. Pseudo file systems, and file systems that depend on another
+    /// host or a process, are never entered, because a hang there would stop all clients.
     pub cross_mounts: bool,
 }
 
 impl Export {
-    /// An export that all clients may change, with their own identities.
+    /// Creates an export that all clients may change, each with its own identity.
     #[must_use]
     pub fn new(name: impl Into<OsString>, path: impl Into<PathBuf>) -> Self {
         Self {
@@ -82,20 +82,21 @@ impl Export {
     }
 }
 
-/// Which identities are replaced by the anonymous one in an export.
+/// Selects the identities that are replaced by the anonymous identity of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Squash {
-    /// None: all clients keep their identities.
+    /// No identity is replaced.
     #[default]
     Nobody,
-    /// User 0; and group 0 is replaced by the anonymous group.
+    /// User 0 is replaced by the anonymous user, and group 0 by the anonymous group.
     Root,
-    /// All identities.
+    /// All identities are replaced.
     All,
 }
 
 impl Squash {
-    /// The identity that counts: `who`, or `anonymous`.
+    /// Returns the identity to use in the export: `who`, with the squashed parts replaced by
+    /// `anonymous`.
     #[must_use]
     pub fn apply<'w>(
         self,
@@ -120,24 +121,25 @@ pub struct LocalConfig {
     /// The exports. The root of a single export is the root of the name space. Several exports are
     /// listed by a virtual directory.
     pub exports: Vec<Export>,
-    /// The directory of the key that signs handles, created with mode 0600. Handles stay valid as
-    /// long as this directory exists. If it is beneath an export, no client can enter it, or move a
-    /// directory that contains it.
+    /// The directory that contains the key for signing handles; the key file has mode 0600. Handles
+    /// stay valid as long as this directory exists. If the directory is beneath an export, no
+    /// client can enter it, or move a directory that contains it.
     pub state_directory: PathBuf,
-    /// The most descriptors kept open for recently used handles. Lowered to a quarter of what the
-    /// process may open.
+    /// The maximum number of descriptors kept open for recently used handles. The store lowers it
+    /// to a quarter of the process's descriptor limit.
     pub descriptor_count_max: usize,
-    /// True to use the kernel's handles if privileges allow. Tests turn it off.
+    /// True to use the kernel's file handles if this process has the privilege. Tests set it to
+    /// false.
     pub kernel_handles: bool,
     /// True to make each change of a name durable before the reply (fsync of the directory).
     pub durable_names: bool,
-    /// The most directory entries read in a search for an object whose handle is from before a
-    /// restart, without kernel handles.
+    /// The maximum number of directory entries read in a search. Without kernel handles, a search
+    /// is needed for an object whose handle was issued before a restart.
     pub search_entry_count_max: usize,
 }
 
 impl LocalConfig {
-    /// A configuration with one export and defaults for the rest.
+    /// Creates a configuration with one export and defaults for all other fields.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, state_directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -154,7 +156,7 @@ impl LocalConfig {
 /// The reason why a [`LocalStore`] could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration is contradictory.
+    /// The configuration is contradictory; the text says why.
     #[error("{0}")]
     Config(String),
     /// A directory could not be opened.
@@ -175,15 +177,15 @@ pub enum StartError {
     },
 }
 
-/// Exported directories of this machine, with the terms of some of their clients. See the
-/// [module](self).
+/// A store that serves directories of this machine, with the terms that apply to a group of
+/// clients. See the [module](self).
 pub struct LocalStore {
     shared: Arc<Shared>,
-    /// The terms of each export.
+    /// The terms for each export, in the order of the exports.
     terms: Vec<ExportTerms>,
 }
 
-/// The state that is common to all terms.
+/// The state that all views of the store with different terms have in common.
 pub struct Shared {
     exports: Vec<ExportRoot>,
     export_ids: Vec<u64>,
@@ -196,34 +198,36 @@ pub struct Shared {
     searches: Searches,
     /// The open files by handle, one for each object.
     files: Mutex<OpenFiles<LocalFile>>,
-    /// The open named attributes.
+    /// The open named attributes by handle.
     attribute_files: Mutex<OpenFiles<AttributeFile>>,
     /// The file systems mounted beneath the exports.
     beneath: Beneath,
-    /// A directory of each file system seen so far, opened for `open_by_handle_at`.
+    /// For each file system seen so far, an open directory for `open_by_handle_at`.
     mounts: Mutex<QuickMap<(usize, u64), Arc<OwnedFd>>>,
     next_key: AtomicU64,
     uses_kernel_handles: bool,
-    /// The server's own user. If it is 0, files can be given to their creators.
+    /// The user that the server runs as. If it is 0, new files can be given to their creators.
     effective_uid: u32,
     effective_gid: u32,
     durable_names: bool,
     search_entry_count_max: usize,
-    /// The time of the start. The list of the virtual root does not change after it.
+    /// The time of the start, which is the change attribute of the virtual root: its list of
+    /// exports does not change later.
     started: u64,
 }
 
 struct ExportRoot {
     name: OsString,
     id: u64,
-    /// The number of the export in handles from before they had room for the server's node.
+    /// The export's number in handles of older versions, which did not contain the server's node.
     old_id: u64,
     root: Arc<Node>,
-    /// True if everything on the root's file system is beneath the root.
+    /// True if the export's root is the root of a mounted file system, so that all its objects are
+    /// beneath the export.
     is_whole: bool,
-    /// True if this host's kernel serves the file system by itself.
+    /// True if this host's kernel serves the file system without another host or process.
     is_local: bool,
-    /// True if clients may enter mounts beneath it.
+    /// True if clients may enter file systems mounted beneath the export.
     crosses: bool,
 }
 
@@ -236,10 +240,11 @@ impl Deref for LocalStore {
 }
 
 impl LocalStore {
-    /// Opens the exports, and reads the key from the state directory or creates it.
+    /// Creates a store: opens the exports, and reads the key from the state directory or creates
+    /// it.
     ///
     /// # Errors
-    /// [`StartError`] says what failed.
+    /// A [`StartError`] that says what failed.
     pub fn new(config: &LocalConfig) -> std::result::Result<Self, StartError> {
         check_names(&config.exports)?;
         let sealer = Sealer::load(&config.state_directory)
@@ -284,8 +289,8 @@ impl LocalStore {
         let mount_fd = rustix::fs::openat(&path_fd, c".", flags, Mode::empty())?;
         let fault = |_| std::io::Error::other("cannot read its attributes");
         let status = sys::status(path_fd.as_fd()).map_err(fault)?;
-        // Only a try shows whether kernel handles work: the file system must have them, and this
-        // process the privilege.
+        // Only an attempt shows whether kernel handles work: the file system must support them, and
+        // this process must have the privilege.
         let works = KernelHandle::of(path_fd.as_fd())
             .and_then(|handle| handle.open(mount_fd.as_fd()))
             .is_ok();
@@ -315,12 +320,12 @@ impl LocalStore {
         self.exports.len() > 1
     }
 
-    /// The open file of an object, if there is one.
+    /// Returns the open file of an object, if there is one.
     fn open_file(&self, handle: &FileHandle) -> Option<Arc<LocalFile>> {
         lock(&self.files).get(handle)
     }
 
-    /// The open file of an object. If there is none, `make` creates it.
+    /// Returns the open file of an object. If there is none, creates it with `make`.
     fn file_for(
         &self,
         handle: FileHandle,
@@ -333,7 +338,7 @@ impl LocalStore {
         FileKey(self.next_key.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The terms of a handle's export; `None` for a handle that is not ours.
+    /// Returns the terms of a handle's export; `None` for a handle that this server did not issue.
     fn terms_of(&self, handle: &FileHandle) -> Option<&ExportTerms> {
         let id = export_word(handle);
         let place =
@@ -345,8 +350,8 @@ impl LocalStore {
         self.terms_of(handle).is_none_or(|terms| terms.is_visible)
     }
 
-    /// The identity with which a caller uses the export of a handle. Handles that are not ours are
-    /// refused later.
+    /// Returns the identity with which a caller uses the export of a handle. For a handle that this
+    /// server did not issue, returns `who`, because the handle is refused later.
     fn entering<'w>(&'w self, who: &'w Credentials, handle: &FileHandle) -> Cow<'w, Credentials> {
         match self.terms_of(handle) {
             Some(terms) => terms.squash.apply(who, &terms.anonymous),
@@ -354,7 +359,8 @@ impl LocalStore {
         }
     }
 
-    /// Converts a handle from before handles had room for the server's node to its present form.
+    /// Converts a handle of an older version, which does not contain the server's node, to the
+    /// current form. Returns `None` for other handles.
     fn renew(&self, handle: &FileHandle) -> Option<FileHandle> {
         if handle.birth_node() == 0 {
             return None;
@@ -370,25 +376,27 @@ impl LocalStore {
         Some(self.sealer.seal(&Parts { export: export.id, ..parts }))
     }
 
-    /// A directory of a file system, for opening objects by handle.
+    /// Returns an open directory of a file system, for opening objects by handle.
     fn mount_of(&self, export: usize, file_system: u64) -> Result<Arc<OwnedFd>> {
         let known = |store: &Self| lock(&store.mounts).get(&(export, file_system)).cloned();
         if let Some(mount) = known(self) {
             return Ok(mount);
         }
-        // After a restart: walk to the mount points beneath the export.
+        // No directory is open yet, as after a restart: walk to the mount points beneath the
+        // export.
         let root = &self.exports[export];
         if root.crosses {
             let root = sys::present_path(root.root.fd())?;
             for way in self.beneath.local_beneath(&root, &self.exports) {
-                // Walking there makes the mount known. A failure does not concern other mounts.
+                // The walk opens a directory of the mount. A failure does not concern other mounts.
                 let _ = self.walk(export, &way);
             }
         }
         known(self).ok_or(StoreError::Stale)
     }
 
-    /// The number of a file system mounted beneath an export. It is remembered.
+    /// Returns the number of the file system of a mount beneath an export, and remembers one of its
+    /// directories for later opens by handle.
     fn file_system_of(
         &self,
         export: usize,
@@ -413,7 +421,8 @@ impl LocalStore {
     }
 }
 
-/// The open objects by handle. Dead entries are removed when the table has doubled.
+/// The open objects by handle. Entries whose object is closed are removed when the table has
+/// doubled.
 struct OpenFiles<T> {
     by_handle: QuickMap<FileHandle, Weak<T>>,
     count_at_look: usize,
@@ -444,7 +453,7 @@ impl<T> OpenFiles<T> {
     }
 }
 
-/// Checks the names of exports.
+/// Checks that the names of the exports are valid and distinct.
 fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
     if exports.is_empty() || exports.len() > EXPORT_COUNT_MAX {
         let text = format!(
@@ -470,22 +479,22 @@ fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
     Ok(())
 }
 
-/// The limit of descriptors for handles. The rest is for open files, connections and the program
-/// itself.
+/// Returns the limit of descriptors for handles. The other descriptors of the process are for open
+/// files, connections and the program itself.
 fn descriptor_bound(wanted: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let quarter = limit.map_or(usize::MAX, |limit| limit as usize / 4);
     wanted.min(quarter).max(DESCRIPTOR_COUNT_MIN)
 }
 
-/// Returns true if a directory is the mount point of a file system's own root. Then every object of
-/// that file system is beneath it.
+/// Returns true if a directory is the root of a mounted file system, so that every object of that
+/// file system is beneath the directory.
 fn is_mount_of_whole(mounts: &[MountPoint], mount_id: u64, root: BorrowedFd<'_>) -> bool {
     let Ok(path) = sys::present_path(root) else { return false };
     mounts.iter().any(|mount| mount.id == mount_id && mount.root == b"/" && mount.point == path)
 }
 
-/// The part of a handle that identifies the export and the server's node.
+/// Returns the first 8 bytes of a handle, which identify the export and the server's node.
 fn export_word(handle: &FileHandle) -> u64 {
     handle.0.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
@@ -509,8 +518,8 @@ fn check_medium(medium: Medium, path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Locks a table. After a panic of another thread the tables are still consistent, because each
-/// change to them is a single call.
+/// Locks a table, even after a panic of another thread: the tables are still consistent, because
+/// each change to them is a single call.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -519,11 +528,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub const DESCRIPTOR_COUNT_MAX: usize = 16_384;
 /// The default of [`LocalConfig::search_entry_count_max`].
 pub const SEARCH_ENTRY_COUNT_MAX: usize = 1_000_000;
-/// The most exports of a server.
+/// The maximum number of exports of a server.
 const EXPORT_COUNT_MAX: usize = 256;
-/// The most file systems beneath the exports.
+/// The maximum number of file systems mounted beneath the exports.
 const MOUNT_COUNT_MAX: usize = 4096;
-/// The number of descriptors for handles even if few are allowed.
+/// The minimum number of descriptors for handles, even if the process's limit is low.
 const DESCRIPTOR_COUNT_MIN: usize = 64;
-/// The number of open files before the first scan for dead entries.
+/// The number of open files below which the table is not scanned for closed ones.
 const FILE_TABLE_MIN: usize = 64;

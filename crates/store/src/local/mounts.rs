@@ -1,8 +1,7 @@
 //! Mounts: which file system an object is on, and which mounts may be entered.
 //!
-//! Invariant: the kernel's table of mounts decides whether a mount is entered, before its file
-//! system is asked anything. A file system that depends on another host or process may never
-//! answer.
+//! Invariant: the kernel's table of mounts decides whether a mount may be entered, before any call
+//! reaches its file system. A file system that depends on another host or process may never reply.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -16,25 +15,25 @@ use super::{ExportRoot, MOUNT_COUNT_MAX, lock, sys};
 /// A line of `/proc/self/mountinfo`.
 pub(super) struct MountPoint {
     pub id: u64,
-    /// The directory of its file system that is mounted.
+    /// The path, within the mounted file system, of the directory that is mounted.
     pub root: Vec<u8>,
     pub point: Vec<u8>,
     pub medium: Medium,
 }
 
-/// The kind of a file system, by what it depends on.
+/// The kind of a file system, by what its operation depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
-    /// Served by this host's kernel, from its disks or memory.
+    /// This host's kernel serves it from a disk or from memory.
     Local,
-    /// Shows the state of this host's kernel. The files are not real files.
+    /// It shows the state of this host's kernel, and its files are not real files.
     Pseudo,
-    /// Depends on another host or a process and may hang. Also all unknown types.
+    /// It depends on another host or a process, and may hang. All unknown types count as foreign.
     Foreign,
 }
 
 impl Medium {
-    /// The medium of a file system type.
+    /// Returns the medium of a file system type.
     fn of(fs_type: &[u8]) -> Self {
         let is_in = |names: &[&str]| names.iter().any(|name| name.as_bytes() == fs_type);
         if is_in(LOCAL) {
@@ -47,31 +46,32 @@ impl Medium {
     }
 }
 
-/// All mounts of this process's name space, up to a limit.
+/// Returns all mounts of this process's mount namespace, up to a limit.
 pub(super) fn mount_points() -> Vec<MountPoint> {
     let text = std::fs::read(TABLE).unwrap_or_default();
     text.split(|byte| *byte == b'\n').take(MOUNT_COUNT_MAX).filter_map(parse).collect()
 }
 
-/// The mounts beneath the exports, read again when the kernel's table has changed.
+/// The table of mounts beneath the exports. It is read again when the kernel's table has changed.
 pub(super) struct Beneath {
-    /// The time of the last look, by [`sys::millis`].
+    /// The time of the last check for changes, by [`sys::millis`].
     looked_at: AtomicU64,
-    /// False if there are no mounts, which is the usual case. Then nothing else is checked.
+    /// False if there are no mounts beneath the exports, which is the usual case. Names then need
+    /// no further check.
     is_any: AtomicBool,
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// The kernel's table. It becomes ready when a mount is added or removed.
+    /// The kernel's table. Polling it reports an event when a mount was added or removed.
     table: Option<File>,
     /// The last components of the mounts' paths.
     names: HashSet<Vec<u8>>,
     points: Vec<MountPoint>,
-    /// True if there are more mounts than were read.
+    /// True if there are more mounts than the limit, so that some were not read.
     is_cut: bool,
-    /// The mounts that were logged already.
+    /// The ids of the mounts that were logged already.
     told: BTreeSet<u64>,
 }
 
@@ -87,9 +87,9 @@ impl Beneath {
     }
 
     /// Returns true if a file system may be mounted at an entry with this name. This is checked
-    /// first, because a query about the entry would be a query to the mounted file system. `now` is
-    /// a result of [`sys::millis`] so recent that nothing has waited since. A mount that was added
-    /// in between is not seen.
+    /// before the entry is queried, because the query would reach the mounted file system. `now`
+    /// must be a recent result of [`sys::millis`]: a mount that was added after it may go
+    /// unnoticed.
     pub(super) fn may_be_at(&self, name: &[u8], exports: &[ExportRoot], now: u64) -> bool {
         if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLISECONDS {
             self.look(exports);
@@ -101,16 +101,16 @@ impl Beneath {
         known.is_cut || known.names.contains(name)
     }
 
-    /// The mount at a path: its number and its medium.
+    /// Returns the id and the medium of the mount at a path, if there is one.
     pub(super) fn at(&self, path: &[u8], exports: &[ExportRoot]) -> Option<(u64, Medium)> {
         self.look(exports);
         let known = lock(&self.known);
-        // The last mount at a path covers the earlier ones.
+        // The last mount at a path hides the earlier ones.
         let mount = known.points.iter().rfind(|mount| mount.point == path)?;
         Some((mount.id, mount.medium))
     }
 
-    /// The paths of all mounts beneath a root that may be entered, relative to the root.
+    /// Returns the paths, relative to `root`, of all mounts beneath it that may be entered.
     pub(super) fn local_beneath(&self, root: &[u8], exports: &[ExportRoot]) -> Vec<Vec<u8>> {
         self.look(exports);
         let known = lock(&self.known);
@@ -118,7 +118,8 @@ impl Beneath {
         local.filter_map(|mount| way_from(root, &mount.point).map(<[u8]>::to_vec)).collect()
     }
 
-    /// Returns true if a mount was not logged yet. After very many mounts it always returns false.
+    /// Returns true if a mount was not logged yet, and notes it as logged. Always returns false
+    /// after too many mounts, so that the table stays bounded.
     pub(super) fn is_news(&self, mount_id: u64) -> bool {
         let mut known = lock(&self.known);
         known.told.len() < MOUNT_COUNT_MAX && known.told.insert(mount_id)
@@ -151,7 +152,8 @@ fn has_changed(table: &File) -> bool {
     !matches!(rustix::event::poll(&mut asked, Some(&at_once)), Ok(0))
 }
 
-/// The path of an object relative to a directory that contains it.
+/// Returns the path of an object relative to a directory that contains it, or `None` if the
+/// directory does not contain it.
 fn way_from<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     let rest = path.strip_prefix(root)?;
     let way = if root == b"/" { rest } else { rest.strip_prefix(b"/")? };
@@ -167,7 +169,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     Some(MountPoint { id, root, point, medium: Medium::of(words.next()?) })
 }
 
-/// Decodes a path. The table has blanks and backslashes as three octal digits.
+/// Decodes a path of the table, in which blanks and backslashes are written as octal digits.
 fn unescaped(word: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -189,15 +191,15 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
 }
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// How long a new mount may go unnoticed.
+/// The maximum time that a new mount may go unnoticed, in milliseconds.
 const LOOK_MILLISECONDS: u64 = 1000;
-/// File systems that the kernel serves by itself, from a medium of this host.
+/// The types of file systems that this host's kernel serves from a disk or memory of this host.
 const LOCAL: &[&str] = &[
     "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "hfsplus", "iso9660",
     "jfs", "msdos", "nilfs2", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs",
     "tmpfs", "ubifs", "udf", "vfat", "xfs", "zfs",
 ];
-/// File systems that show or control the kernel.
+/// The types of file systems that show or control the kernel.
 const PSEUDO: &[&str] = &[
     "autofs",
     "binder",

@@ -1,7 +1,7 @@
 //! Converts handles to descriptors, and descriptors to handles.
 //!
-//! Invariant: a [`Node`] was proved to be beneath its export when it was created. The proof is
-//! repeated when it is older than [`PROOF_AGE`].
+//! Invariant: a [`Node`] was proved to be beneath its export when it was created. If that proof is
+//! older than [`PROOF_AGE`], it is repeated before the node is used.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,15 +26,16 @@ pub(super) struct Node {
     pub handle: FileHandle,
     /// The index of the object's export.
     pub export: usize,
-    /// The number of the file system beneath the export; 0 for that of the export's root.
+    /// The number of the object's file system beneath the export; 0 for the file system of the
+    /// export's root.
     pub file_system: u64,
     pub device: (u32, u32),
     pub kind: ObjectType,
     pub inode: Inode,
     mount_id: u64,
-    /// The time of the last proof, by [`sys::millis`].
+    /// The time of the last proof that the object is beneath its export, by [`sys::millis`].
     proved_at: AtomicU64,
-    /// An upper limit of the length of its path from the export's root, in bytes, as far as known.
+    /// A known upper limit of the length in bytes of the object's path from the export's root.
     reach: AtomicU32,
 }
 
@@ -50,20 +51,21 @@ impl Node {
         self.fd.as_fd()
     }
 
-    /// Sets the upper limit of the length of its path from the export's root.
+    /// Sets the upper limit of the length of the object's path from the export's root.
     pub(super) fn note_reach(&self, reach: usize) {
         self.reach.store(u32::try_from(reach).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 }
 
-/// Identifies an object among all that exist at the same time: its number, on its file system
-/// beneath its export.
+/// Identifies an object among all objects that exist at the same time: its inode number, its file
+/// system, and its export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Inode {
     export: usize,
     file_system: u64,
     number: u64,
-    /// The time of creation. Some file systems reuse a number while we have a descriptor.
+    /// The time of creation. It distinguishes objects on file systems that reuse an inode number
+    /// while a descriptor of the removed object is open.
     birth: Option<Timestamp>,
 }
 
@@ -72,14 +74,14 @@ pub(super) enum Target {
     /// The directory that lists the exports.
     VirtualRoot,
     Node(Arc<Node>),
-    /// The directory of this object's named attributes.
+    /// The directory of the named attributes of this object.
     Attributes(Arc<Node>),
-    /// The named attribute of this object whose name has this number.
+    /// The named attribute of this object whose name has this hash.
     Attribute(Arc<Node>, u64),
 }
 
 impl LocalStore {
-    /// The object of a handle.
+    /// Returns the object that a handle names.
     pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Target> {
         let renewed = self.renew(handle);
         let handle = renewed.as_ref().unwrap_or(handle);
@@ -124,21 +126,22 @@ impl LocalStore {
         Ok(Target::Node(node))
     }
 
-    /// The object of a handle if there is a descriptor of it, as there usually is. `now` is a
-    /// recent result of [`sys::millis`].
+    /// Returns the object of a handle if a descriptor of the object is open, which is the usual
+    /// case, else `None`. `now` is a recent result of [`sys::millis`].
     #[inline]
     pub(super) fn resolve_known(&self, handle: &FileHandle, now: u64) -> Result<Option<Arc<Node>>> {
         if !self.is_visible(handle) {
             return Err(StoreError::Access);
         }
-        // A separate statement, so that the table is unlocked before the proof, which needs it.
+        // This is a separate statement, so that the table is unlocked before the proof, which locks
+        // the table too.
         let known = lock(&self.nodes).get(handle);
         let Some(node) = known else { return Ok(None) };
         self.prove_again(&node, now)?;
         Ok(Some(node))
     }
 
-    /// The object of a handle, unless it is the virtual root.
+    /// Returns the object of a handle. Fails for the virtual root.
     pub(super) fn resolve_node(&self, handle: &FileHandle) -> Result<Arc<Node>> {
         match self.resolve(handle)? {
             Target::Node(node) => Ok(node),
@@ -147,14 +150,14 @@ impl LocalStore {
         }
     }
 
-    /// The status of an object that still has a name or an open.
+    /// Returns the status of an object. Fails with `Stale` if it has neither a name nor an open.
     pub(super) fn live_status(&self, node: &Node) -> Result<Status> {
         let status = sys::status(node.fd())?;
         self.check_alive(node, status.attributes.link_count)?;
         Ok(status)
     }
 
-    /// The same for a caller that needs only a look.
+    /// Checks an object like `live_status`, but returns only the fields that an open needs.
     pub(super) fn live_look(&self, node: &Node) -> Result<Look> {
         let look = sys::look(node.fd())?;
         self.check_alive(node, look.link_count)?;
@@ -169,8 +172,9 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Releases objects that local processes have removed, whose storage a descriptor keeps in use.
-    /// Closing the descriptor can take as long as a removal, so [`Store::close_removed`] does that.
+    /// Releases nodes of objects that local processes have removed, because an open descriptor
+    /// keeps the object's storage in use. Returns their handles. Closing a descriptor can take as
+    /// long as a removal, so [`Store::close_removed`] closes it later.
     ///
     /// [`Store::close_removed`]: crate::store::Store::close_removed
     pub(super) fn release_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
@@ -187,7 +191,7 @@ impl LocalStore {
         Ok(self.known_or_new(directory, name)?.0)
     }
 
-    /// The same. Also returns true if there was a descriptor of it already.
+    /// Opens an entry of a directory. Also returns true if its descriptor was open already.
     fn known_or_new(&self, directory: &Node, name: &[u8]) -> Result<((Arc<Node>, Status), bool)> {
         let now = sys::millis();
         if !self.beneath.may_be_at(name, &self.exports, now) {
@@ -198,7 +202,7 @@ impl LocalStore {
                         return Ok(((known, status), true));
                     }
                 }
-                // Opening it would give the same error.
+                // Opening the entry would give the same error.
                 Err(StoreError::NotFound) => return Err(StoreError::NotFound),
                 Err(_) => {}
             }
@@ -211,7 +215,7 @@ impl LocalStore {
         Ok(self.child_anew_told(directory, name)?.0)
     }
 
-    /// The same. Also returns true if there was a descriptor nevertheless.
+    /// Opens an entry like `child_anew`. Also returns true if its descriptor was open already.
     fn child_anew_told(
         &self,
         directory: &Node,
@@ -227,8 +231,9 @@ impl LocalStore {
         Ok(((node, status), is_known))
     }
 
-    /// Opens an entry of a directory that is being listed. Usually there are descriptors of all
-    /// entries or of none. So after one miss, no more entries are looked up first.
+    /// Opens an entry of a directory that is being listed. Usually the descriptors of all entries
+    /// are open, or none. So after one miss, further entries are opened without looking for a
+    /// descriptor first.
     pub(super) fn listed_child(
         &self,
         directory: &Node,
@@ -243,8 +248,8 @@ impl LocalStore {
         Ok(found)
     }
 
-    /// Looks at an entry at which no file system is mounted. `now` is as for
-    /// [`Beneath::may_be_at`].
+    /// Queries an entry of a directory. Returns `None` if a file system may be mounted there. `now`
+    /// is as for [`Beneath::may_be_at`].
     ///
     /// [`Beneath::may_be_at`]: super::mounts::Beneath::may_be_at
     #[inline]
@@ -255,7 +260,7 @@ impl LocalStore {
         sys::entry_look(directory.fd(), name, self.exports[directory.export].is_local).ok()
     }
 
-    /// Opens the root of what is mounted at an entry, if the export lets clients enter it.
+    /// Opens the root of the file system mounted at an entry, if the export lets clients enter it.
     fn open_mount(&self, directory: &Node, name: &[u8]) -> Result<OwnedFd> {
         let mut path = sys::present_path(directory.fd())?;
         if path != b"/" {
@@ -280,7 +285,7 @@ impl LocalStore {
         }
     }
 
-    /// The object at a path of names from an export's root.
+    /// Returns the object at a path of names, starting at an export's root.
     pub(super) fn walk(&self, export: usize, path: &[u8]) -> Result<Arc<Node>> {
         let mut at = self.exports[export].root.clone();
         for name in path.split(|byte| *byte == b'/') {
@@ -289,11 +294,11 @@ impl LocalStore {
         Ok(at)
     }
 
-    /// The object of an entry if we have a descriptor of that object. This takes one system call
-    /// instead of four. As long as we have a descriptor of an inode, no other object has the same
-    /// number. Where that does not hold, the time of creation distinguishes the objects; file
-    /// systems without it take the long way. `now` is a result of [`sys::millis`] from before the
-    /// look that found the entry's object.
+    /// Returns the node of an entry if a descriptor of the object is open. This takes one system
+    /// call instead of four. While a descriptor of an inode is open, no other object gets the same
+    /// inode number. On file systems that reuse numbers nevertheless, the creation time
+    /// distinguishes the objects; without creation times, returns `None`. `now` is a result of
+    /// [`sys::millis`] from before the query that found the entry's object.
     pub(super) fn known_child(
         &self,
         directory: &Node,
@@ -309,13 +314,13 @@ impl LocalStore {
         if node.mount_id != place.mount_id {
             return None;
         }
-        // It was reached by name since then, which is a proof.
+        // The object was reached by name after `now`, which proves that it is beneath the export.
         node.proved_at.store(now, Ordering::Relaxed);
         Some(node)
     }
 
-    /// Remembers where an object was seen, if the kernel has no handle for it, or may not be able
-    /// to tell its path.
+    /// Remembers the directory and name at which an object was seen. Needed only if the kernel has
+    /// no handle for the object, or may not be able to report its path.
     pub(super) fn remember(&self, node: &Node, directory: &Node, name: &[u8]) {
         let is_far = directory.reach.load(Ordering::Relaxed) > REACH_MAX && !self.lies_in(node);
         let has_no_handle = || {
@@ -333,7 +338,7 @@ impl LocalStore {
         self.adopt_as(fd, near, status)
     }
 
-    /// The same for an object with this status.
+    /// Makes a node like `adopt`, of an object whose status was just read.
     pub(super) fn adopt_as(
         &self,
         fd: OwnedFd,
@@ -343,7 +348,7 @@ impl LocalStore {
         Ok((self.adopt_told(fd, near, &status)?.0, status))
     }
 
-    /// The same. Also returns true if there was a node of it already.
+    /// Makes a node like `adopt_as`. Also returns true if the object had a node already.
     fn adopt_told(&self, fd: OwnedFd, near: &Node, status: &Status) -> Result<(Arc<Node>, bool)> {
         if self.own_directories.is_private(status.device, status.attributes.file_id) {
             return Err(StoreError::Access);
@@ -357,7 +362,7 @@ impl LocalStore {
         node.note_reach(near.reach.load(Ordering::Relaxed) as usize + NAME_BYTES_MAX + 1);
         let mut nodes = lock(&self.nodes);
         if let Some(known) = nodes.get(&node.handle) {
-            // It was reached by name just now, which is a proof.
+            // The object was reached by name just now, which proves that it is beneath the export.
             known.proved_at.store(sys::millis(), Ordering::Relaxed);
             return Ok((known, true));
         }
@@ -424,14 +429,14 @@ impl LocalStore {
         let mount = self.mount_of(export, parts.file_system)?;
         let fd = open_settled(kernel, mount.as_fd())?;
         let status = sys::status(fd.as_fd())?;
-        // The seal proves that this handle is ours, and its kernel part that it belongs to this
-        // object.
+        // The seal proves that this server issued the handle, and the kernel's part of the handle
+        // proves that it belongs to this object.
         let node = Arc::new(self.node(fd, *handle, export, parts.file_system, &status));
         let is_directory = node.kind == ObjectType::Directory;
         match self.is_beneath(&node) {
             Ok(true) => Ok(node),
-            // The kernel may know no name of a file that was just opened by handle, or its path is
-            // too long. So the name must be searched for.
+            // The kernel may know no name of a file that was just opened by handle, or the path may
+            // be too long. So the name must be searched for.
             Ok(false) | Err(StoreError::NameTooLong) if !is_directory => self.find(export, handle),
             Ok(false) => Err(StoreError::Stale),
             Err(error) => Err(error),
@@ -452,7 +457,8 @@ impl LocalStore {
                 lock(&self.nodes).remove(&node.handle);
                 return Err(StoreError::Stale);
             }
-            // If it still has the name under which it was last seen, it is beneath the export.
+            // If the object still has the name under which it was last seen, it is beneath the
+            // export.
             Err(StoreError::NameTooLong) if node.kind != ObjectType::Directory => {
                 self.find(node.export, &node.handle)?;
             }
@@ -495,7 +501,7 @@ impl LocalStore {
     }
 }
 
-/// Returns true if a directory is inside another at any depth, by walking up its parents.
+/// Walks up the parents of a directory. Returns true if one of them is `wanted`.
 fn has_above(directory: &Node, wanted: &Node) -> Result<bool> {
     let place = |status: &Status| (status.mount_id, status.device, status.attributes.file_id);
     let wanted = place(&sys::status(wanted.fd())?);
@@ -517,10 +523,10 @@ pub(super) fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> Resu
     settled(|| kernel.open(mount))
 }
 
-/// Calls `open` until the inode is completely created. At the moment in which a new file gets its
-/// inode number, `iget_locked` finds an inode that is still being created. Then ext4 returns ENOMEM
-/// where ESTALE is correct a moment later. The reactor cannot wait for that, so the caller is told
-/// to try again.
+/// Calls `open` again while the inode is being created. At the moment in which a new file gets its
+/// inode number, `iget_locked` finds the unfinished inode, and ext4 returns ENOMEM instead of
+/// ESTALE. The reactor cannot wait until the inode is finished, so after a few attempts the caller
+/// gets `Busy` and tries again.
 fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     let is_unsettled =
         |error: &io::Error| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error());
@@ -534,7 +540,8 @@ fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     match opened {
         Ok(object) => Ok(object),
         Err(error) if is_unsettled(&error) => Err(StoreError::Busy),
-        // The seal is valid, so the object was removed, whatever error the file system returns.
+        // The seal is valid, so the object existed and was removed, whatever error the file system
+        // returns.
         Err(error) => match StoreError::from(error) {
             StoreError::Resource => Err(StoreError::Resource),
             StoreError::Io => Err(StoreError::Io),
@@ -545,11 +552,12 @@ fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
 
 /// How long the proof that an object is beneath its export is valid.
 const PROOF_AGE: Duration = Duration::from_secs(1);
-/// The number of attempts to open an inode that is being created, without a pause.
+/// The maximum number of attempts, without a pause, to open an inode that is being created.
 const OPEN_TRIES: u32 = 4;
-/// The most parents of a directory that are walked up.
+/// The maximum number of parents that a walk up from a directory visits.
 const STEPS_MAX: usize = 4096;
-/// The kernel reports paths of up to 4,095 bytes. Part of them is the path of the export.
+/// The path length up to which the kernel can surely report the path of an object: it reports up to
+/// 4,095 bytes, which include the path of the export.
 const REACH_MAX: u32 = 3072;
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ impl Store for LocalStore {
                 read_only: own.read_only || wanted.read_only,
                 ..wanted.clone()
             },
-            // If the terms cover fewer exports than exist, the others are hidden.
+            // If there are terms for fewer exports than exist, the other exports are hidden.
             None => ExportTerms { is_visible: false, ..own.clone() },
         };
         let terms = self.terms.iter().enumerate().map(both).collect();
@@ -113,7 +113,7 @@ impl Store for LocalStore {
     }
 
     fn close_removed(&self) {
-        // They are closed after the lock is released.
+        // Dropping the nodes closes their descriptors, after the lock is released.
         let _dead = lock(&self.nodes).take_dead();
     }
 
@@ -157,7 +157,7 @@ impl Store for LocalStore {
         let node = match self.resolve(directory)? {
             Target::Node(node) => node,
             Target::VirtualRoot => return Err(StoreError::NotFound),
-            // The parent is the object whose attributes these are.
+            // The parent of an attribute directory is the object that has the attributes.
             Target::Attributes(node) => return Ok(Self::object(&node, &self.live_status(&node)?)),
             Target::Attribute(..) => return Err(StoreError::NotDirectory),
         };
@@ -219,11 +219,12 @@ impl Store for LocalStore {
         let sets_times = set.time_access.is_some() || set.time_modify.is_some();
         let keeps_bits = set.size.is_none() && set.uid.is_none() && set.gid.is_none();
         if sets_times && keeps_bits && set.mode == Some(found.mode) {
-            // The mode is already set, and the change of times counts as a change.
+            // The mode is already set, and setting the times also updates the change attribute.
             set.mode = None;
         }
         if set.size.is_some() && changes.mode.is_none() && !who.is_superuser() {
-            // The mode at that time does not matter.
+            // Do not set the mode computed above: `take_set_ids` clears the bits of the mode that
+            // the file has after the change of size.
             set.mode = None;
             let size = set.size.take();
             sys::apply(node.fd(), &AttributeChanges { size, ..AttributeChanges::default() })?;
@@ -342,7 +343,7 @@ impl Store for LocalStore {
             Some(parent) => parent,
             None => match self.resolve(directory)? {
                 Target::Node(parent) => {
-                    // Finding it may have taken long.
+                    // Finding the directory may have taken long, so read the clock again.
                     now = sys::millis();
                     parent
                 }
@@ -464,11 +465,12 @@ impl Store for LocalStore {
         }
         let is_directory = found.kind == ObjectType::Directory;
         if is_directory && from.parent.handle != to.parent.handle {
-            // The `..` entry of the directory itself changes.
+            // A moved directory's own `..` entry changes, which needs write permission on it.
             self.check_directory(who, &moved, WRITE)?;
         }
         let acting = self.act_for(who, from.is_owners || to.is_owners);
-        // If the target did not exist, its owner was not checked, so it must still not exist.
+        // If the target name did not exist, no owner was checked, so the rename must not replace an
+        // object that got the name meanwhile.
         let is_free = to.found.is_none() && to.is_owners && acting.is_none();
         let flags = if is_free { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
         let (here, there) = (from.parent.fd(), to.parent.fd());
@@ -520,7 +522,8 @@ impl Store for LocalStore {
     }
 }
 
-/// The rights to an attribute directory, or to an attribute in it, from the rights to the object.
+/// Returns the access to an attribute directory, or to an attribute in it, for a caller with access
+/// `object` to the object.
 fn attribute_access(object: AccessMask, kind: ObjectType) -> AccessMask {
     let has = |right: AccessMask| object & right == right;
     let bits = [(AccessMask::READ, READ), (AccessMask::MODIFY, WRITE)];
@@ -528,7 +531,7 @@ fn attribute_access(object: AccessMask, kind: ObjectType) -> AccessMask {
     if kind == ObjectType::NamedAttribute {
         return permission::access_of(kind, bits);
     }
-    // A caller that may read or write may also look up names.
+    // A caller that may read or write the object may also look up names of attributes.
     let search = if bits == 0 { 0 } else { EXECUTE };
     permission::access_of(ObjectType::Directory, bits | search)
 }

@@ -1,7 +1,7 @@
-//! The server's own state directory, which may be beneath an export: a user who serves a home
-//! directory also serves the directory with the key of file handles and the journal.
+//! Protects the server's own state directory from clients. It may be beneath an export: a user who
+//! serves a home directory also serves the directory with the key of file handles and the journal.
 //!
-//! Invariant: the directory is recognized by its inode, not by its name, as it was at the start.
+//! Invariant: the directory is recognized by the inode that it had at the start, not by its name.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) struct OwnDirectories {
 }
 
 impl OwnDirectories {
-    /// The directory at a path, and its parents.
+    /// Finds the inodes of the directory at a path, and of its parents.
     pub(super) fn of(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut found = Self::default();
@@ -34,7 +34,7 @@ impl OwnDirectories {
                 break;
             };
             let object = object_of(parent.as_fd());
-            // The root is its own parent.
+            // The root is its own parent, so the walk ends here.
             if object == below {
                 break;
             }
@@ -44,12 +44,12 @@ impl OwnDirectories {
         found
     }
 
-    /// Returns true if this is the state directory.
+    /// Returns true if this inode is the state directory.
     pub(super) fn is_private(&self, device: (u32, u32), file_id: u64) -> bool {
         self.private == Some((device, file_id))
     }
 
-    /// Returns true if this is the state directory or one of its parents.
+    /// Returns true if this inode is the state directory or one of its parents.
     pub(super) fn leads_there(&self, device: (u32, u32), file_id: u64) -> bool {
         self.is_private(device, file_id) || self.above.contains(&(device, file_id))
     }
@@ -60,5 +60,5 @@ fn object_of(directory: BorrowedFd<'_>) -> Option<Object> {
     Some((status.device, status.attributes.file_id))
 }
 
-/// The most nested directories that a path can name.
+/// The maximum number of nested directories: more cannot be named by a path.
 const DEPTH_MAX: usize = 2048;

@@ -1,8 +1,8 @@
 //! Removes names.
 //!
-//! Invariant: directory and entry are looked at once, for permissions and for the caller's own
-//! check. If the permission depends on the owner of the entry, the kernel checks that again as it
-//! removes.
+//! Invariant: the directory and the entry are queried once, both for the permission check and for
+//! the condition of the caller. If the permission depends on the entry's owner, the kernel checks
+//! the owner again when it removes the entry.
 
 use dafs_types::{Credentials, FileHandle, ObjectType};
 use rustix::fs::AtFlags;
@@ -42,7 +42,7 @@ impl LocalStore {
     }
 }
 
-/// Converts an error. Some file systems return EEXIST for a directory with entries.
+/// Converts an error of a removal. Some file systems return EEXIST for a directory with entries.
 pub(super) fn not_empty(errno: rustix::io::Errno) -> StoreError {
     match StoreError::from(errno) {
         StoreError::Exists => StoreError::NotEmpty,

@@ -18,30 +18,31 @@ use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{FileHandle, FsHandle, Timestamp, check_secret};
 use siphasher::sip::SipHasher24;
 
-/// How an object is found again.
+/// The way in which an object is found again from its handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// By a handle of the kernel.
+    /// By a file handle of the kernel.
     Kernel(KernelHandle),
-    /// By number and time of creation, because a number is reused after a removal.
+    /// By inode number and creation time, because an inode number is reused after a removal.
     Inode { number: u64, birth: Timestamp },
     /// The directory that lists several exports.
     VirtualRoot,
 }
 
-/// The part of an object that a handle stands for.
+/// What a handle stands for: an object, or its named attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Facet {
     /// The object itself.
     Object,
     /// The directory of the object's named attributes.
     AttributeDirectory,
-    /// The named attribute whose name has this number; see [`Sealer::name_number`].
+    /// The named attribute whose name has this hash; see [`Sealer::name_number`].
     Attribute(u64),
 }
 
 impl Identity {
-    /// Returns true if a handle has room for both this and the number of an attribute's name.
+    /// Returns true if a handle has room for both this identity and the hash of an attribute's
+    /// name.
     pub(super) fn leaves_room(&self) -> bool {
         match self {
             Self::Kernel(handle) => handle.bytes().len() <= ATTRIBUTE_AT - 8,
@@ -54,9 +55,10 @@ impl Identity {
 /// The decoded parts of a handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// The export, and the server's node in the upper 16 bits; see [`Sealer::export_id`].
+    /// The number of the export, with the server's node in the upper 16 bits; see
+    /// [`Sealer::export_id`].
     pub export: u64,
-    /// The number of the file system beneath it; 0 for that of the export's root.
+    /// The number of the file system beneath the export; 0 for that of the export's root.
     pub file_system: u64,
     pub identity: Identity,
     pub facet: Facet,
@@ -92,7 +94,7 @@ impl Sealer {
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
         file.write_all(&key)?;
         file.sync_all()?;
-        // A second server that starts at the same time must not get another key.
+        // If a second server starts at the same time, both must use the key that was linked first.
         let linked = std::fs::hard_link(&draft, &path);
         std::fs::remove_file(&draft)?;
         std::fs::File::open(directory)?.sync_all()?;
@@ -106,31 +108,32 @@ impl Sealer {
         }
     }
 
-    /// The number of an export in handles. It depends on the export's name, not on its position in
-    /// the configuration.
+    /// Returns the number of an export in handles. The number depends on the export's name, not on
+    /// its position in the configuration.
     ///
-    /// The upper 16 bits are those of the server's node, here 0. Number 0 is the virtual root's.
+    /// The upper 16 bits are for the server's node and 0 here. The number 0 means the virtual root.
     pub(super) fn export_id(&self, name: &[u8]) -> u64 {
         (self.old_export_id(name) & EXPORT_MASK).max(1)
     }
 
-    /// The number in older handles without a node: all 64 bits.
+    /// Returns the 64-bit number of an export in older handles, which do not contain a node.
     pub(super) fn old_export_id(&self, name: &[u8]) -> u64 {
         self.hash(b"export", name)
     }
 
-    /// The number of a named attribute's name. No handle has room for the name itself.
+    /// Returns a hash of the name of a named attribute. A handle has no room for the name itself.
     pub(super) fn name_number(&self, name: &[u8]) -> u64 {
         self.hash(b"attribute", name)
     }
 
-    /// A number for an object without an inode number, in the 52 bits that a node has for files.
+    /// Returns a file number for an object without an inode number. It has 52 bits, which is the
+    /// range of file numbers of one node.
     pub(super) fn file_number(&self, handle: &FileHandle) -> u64 {
-        // No local file system uses numbers as high as this.
+        // Set the top bit: no local file system uses inode numbers as high as this.
         self.hash(b"number", &handle.0) & (FILE_NUMBER_TOP - 1) | FILE_NUMBER_TOP
     }
 
-    /// Eight bytes that depend on a handle and reveal nothing of the key.
+    /// Returns eight bytes that depend on a handle and reveal nothing about the key.
     pub(super) fn verifier(&self, handle: &FileHandle) -> [u8; 8] {
         self.hash(b"cookie", &handle.0).to_le_bytes()
     }
@@ -169,7 +172,7 @@ impl Sealer {
         FileHandle::new(FsHandle(fs), id)
     }
 
-    /// Verifies and decodes a handle. `None` if this key did not sign it.
+    /// Verifies and decodes a handle. Returns `None` if the handle was not signed with this key.
     pub(super) fn open(&self, handle: &FileHandle) -> Option<Parts> {
         let seal = self.hash(b"handle", &handle.0[..SEALED]).to_le_bytes();
         let differing = seal.iter().zip(&handle.0[SEALED..]).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -213,16 +216,16 @@ impl Sealer {
 
 const KEY_FILE: &str = "handle.key";
 const SEALED: usize = 56;
-/// The bits of an export's number. The rest belongs to the server's node.
+/// The lower 48 bits, which hold an export's number. The upper bits hold the server's node.
 const EXPORT_MASK: u64 = (1 << 48) - 1;
-/// The highest bit of a file's number outside the bits of the node.
+/// The highest bit of a file number below the bits for the node.
 const FILE_NUMBER_TOP: u64 = 1 << 51;
 const FORM_KERNEL: u8 = 1;
 const FORM_INODE: u8 = 2;
 const FORM_VIRTUAL_ROOT: u8 = 3;
 const FACET_DIRECTORY: u8 = 1;
 const FACET_ATTRIBUTE: u8 = 2;
-/// The position of the number of an attribute's name in the body.
+/// The offset in the body of the hash of an attribute's name.
 const ATTRIBUTE_AT: usize = 32;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Searches for objects whose handles the kernel cannot open, by walking through an export.
 //!
-//! Invariant: a walk takes long, so a thread that must not wait never makes one. It gets `Busy`,
-//! and [`LocalStore::search_for`] must be called on another thread. One walk looks for many
-//! objects. An object that was not found is not searched for again for [`ABSENCE_AGE_MS`].
-//!
-//! Only a complete walk shows that an object does not exist. If a directory cannot be opened for
-//! lack of descriptors or memory, or cannot be read, the object may be in it. The caller then gets
-//! `Unseen` and should try again; another walk is made after a pause that doubles each time. After
-//! [`MISSES_MAX`] such walks the caller gets the error that made them incomplete. Objects that no
-//! client may see count as missing, and so do objects after as many entries as
-//! [`LocalConfig`](super::LocalConfig) allows for a walk.
+//! Invariant: a walk takes long, so a thread that must not block never makes one. The thread gets
+//! `Busy`, and [`LocalStore::search_for`] must be called on another thread. One walk looks for many
+//! objects. An object that was not found is not searched for again for [`ABSENCE_AGE_MS`]. Only a
+//! complete walk shows that an object does not exist. If a directory cannot be opened for Only a
+//! complete walk shows that an object does not exist. If a directory cannot be read, or cannot be
+//! opened for lack of descriptors or memory, the object may be in it. The caller then gets `Unseen`
+//! and should try again; another walk is made after a pause that doubles each time. After
+//! [`MISSES_MAX`] such walks the caller gets the error that made them incomplete. A walk ends after
+//! as many entries as [`LocalConfig`](super::LocalConfig) allows; objects beyond that count as
+//! missing, and so do objects in directories that no client may see.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -24,10 +24,10 @@ use super::seal::{Facet, Identity, Parts};
 use super::{LocalStore, lock, sys};
 use crate::error::{Result, StoreError};
 
-/// The state of searches.
+/// The state of the searches of a store.
 #[derive(Default)]
 pub(super) struct Searches {
-    /// True if callers must not wait for a walk.
+    /// True if calls must not block for a walk, but return `Busy`.
     is_deferred: AtomicBool,
     absent: Mutex<Absent>,
 }
@@ -38,24 +38,25 @@ impl Searches {
     }
 }
 
-/// The objects that do not exist, or were not found. Their number is limited.
+/// The objects that were removed or not found. The number of entries is limited.
 #[derive(Default)]
 pub(super) struct Absent {
     known: QuickMap<FileHandle, Known>,
     order: VecDeque<FileHandle>,
 }
 
-/// What is known of an object that was not found.
+/// The state of an object that was removed or not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     /// The time until which the object is not searched for again, by [`sys::millis`].
     until: u64,
-    /// The number of successive incomplete walks, and the error that made the last one incomplete.
+    /// The number of successive incomplete walks, and the error of the last one. `None` if the last
+    /// walk was complete.
     missed: Option<(u32, StoreError)>,
 }
 
 impl Absent {
-    /// The error for a caller at this time, if no walk is needed.
+    /// Returns the error for a call with this handle at time `now`, or `None` if a walk is needed.
     fn verdict(&self, handle: &FileHandle, now: u64) -> Option<StoreError> {
         let known = self.known.get(handle).filter(|known| known.until > now)?;
         Some(match known.missed {
@@ -70,7 +71,8 @@ impl Absent {
         self.known.get(handle).is_some_and(|known| known.until == FOR_EVER)
     }
 
-    /// Notes that an object has lost its last name. Its handle never becomes valid again.
+    /// Notes that this store has removed the last name of an object, so that its handle never
+    /// becomes valid again.
     pub(super) fn note_removed(&mut self, handle: FileHandle) {
         self.insert(handle, Known { until: FOR_EVER, missed: None });
     }
@@ -106,9 +108,9 @@ impl Absent {
         }
     }
 
-    /// Notes that an object was seen.
+    /// Notes that an object exists, because it was seen.
     pub(super) fn note_present(&mut self, handle: &FileHandle) {
-        // Its entry in the order remains until it is old, and then removes nothing.
+        // The entry in `order` remains until it is old, and then removes nothing.
         if let Some(known) = self.known.get_mut(handle) {
             *known = Known { until: 0, missed: None };
         }
@@ -116,7 +118,8 @@ impl Absent {
 }
 
 impl LocalStore {
-    /// From now on no caller waits for a walk. Returns false if there never is one.
+    /// Makes calls return `Busy` instead of blocking for a walk. Returns false if no call ever
+    /// needs a walk.
     pub(super) fn defer(&self) -> bool {
         self.searches.is_deferred.store(true, Ordering::Relaxed);
         !self.uses_kernel_handles || self.exports.iter().any(|export| !export.is_whole)
@@ -127,8 +130,8 @@ impl LocalStore {
             && matches!(self.resolve(handle), Err(StoreError::Busy))
     }
 
-    /// Searches for an object by name: first where it was last seen, then everywhere, up to a
-    /// limit.
+    /// Searches for an object: first under the name where it was last seen, then in the whole
+    /// export, up to a limit.
     pub(super) fn find(&self, export: usize, handle: &FileHandle) -> Result<Arc<Node>> {
         if let Some(node) = self.find_where_seen(export, handle) {
             return Ok(node);
@@ -157,8 +160,9 @@ impl LocalStore {
         if root.handle == *handle { Some(root.clone()) } else { lock(&self.nodes).get(handle) }
     }
 
-    /// Searches for all of these objects with one walk through each export. Found objects are known
-    /// from then on. Blocks as long as it takes to read all directories.
+    /// Searches for all of these objects with one walk through each export. Returns the found nodes
+    /// and keeps them in the table, so that later calls find them. Blocks as long as it takes to
+    /// read all directories.
     pub(super) fn search_for(&self, handles: &[FileHandle]) -> Vec<Arc<Node>> {
         let mut found = Vec::new();
         for export in 0..self.exports.len() {
@@ -188,7 +192,7 @@ struct Walk<'s> {
     waiting: VecDeque<Vec<u8>>,
     /// The number of entries that may still be read.
     budget: usize,
-    /// The error that kept the walk from something that may contain a wanted object.
+    /// The error that kept the walk from a directory or object that may be a wanted one.
     missed: Option<StoreError>,
 }
 
@@ -215,7 +219,7 @@ impl<'s> Walk<'s> {
         let object = store.sealer.seal(&Parts { facet: Facet::Object, ..parts });
         let number = match parts.identity {
             Identity::Inode { number, .. } => number,
-            // The kernel can open the object, but perhaps cannot tell its path.
+            // The kernel can open the object, but perhaps cannot report its path.
             Identity::Kernel(kernel) => {
                 let opened = store.mount_of(self.export, parts.file_system);
                 let opened = opened.map(|mount| open_settled(&kernel, mount.as_fd()));
@@ -251,9 +255,9 @@ impl<'s> Walk<'s> {
         self.found
     }
 
-    /// Notes that something could not be read.
+    /// Notes that a directory or an object could not be read.
     fn note_missed(&mut self, error: StoreError) {
-        // Objects that were removed or may not be seen are not wanted.
+        // An object that was removed, or that clients may not see, is not a wanted object.
         let is_seen = matches!(
             error,
             StoreError::NotFound
@@ -269,21 +273,23 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Reads one directory. Its entries are not remembered, because other objects are in use.
+    /// Reads one directory. Its entries are not added to the tables, because that would drop
+    /// objects that are in use.
     fn look_through(&mut self, path: &[u8]) -> Result<()> {
         let (store, root) = (self.store, &self.store.exports[self.export].root);
         let directory = if path.is_empty() {
             root.clone()
         } else {
             match sys::open_beneath(root.fd(), path) {
-                // The path leads through a mount or is too long for one call, so it is walked.
+                // The path leads through a mount or is too long for one call, so walk component by
+                // component.
                 Err(StoreError::CrossDevice | StoreError::NameTooLong) => {
                     store.walk(self.export, path)?
                 }
                 opened => {
                     let fd = opened?;
                     let status = sys::status(fd.as_fd())?;
-                    // No client may see anything in there.
+                    // Skip the state directory, because no client may see its entries.
                     if store.own_directories.is_private(status.device, status.attributes.file_id) {
                         return Ok(());
                     }
@@ -318,7 +324,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Checks whether an entry with the right number is a wanted object.
+    /// Checks whether an entry with the inode number of a wanted object is that object.
     fn try_entry(&mut self, directory: &Node, name: &[u8], number: u64) {
         let node = match self.store.child(directory, name) {
             Ok((node, _)) => node,
@@ -336,17 +342,18 @@ impl<'s> Walk<'s> {
 }
 
 const SEARCH_BUFFER_BYTES: usize = 16 << 10;
-/// How long an object that a walk has not found is not searched for again, in milliseconds. A local
-/// process may have moved it out of the export and may move it back.
+/// The time in milliseconds for which an object that a complete walk has not found is not searched
+/// for again. It is limited, because a local process may have moved the object out of the export
+/// and may move it back.
 const ABSENCE_AGE_MS: u64 = 10_000;
 /// The number of successive incomplete walks after which the caller gets their error.
 const MISSES_MAX: u32 = 8;
 /// The pause before the second walk in milliseconds. It doubles for each later walk, up to a limit.
 const MISSED_PAUSE_MS: u64 = 250;
 const MISSED_DOUBLINGS_MAX: u32 = 6;
-/// The end of the wait for an object that was removed.
+/// The value of `until` for an object that was removed.
 const FOR_EVER: u64 = u64::MAX;
-/// The most objects that are known to be missing.
+/// The maximum number of objects that are remembered as missing.
 const ABSENT_COUNT_MAX: usize = 32_768;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! System calls on one component or one descriptor, with their results converted.
+//! System calls on one path component or one descriptor, with their results converted.
 //!
 //! Invariant: no call here resolves more than one component, follows a symbolic link, or leaves the
 //! directory that it starts from.
@@ -18,7 +18,7 @@ use crate::error::{Result, StoreError};
 use crate::file::FileVersion;
 use crate::rules::without_set_ids;
 
-/// The result of one `statx`.
+/// The result of a `statx` call.
 #[derive(Clone, Copy)]
 pub(super) struct Status {
     pub attributes: Attributes,
@@ -34,7 +34,7 @@ impl Status {
     }
 }
 
-/// Identifies an object of a mount.
+/// Identifies an object by its mount, device and inode number.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// The device of the file system.
@@ -45,8 +45,8 @@ pub(super) struct Place {
     pub birth: Option<Timestamp>,
 }
 
-/// The part of a status that an open needs. It lacks the change attribute, for which two clocks
-/// must be read; that costs a third as much as the `statx`.
+/// The fields of a status that an open needs. The change attribute is left out, because reading its
+/// two clocks costs a third as much as the `statx`.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     pub bits: Bits,
@@ -55,12 +55,12 @@ pub(super) struct Look {
     pub place: Place,
 }
 
-/// Looks at the object of a descriptor.
+/// Queries the object of a descriptor.
 pub(super) fn look(object: BorrowedFd<'_>) -> Result<Look> {
     Ok(look_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?))
 }
 
-/// Looks at an entry of a directory; see [`entry_status`].
+/// Queries an entry of a directory; see [`entry_status`].
 pub(super) fn entry_look(directory: BorrowedFd<'_>, name: &[u8], is_local: bool) -> Result<Look> {
     Ok(look_of(&rustix::fs::statx(directory, name, entry_flags(is_local), STATUS)?))
 }
@@ -84,15 +84,15 @@ fn look_of(raw: &Statx) -> Look {
     }
 }
 
-/// The status of a descriptor's object.
+/// Returns the status of a descriptor's object.
 pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
     let clocks = Clocks::read();
     Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?, clocks))
 }
 
-/// The status of an entry of a directory; for a symbolic link that of the link itself. On a local
-/// file system cached attributes are always valid. A file system that was mounted over the entry
-/// just now is not asked.
+/// Returns the status of an entry of a directory; for a symbolic link, that of the link itself. On
+/// a local file system, attributes cached by the kernel are always valid. The query does not reach
+/// a file system that was mounted over the entry just now.
 pub(super) fn entry_status(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -159,14 +159,14 @@ fn kind_of(raw: &Statx) -> ObjectType {
     }
 }
 
-/// Opens one component as `O_PATH`; a symbolic link gives the link itself. If a file system is
-/// mounted there, the result is [`CrossDevice`](crate::StoreError::CrossDevice), and that file
-/// system is not asked.
+/// Opens one component as `O_PATH`, without following a symbolic link. If a file system is mounted
+/// there, fails with [`CrossDevice`](crate::StoreError::CrossDevice) before any call reaches that
+/// file system.
 pub(super) fn open_component(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     open_within(directory, name, ResolveFlags::NO_XDEV)
 }
 
-/// Opens the root of the mount at one component, if it is the mount with this number.
+/// Opens the root of the mount at one component. Fails if the mount has another id than `mount`.
 pub(super) fn open_mount(directory: BorrowedFd<'_>, name: &[u8], mount: u64) -> Result<OwnedFd> {
     let opened = open_within(directory, name, ResolveFlags::empty())?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -184,12 +184,12 @@ fn open_within(directory: BorrowedFd<'_>, name: &[u8], further: ResolveFlags) ->
     )?)
 }
 
-/// Opens a directory by a path of names that the kernel itself listed.
+/// Opens a directory by a path that consists of names that the kernel itself listed.
 pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
     open_component(root, path)
 }
 
-/// Opens a directory's parent as `O_PATH`. The caller must prove where it is.
+/// Opens a directory's parent as `O_PATH`. The caller must prove that the parent is in the export.
 pub(super) fn open_parent(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(directory, c"..", flags, Mode::empty())?)
@@ -202,8 +202,8 @@ pub(super) fn open_directory(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()))?)
 }
 
-/// Opens the object of an `O_PATH` descriptor for I/O. The caller has checked that it is a regular
-/// file.
+/// Opens the object of an `O_PATH` descriptor for I/O. The caller must have checked that the object
+/// is a regular file.
 pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     let path = magic_path(object);
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -221,8 +221,8 @@ pub(super) fn is_same(object: BorrowedFd<'_>, status: &Status) -> Result<bool> {
     Ok(found.st_ino == status.attributes.file_id && device == status.device)
 }
 
-/// Returns an `O_PATH` descriptor of an open object. `None` if a system call filter forbids the
-/// call.
+/// Returns an `O_PATH` descriptor of an open object. Returns `None` if a system call filter forbids
+/// the call.
 pub(super) fn path_of(object: BorrowedFd<'_>) -> Option<OwnedFd> {
     static IS_REFUSED: AtomicBool = AtomicBool::new(false);
     if IS_REFUSED.load(Ordering::Relaxed) {
@@ -236,25 +236,26 @@ pub(super) fn path_of(object: BorrowedFd<'_>) -> Option<OwnedFd> {
     opened.ok()
 }
 
-/// The same through `/proc`, which takes longer.
+/// Returns an `O_PATH` descriptor of an open object through `/proc`, which takes longer than
+/// [`path_of`].
 pub(super) fn reopen_path(object: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(magic_path(object).as_str(), flags, Mode::empty())?)
 }
 
-/// The kernel's own link to a descriptor's object. It is the only path that is followed, because it
-/// contains no name from a client.
+/// Returns the path of the kernel's own link to a descriptor's object. This is the only kind of
+/// path that is followed, because it contains no name from a client.
 pub(super) fn magic_path(object: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", object.as_raw_fd())
 }
 
-/// The present path of an object, as far as the kernel knows it.
+/// Returns the current path of an object, as far as the kernel knows it.
 pub(super) fn present_path(object: BorrowedFd<'_>) -> Result<Vec<u8>> {
     Ok(rustix::fs::readlink(magic_path(object), Vec::new())?.into_bytes())
 }
 
-/// Sets attributes without a check. It uses the `O_PATH` descriptor, so replacing the name
-/// meanwhile has no effect.
+/// Sets attributes without a permission check. Uses the `O_PATH` descriptor, so that replacing the
+/// name meanwhile has no effect.
 pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Result<()> {
     if let Some(size) = changes.size {
         let writable = reopen(object, OFlags::WRONLY)?;
@@ -268,7 +269,7 @@ pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Resul
         rustix::fs::chownat(object, c"", user, group, AtFlags::EMPTY_PATH)?;
     }
     if let Some(mode) = changes.mode {
-        // After the change of owner, which clears the set-id bits.
+        // Set the mode after the owner, because a change of owner clears the set-id bits.
         let mode = Mode::from_raw_mode(mode & 0o7777);
         rustix::fs::chmodat(rustix::fs::CWD, magic_path(object), mode, AtFlags::empty())?;
     }
@@ -283,18 +284,18 @@ pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Resul
 }
 
 /// Clears the set-id bits that a write by a caller other than the superuser clears. The kernel
-/// computes the new mode from the mode at that time.
+/// computes the new mode, so that a concurrent change of mode is not lost.
 pub(super) fn take_set_ids(object: BorrowedFd<'_>) -> Result<()> {
     let mode = rustix::fs::fstat(object)?.st_mode & 0o7777;
     if without_set_ids(mode) != mode {
-        // A change of owner to the same owner clears all of them; the group bit only if the group
-        // may execute.
+        // A change of owner to the same owner clears the set-user-id bit, and the set-group-id bit
+        // if the group has execute permission.
         rustix::fs::chownat(object, c"", None, None, AtFlags::EMPTY_PATH)?;
     }
     Ok(())
 }
 
-/// Gives an open file a new change time, by setting its access time, which does no harm.
+/// Gives an open file a new change time, by setting its access time, which is harmless.
 pub(super) fn stamp(file: BorrowedFd<'_>) -> Result<()> {
     let times = Timestamps {
         last_access: timespec(Some(SetTime::Server)),
@@ -313,12 +314,12 @@ fn timespec(time: Option<SetTime>) -> rustix::fs::Timespec {
     }
 }
 
-/// Makes a directory's entries, or all of a regular file, durable.
+/// Makes the entries of a directory, or the data and metadata of a regular file, durable.
 pub(super) fn sync(object: BorrowedFd<'_>, kind: ObjectType) -> Result<()> {
     if kind == ObjectType::Directory {
         return sync_directory(object);
     }
-    // Either way of opening the file will do.
+    // A descriptor for reading or for writing will do.
     let opened = reopen(object, OFlags::RDONLY).or_else(|_| reopen(object, OFlags::WRONLY))?;
     Ok(rustix::fs::fsync(opened)?)
 }
@@ -329,8 +330,8 @@ pub(super) fn sync_directory(directory: BorrowedFd<'_>) -> Result<()> {
     Ok(rustix::fs::fsync(readable.as_fd())?)
 }
 
-/// Reads the coarse monotonic clock in milliseconds. It is very cheap and a few milliseconds
-/// behind.
+/// Reads the coarse monotonic clock in milliseconds. The call is very cheap, and the clock is a few
+/// milliseconds late.
 pub(super) fn millis() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000

@@ -1,6 +1,7 @@
-//! The tables of objects in recent use: their nodes, and where they were last seen.
+//! The tables of recently used objects: their nodes, and the names under which they were last seen.
 //!
-//! Invariant: both tables have limits. An object that drops out is found again by its handle.
+//! Invariant: the size of both tables is limited. An object that was dropped from them is found
+//! again by its handle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,21 +11,21 @@ use dafs_types::{FileHandle, QuickMap};
 
 use super::node::{Inode, Node};
 
-/// The nodes in recent use. The clock algorithm chooses which one to drop.
+/// The nodes of recently used objects. The clock algorithm chooses the node to drop.
 pub(super) struct NodeTable {
-    /// A node keeps its slot: moving another one would touch memory that is not in the processor's
-    /// cache.
+    /// The nodes, each with a flag for recent use. A node keeps its slot, because moving another
+    /// node would touch memory that is not in the processor's cache.
     slots: Vec<Option<(Arc<Node>, bool)>>,
     /// The free slots.
     free: Vec<usize>,
     places: QuickMap<FileHandle, usize>,
-    /// The slot of each inode; the newest one if an inode has several nodes.
+    /// The slot of each inode; the slot of the newest node if an inode has several nodes.
     inodes: QuickMap<Inode, usize>,
     count_max: usize,
     hand: usize,
-    /// The slot at which [`NodeTable::next_part`] continues.
+    /// The slot after which [`NodeTable::next_part`] continues.
     look: usize,
-    /// Removed objects whose last descriptor is closed later, when no client waits for it.
+    /// The nodes of removed objects. They are closed later, when no client waits for a reply.
     dead: Vec<Arc<Node>>,
 }
 
@@ -35,8 +36,9 @@ impl NodeTable {
         Self { slots, free, places, inodes, count_max: count_max.max(8), hand: 0, look: 0, dead }
     }
 
-    /// Removes the node of a removed object. Its descriptor stays open until the dead nodes are
-    /// taken, because closing it makes the system free the object's storage.
+    /// Removes the node of a removed object. The node's descriptor stays open until the caller
+    /// takes the dead nodes, because closing the last descriptor makes the system free the object's
+    /// storage.
     pub(super) fn retire(&mut self, node: Arc<Node>) {
         self.remove(&node.handle);
         if self.dead.len() >= DEAD_COUNT_MAX {
@@ -65,7 +67,8 @@ impl NodeTable {
         Some(node.clone())
     }
 
-    /// The nodes to look at after this time, so that each is looked at once in [`LOOK_PERIOD`].
+    /// Returns the nodes to check after this time has passed. Each node is checked once in
+    /// [`LOOK_PERIOD`].
     pub(super) fn next_part(&mut self, elapsed: Duration) -> Vec<Arc<Node>> {
         let part = elapsed.as_secs_f64() / LOOK_PERIOD.as_secs_f64();
         let count = ((self.slots.len() as f64 * part).ceil() as usize).min(self.slots.len());
@@ -77,7 +80,7 @@ impl NodeTable {
         taken
     }
 
-    /// The next slot; after the last one the first.
+    /// Returns the slot after `place`; after the last slot the first.
     fn behind(&self, place: usize) -> usize {
         if place + 1 >= self.slots.len() { 0 } else { place + 1 }
     }
@@ -113,7 +116,8 @@ impl NodeTable {
     }
 }
 
-/// Where objects without kernel handles were last seen. The number of entries is limited.
+/// The names under which objects without kernel handles were last seen. The number of entries is
+/// limited.
 #[derive(Default)]
 pub(super) struct Hints {
     seen: QuickMap<FileHandle, (FileHandle, Box<[u8]>)>,
@@ -138,10 +142,10 @@ impl Hints {
     }
 }
 
-/// The most removed objects that are kept open. One tick finds fewer, even if local processes have
-/// removed all known objects.
+/// The maximum number of removed objects that are kept open. One tick finds fewer, even if local
+/// processes have removed all known objects.
 const DEAD_COUNT_MAX: usize = 256;
-/// The time in which every node is looked at once.
+/// The time in which every node is checked once.
 const LOOK_PERIOD: Duration = Duration::from_secs(10);
-/// The most names remembered for objects without kernel handles.
+/// The maximum number of names remembered for objects without kernel handles.
 const HINT_COUNT_MAX: usize = 262_144;

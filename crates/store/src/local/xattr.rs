@@ -1,4 +1,4 @@
-//! Extended attributes of the object of an `O_PATH` descriptor.
+//! Extended attributes of an object that is open as an `O_PATH` descriptor.
 //!
 //! Invariant: every call uses the kernel's own link to the descriptor, so that no name is resolved.
 //! A missing attribute is distinguished from an object that cannot have attributes.
@@ -39,8 +39,8 @@ pub(super) fn size(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<usize>>
 /// Sets an attribute: always, only if it does not exist, or only if it exists.
 ///
 /// # Errors
-/// `Exists` and `NotFound` according to `how`; `TooBig` beyond the limit of any attribute,
-/// `NoSpace` and `Quota` beyond the room of this file system.
+/// `Exists` or `NotFound` if `how` forbids the call; `TooBig` if the value exceeds the limit of
+/// Linux; `NoSpace` or `Quota` if the file system has no room.
 pub(super) fn set(
     object: BorrowedFd<'_>,
     name: &[u8],
@@ -54,7 +54,7 @@ pub(super) fn set(
     }
 }
 
-/// Removes an attribute; `NotFound` if it does not exist.
+/// Removes an attribute. Fails with `NotFound` if it does not exist.
 pub(super) fn remove(object: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     match rustix::fs::removexattr(magic_path(object), name) {
         Err(Errno::NODATA) => Err(StoreError::NotFound),
@@ -62,7 +62,7 @@ pub(super) fn remove(object: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     }
 }
 
-/// The names of all user attributes, without their prefix.
+/// Returns the names of all user attributes, without their prefix.
 pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
     let path = magic_path(object);
     let mut list = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
             return Ok(Vec::new());
         }
         list.reserve_exact(size);
-        // If the list has grown meanwhile, the call is repeated.
+        // If the list has grown since its size was queried, the call is repeated.
         match rustix::fs::listxattr(path.as_str(), rustix::buffer::spare_capacity(&mut list)) {
             Ok(_) => break,
             Err(Errno::RANGE) if size < LIST_BYTES_MAX => {}
@@ -83,9 +83,9 @@ pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
-/// The prefix of user attributes. All others belong to the system.
+/// The prefix of user attributes. Attributes with other prefixes belong to the system.
 pub(super) const USER_PREFIX: &[u8] = b"user.";
-/// A name for asking whether a file system supports attributes.
+/// An attribute name to query whether a file system supports attributes.
 pub(super) const SOME_NAME: &[u8] = b"user.mime_type";
 /// The longest value of an attribute on Linux (`XATTR_SIZE_MAX`).
 pub(super) const VALUE_BYTES_MAX: usize = 65_536;

@@ -1,6 +1,6 @@
 //! An open file of the memory store.
 //!
-//! Invariant: its object stays in the tree until the last open is gone.
+//! Invariant: the object of an open file stays in the tree until the last open is gone.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileKey};
 
-/// See the [module](self).
+/// An open file; see the [module](self).
 pub(super) struct MemoryFile {
     pub tree: Arc<Mutex<Tree>>,
     pub number: Number,

@@ -50,7 +50,7 @@ impl Tree {
         Ok(Object { handle: Self::handle(number), attributes })
     }
 
-    /// A directory in which the caller has the wanted rights.
+    /// Returns a directory on which the caller has the wanted permissions.
     fn directory(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
         let number = self.resolve(handle)?;
         let found = self.get(number)?;
@@ -63,7 +63,7 @@ impl Tree {
         Ok(number)
     }
 
-    /// A directory whose entries the caller may change, and one entry of it.
+    /// Returns a directory in which the caller may change entries, and the object with this name.
     fn entry(
         &self,
         who: &Credentials,
@@ -82,7 +82,7 @@ impl Tree {
         Ok((parent, found))
     }
 
-    /// Changes a directory, and returns its change information.
+    /// Changes a directory with a closure, and returns the directory's change information.
     fn change(
         &mut self,
         directory: Number,
@@ -94,7 +94,7 @@ impl Tree {
         Ok(ChangeInfo { before, after: self.get(directory)?.attributes.change, atomic: true })
     }
 
-    /// Removes one link of an object. Returns true if it was the last.
+    /// Removes one link of an object. Returns true if that was the last link.
     fn unlink(&mut self, number: Number) -> Result<bool> {
         let inode = self.get_mut(number)?;
         let is_directory = inode.attributes.kind == ObjectType::Directory;
@@ -150,7 +150,7 @@ impl Tree {
         let gid = changes.gid.unwrap_or(if inherits { directory.gid } else { who.gid() });
         let is_directory = kind == ObjectType::Directory;
         let default_mode = match kind {
-            // Without a requested mode, the list decides.
+            // Without a requested mode, the default access list limits the mode.
             ObjectType::Directory if default_acl.is_some() => 0o777,
             ObjectType::Directory => 0o700,
             ObjectType::SymbolicLink => 0o777,
@@ -446,7 +446,7 @@ impl Store for MemoryStore {
         let moved = moved.ok_or(StoreError::NotFound)?;
         let (to, present) = tree.entry(who, target, new_name)?;
         if present == Some(moved) {
-            // For two names of one object, POSIX does nothing.
+            // If both names belong to one object, a rename does nothing (POSIX).
             let change = |tree: &mut Tree, directory| tree.change(directory, |_| {});
             let (source, target) = (change(&mut tree, from)?, change(&mut tree, to)?);
             return Ok(Renamed { source, target, replaced: None });
@@ -503,7 +503,7 @@ impl Store for MemoryStore {
     }
 
     fn sync(&self, handle: &FileHandle) -> Result<()> {
-        // Nothing survives the process, so only the handle can be wrong.
+        // There is no stable storage, so the only possible error is an invalid handle.
         self.tree().resolve(handle).map(|_| ())
     }
 
@@ -518,7 +518,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// OPEN with creation for an existing object.
+/// Performs an OPEN with creation for an object that exists already.
 fn take_existing(
     tree: &mut Tree,
     who: &Credentials,
@@ -546,7 +546,7 @@ fn take_existing(
     tree.apply(number, &cut)
 }
 
-/// The content and attributes of a new object other than a file.
+/// Returns the content and the attributes of a new object that is not a regular file.
 fn describe(
     who: &Credentials,
     parent: Number,

@@ -17,7 +17,7 @@ use crate::error::{Result, StoreError};
 use crate::rules::Guard;
 use crate::store::FIRST_COOKIE;
 
-/// The number of an object. It is never reused.
+/// The number of an object, which is never reused.
 pub(super) type Number = u64;
 
 /// The whole tree.
@@ -34,7 +34,7 @@ pub(super) struct Inode {
     pub attributes: Attributes,
     pub content: Content,
     pub open: Weak<MemoryFile>,
-    /// The access control list, if it says more than the mode.
+    /// The access control list, or `None` if the mode expresses all of it.
     pub acl: Option<PosixAcl>,
     /// The default list for new objects in this directory.
     pub default_acl: Option<PosixAcl>,
@@ -45,7 +45,7 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// The attributes that decide about access to the object.
+    /// Returns the attributes that decide about access to the object.
     pub(super) fn guard(&self) -> Guard<'_> {
         Guard::new(&self.attributes, self.acl.as_ref())
     }
@@ -59,7 +59,7 @@ pub(super) enum Content {
     Nothing,
 }
 
-/// Entries sorted by their cookies, which are never reused.
+/// The entries of a directory, sorted by their cookies. Cookies are never reused.
 #[derive(Default)]
 pub(super) struct Entries {
     pub by_cookie: BTreeMap<u64, (Vec<u8>, Number)>,
@@ -99,7 +99,7 @@ impl Tree {
         tree
     }
 
-    /// A stamp later than all before.
+    /// Returns a time stamp that is later than all stamps returned before.
     pub(super) fn now(&mut self) -> Timestamp {
         let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.clock = (real.as_nanos() as u64).max(self.clock + 1);
@@ -107,7 +107,7 @@ impl Tree {
         Timestamp { seconds: seconds as i64, nanoseconds: rest as u32 }
     }
 
-    /// Adds an object without a name. The caller has checked that there is room.
+    /// Adds an object without a name. The caller has checked the limits.
     pub(super) fn insert(
         &mut self,
         kind: ObjectType,
@@ -175,7 +175,7 @@ impl Tree {
         }
     }
 
-    /// Stamps a change of attributes, or of data too.
+    /// Stamps a change of attributes, and with `data` also a change of data.
     pub(super) fn touch(&mut self, number: Number, data: bool) {
         let now = self.now();
         let change = self.clock;
@@ -188,7 +188,7 @@ impl Tree {
         }
     }
 
-    /// Drops an object without links and opens.
+    /// Drops an object that has neither links nor opens.
     pub(super) fn drop_if_unused(&mut self, number: Number) {
         let is_unused = self.inodes.get(&number).is_some_and(|inode| {
             inode.attributes.link_count == 0 && inode.open.strong_count() == 0
@@ -224,7 +224,7 @@ impl Tree {
         FileHandle::new(FsHandle(*FS_NAME), id)
     }
 
-    /// The object that a handle names, if it still exists.
+    /// Returns the number of the object that a handle names. Fails if it no longer exists.
     pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Number> {
         let id = handle.file_id();
         let is_ours = handle.fs().0 == *FS_NAME && id[8..] == [0; 40];
@@ -236,7 +236,8 @@ impl Tree {
     }
 }
 
-/// Locks the tree. Every change to the tree is complete before a call can panic.
+/// Locks the tree, even after a panic of another thread, because every change to the tree is
+/// complete before a call can panic.
 pub(super) fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
     tree.lock().unwrap_or_else(PoisonError::into_inner)
 }
