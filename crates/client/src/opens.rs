@@ -1,7 +1,7 @@
 //! The opens of a session, and the state ids that name them.
 //!
-//! Invariant: an [`Opened`] stands for one open for as long as it lasts. A restarted server gives
-//! it another state id; every state id that it ever had finds it until it is closed.
+//! Invariant: an [`Opened`] represents one open until the open is closed. A restarted server gives
+//! the open another state id; until then every state id that it has had leads to it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,20 +18,20 @@ use crate::held_locks::{HeldLock, HeldLocks};
 use crate::impersonation::{RegisteredCredentials, acting_in};
 use crate::requests::{procedure_of, word_at};
 
-/// One open of one file, shared by everything that uses it.
+/// One open of one file, shared by the [`File`](crate::File)s and requests that use it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub handle: FileHandle,
     state: Cell<StateId>,
     claim: Option<Claim>,
-    /// The number of unstable writes with a reply, modulo 2^32.
+    /// The number of unstable writes whose replies have arrived, modulo 2^32.
     writes: Cell<u32>,
-    /// The number of those that a commit has confirmed.
+    /// The number of unstable writes that a commit has confirmed, modulo 2^32.
     confirmed: Cell<u32>,
-    /// True if the server restarted with unstable writes of this open, and this is not yet
-    /// reported.
+    /// True if the server has restarted since this open's last unstable writes, and this was not
+    /// reported to the application yet.
     has_lost_data: Cell<bool>,
-    /// True if the open was lost with the server.
+    /// True if a restarted server lost the open, and it could not be reclaimed.
     is_lost: Cell<bool>,
     locks: RefCell<HeldLocks>,
     /// The number of transfers in flight on additional channels.
@@ -41,7 +41,7 @@ pub(crate) struct Opened {
 /// The data needed to reclaim an open.
 #[derive(Debug)]
 struct Claim {
-    /// The encoded OPEN that made it.
+    /// The encoded OPEN request that created the open.
     request: Box<[u8]>,
     share: RefCell<Share>,
 }
@@ -55,7 +55,7 @@ struct Share {
 }
 
 impl Opened {
-    /// An open that is used under a state id but cannot be reclaimed.
+    /// Creates an open with a given state id that cannot be reclaimed.
     pub(crate) fn plain(handle: FileHandle, state: StateId) -> Self {
         Self {
             handle,
@@ -70,7 +70,7 @@ impl Opened {
         }
     }
 
-    /// Makes the open for an OPEN request and its reply.
+    /// Creates the open from an OPEN request and the reply to it.
     pub(crate) fn from_answer(request: &[u8], answer: &[u8]) -> Option<Self> {
         let (_, response) = decode_response(ByteOrder::NATIVE, Procedure::Open, answer).ok()?;
         let Response::Open(result) = response else { return None };
@@ -83,12 +83,12 @@ impl Opened {
         self.state.get()
     }
 
-    /// Returns the impersonated user of the open.
+    /// Returns the credentials of the user that the open was made for.
     pub(crate) fn acting(&self) -> Option<RegisteredCredentials> {
         acting_in(&self.claim.as_ref()?.request)
     }
 
-    /// Returns true if a request releases locks of this open, or closes it.
+    /// Returns true if a request closes this open or releases locks of it.
     pub(crate) fn is_given_up_by(&self, request: &[u8]) -> bool {
         match decode_request(ByteOrder::NATIVE, request) {
             Ok((_, Request::LockU(Unlock { state, .. }))) => state == self.state(),
@@ -97,30 +97,31 @@ impl Opened {
         }
     }
 
-    /// Returns the number of unstable writes with a reply.
+    /// Returns the number of unstable writes whose replies have arrived.
     pub(crate) fn writes(&self) -> u32 {
         self.writes.get()
     }
 
-    /// Returns true if an unstable write got its reply after the last commit was sent.
+    /// Returns true if the reply to an unstable write arrived after the last commit was sent.
     pub(crate) fn has_unconfirmed(&self) -> bool {
         self.writes.get() != self.confirmed.get()
     }
 
-    /// Counts an unstable write that got its reply.
+    /// Counts an unstable write whose reply has arrived.
     #[inline]
     pub(crate) fn note_write(&self) {
         self.writes.set(self.writes.get().wrapping_add(1));
     }
 
-    /// Records the reply to a commit; `writes` had replies when the commit was sent.
+    /// Records the reply to a commit; `writes` is the number of writes whose replies had arrived
+    /// when the commit was sent.
     pub(crate) fn note_commit(&self, writes: u32) {
         self.confirmed.set(writes);
-        // The verifier in the commit's reply has reported any loss.
+        // The caller has compared the verifier in the reply, so any loss was reported already.
         self.has_lost_data.set(false);
     }
 
-    /// Records that the server has lost uncommitted data.
+    /// Records that the server has restarted and may have lost uncommitted data.
     pub(crate) fn note_restart(&self) {
         if self.has_unconfirmed() {
             self.confirmed.set(self.writes.get());
@@ -128,7 +129,8 @@ impl Opened {
         }
     }
 
-    /// Returns true, once, if a restart has lost unstable writes since the last commit.
+    /// Returns true if a restart has lost unstable writes since the last commit, and clears the
+    /// record of the loss.
     pub(crate) fn take_lost_data(&self) -> bool {
         self.has_lost_data.take()
     }
@@ -151,7 +153,7 @@ impl Opened {
         self.transfers_elsewhere.set(self.transfers_elsewhere.get() + 1);
     }
 
-    /// Counts the end of a transfer on an additional channel, or its move to the first.
+    /// Counts the end of a transfer on an additional channel, or its move to the first channel.
     pub(crate) fn end_elsewhere(&self) {
         self.transfers_elsewhere.set(self.transfers_elsewhere.get().saturating_sub(1));
     }
@@ -161,7 +163,7 @@ impl Opened {
         self.transfers_elsewhere.get() > 0
     }
 
-    /// Returns the open owner that the server knows; empty if it is not kept.
+    /// Returns the open owner that the server knows; empty if the owner was not kept.
     pub(crate) fn owner(&self) -> Vec<u8> {
         let request = self.claim.as_ref().map(|claim| &claim.request);
         match request.and_then(|request| decode_request(ByteOrder::NATIVE, request).ok()) {
@@ -183,8 +185,8 @@ impl Opened {
     /// Builds an OPEN that reclaims this open after a restart of the server: by its old handle, or
     /// by its name if the server does not support reclaim.
     ///
-    /// By name, nothing prevents other clients from having used the file in between. So this is
-    /// only for opens that denied nothing to others.
+    /// Reclaiming by name does not prevent other clients from using the file before the reclaim. So
+    /// this is only for opens that denied no access to others.
     pub(crate) fn reclaim<T>(
         &self,
         how: Reclaim,
@@ -219,7 +221,7 @@ impl Opened {
     }
 }
 
-/// The ways to reclaim an open.
+/// The ways to reclaim an open from a restarted server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reclaim {
     ByHandle,
@@ -227,7 +229,7 @@ pub(crate) enum Reclaim {
 }
 
 impl Claim {
-    /// Decodes an OPEN as it was sent.
+    /// Decodes an OPEN request, as it was sent, into a claim.
     fn new(message: &[u8]) -> Option<Self> {
         let (_, Request::Open(open)) = decode_request(ByteOrder::NATIVE, message).ok()? else {
             return None;
@@ -240,10 +242,10 @@ impl Claim {
 /// The opens of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
-    /// The opens by every state id they ever had. The state ids of two server incarnations differ
-    /// in 24 random bits, so a clash is unlikely.
+    /// The opens by every state id that they have had. The state ids of two server incarnations
+    /// differ in 24 random bits, so that a collision is unlikely.
     by_state: BTreeMap<StateId, Rc<Opened>>,
-    /// True if some open has had another state id before.
+    /// True if an open has had an earlier state id.
     has_former: bool,
 }
 
@@ -252,8 +254,8 @@ impl Opens {
         self.by_state.get(&state)
     }
 
-    /// Returns the open that a request changes or releases in a way that earlier transfers of the
-    /// open must not see.
+    /// Returns the open that a request closes, or changes in a way that earlier transfers of the
+    /// open must not be affected by.
     pub(crate) fn ended_by(&self, request: &[u8]) -> Option<&Rc<Opened>> {
         use Procedure as P;
         let procedure = procedure_of(request)?;
@@ -274,7 +276,7 @@ impl Opens {
         self.get(StateId(u64::from_ne_bytes(bytes)))
     }
 
-    /// Returns the opens that the server should know.
+    /// Returns the opens that the server should know by their current state ids.
     pub(crate) fn held(&self) -> Vec<Rc<Opened>> {
         let is_held = |(state, opened): &(&StateId, &Rc<Opened>)| {
             **state == opened.state() && !opened.is_lost()
@@ -286,7 +288,7 @@ impl Opens {
         self.by_state.values().map(Rc::as_ref)
     }
 
-    /// Records what a reply means for the opens.
+    /// Records the effect of a request on the opens, according to the reply.
     pub(crate) fn note_answer(&mut self, request: &[u8], answer: &[u8], status: Status) {
         match procedure_of(request) {
             Some(Procedure::Open) if status == Status::Ok => self.note_open(request, answer),
@@ -305,7 +307,8 @@ impl Opens {
             && known.state() == opened.state()
             && let (Some(held), Some(more)) = (&known.claim, &opened.claim)
         {
-            // The owner already has the file open: one CLOSE ends both opens.
+            // This owner already has the file open, so the server merged the opens and one CLOSE
+            // ends both.
             return held.join(more);
         }
         self.by_state.insert(opened.state(), Rc::new(opened));
@@ -337,7 +340,7 @@ impl Opens {
 
     fn note_close(&mut self, request: &[u8], status: Status) {
         use Status::{BadStateId, Ok as Done, OldStateId, Stale, StaleStateId};
-        // An open that the server does not know is closed too.
+        // An open that the server does not know counts as closed.
         let is_over = matches!(status, Done | BadStateId | OldStateId | Stale | StaleStateId);
         if let Ok((_, Request::Close(Close { state, .. }))) =
             decode_request(ByteOrder::NATIVE, request)
@@ -356,14 +359,14 @@ impl Opens {
         }
     }
 
-    /// Gives an open another state id.
+    /// Assigns a new state id to an open; the former one still leads to the open.
     pub(crate) fn rename(&mut self, opened: &Rc<Opened>, state: StateId) {
         opened.state.set(state);
         self.by_state.insert(state, opened.clone());
         self.has_former = true;
     }
 
-    /// Replaces former state ids in an encoded request by the current ones.
+    /// Replaces former state ids in an encoded request by the current state ids of their opens.
     pub(crate) fn rewrite_state_ids(&self, message: &mut [u8]) {
         if self.has_former {
             for_each_state(message, |state| self.get(state).map_or(state, |opened| opened.state()));
@@ -383,8 +386,8 @@ impl Claim {
     }
 }
 
-/// Replaces every state id of an open in an encoded request. State ids are opaque and at fixed
-/// offsets.
+/// Calls `replace` for every state id of an open in an encoded request. State ids are opaque and at
+/// fixed offsets.
 fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
     let Some(procedure) = procedure_of(message) else { return };
     if procedure == Procedure::BatchSubmit {
@@ -413,8 +416,8 @@ fn replace_at(message: &mut [u8], at: usize, replace: impl Fn(StateId) -> StateI
     }
 }
 
-/// The layout of BATCH_SUBMIT: a count and four bytes of padding precede its requests; then the
-/// offset of the state id in a request (draft 6.5.5).
+/// The layout of BATCH_SUBMIT (draft 6.5.5): the offset of its requests, which follow a count and
+/// four bytes of padding; then the offset of the state id in each request.
 const BATCH_ELEMENTS_AT: usize = 8;
 
 const BATCH_ELEMENT_BYTES: usize = 96;

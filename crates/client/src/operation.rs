@@ -6,7 +6,7 @@ use dafs_types::Verifier;
 
 use crate::error::Result;
 
-/// The id of an operation, unique in its client.
+/// The id of an operation, unique within its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(crate) u64);
 
@@ -18,19 +18,19 @@ pub struct Transferred {
     pub length: u32,
     /// For a read: true if the file ends after these bytes.
     pub end_of_file: bool,
-    /// For a write or commit: the server's write verifier. It changes when unstable data may have
-    /// been lost.
+    /// For a write or commit: the server's write verifier, which changes when the server may have
+    /// lost unstable data. Compare the verifiers of a write and of the commit after it.
     pub verifier: Verifier,
 }
 
-/// Reports that an operation has ended.
+/// The report that an operation has ended, and its result.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The operation that has ended.
+    /// The id of the operation that has ended.
     pub operation: OperationId,
-    /// The caller's own value, given when the operation was submitted.
+    /// The value that the caller passed when it submitted the operation.
     pub context: u64,
-    /// The result of the operation, or its error.
+    /// The result of the operation if it succeeded, and otherwise its error.
     pub result: Result<Transferred>,
 }

@@ -34,52 +34,56 @@ pub enum TransportChoice {
 pub struct SessionOptions {
     /// The transports that may be used.
     pub transport: TransportChoice,
-    /// The identity to log in with.
+    /// The identity and the method by which the client authenticates.
     pub login: Login,
     /// Controls reconnecting after the connection is lost.
     pub recovery: Recovery,
-    /// The name of the server's host, for authentication by Kerberos; empty for this host.
+    /// The name of the server's host, for authentication by Kerberos; an empty name means this
+    /// host.
     pub host: String,
     /// Asks the server to keep the results of requests that change something, in case a reply is
-    /// lost. Sessions with recovery always do this; the option matters to sessions without.
+    /// lost. Sessions with recovery always do so; the option matters only to sessions without
+    /// recovery.
     pub response_cache: bool,
-    /// Adds checksums to every message and all data.
+    /// True to send checksums with every message and all data.
     pub checksums: bool,
-    /// Adds a CRC to iWARP frames. Not used over TLS, which protects the data itself.
+    /// True to add a CRC to iWARP frames. TLS connections do not use it, because TLS protects the
+    /// data itself.
     pub crc: bool,
     /// The TLS settings for TCP connections; not used for locations that do not ask for TLS.
     pub tls: Option<TlsClient>,
-    /// The name that the server's certificate must contain; `None` for the host of the location or
-    /// the address itself.
+    /// The name that the server's certificate must contain; `None` for the host name or the IP
+    /// address in the location.
     pub tls_name: Option<String>,
-    /// The number of credits to request, which limits the requests in flight.
+    /// The number of credits to request from the server; the number granted limits the requests in
+    /// flight.
     pub credits: u16,
-    /// The largest number of connections over which to spread transfers, each with its own credits.
-    /// The server may offer fewer, and [`SessionOptions::CHANNELS_MAX`] is the limit. Only sessions
-    /// with recovery have more than one, over TCP or shared memory. See
-    /// [`Session::channel_count`](crate::Session::channel_count).
+    /// The maximum number of connections over which transfers are spread, each with its own
+    /// credits. The server may offer fewer, and [`SessionOptions::CHANNELS_MAX`] is the upper
+    /// limit. Only sessions with recovery, over TCP or shared memory, can have more than one
+    /// connection. See [`Session::channel_count`](crate::Session::channel_count).
     pub channels: u16,
-    /// The client's name at the server, the same across connections; empty for a random name. Two
-    /// sessions that exist at the same time must not have the same name.
+    /// The name by which the server knows this client, also after a reconnect; empty for a random
+    /// name. Two sessions that exist at the same time must not have the same name.
     pub client_name: String,
-    /// The identity that fencing lists use for this client.
+    /// The fence identity of this client, by which fencing lists name it.
     pub fence_id: String,
-    /// Asks for delegations, that is, for the right to cache what is read.
+    /// Requests delegations, which allow this client to cache what it reads.
     /// [`File::read_at`](crate::File::read_at) and [`File::metadata`](crate::File::metadata) then
-    /// avoid messages where possible. Other clients that want to change such a file wait until this
-    /// client next calls the library, so do not enable this in programs that are idle for long with
-    /// files open.
+    /// avoid messages where possible. Another client that wants to change such a file has to wait
+    /// until this client next calls the library, so do not enable delegations in programs that keep
+    /// files open while they are idle.
     pub delegations: bool,
-    /// Lets this process read files itself if it holds a read delegation and the server is on the
-    /// same host. The server hands over a descriptor.
+    /// Allows this process to read files through its own descriptors while it holds a read
+    /// delegation, if the server is on the same host. The server hands over the descriptors.
     pub direct_reads: bool,
-    /// The timeout for replies: a server that sends nothing for this long while a call waits is
-    /// considered lost, and the session reconnects or ends; `None` means no timeout.
+    /// The timeout for replies: if the server sends nothing for this long while a call waits, the
+    /// connection is considered lost, and the session reconnects or ends. `None` means no timeout.
     /// [`Client::wait`](crate::Client::wait) has its own timeout.
     pub answer_timeout: Option<Duration>,
     /// The bits removed from the modes of new files and directories.
     pub umask: Umask,
-    /// A label sent in all requests, with which they can be followed at the server;
+    /// The label sent in all requests, by which the server's operator can follow them;
     /// [`Session::set_label`](crate::Session::set_label) changes it.
     pub label: Label,
 }
@@ -131,7 +135,7 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// The limit for the connections of one session.
+    /// The upper limit for the number of connections of one session.
     pub const CHANNELS_MAX: u16 = limits::CLIENT_CHANNELS_MAX;
 
     /// Returns the parameters to request for a session.
@@ -139,7 +143,7 @@ impl SessionOptions {
         WireOptions {
             checksums: self.checksums,
             response_cache: self.response_cache || self.recovery != Recovery::Off,
-            // The channel is opened only when something needs it.
+            // The channel is requested always, but opened only when it is needed.
             back_control_channel: true,
             requests_max: u32::from(credits),
             request_bytes_max: SLOT_BYTES as u32,
@@ -148,7 +152,7 @@ impl SessionOptions {
         }
     }
 
-    /// Returns the client's name for itself.
+    /// Returns the client name to send to the server: the one in the options, or a random name.
     pub(crate) fn name(&self) -> String {
         if self.client_name.is_empty() {
             format!("{}-{:016x}", std::process::id(), random())
@@ -157,7 +161,7 @@ impl SessionOptions {
         }
     }
 
-    /// Returns the number of replies for which there must be receives.
+    /// Returns the number of receives to post for replies.
     pub(crate) fn slots(&self) -> u16 {
         self.credits.clamp(1, limits::CREDITS_MAX) + SPARE_SLOTS
     }
@@ -176,7 +180,7 @@ pub(crate) fn tls_target(
 /// Returns unpredictable bits, for names only.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
-    // Without the kernel's generator, names are merely less likely to be unique.
+    // If the kernel's generator fails, names are merely less likely to be unique.
     let _ = getrandom::fill(&mut bytes);
     u64::from_ne_bytes(bytes)
 }

@@ -17,7 +17,7 @@ use crate::error::ClientError;
 pub struct Resolved {
     /// The parent directory; the root for the root itself.
     pub directory: FileHandle,
-    /// The last name; empty for a path that ends in a directory without a name (`/`).
+    /// The last name in the path; empty for the root, whose path (`/`) contains no name.
     pub name: OsString,
 }
 
@@ -26,21 +26,21 @@ pub(crate) fn wire(name: &OsStr) -> Cow<'_, str> {
     to_wire(name.as_bytes())
 }
 
-/// Decodes a name or a path from a message. A server that escapes nothing may have a name that
-/// looks like an invalid escape, which is then taken literally.
+/// Decodes a name or a path from a message. If a server does not escape names, a name that looks
+/// like an invalid escape sequence is taken literally.
 pub(crate) fn unwired(text: &str) -> OsString {
     let name = from_wire(text).map_or_else(|_| text.as_bytes().to_vec(), Cow::into_owned);
     OsString::from_vec(name)
 }
 
-/// Returns a path as error messages show it: bytes that are not UTF-8 are spelled out (`\xff`). The
-/// result may contain control characters and cannot be converted back.
+/// Returns a path for error messages, with bytes that are not UTF-8 written as `\xff`. The result
+/// may contain control characters and cannot be converted back.
 #[must_use]
 pub fn shown_path<P: AsRef<OsStr> + ?Sized>(path: &P) -> Cow<'_, str> {
     label(path.as_ref())
 }
 
-/// Returns a name or a path as error messages show it.
+/// Returns a name or a path for error messages.
 pub(crate) fn label(path: &OsStr) -> Cow<'_, str> {
     shown(path.as_bytes())
 }
@@ -59,7 +59,7 @@ pub fn split_last(path: &OsStr) -> (&OsStr, &OsStr) {
     (OsStr::from_bytes(parent), OsStr::from_bytes(name))
 }
 
-/// Returns the path to the target of a symbolic link in a directory.
+/// Returns the path to which a symbolic link in `directory` leads.
 pub(crate) fn link_target(directory: &OsStr, link: Vec<u8>) -> OsString {
     match link.first() {
         Some(b'/') => OsString::from_vec(link),

@@ -19,13 +19,14 @@ use crate::refusal::failed;
 use crate::session::Session;
 
 impl Session {
-    /// Returns the handle of a path; `follow` follows a symbolic link at its end.
+    /// Returns the handle of the object at a path. If `follow` is true, a symbolic link at the end
+    /// is followed.
     pub(crate) fn resolve(&self, path: &OsStr, follow: bool) -> Result<FileHandle> {
         self.run(self.resolve_async(path, follow))
     }
 
-    /// Resolves a path to a handle; `follow` follows a symbolic link at its end. Each of its round
-    /// trips waits for the one before.
+    /// Resolves a path to a handle. If `follow` is true, a symbolic link at the end is followed.
+    /// The future sends each request after the reply to the one before.
     ///
     /// # Errors
     /// Any error of the server, with the path;
@@ -39,13 +40,14 @@ impl Session {
         self.walk(self.root, &wire(path), path, follow, &mut links).await
     }
 
-    /// Returns the parent directory and the last name of a path; that name need not exist.
+    /// Returns the handle of the parent directory and the last name of a path; that name need not
+    /// exist.
     pub(crate) fn resolve_parent(&self, path: &OsStr) -> Result<Resolved> {
         self.run(self.resolve_parent_async(path))
     }
 
-    /// Returns the parent directory and the last name of a path; that name need not exist. Each of
-    /// its round trips waits for the one before.
+    /// Returns the handle of the parent directory and the last name of a path; that name need not
+    /// exist. The future sends each request after the reply to the one before.
     ///
     /// # Errors
     /// The errors of [`Session::resolve_async`].
@@ -95,7 +97,8 @@ impl Session {
             if status != Status::Symlink || count == 0 {
                 return Err(failed(whole, status));
             }
-            // The link is in the middle of the path, after `count` names.
+            // The link is in the middle of the path: its own name is the last of the next `count`
+            // names.
             let before = &names[at..at + count - 1];
             let base = self.lookup_all(here, before, whole).await?;
             here = self.through(base, reached, whole, links).await?;
@@ -104,7 +107,7 @@ impl Session {
         Ok(here)
     }
 
-    /// Follows the object at the end of a run of names if it is a symbolic link.
+    /// If the object at the end of `count` names is a symbolic link, continues at its target.
     async fn follow(
         &self,
         start: FileHandle,
@@ -122,7 +125,7 @@ impl Session {
         self.through(base, object, whole, links).await
     }
 
-    /// Continues at the target of a link in the directory `base`.
+    /// Continues to resolve at the target of a link in the directory `base`.
     fn through<'a>(
         &'a self,
         base: FileHandle,
@@ -130,7 +133,7 @@ impl Session {
         whole: &'a OsStr,
         links: &'a mut u32,
     ) -> Pin<Box<dyn Future<Output = Result<FileHandle>> + 'a>> {
-        // Walking and following links are mutually recursive, so the future must be boxed.
+        // Resolving paths and following links are mutually recursive, so the future must be boxed.
         Box::pin(async move {
             *links += 1;
             if *links > LINKS_MAX {
@@ -156,8 +159,8 @@ impl Session {
         }
     }
 
-    /// Sends LOOKUP. Returns the object reached, how many names led to it, and why it stopped
-    /// there.
+    /// Sends LOOKUP. Returns the object reached, the number of names that led to it, and the status
+    /// with which the lookup stopped there.
     async fn lookup(
         &self,
         directory: FileHandle,
@@ -197,7 +200,8 @@ impl Session {
     }
 }
 
-/// Returns how many of these names go into one LOOKUP: at least one, which always fits.
+/// Returns how many of these names fit in one LOOKUP: at least one, because a single name always
+/// fits.
 pub(crate) fn fitting(names: &[&str]) -> usize {
     let mut bytes = 0;
     let fits = names.iter().take(COMPONENTS_PER_LOOKUP).take_while(|name| {
@@ -212,7 +216,7 @@ pub(crate) const LINKS_MAX: u32 = 40;
 /// The limit for the number of names in one LOOKUP.
 pub(crate) const COMPONENTS_PER_LOOKUP: usize = 12;
 
-/// The limit for the bytes of several names in one LOOKUP, so that the request fits.
+/// The limit for the total size in bytes of several names in one LOOKUP, so that the request fits.
 pub(crate) const NAMES_BYTES_PER_LOOKUP: usize = limits::REQUEST_BYTES_MIN - 256;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Session events that wait to be delivered to listeners.
 //!
-//! Invariant: a listener is called or dropped only while nothing of the client is borrowed, since
-//! it, and whatever it owns, may use the client.
+//! Invariant: a listener is called or dropped only while no part of the client is borrowed, because
+//! the listener, and every object that it owns, may use the client.
 
 use crate::recovery::options::{Listener, SessionEvent};
 
@@ -19,7 +19,7 @@ impl PendingEvents {
         self.events.push((listener, event));
     }
 
-    /// Adds a listener that must be dropped.
+    /// Adds a replaced listener, to be dropped later.
     pub(crate) fn retire(&mut self, listener: Option<Listener>) {
         self.dropped_listeners.extend(listener);
     }
@@ -30,12 +30,13 @@ impl PendingEvents {
         self.events.is_empty()
     }
 
-    /// Takes everything that is pending. Use the result only while nothing is borrowed.
+    /// Removes and returns all pending events and listeners. Use the result only while no part of
+    /// the client is borrowed.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// Returns the events in order, and the listeners to drop.
+    /// Returns the pending events in order, and the listeners to drop.
     pub(crate) fn into_parts(self) -> (Vec<(Listener, SessionEvent)>, Vec<Listener>) {
         (self.events, self.dropped_listeners)
     }

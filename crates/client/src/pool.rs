@@ -6,7 +6,7 @@
 use dafs_dat::Region;
 use dafs_memory::Memory;
 
-/// Free buffers by size class; each class has buffers of one power of two.
+/// The unused buffers by size class; the sizes of the classes are powers of two.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     classes: [Vec<(Memory, Region)>; CLASSES],
@@ -14,19 +14,21 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Returns the size to allocate for a buffer of `length`: that of its class, if there is one.
+    /// Returns the size to allocate for a buffer of `length` bytes: the size of its class, or
+    /// `length` if it is larger than every class.
     pub(crate) fn rounded(length: usize) -> usize {
         class_of(length).map_or(length, |class| CLASS_BYTES_MIN << class)
     }
 
-    /// Takes a buffer of at least `length` bytes.
+    /// Removes and returns a buffer of at least `length` bytes, if the pool has one.
     pub(crate) fn take(&mut self, length: usize) -> Option<(Memory, Region)> {
         let found = self.classes[class_of(length)?].pop()?;
         self.bytes -= found.0.length();
         Some(found)
     }
 
-    /// Keeps a buffer whose size came from [`Pool::rounded`]. Returns false if it must be released.
+    /// Adds a buffer whose size came from [`Pool::rounded`]. Returns false if the pool has no room,
+    /// so that the caller must release the buffer.
     #[must_use]
     pub(crate) fn put(&mut self, memory: &Memory, region: Region) -> bool {
         let length = memory.length();

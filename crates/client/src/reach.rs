@@ -1,4 +1,4 @@
-//! Registers device memory with the RDMA device that a request goes through.
+//! Registers device memory with the RDMA device that a request is sent through.
 //!
 //! Invariant: before a request names device memory to a server, the request has passed
 //! [`Core::reach`] for the connection that it is sent over.
@@ -18,12 +18,12 @@ use crate::session::Session;
 use crate::state::SessionState;
 
 impl Session {
-    /// Registers `length` bytes of a dmabuf from byte `offset` on with the RDMA device of this
-    /// session. If the session is reconnecting, the call waits for it.
+    /// Registers `length` bytes of a dmabuf, from byte `offset` on, with the RDMA device of this
+    /// session. If the session is reconnecting, the call waits until it has reconnected.
     ///
-    /// The client duplicates the descriptor. It uses its own copy to register the memory again when
+    /// The client duplicates the descriptor. With its own copy it registers the memory again when
     /// the memory is used through another device: in another session, or after this session has
-    /// lost its device.
+    /// reconnected over another device.
     ///
     /// # Errors
     /// [`ClientError::OutOfReach`] if the session uses no RDMA device, if the device does not
@@ -60,7 +60,7 @@ impl Session {
 
 impl Core {
     /// Registers device memory with the device of a session's connection, before a request that
-    /// names it is sent. Does nothing for other memory.
+    /// names the memory is sent. Other memory needs no such registration.
     #[inline]
     pub(crate) fn reach(
         &mut self,
@@ -77,11 +77,13 @@ impl Core {
         let session = &self.sessions[key];
         session.check_checksums()?;
         if !session.is_open() {
-            // This is checked again once the session has reconnected.
+            // The session has no connection now; the request calls this function again after the
+            // reconnect.
             return Ok(());
         }
         match self.transport.interface_mut().reach_dmabuf(session.endpoint, memory.region.key) {
-            // This request fails with the lost connection, and is sent again after the reconnect.
+            // If the connection is lost, this request fails with it, and is sent again after the
+            // reconnect.
             Ok(()) | Err(DmabufError::NotConnected) => Ok(()),
             Err(error) => Err(session.refused(&error)),
         }

@@ -29,13 +29,13 @@ pub(crate) fn done(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> Resul
 
 pub(crate) fn failed(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> ClientError {
     match status {
-        // The reply was of another procedure, which decoding does not allow.
+        // The reply belongs to another procedure; decoding has already ruled this out.
         Status::Ok => failed(path, Status::ServerFault),
         status => ClientError::Status { what: label(path.as_ref()).into_owned(), status },
     }
 }
 
-/// Encodes the last name of a path for a message. The root has none.
+/// Encodes the last name of a path for a message. Fails for the root, which has no name.
 pub(crate) fn name_of<'n>(name: &'n OsStr, path: &OsStr) -> Result<Cow<'n, str>> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(failed(path, Status::Inval)),

@@ -1,9 +1,9 @@
 //! Removes a directory with its whole content.
 //!
 //! Invariant: the tree is walked by directory handles, and entries are removed by their names in
-//! those directories. So no symbolic link is followed, whatever takes the place of a directory
-//! meanwhile. What cannot be removed is reported. What another client removes meanwhile counts as
-//! removed.
+//! those directories. So no symbolic link is followed, even if a link replaces a directory during
+//! the removal. Objects that cannot be removed are reported. Objects that another client removes
+//! during the removal count as removed.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -21,16 +21,16 @@ use crate::refusal::name_of;
 use crate::session::Session;
 
 impl Session {
-    /// Removes a name from a directory, and if it is a directory, its whole content too. At most
-    /// `depth_max` levels of directories are entered, including the first; what lies deeper is
-    /// removed only if it is empty. `path` is used in error messages only.
+    /// Removes a name from a directory and, if the object is a directory, its whole content. At
+    /// most `depth_max` levels of directories are entered, including the first; deeper directories
+    /// are removed only if they are empty. `path` is used in error messages only.
     ///
     /// Errors about single objects are passed to `tell`, and the removal continues.
     ///
     /// # Errors
     /// If the name does not exist, or the session has ended. [`ClientError::CannotRemove`] for the
-    /// root of
-    /// the server, of an export or of a mounted file system; nothing was removed then.
+    /// root of the server, of an export or of a mounted file system; in this case no object was
+    /// removed.
     pub async fn remove_tree_in_async<N, P>(
         &self,
         directory: FileHandle,
@@ -47,7 +47,7 @@ impl Session {
         name_of(name, path)?;
         let top = self.lookup_in_async(directory, name, path).await?;
         let found = match self.metadata_async(top, path).await {
-            // It was removed after it was looked up: the name does not exist.
+            // The object was removed after its name was looked up, so the name no longer exists.
             Err(ClientError::Status { what, status: Status::Stale }) => {
                 return Err(ClientError::Status { what, status: Status::NoEnt });
             }
@@ -56,7 +56,7 @@ impl Session {
         if found.kind != ObjectType::Directory {
             return self.remove_in_async(directory, name, path).await;
         }
-        // The name of a file system's root cannot be removed, so its content must stay too.
+        // The name of a file system's root cannot be removed, so its content is left alone too.
         if top == self.root || file_system_of(top) != file_system_of(directory) {
             return Err(ClientError::CannotRemove { path: label(path).into_owned() });
         }
@@ -82,10 +82,10 @@ impl Session {
     }
 }
 
-/// A directory that is being removed.
+/// The state of the removal of one directory tree.
 struct Removal<'s, 't> {
     session: &'s Session,
-    /// The directory that contains the top of the tree.
+    /// The directory that contains the name of the tree to remove.
     directory: FileHandle,
     depth_max: usize,
     /// The path of the current directory.
@@ -95,17 +95,18 @@ struct Removal<'s, 't> {
     tell: RefCell<&'t mut dyn FnMut(ClientError)>,
 }
 
-/// A directory on the path to the current one.
+/// One directory on the path from the top of the tree to the current directory.
 struct Level {
     handle: FileHandle,
     name: OsString,
-    /// The length of the parent directory's path.
+    /// The length in bytes of the parent directory's path.
     path_length: usize,
-    /// Subdirectories that are still to be removed.
+    /// The subdirectories that are still to be removed.
     left: std::vec::IntoIter<OsString>,
-    /// The reason why it could not be listed. It may be empty all the same.
+    /// The reason why the directory could not be listed. It may nevertheless be empty and
+    /// removable.
     unlisted: Option<ClientError>,
-    /// True if something in it stays, which was reported.
+    /// True if an object in the directory could not be removed, which was reported.
     stays: bool,
 }
 
@@ -117,7 +118,7 @@ impl Removal<'_, '_> {
         let mut level = Level { handle, name, path_length, left, unlisted: None, stays };
         match self.session.list_async(handle, OsStr::from_bytes(&self.path)).await {
             Ok(entries) => {
-                // Directories that lie too deep are treated like files.
+                // Directories beyond the depth limit are not entered; they are removed like files.
                 let is_entered = self.way.len() + 1 < self.depth_max;
                 let is_directory = |entry: &DirectoryEntry| {
                     let kind = entry.metadata.as_ref().map(|found| found.kind);
@@ -154,7 +155,8 @@ impl Removal<'_, '_> {
         }
     }
 
-    /// Removes the current directory, if nothing in it stays.
+    /// Removes the current directory if every object in it was removed, and continues in its
+    /// parent.
     async fn go_up(&mut self) -> Result<()> {
         let Some(level) = self.way.pop() else { return Ok(()) };
         let above = self.way.last().map_or(self.directory, |above| above.handle);
@@ -163,7 +165,7 @@ impl Removal<'_, '_> {
             let path = OsStr::from_bytes(&self.path);
             let removed = self.session.remove_in_async(above, &level.name, path).await;
             let removed = match (removed, level.unlisted) {
-                // Why it could not be listed is more useful than "not empty".
+                // The reason why the directory could not be listed is more useful than "not empty".
                 (Err(error), Some(unlisted)) if is_of_one(&error) && !is_gone(&error) => {
                     Err(unlisted)
                 }
@@ -176,14 +178,14 @@ impl Removal<'_, '_> {
         Ok(())
     }
 
-    /// Notes that something in the current directory stays.
+    /// If `stays` is true, records that an object in the current directory was not removed.
     fn keep(&mut self, stays: bool) {
         if let Some(level) = self.way.last_mut() {
             level.stays |= stays;
         }
     }
 
-    /// Removes names from a directory. Returns true if one of them stays.
+    /// Removes names from a directory. Returns true if one of the objects could not be removed.
     async fn remove_all(&self, directory: FileHandle, entries: &[DirectoryEntry]) -> Result<bool> {
         let (stays, end) = (Cell::new(false), RefCell::new(Ok(())));
         let entries = entries.iter().take_while(|_| end.borrow().is_ok());
@@ -209,7 +211,8 @@ impl Removal<'_, '_> {
         }
     }
 
-    /// Reports a failed removal and returns true if the object stays. Other errors end everything.
+    /// Returns true if an object could not be removed, and reports the error. Returns an error that
+    /// is not about a single object, which ends the removal.
     fn note(&self, removed: Result<()>) -> Result<bool> {
         match removed {
             Ok(()) => Ok(false),
@@ -240,12 +243,12 @@ fn is_gone(error: &ClientError) -> bool {
     matches!(error.status(), Some(Status::NoEnt | Status::Stale))
 }
 
-/// Returns true if an error is about one object, so that the others can still be removed.
+/// Returns true if an error is about one object, so that the removal of others can continue.
 fn is_of_one(error: &ClientError) -> bool {
     matches!(error, ClientError::Status { .. } | ClientError::OutcomeUnknown { .. })
 }
 
-/// Runs futures to completion, [`WIDTH`] of them at a time.
+/// Runs futures to completion, at most [`WIDTH`] of them at a time.
 async fn several_at_a_time<F: Future<Output = ()>>(mut futures: impl Iterator<Item = F>) {
     let mut running: Vec<Pin<Box<F>>> = Vec::new();
     std::future::poll_fn(|context| {
@@ -263,8 +266,8 @@ async fn several_at_a_time<F: Future<Output = ()>>(mut futures: impl Iterator<It
     .await;
 }
 
-/// The number of removals in flight at once.
+/// The number of REMOVE requests in flight at once.
 const WIDTH: usize = 32;
-/// The limit for nested directories: more than any program makes, but few enough that a malicious
-/// server that invents them cannot fill this client's memory.
+/// The limit for nested directories: above what real programs create, but low enough that a
+/// malicious server that invents directories cannot exhaust this client's memory.
 const DEPTH_MAX: usize = 1 << 16;

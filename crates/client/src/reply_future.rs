@@ -19,7 +19,7 @@ use crate::state::Phase;
 /// A future that yields the bytes of a reply.
 pub(crate) struct ReplyFuture {
     shared: Rc<Shared>,
-    /// `None` once the reply was taken.
+    /// The ticket for the reply; `None` once the reply was taken.
     ticket: Option<ReplyTicket>,
 }
 
@@ -35,9 +35,7 @@ impl ReplyFuture {
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
     }
 
-    /// As [`ReplyFuture::send`], with the client's own credentials, for a request of at most
-    /// `bytes_max`
-    /// bytes.
+    /// Sends a request of at most `bytes_max` bytes with the client's own credentials.
     pub(crate) fn send_limited(
         shared: &Rc<Shared>,
         key: SessionKey,
@@ -48,8 +46,8 @@ impl ReplyFuture {
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
     }
 
-    /// Returns a future that yields no bytes, and is ready when the session's connection is
-    /// established.
+    /// Returns a future that is ready when the session's connection is established; it yields no
+    /// bytes.
     pub(crate) fn connected(shared: &Rc<Shared>, key: SessionKey) -> Result<Self> {
         let mut core = shared.borrow_mut();
         let Core { sessions, sinks, .. } = &mut *core;
@@ -76,7 +74,8 @@ impl Future for ReplyFuture {
     type Output = Result<Vec<u8>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Polled again after it was ready, which the contract of `Future` forbids.
+        // The caller polled a future that was already ready, which the contract of `Future`
+        // forbids.
         let Some(ticket) = self.ticket else { return Poll::Ready(Err(ClientError::Cancelled)) };
         let mut core = self.shared.borrow_mut();
         let Some(result) = core.sinks.replies.take(ticket) else {

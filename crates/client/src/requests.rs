@@ -1,6 +1,6 @@
 //! Properties of a request that follow from its content alone.
 //!
-//! Invariant: a request that is not listed here counts as the more dangerous kind.
+//! Invariant: a request that is not listed here counts as the less safe kind.
 
 use dafs_types::{CreateMode, FileHandle};
 use dafs_wire::attributes::file::bits;
@@ -9,8 +9,8 @@ use dafs_wire::{ByteOrder, Procedure, ReplayClass, Request, RequestHeader};
 
 use crate::path::unwired;
 
-/// True if the reply arrives sooner than it takes to sleep: the server waits neither for a disk nor
-/// for other clients.
+/// Returns true if the reply usually arrives sooner than the thread could sleep and wake, because
+/// the server waits neither for a disk nor for other clients.
 pub(crate) fn is_quick(request: &Request<'_>) -> bool {
     match request {
         Request::Open(open) => open.creation.mode() == CreateMode::NoCreate,
@@ -35,7 +35,7 @@ pub(crate) fn is_quick(request: &Request<'_>) -> bool {
     }
 }
 
-/// What a request may change in the cache.
+/// The cached data that a request may invalidate.
 pub(crate) enum Changed<'r> {
     Nothing,
     File(&'r FileHandle),
@@ -58,8 +58,9 @@ pub(crate) fn changed_by<'r>(request: &'r Request<'_>) -> Changed<'r> {
     }
 }
 
-/// True if a request can change neither data nor attributes of a file. An OPEN that creates may
-/// truncate a file, and a LOCK that aborts rolls back writes.
+/// Returns true if a request of this procedure can change neither the data nor the attributes of a
+/// file. OPEN is not harmless, because it may truncate a file; nor is LOCK, because it may roll
+/// back writes.
 pub(crate) fn is_harmless(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -91,7 +92,7 @@ pub(crate) fn is_harmless(procedure: Procedure) -> bool {
     )
 }
 
-/// Returns true if the server keeps the result of a request.
+/// Returns true if the server keeps the results of this procedure for a client that reconnects.
 pub(crate) fn is_kept(procedure: Procedure) -> bool {
     match procedure.replay_class() {
         ReplayClass::Always | ReplayClass::WhenComplete => true,
@@ -103,7 +104,8 @@ pub(crate) fn is_kept(procedure: Procedure) -> bool {
 pub(crate) fn is_repeatable(request: &Request<'_>) -> bool {
     match request {
         Request::Open(open) => is_repeatable_open(open),
-        // Another client may have changed the size since.
+        // Setting the size again would undo a change of the size that another client has made
+        // since.
         Request::SetAttrInline(set) => !set.attributes.included().contains(bits::OBJECT_SIZE),
         Request::SetAttrDirect(_)
         | Request::Create(_)
@@ -112,8 +114,8 @@ pub(crate) fn is_repeatable(request: &Request<'_>) -> bool {
         | Request::Rename(_)
         | Request::AppendInline(_)
         | Request::AppendDirect(_) => false,
-        // All other requests read, write the same bytes to the same place, or leave opens and locks
-        // in the state that was asked for.
+        // All other requests read, write the same bytes to the same range, or leave opens and locks
+        // in the requested state.
         _ => true,
     }
 }
@@ -153,7 +155,7 @@ pub(crate) fn procedure_of(message: &[u8]) -> Option<Procedure> {
     Procedure::from_number(header.procedure)
 }
 
-/// Reads a count or an offset from an encoded request.
+/// Reads a 32-bit count or offset at byte `at` of an encoded request.
 pub(crate) fn word_at(message: &[u8], at: usize) -> Option<usize> {
     let bytes = message.get(at..at + 4)?.try_into().ok()?;
     usize::try_from(u32::from_ne_bytes(bytes)).ok()

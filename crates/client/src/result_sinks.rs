@@ -1,17 +1,17 @@
-//! Where results go: to completion groups, or to a ticket that one caller waits for.
+//! The destinations of results: completion groups, and tickets that one caller waits for.
 //!
-//! Invariant: an operation that was counted in a group completes there once; one with a ticket
-//! completes under its ticket once.
+//! Invariant: an operation that was counted in a group completes in that group exactly once; an
+//! operation with a ticket completes under its ticket exactly once.
 
 use crate::error::Result;
 use crate::groups::{Group, Groups};
 use crate::operation::{Completion, OperationId, Transferred};
 use crate::waiters::{Ticket, Waiters};
 
-/// Identifies the waiter for one transfer.
+/// The ticket of the caller or future that waits for one transfer.
 pub(crate) type TransferTicket = Ticket<Result<Transferred>>;
 
-/// Identifies the waiter for the reply to a request without bulk data.
+/// The ticket of the caller or future that waits for the reply to a request without bulk data.
 pub(crate) type ReplyTicket = Ticket<Result<Vec<u8>>>;
 
 /// The destination of a transfer's result.
@@ -21,18 +21,18 @@ pub(crate) enum Destination {
     Waiter(TransferTicket),
 }
 
-/// The pending and available results of a client.
+/// The pending and the available results of all operations of a client.
 pub(crate) struct ResultSinks {
     pub groups: Groups,
-    /// Transfers that one caller or one future waits for.
+    /// The results of transfers that one caller or one future waits for.
     pub transfers: Waiters<Result<Transferred>>,
-    /// Replies to requests without bulk data.
+    /// The replies to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
     last_operation: u64,
 }
 
 impl ResultSinks {
-    /// Starts with the default group and no waiter.
+    /// Creates the sinks with the default group and no tickets.
     pub(crate) fn new() -> Self {
         Self {
             groups: Groups::new(),
@@ -42,14 +42,15 @@ impl ResultSinks {
         }
     }
 
-    /// Returns the id of a new operation; ids increase.
+    /// Returns the id of a new operation. Each id is larger than all earlier ones.
     #[inline]
     pub(crate) fn next_id(&mut self) -> OperationId {
         self.last_operation += 1;
         OperationId(self.last_operation)
     }
 
-    /// Delivers the result of a transfer; `context` is its caller's own value.
+    /// Delivers the result of a transfer to its destination; `context` is the value that its caller
+    /// passed.
     #[inline]
     pub(crate) fn end_transfer(
         &mut self,

@@ -1,6 +1,7 @@
 //! Sessions, as the application uses them.
 //!
-//! Invariant: a `Session` was established when it was made; every call checks whether it still is.
+//! Invariant: a `Session` is established before it is returned to the application; every call
+//! checks whether the session has ended since.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,26 +24,27 @@ use crate::recovery::options::SessionEvent;
 use crate::refusal::done;
 use crate::reply_future::ReplyFuture;
 
-/// A session with a server. Cheap to clone. It ends when its last clone and its last open file are
-/// dropped; outstanding operations then fail.
+/// A session with a server. Cheap to clone. The session ends when its last clone and its last open
+/// file are dropped; its outstanding operations then fail.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) shared: Rc<Shared>,
     pub(crate) key: SessionKey,
     pub(crate) root: FileHandle,
-    /// The impersonated user, if any.
+    /// The credentials of the impersonated user, if any.
     pub(crate) acting: Option<RegisteredCredentials>,
     _anchor: Rc<Anchor>,
 }
 
-/// Shared by all clones of a session: the session leaves when the last clone is dropped.
+/// The part that all clones of a session share: the session is disconnected when the last clone is
+/// dropped.
 pub(crate) struct Anchor {
     shared: Rc<Shared>,
     key: SessionKey,
 }
 
 impl Anchor {
-    /// Makes the anchor of a session that is being established.
+    /// Creates the anchor of a session that is being established.
     pub(crate) fn new(shared: Rc<Shared>, key: SessionKey) -> Rc<Self> {
         Rc::new(Self { shared, key })
     }
@@ -77,7 +79,8 @@ impl Session {
         Client(self.shared.clone())
     }
 
-    /// Returns how data reaches a buffer over this session; `None` while it has no connection.
+    /// Returns how data reaches a buffer over this session; `None` while the session has no
+    /// connection.
     #[must_use]
     pub fn path_of(&self, buffer: &Buffer) -> Option<RegionPath> {
         let core = self.shared.borrow();
@@ -95,8 +98,8 @@ impl Session {
     }
 
     /// Returns the number of connections over which transfers are spread
-    /// ([`SessionOptions::channels`]). It is one unless more were requested and the server can use
-    /// them. Transfers of one file go over one connection, in order.
+    /// ([`SessionOptions::channels`]). The number is one unless more were requested and the server
+    /// offers them. All transfers of one file go over one connection, in order.
     ///
     /// [`SessionOptions::channels`]: crate::SessionOptions::channels
     #[must_use]
@@ -104,7 +107,7 @@ impl Session {
         self.shared.borrow().sessions[self.key].role.count()
     }
 
-    /// Creates a round trip that only renews the lease.
+    /// Sends a request that only renews the lease, and waits for the reply.
     ///
     /// # Errors
     /// If the session has ended.
@@ -112,14 +115,14 @@ impl Session {
         self.run(self.ping_async())
     }
 
-    /// As [`Session::ping`], as a future. The request is sent at once.
+    /// Renews the lease as [`Session::ping`] does, as a future. The request is sent at once.
     pub fn ping_async(&self) -> impl Future<Output = Result<()>> + '_ {
         self.ask(&Request::Null(Empty), |status, _| done("NULL", status))
     }
 
-    /// Calls `listener` for later events of the connection, within calls of this client that make
-    /// progress. The listener may use the client but must not own the session, which would then
-    /// never end. Sessions without recovery have no events.
+    /// Sets a listener, which is called for later events of the connection during calls of this
+    /// client that make progress. The listener may use the client but must not own the session: the
+    /// session would then never end. Sessions without recovery have no events.
     pub fn on_event(&self, listener: impl FnMut(&SessionEvent) + 'static) {
         let mut core = self.shared.borrow_mut();
         let machine = core.sessions[self.key].recovery.as_mut();
@@ -130,7 +133,8 @@ impl Session {
         self.shared.deliver_events();
     }
 
-    /// Disconnects in order and tells the server. Every outstanding operation fails.
+    /// Disconnects from the server with a request, so that the server discards the session's state.
+    /// Every outstanding operation fails.
     ///
     /// # Errors
     /// If the session has ended already, or if its connection is lost and cannot be restored within
@@ -140,14 +144,14 @@ impl Session {
         session.run(self.disconnect_async())
     }
 
-    /// As [`Session::disconnect`], as a future. The request is sent when the future is first
-    /// polled.
+    /// Disconnects as [`Session::disconnect`] does, as a future. The request is sent when the
+    /// future is first polled.
     ///
     /// # Errors
     /// The errors of [`Session::disconnect`].
     pub async fn disconnect_async(self) -> Result<()> {
-        // A connection that is lost now is restored once more, so that the server can discard what
-        // it keeps, but only within a short limit.
+        // If the connection is lost now, the session reconnects once more, with a short time limit,
+        // so that the server learns that it can discard the session's state.
         if let Some(machine) = &mut self.shared.borrow_mut().sessions[self.key].recovery {
             machine.limit_recovery_time(LEAVING_MAX);
         }
@@ -158,16 +162,16 @@ impl Session {
         result
     }
 
-    /// Disconnects the additional channels. The first one leaves last, because the server releases
-    /// the client's opens and locks with it.
+    /// Disconnects the additional channels. The first channel is disconnected last, because the
+    /// server then releases the client's opens and locks.
     async fn disconnect_additional(&self) {
         let additional = self.shared.borrow().sessions[self.key].role.additional();
         for key in additional {
-            // From here on the channel ends with its connection.
+            // From here on the channel does not reconnect: it ends when its connection ends.
             let is_open = self.shared.borrow_mut().sessions[key].begin_to_leave();
             let request = Request::Disconnect(Empty);
             if is_open && let Ok(answer) = ReplyFuture::send(&self.shared, key, None, &request) {
-                // If the channel is lost now, it is gone too.
+                // If the channel's connection is lost now, the channel has ended too.
                 let _ = answer.await;
             }
             self.shared.borrow_mut().end_session(key, "disconnected".into());
@@ -179,7 +183,7 @@ impl Session {
         run(&self.shared, self.key, future)
     }
 
-    /// Sends a request, waits, and passes the reply to `read`, including failures.
+    /// Sends a request, waits, and passes the reply to `read`, whatever its status.
     pub(crate) fn call<T>(
         &self,
         request: &Request<'_>,
@@ -192,8 +196,9 @@ impl Session {
         unexpected(&self.shared.borrow().sessions[self.key].address, what)
     }
 
-    /// Sets the label of later requests by all clones of this session. A chain takes it when it is
-    /// built, a part of a long transfer when it is sent.
+    /// Sets the label of later requests by all clones of this session. A chain gets the label of
+    /// the time when it is built, and each request of a long transfer that of the time when it is
+    /// sent.
     pub fn set_label(&self, label: Label) {
         let mut core = self.shared.borrow_mut();
         for key in core.sessions[self.key].role.additional() {
@@ -208,12 +213,12 @@ impl Session {
         Label::new(self.shared.borrow().sessions[self.key].label).unwrap_or_default()
     }
 
-    /// Returns the mode to create an object with, after applying the umask.
+    /// Returns `mode` without the bits that the session's umask removes.
     pub(crate) fn masked(&self, mode: u32) -> u32 {
         let umask = self.shared.borrow().sessions[self.key].options.umask;
         mode & !umask.bits()
     }
 }
 
-/// The time limit for reconnecting a session only to disconnect it.
+/// The time limit for a reconnect whose only purpose is to disconnect the session.
 const LEAVING_MAX: Duration = Duration::from_secs(5);

@@ -1,9 +1,9 @@
-//! Methods that set the fields of structs of options.
+//! Methods that set the fields of option structs.
 //!
-//! Such a struct is `non_exhaustive`, so that a later version can add a field. Other crates start
-//! from a constructor and set what they need.
+//! An option struct is `non_exhaustive`, so that a later version can add a field. Other crates
+//! create one with a constructor and set the fields that they need.
 
-/// Gives a struct one method for each named field. The method sets the field and returns the
+/// Defines one method for each named field of a struct. The method sets the field and returns the
 /// struct.
 macro_rules! setters {
     ($owner:ident: $($field:ident: $kind:ty),* $(,)?) => {

@@ -1,15 +1,15 @@
 //! Sizes that several modules use.
 //!
-//! Invariant: an inbox slot holds the longest reply that a session has agreed to.
+//! Invariant: an inbox slot is large enough for the longest reply that a session can agree to.
 
 use std::time::Duration;
 
 use dafs_dat::Domain;
 
-/// The protection domain of everything that a client registers.
+/// The protection domain of all memory that a client registers.
 pub(crate) const DOMAIN: Domain = Domain(0);
 
-/// The size of an inbox slot: room for the longest reply that can be negotiated.
+/// The size of an inbox slot in bytes: room for the longest reply that can be negotiated.
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 
 /// The number of inbox slots in addition to one for each credit.

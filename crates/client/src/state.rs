@@ -1,7 +1,7 @@
 //! The state of one session with one server.
 //!
-//! Invariant: each piece of a session's work is in exactly one place, its requests in flight or its
-//! recovery machine, together with all that is needed to send it again.
+//! Invariant: each pending operation of a session is in exactly one place: among its requests in
+//! flight or in its recovery machine, with all data that is needed to send it again.
 
 use std::rc::Rc;
 
@@ -29,35 +29,35 @@ use crate::work::QueuedCall;
 /// The state of one session with one server.
 pub(crate) struct SessionState {
     pub phase: Phase,
-    /// The current connection, or the last one.
+    /// The current connection or, while the session reconnects, the lost one.
     pub endpoint: EndpointId,
     pub address: String,
     pub place: ServerAddress,
-    /// Waits for the connection to be established or to fail.
+    /// The ticket of the future that waits until the connection is established or has failed.
     pub connect_waiter: Option<ReplyTicket>,
     pub in_flight: InFlight,
     pub terms: Terms,
     pub standing: Standing,
     pub options: Rc<SessionOptions>,
-    /// The label of its requests, for monitoring the server.
+    /// The label in the session's requests, by which the server's operator can follow them.
     pub label: u64,
     pub back_state: BackChannelState,
-    /// The cache under delegations, if the session uses them.
+    /// The cached files under delegations; `None` if the session uses no delegations.
     pub delegated: Option<Box<DelegationCache>>,
-    /// The role of this session among the channels.
+    /// The role of this session if one session of the application uses several channels.
     pub role: Role,
-    /// The recovery state; `None` if the session ends with its connection.
+    /// The recovery state; `None` if the session ends when its connection ends.
     pub recovery: Option<Box<RecoveryMachine>>,
-    /// True if the session has reconnected, and no request has got a reply since.
+    /// True if the session has reconnected and no request has received a reply since.
     pub is_unconfirmed: bool,
-    /// True if replies have arrived since the last check for silence.
+    /// True if a message has arrived since the last check for a silent server.
     pub has_spoken: bool,
 }
 
 pub(crate) enum Phase {
     Connecting,
     Open,
-    /// The connection is lost; requests wait until there is another one.
+    /// The connection is lost; requests wait until the session has reconnected.
     Recovering,
     Ended(ClientError),
 }
@@ -67,14 +67,15 @@ pub(crate) enum Phase {
 pub(crate) struct Terms {
     /// The number of credits to request.
     pub wanted_credits: u16,
-    /// The longest request that the server accepts and the transport was set up for, in bytes.
+    /// The maximum size in bytes of a request that the server accepts and that the transport
+    /// supports.
     pub request_bytes_max: u32,
-    /// The longest reply that the server sends, in bytes.
+    /// The maximum size in bytes of a reply that the server sends.
     pub response_bytes_max: u32,
-    /// The longest request with a token that the server accepts, in bytes.
+    /// The maximum size in bytes of a request with a token that the server accepts.
     pub token_bytes_max: u32,
     pub checksums: bool,
-    /// True if small writes are sent inside their requests.
+    /// True if the data of small writes is sent inside their requests.
     pub writes_inline: bool,
 }
 
@@ -87,14 +88,14 @@ pub(crate) struct Standing {
     pub client: ClientId,
     /// The identity under which the session was established; `None` before that.
     pub identity: Option<Identity>,
-    /// Authenticates the client, if it uses Kerberos.
+    /// The Kerberos tickets that authenticate the client; `None` with other methods.
     pub prover: Option<Rc<Prover>>,
-    /// The users that it may impersonate.
+    /// The credentials that the session has registered for impersonation.
     pub registered: Registrations,
 }
 
 impl SessionState {
-    /// Makes the state of a session whose connection is being established.
+    /// Creates the state of a session whose connection is being established.
     pub(crate) fn begun(
         endpoint: EndpointId,
         place: &ServerAddress,
@@ -139,7 +140,7 @@ impl SessionState {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Returns true if the server owes a reply, or requests wait for credits.
+    /// Returns true if the session waits for a reply, or if requests wait for credits.
     pub(crate) fn owes_an_answer(&self) -> bool {
         let waits = self.in_flight.has_waiting() || self.in_flight.credits.outstanding() > 0;
         waits && !matches!(self.phase, Phase::Ended(_))
@@ -150,7 +151,7 @@ impl SessionState {
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
         self.standing.registered.fill_in_handle(message);
-        // The message may carry a checksum of an earlier session.
+        // The message may contain the checksum of an earlier session.
         message[24..28].fill(0);
         if self.terms.checksums {
             seal(message, &[]);
@@ -163,7 +164,8 @@ impl SessionState {
         was_established && self.is_open()
     }
 
-    /// Replaces state ids from before a restart in an encoded request by the current ones.
+    /// Replaces state ids from before a restart of the server in an encoded request by the current
+    /// ones.
     #[inline]
     pub(crate) fn rewrite_state_ids(&self, message: &mut [u8]) {
         if let Some(machine) = &self.recovery {
@@ -171,7 +173,7 @@ impl SessionState {
         }
     }
 
-    /// Records that a request got a reply, which shows that the session works.
+    /// Records that a request received a reply, which shows that the session works.
     #[inline]
     pub(crate) fn note_progress(&mut self) {
         if self.is_unconfirmed {
@@ -187,7 +189,7 @@ impl SessionState {
         }
     }
 
-    /// Returns the open with one of its state ids.
+    /// Returns the open that has or had this state id, or a new one that cannot be reclaimed.
     pub(crate) fn opened(&self, handle: FileHandle, state: StateId) -> Rc<Opened> {
         let known = self.recovery.as_ref().and_then(|machine| machine.opens().get(state));
         match known {
@@ -196,18 +198,18 @@ impl SessionState {
         }
     }
 
-    /// Returns the binding for a token on a channel of the session.
+    /// Returns the values that bind a Kerberos token to a channel of the session.
     pub(crate) fn binding(&self, channel: u8) -> Binding {
         Binding { session: self.standing.session, client: self.standing.client, channel }
     }
 
-    /// Returns the longest request that the transport was set up for.
+    /// Returns the maximum size in bytes of a request with a token that the transport supports.
     pub(crate) fn token_request_bytes(&self) -> u32 {
         message_bytes_max(&self.place.address, &self.options.login)
     }
 
-    /// Holds a request that must not overtake transfers on other channels. Returns it if it need
-    /// not wait.
+    /// Holds back a request that must not overtake transfers on other channels. Returns the request
+    /// if it need not wait.
     pub(crate) fn hold(&mut self, call: QueuedCall) -> Option<QueuedCall> {
         let Some(machine) = &self.recovery else { return Some(call) };
         match machine.opens().ended_by(&call.message).cloned() {
@@ -216,15 +218,15 @@ impl SessionState {
         }
     }
 
-    /// True if there will be events although no reply is in flight: the session is recovering, or
-    /// has delayed requests.
+    /// Returns true if events are expected although no reply is: the session is recovering, or has
+    /// delayed requests.
     pub(crate) fn is_awaited(&self) -> bool {
         let has_waiting = self.in_flight.has_waiting();
         let is_held = self.role.holds_any();
         is_held || self.recovery.as_ref().is_some_and(|machine| machine.is_awaited(has_waiting))
     }
 
-    /// Returns the session's next timer.
+    /// Returns the time of the session's next timer, if it has one.
     pub(crate) fn next_timer(&self) -> Option<std::time::Duration> {
         let machine = self.recovery.as_ref()?;
         let others = [self.back_state.due, self.role.next_look()];
@@ -233,7 +235,7 @@ impl SessionState {
 }
 
 impl Terms {
-    /// The parameters before negotiation (draft 3.1).
+    /// Returns the parameters that apply before the negotiation (draft 3.1).
     pub(crate) fn before_connecting(wanted_credits: u16) -> Self {
         Self {
             wanted_credits,
@@ -245,8 +247,8 @@ impl Terms {
         }
     }
 
-    /// Applies the granted parameters. The server may change any value; grants beyond the request
-    /// are not used.
+    /// Applies the granted parameters. The server may change any value; a grant that exceeds the
+    /// request is not used.
     pub(crate) fn agree(&mut self, granted: &WireOptions, token_bytes: u32) {
         self.checksums = granted.checksums;
         self.request_bytes_max = granted.request_bytes_max.min(SLOT_BYTES as u32);
@@ -254,17 +256,18 @@ impl Terms {
         self.response_bytes_max = granted.response_bytes_max.min(SLOT_BYTES as u32);
     }
 
-    /// Chooses how small writes are sent, by how data reaches this client's memory.
+    /// Chooses whether the data of small writes is sent inside requests, based on how data reaches
+    /// this client's memory.
     pub(crate) fn choose_write_form(&mut self, path: RegionPath) {
         self.writes_inline = matches!(path, RegionPath::Network | RegionPath::Staged);
     }
 
-    /// Returns how many bytes of data fit in a request after WRITE_INLINE's arguments.
+    /// Returns how many bytes of data fit in a request after the arguments of WRITE_INLINE.
     #[inline]
     pub(crate) fn inline_bytes_max(&self) -> u32 {
         self.request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
     }
 }
 
-/// The size of WRITE_INLINE's header and arguments.
+/// The size in bytes of the header and the arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: u32 = 136;

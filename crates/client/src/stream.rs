@@ -1,7 +1,7 @@
 //! Streams: read-ahead and write-behind with several blocks in flight.
 //!
-//! Invariant: blocks are delivered in file order without gaps, whatever happens to the file
-//! meanwhile. A written block is kept until a commit has confirmed it, so that it can be sent again
+//! Invariant: blocks are delivered in file order without gaps, even if the file changes at the same
+//! time. A written block is kept until a commit has confirmed it, so that it can be sent again
 //! after a restart of the server.
 
 use std::collections::VecDeque;
@@ -19,13 +19,13 @@ use crate::operation::{Completion, Transferred};
 pub struct ReadStream<'f> {
     file: &'f File,
     group: Group,
-    /// Blocks in file order, the one being consumed first.
+    /// The blocks in file order; the first one is being consumed.
     blocks: VecDeque<Block>,
     block_bytes: usize,
     next_offset: u64,
-    /// True if the end was seen, so that no further blocks are requested.
+    /// True if a reply reported the end of the file, so that no further blocks are requested.
     is_end: bool,
-    /// The number of bytes of the first block that were consumed.
+    /// The number of bytes of the first block that the caller has consumed.
     consumed: usize,
     failed: Option<ClientError>,
 }
@@ -33,7 +33,7 @@ pub struct ReadStream<'f> {
 struct Block {
     buffer: Buffer,
     offset: u64,
-    /// The number of bytes read so far.
+    /// The number of bytes read into this block so far.
     length: usize,
     is_there: bool,
 }
@@ -72,7 +72,7 @@ impl<'f> ReadStream<'f> {
         self.ask(self.blocks.len() - 1)
     }
 
-    /// Requests the missing part of a block.
+    /// Requests the part of a block that has not been read.
     fn ask(&self, index: usize) -> Result<()> {
         let Block { buffer, offset, length, .. } = &self.blocks[index];
         let slice = buffer.slice(*length, self.block_bytes - length)?;
@@ -81,8 +81,8 @@ impl<'f> ReadStream<'f> {
         Ok(())
     }
 
-    /// Returns the next bytes of the file, at most one block, and their number; `None` at the end.
-    /// The data is valid until the next call.
+    /// Returns a buffer that begins with the next bytes of the file, at most one block, and the
+    /// number of these bytes; `None` at the end of the file. The data is valid until the next call.
     ///
     /// # Errors
     /// Any error of the server.
@@ -91,7 +91,8 @@ impl<'f> ReadStream<'f> {
         self.fill_front()?;
         let Some(block) = self.blocks.front_mut() else { return Ok(None) };
         if self.consumed > 0 {
-            // `read` consumed a part of the block: move the rest to its start.
+            // The caller has read only a part of the block: move the remaining bytes to the start
+            // of the buffer.
             let rest = block.buffer.memory().to_vec(self.consumed, block.length - self.consumed);
             block.buffer.write(0, &rest);
             block.length = rest.len();
@@ -100,9 +101,9 @@ impl<'f> ReadStream<'f> {
         Ok((block.length > 0).then_some((&block.buffer, block.length)))
     }
 
-    /// Reuses the first block for read-ahead if it is consumed, and processes what has arrived
-    /// meanwhile: data left in a socket would stop the server from sending later blocks. Done once
-    /// per block, since over TCP it is a system call.
+    /// If the first block is consumed, reuses its buffer for read-ahead and processes messages that
+    /// have arrived, since data left in a socket would stop the server from sending later blocks.
+    /// This is done once per block, because over TCP it costs a system call.
     fn drop_consumed(&mut self) {
         let is_used_up = self.blocks.front().is_some_and(|block| {
             block.is_there && block.length > 0 && self.consumed >= block.length
@@ -145,15 +146,15 @@ impl<'f> ReadStream<'f> {
             completion.result.map_err(|error| self.file.name(error))?;
         let wanted = completion.context;
         let Some(index) = self.blocks.iter().position(|block| block.offset == wanted) else {
-            // This block is beyond the end; it was requested before the end was known.
+            // This block is beyond the end of the file; it was requested before the end was known.
             return Ok(());
         };
         let block = &mut self.blocks[index];
         block.length += length as usize;
         block.is_there = end_of_file || block.length == self.block_bytes;
         if end_of_file {
-            // Later blocks are discarded: the file may have grown meanwhile, and they would follow
-            // a gap.
+            // Later blocks are discarded: if the file has grown since, their data would follow a
+            // gap.
             self.is_end = true;
             self.blocks.truncate(index + 1);
         } else if length == 0 {
@@ -183,15 +184,15 @@ impl Drop for ReadStream<'_> {
     }
 }
 
-/// Writes a file sequentially from its start, with write-behind. Call [`WriteStream::finish`]:
-/// dropping the stream discards data that was not sent.
+/// Writes a file sequentially from its start, with write-behind. Call [`WriteStream::finish`] at
+/// the end: dropping the stream discards data that was not sent.
 pub struct WriteStream<'f> {
     file: &'f File,
     group: Group,
     free: Vec<Buffer>,
-    /// The block being filled, and the number of bytes in it.
+    /// The block that is being filled, and the number of bytes written into it.
     filling: Option<(Buffer, usize)>,
-    /// Written blocks that no commit has confirmed, in file order.
+    /// The written blocks that no commit has confirmed, in file order.
     held: VecDeque<Held>,
     offset: u64,
     in_flight: usize,
@@ -206,7 +207,7 @@ struct Held {
     offset: u64,
     length: usize,
     buffer: Buffer,
-    /// The number of bytes that the server has written.
+    /// The number of bytes of this block that the server has written.
     done: usize,
 }
 
@@ -215,7 +216,7 @@ impl<'f> WriteStream<'f> {
     /// allocated as blocks are filled.
     ///
     /// # Errors
-    /// None at present.
+    /// No errors at present.
     pub fn new(file: &'f File, depth: usize, block_bytes: usize) -> Result<Self> {
         Ok(Self {
             file,
@@ -266,7 +267,8 @@ impl<'f> WriteStream<'f> {
         Ok(())
     }
 
-    /// Waits for all writes, then commits; sends data again that a restart lost.
+    /// Waits for all writes and commits them. Sends data again that a restart of the server has
+    /// lost.
     fn confirm(&mut self) -> Result<()> {
         for _ in 0..RESENDS_MAX {
             self.drain()?;
@@ -370,8 +372,8 @@ impl Drop for WriteStream<'_> {
     }
 }
 
-/// The number of blocks kept for a commit, for each block in flight.
+/// The number of blocks that are kept until a commit, per block in flight.
 const HELD_PER_DEPTH: usize = 8;
 
-/// The limit for sending all data again.
+/// The limit for the number of times that all data is sent again.
 const RESENDS_MAX: usize = 5;

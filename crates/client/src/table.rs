@@ -1,7 +1,7 @@
 //! The sessions of a client.
 //!
 //! Invariant: a session is in the table from the start of its connection until its last handle is
-//! dropped. The common timers and silence limits are those of the sessions in the table.
+//! dropped. The timers and reply timeouts of the table cover exactly the sessions in it.
 
 use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
@@ -21,16 +21,16 @@ use crate::state::SessionState;
 #[derive(Default)]
 pub(crate) struct SessionTable {
     all: Slab<SessionState, SessionTag>,
-    /// The shortest reply timeout of any session; `None` if no session has one.
+    /// The shortest reply timeout of all sessions; `None` if no session has a timeout.
     patience: Option<Duration>,
-    /// True if some session recovers or has delayed requests.
+    /// True if a session is recovering or has delayed requests.
     has_timers: bool,
     /// The last number given to registered credentials.
     last_registered: u64,
 }
 
 impl SessionTable {
-    /// Adds a session whose state `make` builds for its key.
+    /// Adds a session. `make` builds its state for the key that the session will have.
     pub(crate) fn add<E>(
         &mut self,
         make: impl FnOnce(SessionKey) -> std::result::Result<SessionState, E>,
@@ -87,8 +87,8 @@ impl SessionTable {
 
     // ---- waiting --------------------------------------------------------------------
 
-    /// Returns how many arrivals to sleep for if `wanted` completions are wanted: at most as many
-    /// as are expected, and only half of those while requests wait for credits.
+    /// Returns the number of arrivals to sleep for when the caller wants `wanted` completions: at
+    /// most the number of replies in flight, and only half of that while requests wait for credits.
     pub(crate) fn arrivals_for(&self, wanted: usize) -> usize {
         let mut on_their_way = 0;
         let mut others_wait = false;
@@ -108,13 +108,14 @@ impl SessionTable {
         self.iter().any(is)
     }
 
-    /// Returns the shortest reply timeout of the sessions that wait for a reply.
+    /// Returns the shortest reply timeout of the sessions that wait for a reply; `None` if there is
+    /// none.
     pub(crate) fn patience_for_all(&self) -> Option<Duration> {
         let owing = self.iter().filter(|session| session.owes_an_answer());
         owing.filter_map(|session| session.options.answer_timeout).min()
     }
 
-    /// Returns the limit for a turn's length if sessions have timers or timeouts.
+    /// Returns the maximum length of a turn; `None` if no session has timers or reply timeouts.
     #[inline]
     pub(crate) fn look_limit(&self) -> Option<Duration> {
         let patience = self.patience?;
@@ -129,12 +130,12 @@ impl SessionTable {
 
     // ---- timers ---------------------------------------------------------------------
 
-    /// Notes that some session has a timer.
+    /// Records that a session may have a timer.
     pub(crate) fn note_timer(&mut self) {
         self.has_timers = true;
     }
 
-    /// Checks whether any session still has a timer.
+    /// Updates the record of whether any session has a timer.
     pub(crate) fn look_for_timers(&mut self) {
         let has_timers = self.iter().any(|session| session.next_timer().is_some());
         self.has_timers = has_timers;
@@ -146,7 +147,7 @@ impl SessionTable {
         self.has_timers
     }
 
-    /// Returns the time until the next timer; `None` if there is none.
+    /// Returns the time until the next timer; `None` if no session has a timer.
     pub(crate) fn until_timer(&self) -> Option<Duration> {
         let first = self.iter().filter_map(SessionState::next_timer).min();
         first.map(|due| due.saturating_sub(coarse_now()))
@@ -154,7 +155,7 @@ impl SessionTable {
 
     // ---- credentials ----------------------------------------------------------------
 
-    /// Returns a number that no registered credentials have.
+    /// Returns a number for registered credentials that is not in use.
     pub(crate) fn next_registered(&mut self) -> RegisteredCredentials {
         loop {
             self.last_registered = self.last_registered % NUMBER_MAX + 1;
@@ -192,5 +193,5 @@ fn gone() -> ClientError {
     }
 }
 
-/// The number of keys listed without allocating memory.
+/// The number of session keys that fit in a list without allocation.
 const KEYS_INLINE: usize = 4;

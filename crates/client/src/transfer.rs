@@ -1,7 +1,7 @@
 //! Transfers (READ, WRITE and COMMIT) and the evaluation of their replies.
 //!
 //! Invariant: a transfer keeps its buffer until its reply has arrived, and never reports more bytes
-//! than were asked for.
+//! than were requested.
 
 use std::rc::Rc;
 
@@ -19,26 +19,28 @@ use crate::operation::{OperationId, Transferred};
 use crate::recovery::delay::Delay;
 use crate::result_sinks::Destination;
 
-/// A transfer, queued or in flight. It has all that is needed to send it again.
+/// A transfer, queued or in flight, with all data that is needed to send it again.
 pub(crate) struct Transfer {
     pub id: OperationId,
     pub destination: Destination,
     pub context: u64,
-    /// The procedure it was last sent as.
+    /// The procedure with which the transfer was last sent.
     pub procedure: Procedure,
-    /// The part that one request moves.
+    /// The part of the transfer that the current request moves.
     pub job: TransferJob,
-    /// The buffer, kept until the end; a read is checked against its checksum.
+    /// The buffer, kept until the transfer ends; the checksum of a read is verified against its
+    /// content.
     buffer: Option<Rc<RegisteredMemory>>,
     offset: usize,
-    /// The rest, if the transfer is larger than one request may be.
+    /// The part of the transfer that follows the current request, if the transfer needs several
+    /// requests.
     rest: Option<Box<Rest>>,
     pub is_cancelled: bool,
-    /// True if it goes over an additional channel, and is counted in its open.
+    /// True if the transfer uses an additional channel, and its open counts it.
     is_elsewhere: bool,
-    /// For a commit: the number of writes with replies when it was sent.
+    /// For a commit: the number of writes whose replies had arrived when the commit was sent.
     mark: u32,
-    /// Set if the server has delayed it.
+    /// Set if the server has delayed the transfer.
     pub delay: Option<Box<Delay>>,
 }
 
@@ -51,19 +53,19 @@ pub(crate) struct Server<'s> {
 /// The part of a transfer that was not requested yet.
 pub(crate) struct Rest {
     job: TransferJob,
-    /// The sum of the parts before.
+    /// The sum of the results of the earlier requests.
     done: Transferred,
     is_first: bool,
 }
 
-/// What to move. The file's state id is looked up when the request is sent, since it may have
-/// changed by then.
+/// The range and the memory of a transfer. The file's state id is looked up when the request is
+/// sent, because it may have changed by then.
 #[derive(Clone)]
 pub(crate) struct TransferJob {
     pub file: Rc<Opened>,
     pub offset: u64,
     pub kind: TransferKind,
-    /// The number of bytes; for a commit 0 means up to the end.
+    /// The number of bytes; for a commit, 0 means up to the end of the file.
     pub length: u32,
     pub hint: CacheHint,
 }
@@ -85,7 +87,7 @@ impl TransferJob {
         }
     }
 
-    /// Splits the job into what one request may move, and the rest.
+    /// Splits the job into a job that one request can carry out, and the remainder.
     #[inline]
     fn split(self) -> (Self, Option<Box<Rest>>) {
         if self.length <= limits::TRANSFER_BYTES_MAX {
@@ -97,7 +99,7 @@ impl TransferJob {
         (first, Some(Box::new(Rest { job, done: Transferred::default(), is_first: true })))
     }
 
-    /// Returns the job for the rest of `all` bytes.
+    /// Returns the job for the bytes of `all` that follow this job.
     fn rest_of(&self, all: u32) -> Self {
         // The server refuses ranges beyond the largest file; saturating avoids wrapping around.
         let offset = self.offset.saturating_add(u64::from(self.length));
@@ -136,13 +138,14 @@ impl Transfer {
         }
     }
 
-    /// Returns the memory that the transfer uses, and the offset in it.
+    /// Returns the memory that the transfer uses, and the offset in that memory.
     #[inline]
     pub(crate) fn memory(&self) -> (Option<&RegisteredMemory>, usize) {
         (self.buffer.as_deref(), self.offset)
     }
 
-    /// Records, just before sending, the procedure and the number of writes with replies.
+    /// Records, just before the request is sent, its procedure and the number of writes with
+    /// replies.
     #[inline]
     pub(crate) fn note_sent(&mut self, procedure: Procedure) {
         self.procedure = procedure;
@@ -151,7 +154,7 @@ impl Transfer {
         }
     }
 
-    /// Turns the reply into a result.
+    /// Converts the reply into the result of the request.
     #[inline]
     pub(crate) fn finish(
         &self,
@@ -177,11 +180,11 @@ impl Transfer {
         Ok(moved)
     }
 
-    /// Advances a transfer to its next part. Returns its result if it is complete, which for a
-    /// single request is the result of that request.
+    /// Advances a transfer to its next part. Returns the result of the whole transfer if it is
+    /// complete, and otherwise `None`.
     ///
-    /// The verifier of the first part counts: if a restart of the server between parts changed it,
-    /// the commit's verifier differs from it too.
+    /// The result has the verifier of the first part: if a restart of the server between two parts
+    /// changed the verifier, the commit's verifier differs from it too.
     pub(crate) fn follow(&mut self, result: Result<Transferred>) -> Option<Result<Transferred>> {
         let Some(mut rest) = self.rest.take() else { return Some(result) };
         let moved = match result {
@@ -250,7 +253,7 @@ impl Transfer {
         }
     }
 
-    /// Assigns the transfer to an additional channel.
+    /// Assigns the transfer to an additional channel and counts it in its open.
     pub(crate) fn move_elsewhere(&mut self) {
         self.is_elsewhere = true;
         self.job.file.begin_elsewhere();
@@ -262,7 +265,7 @@ impl Transfer {
         self.is_elsewhere = false;
     }
 
-    /// Ends the transfer's count in its open.
+    /// Removes the transfer from the count of its open.
     #[inline]
     pub(crate) fn note_over(&self) {
         if self.is_elsewhere {
@@ -270,12 +273,13 @@ impl Transfer {
         }
     }
 
-    /// Returns the lent memory that it moves, if any.
+    /// Returns the lent memory that the transfer moves, if any.
     pub(crate) fn lent_region(&self) -> Option<&Region> {
         self.buffer.as_deref().map(|buffer| &buffer.region).filter(|region| region.is_lent())
     }
 
-    /// Notes that the session ended while the server may have been accessing the memory.
+    /// Marks the memory as exposed, because the session ended while the server may have been
+    /// accessing it.
     pub(crate) fn note_exposed(&self) {
         if let Some(buffer) = &self.buffer {
             buffer.note_exposed();

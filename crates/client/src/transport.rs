@@ -1,14 +1,14 @@
 //! The transport: one interface, its connections, and the receives posted on each.
 //!
-//! Invariant: every open connection has an owner, and an inbox whose slots are posted, being read,
-//! or due to be posted again. A closed connection has neither, and its late completions are
-//! ignored.
+//! Invariant: every open connection has an owner and an inbox. Each slot of the inbox is posted,
+//! being read, or due to be posted again. A closed connection has no owner and no inbox, and its
+//! late completions are ignored.
 //!
 //! The order of calls for one connection: [`Transport::open`]; then [`Transport::take_received`]
 //! for each message and [`Transport::give_back`] after reading it; [`Transport::post`] at any time;
-//! [`Transport::close`] once, whichever side ended it. A turn of the client calls
+//! [`Transport::close`] once, whichever side ended the connection. A turn of the client calls
 //! [`Transport::pay_receives`], [`Transport::wait`], and then [`Transport::next_completion`] and
-//! [`Transport::next_event`] until there is nothing more.
+//! [`Transport::next_event`] until no completion and no event is left.
 
 use std::time::Duration;
 
@@ -59,14 +59,14 @@ pub(crate) struct Opening<'a> {
     pub data: ConnectData,
 }
 
-/// A connection that could not be started.
+/// The reason why a connection could not be started.
 pub(crate) struct NotOpened {
     pub reason: String,
-    /// The system's error, if the local system refused.
+    /// The system's error, if the local system refused to start the connection.
     system: Option<SystemCause>,
 }
 
-/// A completion.
+/// A completion that [`Transport::next_completion`] returns.
 pub(crate) enum Completed {
     /// A receive has ended; [`Transport::take_received`] returns its message.
     Received { endpoint: EndpointId, length: u32, is_good: bool },
@@ -85,7 +85,8 @@ impl Transport {
         &self.interface
     }
 
-    /// Mutable access to the interface, never used to post, connect or receive.
+    /// Gives mutable access to the interface, which callers must not use to post, connect or
+    /// receive.
     #[inline]
     pub(crate) fn interface_mut(&mut self) -> &mut Interface {
         &mut self.interface
@@ -143,7 +144,8 @@ impl Transport {
         (link.endpoint == endpoint).then_some(link.owner)
     }
 
-    /// Releases an endpoint whose end the transport has reported; its number may be reused.
+    /// Releases an endpoint after the transport has reported its end, so that its number can be
+    /// reused.
     pub(crate) fn release(&mut self, endpoint: EndpointId) {
         self.interface.release(endpoint);
     }
@@ -161,7 +163,7 @@ impl Transport {
         self.interface.post_send(endpoint, SEND_COOKIE, gather, options)
     }
 
-    /// Pushes out everything that was posted.
+    /// Flushes all posted messages to the connections.
     pub(crate) fn flush(&mut self) {
         self.interface.flush();
     }
@@ -180,8 +182,8 @@ impl Transport {
         None
     }
 
-    /// Returns a slot whose message was read. Slots are posted again later, or at once if many are
-    /// due.
+    /// Returns a slot whose message was read. The slot is posted again later, or at once if many
+    /// slots are due.
     #[inline]
     pub(crate) fn give_back(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
@@ -196,8 +198,8 @@ impl Transport {
         }
     }
 
-    /// As [`Transport::give_back`], but posts the slot before anything else is sent, because the
-    /// reply lets the peer send the next message.
+    /// Returns a slot as [`Transport::give_back`] does, but posts it before anything else is sent:
+    /// the client's reply allows the peer to send another message, which needs a receive.
     pub(crate) fn give_back_at_once(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
             && link.endpoint == endpoint
@@ -207,8 +209,8 @@ impl Transport {
         }
     }
 
-    /// Sends what was posted, and only then posts returned receives. There are spare receives, and
-    /// the server already has work meanwhile.
+    /// Sends posted messages, and only then posts the returned receives. The delay is harmless,
+    /// because there are spare receives, and it lets the server start to work earlier.
     #[inline]
     pub(crate) fn pay_receives(&mut self) {
         if std::mem::take(&mut self.owes_receives) {
@@ -221,7 +223,8 @@ impl Transport {
 
     // ---- progress -------------------------------------------------------------------
 
-    /// Waits until about `threshold` events have arrived or the timeout; zero means no waiting.
+    /// Waits until about `threshold` events have arrived or the timeout expires; a timeout of zero
+    /// means no waiting.
     #[inline]
     pub(crate) fn wait(&mut self, threshold: usize, timeout: Option<Duration>) {
         if threshold == 0 {
@@ -231,7 +234,7 @@ impl Transport {
         }
     }
 
-    /// Returns the next completion. It is not delivered as an event, which avoids a copy.
+    /// Returns the next completion. Completions are not delivered as events, which avoids a copy.
     #[inline(always)]
     pub(crate) fn next_completion(&mut self) -> Option<Completed> {
         let &Completion { endpoint, operation, status, length, .. } =
@@ -252,8 +255,8 @@ impl Transport {
 }
 
 impl NotOpened {
-    /// Turns the failure into a connect error for an address. If this machine lacks a resource, the
-    /// system's error is reported, since no other address would do better.
+    /// Converts the failure into a connect error for an address. If this machine lacks a resource,
+    /// returns the system's error instead, because trying other addresses would not help.
     pub(crate) fn at(self, address: impl std::fmt::Display) -> ClientError {
         match self.system {
             Some(source) if source.is_exhaustion() => {
@@ -293,7 +296,8 @@ impl From<AddressError> for NotOpened {
     }
 }
 
-/// The limit for receives that are not posted yet; below the number of spare ones.
+/// The limit for the number of read slots that are not posted again yet, below the number of spare
+/// slots.
 const SLOTS_DUE_MAX: usize = SPARE_SLOTS as usize / 2;
 
 const SEND_COOKIE: u64 = u64::MAX;

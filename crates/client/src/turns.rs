@@ -1,7 +1,7 @@
 //! Turns: waiting for events, and handling timers.
 //!
-//! Invariant: no wait lasts beyond the next timer: an attempt of a recovering session, the retry of
-//! a delayed request, or a reply timeout.
+//! Invariant: no wait lasts beyond the next timer. Timers are the next attempt of a recovering
+//! session, the retry of a delayed request, and a reply timeout.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::state::{Phase, SessionState};
 use crate::transport::Completed;
 
 impl Core {
-    /// Waits for events and processes them. Returns their number; zero means a timeout, or that a
-    /// session's timer was handled.
+    /// Waits for events and processes them. Returns their number; zero means that the timeout
+    /// expired or that only a session's timer was handled.
     #[inline]
     pub(crate) fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         if !self.sessions.are_watched() {
@@ -82,8 +82,8 @@ impl Core {
         }
     }
 
-    /// Makes one turn of waiting for a session, which is given up after its reply timeout. `heard`
-    /// keeps the start of the silence between turns.
+    /// Makes one turn of waiting for a session, and gives the session up if its reply timeout
+    /// expires. Between turns, `heard` holds the time at which the server's silence began.
     pub(crate) fn turn_patiently(&mut self, key: SessionKey, heard: &mut Option<Duration>) {
         let limit = match self.sessions.get(key) {
             Some(session) if session.role.has_channels() => {
@@ -97,8 +97,8 @@ impl Core {
         }
     }
 
-    /// Returns the limit for a server's silence. It is short for an additional channel that is
-    /// connecting, since the session can do without.
+    /// Returns the reply timeout of a session. It is short for an additional channel that is
+    /// connecting, because the session can continue without that channel.
     fn patience_with(&self, key: SessionKey) -> Option<Duration> {
         let session = self.sessions.get(key)?;
         let is_spare = session.role.first().is_some() && matches!(session.phase, Phase::Connecting);
@@ -106,7 +106,7 @@ impl Core {
         limits.into_iter().flatten().min()
     }
 
-    /// Gives up every channel of a session that is silent.
+    /// Gives up those channels of a session whose servers have been silent for too long.
     fn give_up_channels(&mut self, key: SessionKey, silence: Duration) {
         let additional = self.sessions.get(key).map(|session| session.role.additional());
         let additional = additional.unwrap_or_default();
@@ -120,8 +120,8 @@ impl Core {
         }
     }
 
-    /// Makes one turn of waiting for all sessions that are owed a reply; those that are silent for
-    /// too long are given up.
+    /// Makes one turn of waiting for all sessions that wait for replies, and gives up those whose
+    /// reply timeouts expire.
     pub(crate) fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
         let limit = self.sessions.patience_for_all();
         if let Some(silence) = self.turn_in_silence(limit, heard) {
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// Makes one turn. Returns the length of the silence if nothing arrived.
+    /// Makes one turn. Returns the duration of the silence if nothing has arrived.
     fn turn_in_silence(
         &mut self,
         limit: Option<Duration>,
@@ -152,8 +152,8 @@ impl Core {
         Some(coarse_now().saturating_sub(since))
     }
 
-    /// Gives a session up if the silence exceeds its limit. A recovering session has its own
-    /// limits.
+    /// Gives up a session if the silence exceeds its reply timeout. A recovering session has its
+    /// own time limits.
     fn give_up_after(&mut self, key: SessionKey, silence: Duration) {
         let Some(session) = self.sessions.get(key) else { return };
         if matches!(session.phase, Phase::Recovering) {
@@ -165,7 +165,7 @@ impl Core {
     }
 }
 
-/// The number of turns after which timers are checked, even under constant load.
+/// The number of turns after which timers are checked, even if every turn has events.
 const TURNS_PER_LOOK: u32 = 4096;
 
 /// The time limit for connecting an additional channel.

@@ -1,13 +1,14 @@
 //! Mode bits that are removed from new objects (umask(2)).
 //!
 //! Invariant: the mode of a new file, directory or pipe has none of the removed bits. A mode that
-//! is set later is set unchanged.
+//! is set later is not changed.
 
 /// The bits that a session removes from the modes of new objects.
 ///
-/// A program that acts for others, such as a mount, is given final modes and removes nothing. A
-/// program that acts for its user removes the bits of the user's umask, as local system calls do.
-/// Unlike locally, a directory's default access control list does not override these bits.
+/// A program that acts for others, such as a mount, gets final modes and removes nothing. A program
+/// that acts for its own user removes the bits of the user's umask, as local system calls do.
+/// Unlike with local system calls, a directory's default access control list does not replace the
+/// umask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Umask {
     /// No bits are removed.
@@ -15,12 +16,12 @@ pub enum Umask {
     Nothing,
     /// These mode bits are removed.
     Bits(u32),
-    /// The bits of this process's umask at the time an object is made.
+    /// The bits of this process's umask at the time when an object is created.
     Process,
 }
 
 impl Umask {
-    /// Returns the bits to remove now.
+    /// Returns the bits to remove from a new object's mode now.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Nothing => 0,
@@ -30,9 +31,9 @@ impl Umask {
     }
 }
 
-/// Returns the umask of this process. It is read without changing it, so that no other thread
-/// meanwhile creates a file with another umask. If the system does not report it, the strictest one
-/// is returned.
+/// Returns the umask of this process. It is read from `/proc` rather than by changing it, so that
+/// no other thread creates a file with a wrong umask meanwhile. If the system does not report the
+/// umask, the strictest one is returned.
 #[must_use]
 pub fn process_umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Locations: `dafs://user@host:port/path`, the same over TLS with `dafs+tls://` or through an RDMA
-//! device with `dafs+verbs://`, or `dafs+shm:///socket!/path`.
+//! Locations: `dafs://user@host:port/path`, which may also begin with `dafs+tls://` (TLS) or
+//! `dafs+verbs://` (an RDMA device), and `dafs+shm:///socket!/path`.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -17,17 +17,17 @@ use dafs_wire::DEFAULT_TCP_PORT;
 pub struct Location {
     /// The server to connect to.
     pub server: ServerName,
-    /// The user to authenticate as, and a password if there is one.
+    /// The user to authenticate as, and the user's password if one was given.
     pub user: Option<(String, Option<String>)>,
-    /// The absolute path on the server, `/` for its root. It may contain any bytes except NUL. In a
-    /// URL, bytes that are not UTF-8 may appear as they are or percent-encoded.
+    /// The absolute path on the server, `/` for its root. The path may contain any bytes except
+    /// NUL. In a URL, bytes that are not UTF-8 may appear unchanged or percent-encoded.
     pub path: OsString,
 }
 
 /// The ways to name a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerName {
-    /// By host and port. If the host is this one, shared memory is used when available.
+    /// By host and port. If the server is on this host, shared memory is used when available.
     Host {
         /// The host's name or IP address.
         host: String,
@@ -36,7 +36,7 @@ pub enum ServerName {
         /// True if only TCP with TLS may be used.
         tls: bool,
     },
-    /// By host and port, through an RDMA device.
+    /// By host and port, for a connection through an RDMA device.
     Verbs {
         /// The host's name or IP address.
         host: String,
@@ -72,7 +72,8 @@ impl fmt::Debug for Location {
     }
 }
 
-/// Reports why a text is not a location. It does not contain the password of the text.
+/// Describes why a text is not a location. The description does not contain the password in the
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a DAFS URL: {what}; write dafs://host[:port]/path, \
@@ -92,7 +93,7 @@ impl std::str::FromStr for Location {
 }
 
 impl Location {
-    /// A path on a server, without a user name.
+    /// Creates a location from a server and a path, without a user name.
     #[must_use]
     pub fn new(server: ServerName, path: impl Into<OsString>) -> Self {
         Self { server, user: None, path: path.into() }
@@ -177,8 +178,9 @@ fn write_host(f: &mut fmt::Formatter<'_>, scheme: &str, host: &str, port: u16) -
 const SCHEMES: [&str; 4] = ["dafs://", "dafs+tls://", "dafs+verbs://", "dafs+shm://"];
 
 /// Returns the paths of the sockets where a server on this host may listen for shared memory, best
-/// first: in the user's runtime directory, in `/run/dafs`, in `/tmp/dafs-UID`; each named after the
-/// TCP port. A server uses the first whose directory it can create or write.
+/// first: in the user's runtime directory, in `/run/dafs`, and in `/tmp/dafs-UID`. The name of each
+/// socket contains the TCP port. A server uses the first path whose directory it can create or
+/// write.
 #[must_use]
 pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
     let name = format!("{port}.sock");
@@ -192,20 +194,21 @@ pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
     candidates
 }
 
-/// Returns the user id in the name of a socket's directory in /tmp, if it has that form.
+/// Returns the user id in the path of a socket in a `/tmp/dafs-UID` directory; `None` for other
+/// paths.
 pub(crate) fn user_of_socket(path: &Path) -> Option<u32> {
     let name = path.parent()?.strip_prefix("/tmp").ok()?.to_str()?;
     name.strip_prefix("dafs-")?.parse().ok()
 }
 
-/// Returns a text without the passwords of URLs in it, for messages and for lists that every user
-/// can read, such as the list of mounts. The URLs may be malformed or be part of a sentence.
+/// Returns a text without the passwords in its URLs, for messages and for lists that every user can
+/// read, such as the list of mounts. The URLs may be malformed or be part of a sentence.
 #[must_use]
 pub fn without_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(range) = password_range(rest) {
-        // Skip the colon before it, too.
+        // The colon before the password is removed too.
         shown.push_str(&rest[..range.start - 1]);
         rest = &rest[range.end..];
     }
@@ -213,7 +216,7 @@ pub fn without_passwords(text: &str) -> String {
 }
 
 /// Returns the range of the first password of a URL in a text, without the colon before it. In a
-/// malformed URL it covers everything that may be one.
+/// malformed URL the range covers everything that may be a password.
 #[must_use]
 pub fn password_range(text: &str) -> Option<Range<usize>> {
     let mut from = 0;
@@ -232,12 +235,12 @@ pub fn password_range(text: &str) -> Option<Range<usize>> {
     None
 }
 
-/// Returns the end of a scheme that begins at `at`; `None` if there is no scheme.
+/// Returns the position after the scheme that begins at `at`; `None` if no scheme begins there.
 fn authority_start(text: &str, at: usize) -> Option<usize> {
     let scheme = &text[at..];
     let end = scheme.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '+')?;
     let behind = scheme[end..].strip_prefix(':')?;
-    // Accept a URL with a missing slash.
+    // A URL with a missing slash is accepted.
     let slashes = behind.len() - behind.trim_start_matches('/').len();
     (!scheme.starts_with("dafs+shm") && slashes > 0).then_some(at + end + 1 + slashes)
 }
@@ -249,11 +252,11 @@ fn password_in(url: &str) -> Option<Range<usize>> {
         let colon = authority[..sign].find(':')?;
         return (colon + 1 < sign).then_some(colon + 1..sign);
     }
-    // There is no user, unless what looks like a port begins a password that contains a slash, or a
-    // password whose host is missing.
+    // The URL has no `@`. There may still be a password: one that contains a slash, so that its
+    // first part looks like a port, or one after which the host is missing.
     let (host, port) = authority.rsplit_once(':')?;
     let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
-    // Error messages contain this example of the form of a URL.
+    // Error messages contain this example of a URL, which has no password.
     let is_form = host.ends_with('[') && port == "port]";
     if is_port || is_form || host.starts_with('[') {
         return None;
@@ -270,7 +273,7 @@ fn absolute(path: &str) -> Option<OsString> {
     }
 }
 
-/// Splits host and port, or returns what is wrong with them.
+/// Splits a text into host and port, or returns a description of the error.
 fn split_port(host: &str) -> Result<(String, u16), &'static str> {
     let parse = |port: &str| port.parse().map_err(|_| "the port must be a number from 0 to 65535");
     if let Some(rest) = host.strip_prefix('[') {

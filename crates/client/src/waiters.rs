@@ -1,16 +1,17 @@
 //! Results that exactly one caller or one future waits for.
 //!
-//! Invariant: a ticket names one result until that is taken or abandoned, and nothing afterwards.
+//! Invariant: a ticket names one result until the result is taken or abandoned, and is invalid
+//! afterwards.
 
 use std::task::Waker;
 
 use dafs_base::{Key, Slab};
 
-/// Names a result to come.
+/// The key of a result that one caller or future waits for.
 pub(crate) type Ticket<T> = Key<Waiter<T>>;
 
-/// Results of one kind, pending or not yet taken. There are at most as many as requests in flight
-/// and results that were not taken.
+/// The results of one kind, pending or not yet taken. Their number is limited by the requests in
+/// flight and the results that were not taken.
 #[derive(Debug)]
 pub(crate) struct Waiters<T>(Slab<Waiter<T>>);
 
@@ -18,7 +19,7 @@ pub(crate) struct Waiters<T>(Slab<Waiter<T>>);
 pub(crate) enum Waiter<T> {
     Waiting(Option<Waker>),
     There(T),
-    /// The waiter was dropped.
+    /// The waiter was dropped, so the result will be dropped when it arrives.
     Abandoned,
 }
 
@@ -34,7 +35,7 @@ impl<T> Waiters<T> {
         self.0.insert(Waiter::Waiting(None))
     }
 
-    /// Stores the result and wakes the waiter.
+    /// Stores a result and wakes the future that waits for it.
     #[inline]
     pub(crate) fn put(&mut self, ticket: Ticket<T>, result: T) {
         let Some(place) = self.0.get_mut(ticket) else { return };
@@ -45,7 +46,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Takes the result if it has arrived, which uses up the ticket.
+    /// Returns the result if it has arrived, and removes the ticket.
     #[inline]
     pub(crate) fn take(&mut self, ticket: Ticket<T>) -> Option<T> {
         if !matches!(self.0.get(ticket), Some(Waiter::There(_))) {
@@ -67,7 +68,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Gives up the result: it is dropped when it arrives.
+    /// Marks the result as abandoned: it is dropped when it arrives.
     pub(crate) fn abandon(&mut self, ticket: Ticket<T>) {
         match self.0.get_mut(ticket) {
             Some(place @ Waiter::Waiting(_)) => *place = Waiter::Abandoned,

@@ -1,6 +1,6 @@
-//! The pieces of work that a session has to do, with all that is needed to send them again.
+//! The pending operations of a session, with all data that is needed to send them again.
 //!
-//! Invariant: a piece of work is ended or handed on by its holder, never dropped.
+//! Invariant: the holder of an operation ends it or hands it on, and never just drops it.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::recovery::question::Question;
 use crate::result_sinks::ReplyTicket;
 use crate::transfer::Transfer;
 
-/// What waits for the reply on a stream.
+/// The operation that waits for the reply on a stream.
 pub(crate) enum Pending {
     Call(QueuedCall),
     Transfer(Transfer),
     Member(Member),
-    /// A request of recovery.
+    /// A request that a recovering session sends.
     Recovery(Question),
     /// A request whose reply is ignored.
     Ignored,
@@ -26,16 +26,16 @@ pub(crate) enum Pending {
 /// An encoded request without bulk data.
 pub(crate) struct QueuedCall {
     pub id: OperationId,
-    /// `None` if the reply is ignored.
+    /// The ticket for the reply; `None` if the reply is ignored.
     pub ticket: Option<ReplyTicket>,
-    /// The requests of a batch that the reply is about.
+    /// The requests of a batch that this message contains.
     pub part: Option<Part>,
     pub message: Vec<u8>,
-    /// Set if the server has delayed it.
+    /// Set if the server has delayed the request.
     pub delay: Option<Box<Delay>>,
 }
 
-/// A piece of work, with all that is needed to send it.
+/// An operation, with all data that is needed to send it.
 pub(crate) enum Work {
     Call(QueuedCall),
     Transfer(Transfer),
@@ -46,7 +46,7 @@ pub(crate) enum Work {
 }
 
 impl Pending {
-    /// Returns the work to end with the session; `None` if nothing waits for it.
+    /// Returns the operation that must be ended with the session; `None` if no caller waits for it.
     pub(crate) fn into_work(self) -> Option<Work> {
         match self {
             Self::Call(call) => Some(Work::Call(call)),
@@ -58,7 +58,7 @@ impl Pending {
 }
 
 impl QueuedCall {
-    /// Creates an encoded request whose reply is ignored.
+    /// Creates a call from an encoded request whose reply is ignored.
     pub(crate) fn new(id: OperationId, message: Vec<u8>) -> Self {
         Self { id, ticket: None, part: None, message, delay: None }
     }

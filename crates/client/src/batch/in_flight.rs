@@ -1,7 +1,7 @@
 //! A batch that was sent, as a future.
 //!
-//! Invariant: dropping the future leaks nothing. Its requests go on, keep their memory, and end
-//! without being reported.
+//! Invariant: dropping the future leaks nothing. The requests of the batch continue, keep their
+//! memory until they end, and their outcomes are discarded.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,9 +19,9 @@ use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 use crate::reply_future::ReplyFuture;
 
-/// A batch in flight. It becomes ready when every request has ended and yields their outcomes; the
-/// slices it was given are then free. The thread that polls it must also call
-/// [`crate::Client::process_events`].
+/// A batch in flight. The future becomes ready when every request has ended, and yields the
+/// outcomes of the requests; the slices passed to the batch are then free. The thread that polls
+/// the future must also call [`crate::Client::process_events`].
 #[must_use = "dropping it discards the results of the batch"]
 pub struct Batched {
     shared: Rc<Shared>,
@@ -35,30 +35,31 @@ impl Batched {
         Self { shared, session, batch, is_over: false }
     }
 
-    /// Waits for all requests and returns their outcomes, in the order they were added.
+    /// Waits for all requests and returns their outcomes, in the order in which the requests were
+    /// added.
     #[must_use]
     pub fn wait(self) -> Vec<Result<u32>> {
         let (shared, session) = (self.shared.clone(), self.session);
         run(&shared, session, self)
     }
 
-    /// Returns the number of requests whose completion has not arrived.
+    /// Returns the number of requests whose completions have not arrived.
     #[must_use]
     pub fn left(&self) -> usize {
         self.shared.borrow().batches.get(self.batch).map_or(0, |state| state.left)
     }
 
-    /// Returns the outcome of the request with this index; `None` while it is in flight.
+    /// Returns the outcome of the request with this index; `None` while the request is in flight.
     #[must_use]
     pub fn outcome(&self, request: usize) -> Option<Result<u32>> {
         let core = self.shared.borrow();
         core.batches.get(self.batch)?.results.get(request)?.clone()
     }
 
-    /// Asks the server to carry out a request of a submitted batch at once and report it, and waits
-    /// for the server's consent. Returns false if the request has ended already, or if the server
-    /// has not accepted it yet: in a session with checksums the server first fetches written data,
-    /// and after a reconnect the request is submitted again.
+    /// Asks the server to carry out a request of a submitted batch at once, and waits for the
+    /// server's reply. Returns false if the request has ended already, or if the server does not
+    /// have it: in a session with checksums the server first fetches the data to write, and after a
+    /// reconnect the request is submitted again.
     ///
     /// # Errors
     /// If the session has ended, and any error that the server reports.
@@ -76,9 +77,9 @@ impl Batched {
         }
     }
 
-    /// Cancels a request. The protocol cannot withdraw it: the request goes on (expedited if it was
-    /// submitted), keeps its memory until it ends, and its outcome is then
-    /// [`ClientError::Cancelled`] in any case. Returns false if it has ended already.
+    /// Cancels a request. The protocol cannot withdraw a request, so it continues (expedited if it
+    /// was submitted) and keeps its memory until it ends; its outcome is then always
+    /// [`ClientError::Cancelled`]. Returns false if the request has ended already.
     #[must_use]
     pub fn cancel(&self, request: usize) -> bool {
         let mut core = self.shared.borrow_mut();
@@ -89,7 +90,8 @@ impl Batched {
         state.cancelled[request] = true;
         if !state.parameters.synchronous {
             let name = name_of(self.batch, request);
-            // The request ends whether or not the server still finds it.
+            // The request ends anyway, even if the server no longer finds it, so the reply is
+            // ignored.
             let _ = core
                 .send_ignoring_reply(self.session, &Request::HurryUp(HurryUp { request: name }));
         }
@@ -116,7 +118,8 @@ impl Future for Batched {
                 }
                 Poll::Pending
             }
-            // Polled again after it was ready, which the contract of `Future` forbids.
+            // The caller polled a future that was already ready, which the contract of `Future`
+            // forbids.
             None => Poll::Ready(Vec::new()),
         }
     }

@@ -1,15 +1,16 @@
 //! Batches: many reads and writes in a few messages, reported together (draft 4.2.3).
 //!
-//! [`Session::batch`] starts a batch. Reads and writes are added to it, each of one piece or of
-//! lists that are divided differently in the file and in memory. [`Batch::run`] sends all of them
-//! at once and waits. [`Batch::submit`] lets the server delay them ([`Batch::latency`]); their
-//! completions arrive over the session's back-control channel, which the first batch that needs it
-//! opens.
+//! [`Session::batch`] creates a batch, to which reads and writes are added. Each moves one range of
+//! a file to or from one slice, or a list of ranges to or from a list of slices. [`Batch::run`]
+//! sends all requests at once and waits. [`Batch::submit`] allows the server to delay the requests
+//! ([`Batch::latency`]); their completions arrive over the session's back-control channel, which is
+//! opened when a batch first needs it.
 //!
-//! The requests of a batch are not ordered. Written data is stable when its completion is reported.
+//! The requests of a batch are not ordered. Written data is on stable storage when its completion
+//! is reported.
 //!
 //! Invariant: memory that a request names is kept until the request has ended, even if its batch
-//! was dropped. Memory that may be in use when its session ends is never used again.
+//! was dropped. Memory that the server may still access when the session ends is never used again.
 
 mod in_flight;
 mod plan;
@@ -43,7 +44,7 @@ pub struct Batch<'s> {
 }
 
 impl Session {
-    /// Starts an empty batch in this session.
+    /// Creates an empty batch in this session.
     pub fn batch(&self) -> Batch<'_> {
         Batch {
             session: self,
@@ -56,15 +57,15 @@ impl Session {
 }
 
 impl Batch<'_> {
-    /// Adds a read that fills the slice from `offset`, in bytes. Reading fewer bytes at the end of
-    /// the file is no error.
+    /// Adds a read from byte `offset` of the file that fills the slice. Reading fewer bytes at the
+    /// end of the file is not an error.
     pub fn read(self, file: &File, offset: u64, slice: impl Into<Span>) -> Self {
         let Span(slice) = slice.into();
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
         self.add(file, TransferDirection::Read, smallvec![chunk], smallvec![slice])
     }
 
-    /// Adds a write of the whole slice at `offset`, in bytes.
+    /// Adds a write of the whole slice at byte `offset` of the file.
     pub fn write(self, file: &File, offset: u64, slice: impl Into<Span>) -> Self {
         let Span(slice) = slice.into();
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
@@ -72,8 +73,8 @@ impl Batch<'_> {
     }
 
     /// Adds a read of several ranges of a file, each an offset and a length in bytes, into several
-    /// slices of the same total length. It is one request with one outcome. At most 64 ranges and
-    /// 64 slices. Device memory and buffers ([`Span`]) may be mixed.
+    /// slices of the same total length. The read is one request with one outcome, and is limited to
+    /// 64 ranges and 64 slices. Device memory and buffers ([`Span`]) may be mixed.
     pub fn read_list(
         self,
         file: &File,
@@ -94,15 +95,15 @@ impl Batch<'_> {
         self.add(file, TransferDirection::Write, chunks_of(ranges), slices_of(slices))
     }
 
-    /// Sets how long the server may delay a submitted batch. This is a hint: with it the server can
-    /// merge adjacent requests and use idle time.
+    /// Sets the time for which the server may delay the requests of a submitted batch. The time is
+    /// a hint: a delay lets the server merge adjacent requests and use idle time.
     pub fn latency(mut self, window: Duration) -> Self {
         self.window = window;
         self
     }
 
     /// Sets how many completions of submitted requests the server should report in one message, in
-    /// this session from now on. By default it is the number of requests in the batch.
+    /// this session from now on. The default is the number of requests in the batch.
     pub fn completions(mut self, count: u32) -> Self {
         self.completion_count = Some(count);
         self
@@ -120,9 +121,9 @@ impl Batch<'_> {
         self.requests.is_empty()
     }
 
-    /// Runs all requests and waits for them. Returns each request's outcome in the order they were
-    /// added: the number of bytes moved, counted from its start up to the first byte that was not
-    /// moved, or an error.
+    /// Runs all requests and waits for them. Returns the outcomes in the order in which the
+    /// requests were added. An outcome is an error or the number of bytes moved, counted from the
+    /// start of the request up to the first byte that was not moved.
     ///
     /// # Errors
     /// If nothing was sent: [`ClientError::Foreign`] for a file of another session or a buffer of
@@ -141,9 +142,10 @@ impl Batch<'_> {
         self.send(true)
     }
 
-    /// Submits all requests, to be carried out when it suits the server. A session that reconnects
-    /// submits unreported requests again, with the whole latency window. Requests fail with an
-    /// error that names the back-control channel if it cannot be reopened within its deadline.
+    /// Submits all requests; the server may carry them out when it suits it. After a reconnect the
+    /// session submits requests that were not reported again, with the whole latency window. If the
+    /// back-control channel cannot be reopened within its deadline, the requests fail with an error
+    /// that names the channel.
     ///
     /// # Errors
     /// The errors of [`Batch::run`], and an error if the server supports no back-control channel.

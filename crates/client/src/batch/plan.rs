@@ -1,8 +1,8 @@
 //! Divides a batch into messages.
 //!
-//! Invariant: a message holds no more requests than the server accepts in one, and their
-//! completions fit in one reply. A request that fits in no message is refused before anything is
-//! sent.
+//! Invariant: a message contains at most as many requests as the server accepts in one message, and
+//! their completions fit in one reply. A batch with a request that fits in no message is refused
+//! before anything is sent.
 
 use std::ops::Range;
 
@@ -57,12 +57,12 @@ impl Batch<'_> {
 }
 
 impl Core {
-    /// Sends some requests of a batch, now or when there is a credit.
+    /// Sends some requests of a batch, at once or when there is a credit.
     pub(super) fn send_part(&mut self, key: SessionKey, part: Part) {
         let Some(state) = self.batches.get(part.batch) else { return };
         if !state.parameters.synchronous && !self.back_channels.listens(key) {
-            // The connection was lost while earlier parts were sent; the whole batch is sent again
-            // later.
+            // The connection was lost while earlier requests were sent; the whole batch will be
+            // sent again.
             return;
         }
         let (id, mut delay) = (self.sinks.next_id(), None);
@@ -71,8 +71,8 @@ impl Core {
         }
     }
 
-    /// Encodes the calls for some requests of a batch over the current connection. Requests that
-    /// cannot be encoded end with an error.
+    /// Encodes the messages for some requests of a batch, with the STags of the current connection.
+    /// Requests that cannot be encoded end with an error.
     fn part_calls(
         &mut self,
         key: SessionKey,
@@ -94,7 +94,8 @@ impl Core {
         calls
     }
 
-    /// Ends the requests whose device memory this connection cannot reach, and returns the others.
+    /// Ends the requests whose device memory this connection cannot access, and returns the other
+    /// requests.
     fn within_reach(&mut self, key: SessionKey, part: Part) -> ShortList<Part> {
         let Some(state) = self.batches.get(part.batch) else { return ShortList::new() };
         let requests = part.requests.clone().zip(&state.requests[part.requests.clone()]);
@@ -119,8 +120,8 @@ impl Core {
         runs.map(|requests| Part { requests, ..part }).collect()
     }
 
-    /// Encodes queued parts of batches again after a reconnect, since memory has other names on the
-    /// new connection. Requests for memory that the connection cannot reach end.
+    /// Encodes queued messages of batches again after a reconnect, because memory has other STags
+    /// on the new connection. Requests for memory that the connection cannot access end.
     pub(crate) fn rename_parts(&mut self, key: SessionKey) {
         for call in self.sessions[key].in_flight.take_calls() {
             for call in self.renamed(key, call) {
@@ -146,7 +147,7 @@ impl Core {
         }
     }
 
-    /// Encodes some requests of a batch as one message; `None` if the batch is over.
+    /// Encodes some requests of a batch as one message; `None` if the batch has ended.
     fn encode_part(&mut self, key: SessionKey, part: &Part) -> Option<Result<Vec<u8>>> {
         let state = self.batches.get(part.batch)?;
         let session = &self.sessions[key];
@@ -200,7 +201,7 @@ impl Core {
     }
 }
 
-/// Divides requests into ranges of which each fits in one message.
+/// Divides requests into ranges so that the requests of each range fit in one message.
 pub(super) fn split_batch(terms: &Terms, requests: &[BatchOperation]) -> Result<Vec<Range<usize>>> {
     let bytes_max = terms.request_bytes_max as usize;
     let answer_room = (terms.response_bytes_max as usize).saturating_sub(ANSWER_HEAD_BYTES);
@@ -225,10 +226,10 @@ pub(super) fn split_batch(terms: &Terms, requests: &[BatchOperation]) -> Result<
     Ok(ranges)
 }
 
-/// Size of BATCH_SUBMIT's header and arguments, and of the head of its array.
+/// The size in bytes of BATCH_SUBMIT's header and arguments, and of the head of its array.
 const REQUEST_HEAD_BYTES: usize = HEADER_BYTES + 16 + 8;
 
-/// Size of the reply's header and results, and of the head of its array.
+/// The size in bytes of the reply's header and results, and of the head of its array.
 const ANSWER_HEAD_BYTES: usize = HEADER_BYTES + 8 + 8;
 
 const COMPLETION_BYTES: usize = 24;

@@ -1,4 +1,4 @@
-//! Handles what servers report about batches.
+//! Handles the replies and completions of batches.
 //!
 //! Invariant: a completion that belongs to no batch of the session is ignored.
 
@@ -33,7 +33,8 @@ impl Core {
         if header.status == Status::WhoaCowboy && !synchronous {
             state.refused.push(part.clone());
             if !self.batches.expects_completions(key) {
-                // The completions of all its other requests were reported in the meantime.
+                // All other requests of the batch have completed by now, so no completion will
+                // cause a retry later.
                 self.send_refused(key);
             }
             return;
@@ -89,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Sends requests again that the server was too busy for.
+    /// Sends requests again that the server refused because it was busy.
     pub(crate) fn send_refused(&mut self, key: SessionKey) {
         for part in self.batches.take_refused(key) {
             self.send_part(key, part);

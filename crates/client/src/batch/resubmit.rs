@@ -1,12 +1,12 @@
 //! Resubmits batches of a session that has reconnected.
 //!
 //! Invariant: a submitted batch is sent again only after its session has reconnected and opened a
-//! new back-control channel, when nothing sent over the old connection still runs. Only requests
-//! whose completions were not reported are sent again. They may have been carried out already,
-//! which does no harm: the same bytes go to the same places.
+//! new back-control channel, because then no request of the old connection is still running. Only
+//! requests whose completions were not reported are sent again. Some may have been carried out
+//! before; repeating them is harmless, because the same bytes are written to the same ranges.
 //!
-//! Synchronous batches need none of this: they are ordinary requests that wait for their replies
-//! (`recovery`).
+//! Synchronous batches are ordinary requests that wait for their replies, so the general recovery
+//! covers them (`recovery`).
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ use crate::recovery::interrupted::InterruptedRequest;
 use crate::work::{QueuedCall, Work};
 
 impl Core {
-    /// Takes submitted batches out of what is sent again first: they wait until their completions
-    /// can be reported.
+    /// Removes submitted batches from the work that recovery sends again first: they must wait for
+    /// the back-control channel, which reports their completions.
     pub(crate) fn set_submitted_aside(
         &mut self,
         key: SessionKey,
@@ -74,7 +74,8 @@ impl Core {
         }
     }
 
-    /// Ends cancelled requests instead of sending them again: their memory is free.
+    /// Ends cancelled requests instead of sending them again, because no server accesses their
+    /// memory any more.
     fn end_cancelled(&mut self, batch: BatchKey) {
         let Some(state) = self.batches.get(batch) else { return };
         let places = state.cancelled.iter().enumerate().filter(|(_, is_cancelled)| **is_cancelled);

@@ -1,7 +1,7 @@
 //! The batches in flight, and the outcomes of their requests.
 //!
 //! Invariant: each request ends once, and its id is never valid again. A batch keeps its slot until
-//! all of its requests have ended and its owner has dropped it.
+//! all of its requests have ended and its owner has dropped the batch.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -37,13 +37,14 @@ pub(crate) struct BatchState {
     pub session: SessionKey,
     pub parameters: BatchParameters,
     pub requests: Vec<BatchOperation>,
-    /// The outcome of each request; `None` while it is in flight.
+    /// The outcome of each request; `None` while the request is in flight.
     pub results: Vec<Option<Result<u32>>>,
     /// True for each request that was cancelled.
     pub cancelled: Vec<bool>,
     pub left: usize,
     pub waker: Option<Waker>,
-    /// Parts that the server was too busy for; they are sent again after the next completion.
+    /// The requests that the server refused because it was busy; they are sent again after the next
+    /// completion.
     pub(super) refused: Vec<Part>,
     is_abandoned: bool,
 }
@@ -68,7 +69,7 @@ impl BatchState {
         }
     }
 
-    /// Returns true if the rest of the batch is expected to take too long for busy-polling.
+    /// Returns true if the remaining requests are expected to take too long for busy-polling.
     pub(crate) fn lasts(&self) -> bool {
         let left = self.requests.iter().zip(&self.results).filter(|(_, result)| result.is_none());
         let bytes: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();
@@ -95,7 +96,7 @@ pub(crate) type BatchKey = Key<BatchState>;
 #[derive(Debug)]
 pub(crate) struct BatchTable {
     all: Slab<BatchState>,
-    /// Memory of failed requests that a server may still access until its session ends.
+    /// The memory of failed requests that a server may still access until its session ends.
     limbo: Vec<(SessionKey, Rc<RegisteredMemory>)>,
 }
 
@@ -119,14 +120,14 @@ impl BatchTable {
         self.all.get_mut(batch)
     }
 
-    /// Removes a batch that is over and returns its outcomes.
+    /// Removes a batch that has ended and returns its outcomes.
     pub(crate) fn take(&mut self, batch: BatchKey) -> Option<Vec<Result<u32>>> {
         self.get(batch).filter(|state| state.left == 0)?;
         let state = self.all.remove(batch)?;
         Some(state.results.into_iter().flatten().collect())
     }
 
-    /// Notes that the owner has dropped the batch.
+    /// Records that the owner has dropped the batch.
     pub(crate) fn abandon(&mut self, batch: BatchKey) {
         if let Some(state) = self.get_mut(batch) {
             state.is_abandoned = true;
@@ -150,20 +151,20 @@ impl BatchTable {
         }
     }
 
-    /// Ends all requests of a part with an error.
+    /// Ends all requests of `part` with an error.
     pub(crate) fn fail_part(&mut self, part: &Part, error: &ClientError) {
         for place in part.requests.clone() {
             self.end(part.batch, place, Err(error.clone()));
         }
     }
 
-    /// Fails all requests in flight of a session that has ended.
+    /// Fails all requests that are in flight in a session that has ended.
     pub(crate) fn fail_all(&mut self, session: SessionKey, error: &ClientError) {
         self.fail(session, error, |_| true);
         self.limbo.retain(|(other, _)| *other != session);
     }
 
-    /// Fails the submitted batches of a session whose channel is gone.
+    /// Fails the submitted batches of a session whose back-control channel has ended.
     pub(crate) fn fail_submitted(&mut self, session: SessionKey, error: &ClientError) {
         self.fail(session, error, |state| !state.parameters.synchronous);
     }
@@ -191,7 +192,7 @@ impl BatchTable {
         }
     }
 
-    /// Returns the submitted batches of a session that are not over.
+    /// Returns the submitted batches of a session that have not ended.
     pub(crate) fn submitted(&self, session: SessionKey) -> Vec<BatchKey> {
         let is_meant = |state: &BatchState| {
             state.session == session && !state.parameters.synchronous && state.left > 0
@@ -200,13 +201,13 @@ impl BatchTable {
         meant.map(|(batch, _)| batch).collect()
     }
 
-    /// Takes the parts of a session that are to be sent again.
+    /// Removes and returns the refused requests of a session, to be sent again.
     pub(super) fn take_refused(&mut self, session: SessionKey) -> Vec<Part> {
         let of_session = self.all.values_mut().filter(|state| state.session == session);
         of_session.flat_map(|state| std::mem::take(&mut state.refused)).collect()
     }
 
-    /// Returns true if the server is going to report completions to this session.
+    /// Returns true if completions of submitted requests are still due in this session.
     pub(super) fn expects_completions(&self, session: SessionKey) -> bool {
         self.all.values().any(|state| {
             let refused: usize = state.refused.iter().map(|part| part.requests.len()).sum();
@@ -215,15 +216,15 @@ impl BatchTable {
     }
 }
 
-/// A lower bound of the server's time for one request of a batch.
+/// A lower bound in nanoseconds for the server's time for one request of a batch.
 const REQUEST_NS: u64 = 500;
 
 const BYTES_PER_NS: u64 = 10;
 
-/// The wait from which sleeping costs less than busy-polling.
+/// The expected waiting time in nanoseconds from which sleeping costs less than busy-polling.
 const LASTING_NS: u64 = 16_000;
 
-/// Parameters sent with every message of a batch.
+/// The parameters that are sent in every message of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchParameters {
     pub window_us: u32,
@@ -238,8 +239,8 @@ pub(crate) struct Part {
     pub requests: Range<usize>,
 }
 
-/// Returns the request id of a batch's request, unique in all sessions of a client: the generation
-/// of the batch's key, the batch's slot, and the request's index in it.
+/// Returns the id of a batch's request, unique in all sessions of a client. The id consists of the
+/// generation of the batch's key, the batch's slot, and the request's index in the batch.
 pub(super) fn name_of(batch: BatchKey, place: usize) -> RequestId {
     let bits = batch.to_bits();
     RequestId(bits >> 32 << 32 | u64::from(batch.index()) << PLACE_BITS | place as u64)
@@ -253,7 +254,7 @@ pub(super) fn place_of(name: RequestId) -> (BatchKey, usize) {
 }
 
 impl BatchOperation {
-    /// The size in bytes of this request in a message.
+    /// The size in bytes of this request within a message.
     pub(super) fn wire_bytes(&self) -> usize {
         let lists = self.chunks.len() + self.slices.len();
         WIRE_REQUEST_BYTES + 2 * LIST_HEAD_BYTES + lists * LIST_ELEMENT_BYTES
@@ -264,7 +265,7 @@ impl BatchOperation {
         self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
     }
 
-    /// Returns the names of this request's memory on an endpoint.
+    /// Returns the descriptors that name this request's memory on an endpoint.
     pub(super) fn direct(
         &self,
         interface: &mut Interface,
@@ -301,11 +302,11 @@ const LIST_ELEMENT_BYTES: usize = 16;
 
 const PLACE_BITS: u32 = 12;
 
-/// The largest number of requests in one batch.
+/// The maximum number of requests in one batch.
 pub(super) const REQUESTS_MAX: usize = 1 << PLACE_BITS;
 
-/// The largest number of batches in flight in one client: the slot number takes the rest of a word
-/// of a request id.
+/// The maximum number of batches in flight in one client: the slot number takes those bits of a
+/// 32-bit word in a request id that the index leaves.
 const BATCHES_MAX: u32 = 1 << (u32::BITS - PLACE_BITS);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A chain in flight, as a future.
 //!
-//! Invariant: the chain is over when every member has a reply. From then on nothing accesses the
-//! memory it was given.
+//! Invariant: the chain has ended when every member has a reply. From then on no server accesses
+//! the memory passed to the chain.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,8 +17,9 @@ use crate::error::{ClientError, Result};
 use crate::session::Session;
 use crate::state::SessionState;
 
-/// A chain in flight. It becomes ready when every member has a reply; the slices it was given are
-/// then free. The thread that polls it must also call [`crate::Client::process_events`].
+/// A chain in flight. The future becomes ready when every member has a reply; the slices passed to
+/// the chain are then free. The thread that polls the future must also call
+/// [`crate::Client::process_events`].
 #[must_use = "dropping it discards the results of the chain"]
 pub struct Chained<'s> {
     session: &'s Session,
@@ -27,7 +28,7 @@ pub struct Chained<'s> {
 
 enum State {
     InFlight(SharedChain),
-    /// The chain was refused and not sent.
+    /// The chain was refused by this library and not sent.
     Failed(Box<ChainFailure>),
     Over,
 }
@@ -41,7 +42,7 @@ impl<'s> Chained<'s> {
         Self { session, state: State::Failed(Box::new(failure)) }
     }
 
-    /// Reads the replies of a chain that is over.
+    /// Decodes the replies of a chain that has ended.
     fn read(&self, core: &Core, chain: &ChainWork) -> Brought {
         let mut done = Vec::with_capacity(chain.members.len());
         let session = &core.sessions[self.session.key];
@@ -61,7 +62,7 @@ impl<'s> Chained<'s> {
 type Brought = std::result::Result<Vec<Outcome>, ChainFailure>;
 
 impl ChainWork {
-    /// Returns the outcome of one member of a chain that is over.
+    /// Returns the outcome of one member of a chain that has ended.
     fn outcome(&self, number: usize, session: &SessionState) -> Result<Outcome> {
         let member = &self.members[number];
         if let Some(Err(error)) = &member.answer {
@@ -88,7 +89,7 @@ impl ChainWork {
         outcome.map_err(|what| broken(what.to_owned()))
     }
 
-    /// Returns the object that a GETATTR member names.
+    /// Returns the object whose attributes a GETATTR member requests.
     fn object_named(&self, number: usize) -> FileHandle {
         let message = &self.bytes[self.members[number].message.clone()];
         match decode_request(ByteOrder::NATIVE, message) {
@@ -105,7 +106,8 @@ impl Future for Chained<'_> {
         let chain = match std::mem::replace(&mut self.state, State::Over) {
             State::InFlight(chain) => chain,
             State::Failed(failure) => return Poll::Ready(Err(*failure)),
-            // Polled again after it was ready, which the contract of `Future` forbids.
+            // The caller polled a future that was already ready, which the contract of `Future`
+            // forbids.
             State::Over => return Poll::Ready(Ok(Vec::new())),
         };
         if !chain.borrow().is_over {

@@ -1,6 +1,6 @@
-//! What is known about the next member while a chain is being built.
+//! The state of a chain that is being built, which the next member depends on.
 //!
-//! Invariant: a member takes the object and open it does not name from the members before it.
+//! Invariant: a member that does not name an object or open uses those of the members before it.
 
 use dafs_types::{FileHandle, StateId};
 use dafs_wire::{ChainClass, ChainFlags, Procedure};
@@ -8,12 +8,13 @@ use dafs_wire::{ChainClass, ChainFlags, Procedure};
 use crate::chain::outcome::ChainFailure;
 use crate::impersonation::RegisteredCredentials;
 
-/// What is known about the next member while a chain is being built.
+/// The state of a chain that is being built, which the next member depends on.
 #[derive(Default)]
 pub(crate) struct Draft {
-    /// The object of the next member; `None` for the one that the members before it left.
+    /// The object of the next member; `None` if the server takes the object from the member before
+    /// it.
     pub file: Option<FileHandle>,
-    /// The open of the next member; `None` for the one that the members before it left.
+    /// The open of the next member; `None` if the server takes the open from the members before it.
     pub state: Option<StateId>,
     pub has_fetched: bool,
     pub request_bytes_max: usize,
@@ -21,11 +22,12 @@ pub(crate) struct Draft {
     pub writes_inline: bool,
     /// The number of credits to request.
     pub wanted_credits: u16,
-    /// The user that the session impersonates.
+    /// The credentials of the user that the session impersonates.
     pub acting: Option<RegisteredCredentials>,
-    /// The session's label, sent in each member for monitoring the server.
+    /// The session's label, sent in each member, by which the server's operator can follow
+    /// requests.
     pub label: u64,
-    /// The first member that cannot be sent.
+    /// The failure of the first member that cannot be sent.
     pub refused: Option<Box<ChainFailure>>,
 }
 
@@ -57,7 +59,8 @@ impl Draft {
         flags
     }
 
-    /// Returns why a procedure is not allowed at this position of the chain; `None` if it is.
+    /// Returns the reason why a procedure is not allowed at this position of the chain; `None` if
+    /// it is allowed.
     pub(crate) fn misplaced(&self, procedure: Procedure) -> Option<String> {
         let name = procedure.name();
         match procedure.chain_class() {
@@ -74,13 +77,13 @@ impl Draft {
         }
     }
 
-    /// Updates the object and the open for the member after this one.
+    /// Updates the current object and open for the member after this one.
     pub(crate) fn note_left_behind(&mut self, procedure: Procedure) {
         self.has_fetched |= procedure.chain_class() == ChainClass::BulkFetch;
         if procedure == Procedure::Open {
             (self.file, self.state) = (None, None);
         } else if procedure.finds() {
-            // Another object, which is not open here.
+            // The next member works on another object, which this chain has not opened.
             (self.file, self.state) = (None, Some(StateId::ANONYMOUS));
         } else if procedure.chained_handle_at().is_some() {
             self.file = None;

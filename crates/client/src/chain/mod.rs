@@ -18,18 +18,18 @@
 //! # let _ = read; Ok(()) }
 //! ```
 //!
-//! A member works on the object that the member before it has found, made or used; the first one
-//! works on the root directory. [`Chain::at`] and [`Chain::of`] select another object. After an
-//! OPEN, members use that open.
+//! A member works on the object that the member before it has found, created or used; the first
+//! member works on the root directory. [`Chain::at`] and [`Chain::of`] select another object.
+//! Members after an OPEN use its open.
 //!
-//! A member that fetches data (reads, attributes, listings) must not be followed by one that
+//! A member that fetches data (reads, attributes, listings) must not be followed by a member that
 //! changes the file system, except CLOSE and locks: such a chain could not be resumed after a lost
-//! connection (draft 4.3.1). It is refused before anything is sent. Allowing CLOSE there is an
-//! extension of this project's servers (`docs/spec/gaps.md`); other servers may answer it with
-//! CHAIN_FORM, and the file stays open.
+//! connection (draft 4.3.1). It is refused before anything is sent. CLOSE after a read is an
+//! extension of this project's servers (`docs/spec/gaps.md`); other servers may refuse it with
+//! CHAIN_FORM, and the file then stays open.
 //!
-//! Invariant: every member in the chain is allowed at its position. The first member that is not
-//! stops the building, and running the chain reports it.
+//! Invariant: every member of the chain is allowed at its position. After the first member that is
+//! not allowed, no further members are added, and running the chain reports that member.
 
 mod chained;
 mod draft;
@@ -72,17 +72,17 @@ pub use self::chained::Chained;
 pub use self::outcome::{ChainFailure, Outcome};
 pub use self::whole::NewFile;
 
-/// A chain of requests that is being built. Nothing is sent before it is run.
+/// A chain of requests that is being built. No request is sent until the chain is run.
 #[must_use = "a chain does nothing before it is run"]
 pub struct Chain<'s> {
     session: &'s Session,
-    /// The members added so far, and all that is known while the chain is built. Building moves the
-    /// chain with every member, so it must be small.
+    /// The members added so far, and the state of the building. Every method moves the chain, so
+    /// this field must be small.
     work: SharedChain,
 }
 
 impl Session {
-    /// Starts a chain without members.
+    /// Creates a chain without members.
     pub fn chain(&self) -> Chain<'_> {
         let mut core = self.shared.borrow_mut();
         let work = core.new_chain();
@@ -106,7 +106,7 @@ impl Session {
 impl<'s> Chain<'s> {
     // ---- selecting the object ----------------------------------------------------------
 
-    /// Makes the next member work on this object, without an open.
+    /// Makes the next member work on the object with this handle, without an open.
     pub fn at(self, file: FileHandle) -> Self {
         self.draft().stand_on(file, StateId::ANONYMOUS);
         self
@@ -121,7 +121,7 @@ impl<'s> Chain<'s> {
     // ---- finding and opening -----------------------------------------------------------
 
     /// Looks up a path from the current object, which must be a directory, or from the root if the
-    /// path begins with a slash. Symbolic links are not followed, and `..` is refused.
+    /// path begins with a slash. Symbolic links are not followed, and `..` in the path is an error.
     pub fn lookup(self, path: impl AsRef<OsStr>) -> Self {
         let path = path.as_ref();
         let text = wire(path);
@@ -142,8 +142,8 @@ impl<'s> Chain<'s> {
         self.push(&Request::LookupP(OneHandle { file }), None)
     }
 
-    /// Opens the file at a path, or creates it if the options say so. The path is resolved as by
-    /// [`Chain::lookup`]. Later members use the open.
+    /// Opens the file at a path, or creates it if the options say so. The path is resolved as
+    /// [`Chain::lookup`] does. Later members use this open.
     pub fn open(self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Self {
         let path = path.as_ref();
         let text = wire(path);
@@ -151,7 +151,8 @@ impl<'s> Chain<'s> {
         let directory = self.start_of(&text);
         match names.path() {
             Err(status) => self.refuse(Procedure::Open, &label(path), status),
-            // OPEN carries a size only if it may create the file: add `setattr` after it instead.
+            // An OPEN can set the size only if it may create the file; callers must add `setattr`
+            // after it instead.
             Ok(_) if options.truncates_later() => {
                 self.refuse(Procedure::Open, &label(path), Status::Inval)
             }
@@ -161,8 +162,8 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// Opens a name in the current directory, or creates it if the options say so. Later members
-    /// use the open. `path` is used in error messages only.
+    /// Opens a name in the current directory, or creates the file if the options say so. Later
+    /// members use this open. `path` is used in error messages only.
     pub fn open_in(
         self,
         name: impl AsRef<OsStr>,
@@ -176,7 +177,8 @@ impl<'s> Chain<'s> {
         self.open_target(target, path.as_ref(), options)
     }
 
-    /// Creates a file without a name in the file system of the current directory, and opens it.
+    /// Creates a file without a name in the file system of the current directory, and opens the
+    /// file.
     pub fn create_unlinked(self, options: &OpenOptions) -> Self {
         let target = OpenTarget::CreateUnlinked { directory: self.object() };
         self.open_target(target, OsStr::new("a file without a name"), options)
@@ -198,7 +200,7 @@ impl<'s> Chain<'s> {
         self.push(&Request::GetAttrInline(GetAttributes { file, wanted: METADATA }), None)
     }
 
-    /// Asks which of these access rights the user has to the current object.
+    /// Requests which of the access rights in `access` the user has to the current object.
     pub fn access(self, access: AccessMask) -> Self {
         let file = self.object();
         self.push(&Request::Access(Access { file, access }), None)
@@ -236,7 +238,7 @@ impl<'s> Chain<'s> {
         self.push(&Request::ReadLinkInline(OneHandle { file }), None)
     }
 
-    /// Adds a member that does nothing.
+    /// Adds a NULL request, which has no effect.
     pub fn null(self) -> Self {
         self.push(&Request::Null(Empty), None)
     }
@@ -254,15 +256,16 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Reads up to `length` bytes, returned inside the reply; limited to what fits in one.
+    /// Reads up to `length` bytes, which arrive inside the reply, so that the reply size limits
+    /// their number.
     pub fn read_inline(self, offset: u64, length: u32) -> Self {
         let (file, state, hint) = (self.object(), self.open_state(), CacheHint::default());
         let request = Request::ReadInline(ReadInline { file, state, offset, length, hint });
         self.push_with(&request, None, None, length)
     }
 
-    /// Writes a slice of a registered buffer at byte `offset`, unstable. Where that is faster,
-    /// small slices are copied into the request now; other slices belong to the transport until the
+    /// Writes a slice of a registered buffer at byte `offset`, unstable. If that is faster, a small
+    /// slice is copied into the request at once; any other slice belongs to the transport until the
     /// chain has ended.
     pub fn write_from(self, offset: u64, slice: Slice) -> Self {
         let length = slice.length;
@@ -290,7 +293,8 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Writes bytes that are sent inside the request, unstable; limited to what fits in one.
+    /// Writes bytes that are sent inside the request, unstable; the request size limits their
+    /// number.
     pub fn write_inline(self, offset: u64, bytes: &[u8]) -> Self {
         let request = Request::WriteInline(WriteInline {
             file: self.object(),
@@ -304,7 +308,8 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, None, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends bytes that are sent inside the request, all or none of them, to stable storage.
+    /// Appends bytes that are sent inside the request to the file on stable storage: either all of
+    /// them or none.
     pub fn append(self, bytes: &[u8]) -> Self {
         let request = Request::AppendInline(AppendInline {
             file: self.object(),
@@ -317,8 +322,8 @@ impl<'s> Chain<'s> {
         self.push(&request, None)
     }
 
-    /// Appends a slice of a registered buffer, all or none of it, to stable storage. The slice
-    /// belongs to the transport until the chain has ended.
+    /// Appends a slice of a registered buffer to the file on stable storage: either all of it or
+    /// nothing. The slice belongs to the transport until the chain has ended.
     pub fn append_from(self, slice: Slice) -> Self {
         let request = Request::AppendDirect(AppendDirect {
             file: self.object(),
@@ -339,7 +344,7 @@ impl<'s> Chain<'s> {
         self.push(&Request::Commit(Commit { file, offset: 0, length: 0 }), None)
     }
 
-    /// Closes the open that the members use.
+    /// Closes the open that the members before this one use.
     pub fn close(self) -> Self {
         let (file, state) = (self.object(), self.open_state());
         self.push(&Request::Close(Close { file, state }), None)
@@ -360,7 +365,7 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// Creates a directory in the current one; the new directory becomes the current object.
+    /// Creates a directory in the current directory; the new directory becomes the current object.
     pub fn create_dir(self, name: impl AsRef<OsStr>, mode: u32) -> Self {
         self.create(name.as_ref(), NewObject::Directory, Some(mode))
     }
@@ -414,14 +419,15 @@ impl<'s> Chain<'s> {
 
     // ---- locks -------------------------------------------------------------------------
 
-    /// Locks a range of the open file, in bytes; the length `u64::MAX` means up to its end.
+    /// Locks a range of the open file, in bytes; the length `u64::MAX` means up to the end of the
+    /// file.
     pub fn lock(self, lock_type: LockType, offset: u64, length: u64) -> Self {
         let (file, state) = (self.object(), self.open_state());
         let options = LockOptions::default();
         self.push(&Request::Lock(Lock { file, lock_type, options, state, offset, length }), None)
     }
 
-    /// Releases a lock on a range of the open file.
+    /// Releases a lock on a range of the open file; `offset` and `length` are in bytes.
     pub fn unlock(self, lock_type: LockType, offset: u64, length: u64) -> Self {
         let (file, state) = (self.object(), self.open_state());
         self.push(&Request::LockU(Unlock { file, lock_type, state, offset, length }), None)
@@ -430,11 +436,11 @@ impl<'s> Chain<'s> {
     // ---- other -------------------------------------------------------------------------
 
     #[doc(hidden)]
-    /// Adds a request that the caller has built, with the object and the open that it names. Its
+    /// Adds a request that the caller has built, and that names its object and open itself. Its
     /// results are not decoded.
     pub fn request(self, request: &Request<'_>) -> Self {
         let before = self.draft().place();
-        // The object and open inside the request are used, whatever they are.
+        // The object and the open in the caller's request are not checked.
         let (file, state) = before;
         let file = file.unwrap_or(FileHandle::NULL);
         self.draft().stand_on(file, state.unwrap_or(StateId::ANONYMOUS));
@@ -446,9 +452,9 @@ impl<'s> Chain<'s> {
         chain
     }
 
-    /// Keeps the result of the preceding member in the session's response cache, if it has one.
-    /// This is for members that only read. Results that a later change of the file system depends
-    /// on are kept anyway.
+    /// Makes the server keep the result of the preceding member in the session's response cache, if
+    /// there is one. This is for members that only read. Results that a later change of the file
+    /// system depends on are kept anyway.
     pub fn save(self) -> Self {
         let saved = self.work.borrow_mut().members.last_mut().map(|last| {
             last.flags = last.flags.with(ChainFlags::SAVE);
@@ -464,24 +470,25 @@ impl<'s> Chain<'s> {
         self.refuse(procedure, &what, Status::ChainForm)
     }
 
-    /// Runs the chain and waits: one round trip, if the session has credits for all members.
+    /// Runs the chain and waits, for one round trip if the session has credits for all members.
     /// Returns the members' outcomes in order.
     ///
     /// # Errors
-    /// The first member that failed, and the outcomes of the members before it.
+    /// The failure of the first member that failed, with the outcomes of the members before it.
     pub fn run(self) -> std::result::Result<Vec<Outcome>, ChainFailure> {
         let session = self.session;
         session.run(self.run_async())
     }
 
-    /// Starts the chain at once; it goes on even if the future is dropped.
+    /// Starts the chain at once. The chain continues even if the future is dropped.
     pub fn run_async(self) -> Chained<'s> {
         let session = self.session;
         self.submit().unwrap_or_else(|failure| Chained::failed(session, failure))
     }
 }
 
-/// The attributes that can be compared. Those that are not given are marked invalid in the message.
+/// The attributes that can be compared. Attributes without a value are marked invalid in the
+/// message.
 const COMPARED: AttributeBitmap = METADATA
     .with(bits::NAMED_ATTR)
     .with(bits::TIME_CREATE)

@@ -1,7 +1,7 @@
 //! The results of a chain.
 //!
-//! Invariant: all members before the one that failed were carried out, and their results are
-//! available. No member after it was carried out.
+//! Invariant: all members before the failed one were carried out, and their results are available.
+//! No member after the failed one was carried out.
 
 use std::ops::Range;
 
@@ -18,18 +18,19 @@ use crate::operation::Transferred;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The member was carried out and has no results.
+    /// The member was carried out, and its procedure has no results.
     Done,
-    /// The object that was found or created.
+    /// The handle of the object that was found or created.
     Found(FileHandle),
-    /// A file was opened. It is still open unless a later member has closed it.
+    /// A file was opened. The file is still open unless a later member has closed it.
     Opened {
         /// The handle of the opened file.
         file: FileHandle,
-        /// The open's state id; [`Session::opened`](crate::Session::opened) makes a file of it.
+        /// The open's state id; [`Session::opened`](crate::Session::opened) makes a
+        /// [`File`](crate::File) of it.
         state: StateId,
     },
-    /// Bytes were transferred, or flushed to stable storage.
+    /// Bytes were read, written, or flushed to stable storage.
     Moved(Transferred),
     /// Bytes that arrived inside the reply.
     Bytes {
@@ -42,19 +43,19 @@ pub enum Outcome {
     Appended {
         /// The offset of the first appended byte.
         offset: u64,
-        /// The server's write verifier, which changes when unstable data may have been lost.
+        /// The server's write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier,
     },
     /// The attributes of the object.
     Metadata(Box<Metadata>),
-    /// The rights that are granted, out of those that were asked for.
+    /// The access rights that the user has, among those that were requested.
     Access(AccessMask),
     /// The target of a symbolic link.
     LinkText(Vec<u8>),
 }
 
 impl Outcome {
-    /// Returns the object that was found, created or opened.
+    /// Returns the handle of the object that was found, created or opened.
     #[must_use]
     pub fn handle(&self) -> Option<FileHandle> {
         match self {
@@ -69,7 +70,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the transfer result of a read or a write.
+    /// Returns the transfer result of a read, a write or a commit; `None` for other outcomes.
     #[must_use]
     pub fn transferred(&self) -> Option<Transferred> {
         match self {
@@ -86,20 +87,22 @@ impl Outcome {
     }
 }
 
-/// Reports the member that stopped a chain, and the outcomes before it.
+/// The failure of the member that stopped a chain, and the outcomes of the members before it.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("member {} of the chain, {name}: {}", member + 1, error.in_full())]
 pub struct ChainFailure {
-    /// The member that failed, counted from 0. If the session has ended, this is the first member
-    /// without a reply; whether it and the members after it were carried out is unknown.
+    /// The index of the failed member, counted from 0. If the session has ended, this is the first
+    /// member without a reply; it is unknown whether that member and those after it were carried
+    /// out.
     pub member: usize,
-    /// The name of the member's procedure.
+    /// The name of the failed member's procedure.
     pub name: &'static str,
-    /// The error. It is not a `source()`, since the message of this failure includes its text.
+    /// The error. It is not returned by `source()`, because the text of this failure includes the
+    /// error's text.
     pub error: ClientError,
-    /// The outcomes of the members before. Their effects stay: a file that one of them opened is
-    /// open.
+    /// The outcomes of the members before the failed one. Their effects remain: for example, a file
+    /// that one of them opened is still open.
     pub done: Vec<Outcome>,
 }
 
@@ -109,20 +112,20 @@ impl From<ChainFailure> for ClientError {
     }
 }
 
-/// What the client needs to decode a member's reply.
+/// The data that the client needs to decode a member's reply.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberDetails {
     /// The range of the chain's names that error messages use for this member.
     pub what: Option<Range<usize>>,
-    /// The slice to read into or write from.
+    /// The slice that the member reads into or writes from.
     pub slice: Option<Slice>,
-    /// The number of bytes asked for.
+    /// The number of bytes that were requested.
     pub length: u32,
 }
 
 impl MemberDetails {
-    /// Decodes the results of a member that was carried out. `named` returns the object that its
-    /// request names, if any. `Err` describes what is wrong with the results.
+    /// Decodes the results of a member that was carried out. `named` returns the object that the
+    /// member's request names, if any. An error describes what is wrong with the results.
     pub(crate) fn outcome(
         &self,
         response: &Response<'_>,
@@ -174,7 +177,7 @@ impl MemberDetails {
         })
     }
 
-    /// Checks that the server moved no more bytes than were asked for.
+    /// Checks that the server moved no more bytes than were requested.
     fn bounded(&self, length: u32) -> std::result::Result<u32, &'static str> {
         if length <= self.length { Ok(length) } else { Err("more bytes than were asked for") }
     }

@@ -1,7 +1,7 @@
 //! Adds members to a chain and hands the chain to its session.
 //!
-//! Invariant: a member takes what it does not name from the members before it, and no member is at
-//! a position that its class forbids (draft 4.3.1).
+//! Invariant: a member that does not name an object or open uses those of the members before it,
+//! and no member is at a position that its class forbids (draft 4.3.1).
 
 use std::cell::RefMut;
 use std::ffi::OsStr;
@@ -66,7 +66,7 @@ impl<'s> Chain<'s> {
         self.draft().state.unwrap_or(StateId::ANONYMOUS)
     }
 
-    /// Returns the object at which a path begins, and makes the next member work on it.
+    /// Returns the directory from which a path is resolved, and makes the next member work on it.
     pub(super) fn start_of(&self, path: &str) -> FileHandle {
         if path.starts_with('/') {
             self.draft().stand_on(self.session.root, StateId::ANONYMOUS);
@@ -74,7 +74,8 @@ impl<'s> Chain<'s> {
         self.object()
     }
 
-    /// Returns how many bytes of data fit in one request after WRITE_INLINE's arguments.
+    /// Returns the maximum number of bytes for [`Chain::write_inline`]: the room in a request after
+    /// the arguments of WRITE_INLINE.
     #[must_use]
     pub fn inline_bytes_max(&self) -> usize {
         self.draft().request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
@@ -125,7 +126,7 @@ impl<'s> Chain<'s> {
 }
 
 impl ChainWork {
-    /// Adds a member, unless an earlier one was refused.
+    /// Adds a member, unless an earlier member was refused.
     fn push(
         &mut self,
         request: &Request<'_>,
@@ -166,11 +167,11 @@ impl ChainWork {
         self.draft.note_left_behind(procedure);
     }
 
-    /// Appends an encoded request and returns the range of its bytes.
+    /// Appends an encoded request to the chain's messages and returns the range of its bytes.
     fn encode(&mut self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
         let Self { bytes, filled, draft, .. } = self;
         let start = *filled;
-        // As in [`Session::answer_to`]: CLOSE always uses the client's own credentials.
+        // CLOSE always uses the client's own credentials, as in [`Session::answer_to`].
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
             desired_credits: draft.wanted_credits,
@@ -199,8 +200,8 @@ impl ChainWork {
         self.draft.refused.get_or_insert_with(|| Box::new(failure));
     }
 
-    /// Marks results for the response cache that a later change depends on, so that the chain can
-    /// be resumed after a lost connection (draft 4.3.1, simple requests).
+    /// Marks results on which a later change depends, so that the server keeps them in the response
+    /// cache and the chain can be resumed after a lost connection (draft 4.3.1, simple requests).
     fn save_needed_results(&mut self) {
         let mut is_rested_on = false;
         for member in self.members.iter_mut().rev() {
@@ -248,17 +249,17 @@ impl<'p> Names<'p> {
     }
 
     /// # Errors
-    /// INVAL if there are no components, or if one of them is `..`.
+    /// INVAL if the path has no components, or if a component is `..`.
     pub(super) fn path(&self) -> std::result::Result<Path<'_>, Status> {
         let is_plain = !self.0.is_empty() && !self.0.contains(&"..");
         if is_plain { Ok(Path::new(&self.0)) } else { Err(Status::Inval) }
     }
 }
 
-/// A size that most requests fit in.
+/// A size in bytes that is sufficient for most requests.
 const USUAL_BYTES: usize = 512;
 
-/// Size of WRITE_INLINE's header and arguments.
+/// The size in bytes of the header and the arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: usize = 136;
 
 #[cfg(test)]

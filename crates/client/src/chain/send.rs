@@ -2,10 +2,11 @@
 //!
 //! Invariants:
 //!
-//! - From a chain's first member to its last nothing else is sent in its session (draft 4.3.3).
-//!   While a chain is open, [`Credits`](crate::credits::Credits) gives credits to its members
-//!   alone, and all other requests wait.
-//! - A chain that needs more credits than there are continues as its first members are answered.
+//! - Between a chain's first member and its last, no other request is sent in its session (draft
+//!   4.3.3). While a chain is open, [`Credits`](crate::credits::Credits) gives credits only to its
+//!   members, and all other requests wait.
+//! - A chain that needs more credits than are available continues when the replies to its first
+//!   members arrive.
 //! - Replies are kept until all have arrived, so that the chain can be resumed after a lost
 //!   connection (`recovery/chains.rs`).
 
@@ -21,7 +22,7 @@ use crate::transfer::ANSWER_BYTES;
 use crate::work::Pending;
 
 impl Core {
-    /// Queues a chain and sends the members that there are credits for.
+    /// Queues a chain and sends the members for which there are credits.
     pub(crate) fn start_chain(&mut self, key: SessionKey, chain: &SharedChain) -> Result<()> {
         self.sessions.open_mut(key)?.note_changes();
         let id = self.sinks.next_id();
@@ -43,21 +44,23 @@ impl Core {
         Ok(())
     }
 
-    /// Sends members of queued chains while there are credits. Returns true if all were sent.
+    /// Sends members of queued chains while there are credits. Returns true if all members were
+    /// sent.
     pub(crate) fn send_chains(&mut self, key: SessionKey) -> bool {
         while let Some(chain) = self.sessions[key].in_flight.chains.first().cloned() {
             if !self.send_members(key, &chain) {
                 return false;
             }
-            // Already removed if the connection was lost while sending.
+            // If the connection was lost while sending, the chain has been removed already.
             self.sessions[key].in_flight.chains.remove_first(&chain);
         }
         true
     }
 
-    /// Sends the remaining members of one chain. Returns false if the credits do not suffice.
+    /// Sends the remaining members of one chain. Returns false if there are too few credits.
     fn send_members(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
-        // Members of a chain that was sent in part, or is being resumed, may have replies already.
+        // In a chain that was partly sent, or that is being resumed, some members may already have
+        // replies.
         let is_fresh = shared.borrow().is_fresh();
         loop {
             let mut chain = shared.borrow_mut();
@@ -89,8 +92,9 @@ impl Core {
         }
     }
 
-    /// Tells the transport which replies to expect for a chain. Unless something prevents the
-    /// server from it, they arrive together, so only one is waited for.
+    /// Announces to the transport which replies to expect for a chain. The replies arrive together
+    /// unless something prevents the server from sending them so, and then the client waits for
+    /// only one arrival.
     fn foretell(&mut self, key: SessionKey, chain: &ChainWork, is_fresh: bool) {
         let endpoint = self.sessions[key].endpoint;
         let found = match &chain.members[..] {
@@ -116,7 +120,7 @@ impl Core {
         interface.expect(endpoint, &forecast);
     }
 
-    /// Handles the reply to a member.
+    /// Handles the reply to a member of a chain.
     pub(crate) fn on_member(
         &mut self,
         key: SessionKey,
@@ -148,5 +152,5 @@ impl Core {
     }
 }
 
-/// The size of an OPEN reply without a delegation.
+/// The size in bytes of an OPEN reply without a delegation.
 const OPEN_ANSWER_BYTES: u32 = OPEN_BYTES as u32;

@@ -1,6 +1,6 @@
-//! Whole small files: opened, read or written, and closed in one round trip.
+//! Handles whole small files: opens, reads or writes, and closes each in one round trip.
 //!
-//! Invariant: no file stays open, whatever fails.
+//! Invariant: no file stays open after a failure.
 
 use std::ffi::OsStr;
 
@@ -19,29 +19,31 @@ use crate::session::Session;
 pub struct NewFile<'n> {
     /// The directory in which the file is created.
     pub directory: FileHandle,
-    /// The file's name in that directory; nothing may have this name yet.
+    /// The file's name in that directory; the name must not exist yet.
     pub name: &'n OsStr,
     /// The path that error messages show.
     pub path: &'n OsStr,
-    /// The mode bits at creation. They should let the owner write: after a restart of the server
-    /// the client reclaims the open by the file's handle, and the server checks the mode for that.
-    /// To create a file without that bit, set the mode afterwards by a separate request.
+    /// The mode bits at creation. They should include write permission for the owner: after a
+    /// restart of the server the client reclaims the open by the file's handle, for which the
+    /// server checks the mode. To create a file without that permission, set the mode afterwards by
+    /// a separate request.
     pub mode: u32,
     /// The file's content; `None` for an empty file.
     pub content: Option<Slice>,
     /// True if the content must be on stable storage when the call returns.
     pub is_stable: bool,
-    /// Attributes to set after the file is closed, so that nothing changes its times afterwards.
+    /// The attributes to set after the file is closed, so that no later operation changes its
+    /// times.
     pub attributes: SetAttributes,
 }
 
 impl Session {
-    /// Creates a file in one round trip. Returns `None` if the server wrote fewer bytes than it was
-    /// given: the file exists but is incomplete.
+    /// Creates a file with its content in one round trip. Returns `None` if the server wrote fewer
+    /// bytes than were requested: the file then exists but is incomplete.
     ///
     /// # Errors
     /// EXIST if the name is taken; any other error of the server, with the path;
-    /// [`ClientError::DataLost`] if the server lost data before it was stable.
+    /// [`ClientError::DataLost`] if the server lost written data before it was on stable storage.
     pub async fn make_file_async(&self, new: &NewFile<'_>) -> Result<Option<FileHandle>> {
         let options = OpenOptions {
             access: ShareAccess::Write,
@@ -57,14 +59,14 @@ impl Session {
             chain = chain.commit();
         }
         chain = chain.close();
-        // The object is still selected, but its open is closed.
+        // The file is still the current object, but its open is closed.
         chain.draft().state = Some(StateId::ANONYMOUS);
         match chain.setattr(&new.attributes).run_async().await {
             Ok(outcomes) => new.check(&outcomes),
             Err(failure) => {
                 let close = 1 + usize::from(new.content.is_some()) + usize::from(new.is_stable);
-                // This includes a CLOSE that was refused or delayed. If that one takes effect after
-                // all, the second CLOSE is refused, and its reply is ignored.
+                // This includes a CLOSE that was refused or delayed. If the delayed CLOSE takes
+                // effect later, the second CLOSE is refused, and its reply is ignored.
                 if failure.member <= close
                     && let Some(Outcome::Opened { file, state }) = failure.done.first()
                 {
@@ -82,8 +84,8 @@ impl Session {
     }
 
     /// Reads from the start of a file into a registered buffer, as many bytes as the slice holds.
-    /// This takes one round trip, unless the path leads over symbolic links or the server moves
-    /// fewer bytes than it was asked for. The result is shorter than the slice only if the file is.
+    /// This takes one round trip, unless the path contains symbolic links or the server moves fewer
+    /// bytes than were requested. The result is shorter than the slice only if the file is.
     ///
     /// # Errors
     /// Any error of the server, with the path.
@@ -108,9 +110,9 @@ impl Session {
         }
     }
 
-    /// Creates a file with these bytes, or replaces the content of an existing one. This takes one
-    /// round trip, unless the path leads over symbolic links. The file is closed afterwards, so
-    /// that local processes on the server see it. The data is as durable as any unstable write.
+    /// Creates a file with these bytes, or replaces the content of an existing file. This takes one
+    /// round trip, unless the path contains symbolic links. The file is then closed, so that local
+    /// processes on the server see the content. The data is as durable as any unstable write.
     ///
     /// # Errors
     /// Any error of the server, with the path.
@@ -143,8 +145,8 @@ impl Session {
         file.close()
     }
 
-    /// Evaluates a chain that opens, works on and closes a file. `None` means that the caller must
-    /// do it step by step. A file that was left open is closed.
+    /// Evaluates a chain that opens, uses and closes a file. Returns `None` if the caller must use
+    /// separate requests instead. If the chain failed with the file open, the file is closed.
     fn evaluate(
         &self,
         path: &OsStr,
@@ -164,14 +166,15 @@ impl Session {
             _ => false,
         };
         match status {
-            // Step by step, this client follows links, resolves `..`, and divides a path that is
-            // too long for one request.
+            // With separate requests this client follows links, resolves `..`, and divides a path
+            // that is too long for one request.
             Some(Status::Symlink | Status::NotDir | Status::Inval | Status::NameTooLong)
                 if !is_open =>
             {
                 Ok(None)
             }
-            // A server that allows no CLOSE after a READ (draft 4.3.1) has done everything else.
+            // A server that allows no CLOSE after a READ (draft 4.3.1) has carried out all other
+            // members.
             Some(Status::ChainForm) if is_open && failure.name == "CLOSE" => Ok(Some(failure.done)),
             _ => Err(failure.error),
         }
@@ -179,7 +182,7 @@ impl Session {
 }
 
 impl NewFile<'_> {
-    /// Checks that all bytes were moved and that none was lost before it was stable.
+    /// Checks that all bytes were written and that none was lost before it was on stable storage.
     fn check(&self, outcomes: &[Outcome]) -> Result<Option<FileHandle>> {
         let mut verifiers = outcomes.iter().filter_map(Outcome::transferred).map(|t| t.verifier);
         if let (Some(first), Some(second)) = (verifiers.next(), verifiers.next())

@@ -20,23 +20,23 @@ use crate::opens::Opens;
 use crate::operation::OperationId;
 use crate::recovery::delay::Delay;
 
-/// A chain from its first member to its last reply. The object is reused for other chains:
+/// A chain from its first member to its last reply. The object is reused for later chains:
 /// allocating a new one would cost more than all other work for a small chain.
 #[derive(Default)]
 pub(crate) struct ChainWork {
     pub id: OperationId,
-    /// What is known about the next member, while the chain is built.
+    /// The state of the building, while the chain is being built.
     pub draft: Draft,
-    /// The messages of all members, one after the other, and spare room after them.
+    /// The messages of all members, one after the other, followed by unused space.
     pub bytes: Vec<u8>,
-    /// The number of bytes of `bytes` that hold messages.
+    /// The number of bytes of `bytes` that contain messages.
     pub filled: usize,
     pub members: Vec<ChainMember>,
     /// The replies that have arrived, one after the other.
     pub answers: Vec<u8>,
-    /// The names for error messages, one after the other.
+    /// The names of the members' objects for error messages, one after the other.
     pub names: String,
-    /// The first member that may still have to be sent.
+    /// The index of the first member that may still have to be sent.
     next: usize,
     /// True if some members were sent, but not all.
     is_open: bool,
@@ -45,23 +45,24 @@ pub(crate) struct ChainWork {
     /// True if every member has ended, so that the future is ready.
     pub is_over: bool,
     waker: Option<Waker>,
-    /// Set if the server delayed the chain and it must be tried again.
+    /// Set if the server delayed the chain, so that it must be sent again.
     pub delay: Option<Box<Delay>>,
 }
 
 pub(crate) struct ChainMember {
-    /// The range of its message in the chain's bytes.
+    /// The range of the member's message in the chain's bytes.
     pub message: Range<usize>,
     pub procedure: Procedure,
-    /// What is needed to decode the reply. Its buffer is kept until the chain is over.
+    /// The data needed to decode the reply. Its buffer is kept until the chain has ended.
     pub asked: MemberDetails,
-    /// The flags as built, and as sent: results known by now are not requested again.
+    /// The member's flags as they were built, and as they were sent: the saved result of a member
+    /// is not requested again if it is already known.
     pub planned: ChainFlags,
     pub flags: ChainFlags,
-    /// The status and the range of the reply, once it has arrived.
+    /// The reply's status, and then its range in the chain's replies, once the reply has arrived.
     pub status: Option<Status>,
     pub answer: Option<Result<Range<usize>>>,
-    /// True if its effect on open state has been recorded.
+    /// True if the member's effect on the session's opens has been recorded.
     pub is_noted: bool,
 }
 
@@ -73,14 +74,14 @@ pub(crate) struct Member {
     pub number: usize,
 }
 
-/// The session state that goes into a chain's messages when they are sent.
+/// The session state that is written into a chain's messages when they are sent.
 pub(crate) struct Stamping<'s> {
     pub opens: Option<&'s Opens>,
     pub registered: &'s Registrations,
     pub checksums: bool,
 }
 
-/// The chains of a session that are not completely sent. Only the first may be open.
+/// The chains of a session that are not completely sent. Only the first one may be open.
 #[derive(Default)]
 pub(crate) struct ChainQueue(VecDeque<SharedChain>);
 
@@ -101,7 +102,7 @@ impl ChainQueue {
         self.0.front().is_some_and(|chain| chain.borrow().is_open)
     }
 
-    /// Takes the open chain, so that it can be resumed.
+    /// Removes and returns the open chain, so that it can be resumed.
     pub(crate) fn take_open(&mut self) -> Option<SharedChain> {
         if self.is_open() { self.0.pop_front() } else { None }
     }
@@ -131,7 +132,7 @@ impl ChainQueue {
 }
 
 impl ChainWork {
-    /// Starts a chain that is completely built. Returns true if it has members.
+    /// Starts a chain that is completely built. Returns true if the chain has members.
     pub(crate) fn begin(&mut self, id: OperationId) -> bool {
         (self.id, self.missing) = (id, self.members.len());
         self.missing > 0
@@ -154,7 +155,7 @@ impl ChainWork {
         true
     }
 
-    /// Records the reply to a member. Returns true if it was the last one missing.
+    /// Records the reply to a member. Returns true if it was the last missing reply.
     pub(crate) fn note_answer(
         &mut self,
         number: usize,
@@ -183,7 +184,7 @@ impl ChainWork {
         }
     }
 
-    /// Sets the waker to call when the chain is over.
+    /// Sets the waker to call when the chain has ended.
     pub(crate) fn wake_with(&mut self, waker: &Waker) {
         match &mut self.waker {
             Some(known) => known.clone_from(waker),
@@ -191,7 +192,7 @@ impl ChainWork {
         }
     }
 
-    /// Marks the chain as over and wakes its future.
+    /// Marks the chain as ended and wakes its future.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
         if let Some(waker) = self.waker.take() {
@@ -234,12 +235,12 @@ impl ChainWork {
         self.missing
     }
 
-    /// Marks all members without a reply as to be sent.
+    /// Marks all members without a reply as due to be sent.
     pub(crate) fn restart_sending(&mut self) {
         (self.next, self.is_open) = (0, false);
     }
 
-    /// Returns the next member to send.
+    /// Returns the index of the next member to send.
     #[inline]
     pub(super) fn due(&mut self) -> Option<usize> {
         while self.members.get(self.next)?.answer.is_some() {
@@ -266,7 +267,7 @@ impl ChainWork {
         message[10..12].copy_from_slice(&member.flags.0.to_ne_bytes());
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
-        // The message may carry a checksum of an earlier session.
+        // The message may contain the checksum of an earlier session.
         message[24..28].fill(0);
         if session.checksums {
             seal(message, &[]);
@@ -283,7 +284,7 @@ impl ChainMember {
     }
 }
 
-/// The capacity above which a finished chain is not kept for reuse.
+/// The capacity in bytes above which a finished chain is not kept for reuse.
 pub(crate) const SPARE_BYTES_MAX: usize = 16 << 10;
 
 pub(crate) const SPARE_MEMBERS_MAX: usize = 16;

@@ -1,8 +1,8 @@
 //! Chains on channels other than the first.
 //!
-//! Invariant: a chain goes over another channel only if it opens an existing file, reads from it
-//! and closes it. Nothing else uses that open, and after a restart of the server the chain can be
-//! run again from its start.
+//! Invariant: a chain uses an additional channel only if it opens an existing file, reads from it
+//! and closes it. No other request uses that open, so that the chain can be run again from its
+//! start after a restart of the server.
 
 use dafs_types::{ShareDeny, Status};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
@@ -14,7 +14,7 @@ use crate::ids::SessionKey;
 use crate::impersonation::acting_in;
 
 impl Core {
-    /// Chooses the channel for a chain: the one with the fewest requests.
+    /// Chooses the channel for a chain: the one with the fewest requests in flight.
     pub(crate) fn channel_for_chain(&self, first: SessionKey, chain: &SharedChain) -> SessionKey {
         if !chain.borrow().is_self_contained() {
             return first;

@@ -1,13 +1,13 @@
-//! Several channels for one session: more sessions of the same client, over connections of their
-//! own, that take transfers off the first one (`docs/decisions/0042-several-channels.md`).
+//! Several channels for one session: further sessions of the same client, over their own
+//! connections, that carry some of the transfers (`docs/decisions/0042-several-channels.md`).
 //!
 //! Invariants:
 //!
 //! - Transfers of one file go over one channel, in the order they were submitted.
 //! - Only two things go over additional channels: transfers, and chains that open a file, read it
 //!   and close it.
-//! - Additional channels have no opens, locks, delegations or handles that an application holds,
-//!   and last no longer than the first channel.
+//! - Additional channels have no opens, locks, delegations or handles that belong to the
+//!   application, and end no later than the first channel.
 
 mod chains;
 pub(crate) mod opening;
@@ -28,7 +28,7 @@ use crate::result_sinks::ReplyTicket;
 use crate::sizes::LOOK_PERIOD;
 use crate::work::QueuedCall;
 
-/// The role of a session among the channels.
+/// The role of a session among the channels of an application's session.
 #[derive(Default)]
 pub(crate) enum Role {
     /// The session has one channel.
@@ -40,16 +40,16 @@ pub(crate) enum Role {
     Additional(AdditionalChannel),
 }
 
-/// The channels of a session that has several, stored with the first.
+/// The channels of a session that has several; the first channel owns this list.
 #[derive(Default)]
 pub(crate) struct Channels {
-    /// The additional channels, including those that have ended.
+    /// The keys of the additional channels, including channels that have ended.
     additional: SmallVec<[SessionKey; 7]>,
     /// The channel for each hash class of files; empty until all channels are established.
     parts: SmallVec<[SessionKey; 8]>,
-    /// Requests that wait for transfers on other channels to end, in order.
+    /// The requests that wait until transfers on other channels have ended, in order.
     held: VecDeque<Held>,
-    /// The next time to check whether they may be sent.
+    /// The next time to check whether held requests may be sent; `None` if there are none.
     look: Option<Duration>,
 }
 
@@ -61,7 +61,8 @@ struct Held {
 /// The state of an additional channel.
 pub(crate) struct AdditionalChannel {
     pub first: SessionKey,
-    /// Questions sent over the first channel, once this channel cannot reconnect.
+    /// The questions about interrupted requests that were sent over the first channel, after this
+    /// channel could not reconnect.
     pub questions: Vec<TakeoverQuestion>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct AdditionalChannel {
 pub(crate) struct TakeoverQuestion {
     /// The index of the interrupted request; `None` if the question only closes the old connection.
     pub number: Option<usize>,
-    /// `None` once the server has replied.
+    /// The ticket for the reply; `None` once the server has replied.
     pub ticket: Option<ReplyTicket>,
 }
 
@@ -80,7 +81,7 @@ impl Role {
         matches!(self, Self::First(_))
     }
 
-    /// Returns the additional channels, if this is the first.
+    /// Returns the additional channels, if this is the first channel.
     pub(crate) fn additional(&self) -> SmallVec<[SessionKey; 7]> {
         match self {
             Self::First(channels) => channels.additional.clone(),
@@ -88,7 +89,7 @@ impl Role {
         }
     }
 
-    /// Returns the first channel, if this is an additional one.
+    /// Returns the first channel, if this is an additional channel.
     pub(crate) fn first(&self) -> Option<SessionKey> {
         match self {
             Self::Additional(additional) => Some(additional.first),
@@ -113,7 +114,7 @@ impl Role {
         }
     }
 
-    /// Spreads transfers over the channels, all of which are established now.
+    /// Starts to spread transfers over the channels, all of which are now established.
     pub(crate) fn spread(&mut self, first: SessionKey) {
         let Self::First(channels) = self else { return };
         if channels.additional.is_empty() {
@@ -124,7 +125,7 @@ impl Role {
             std::iter::once(first).chain(channels.additional.iter().copied()).collect();
     }
 
-    /// Sends everything for the channel `key` over another one from now on.
+    /// Assigns all files of the channel `key` to the channel `by` from now on.
     pub(crate) fn replace(&mut self, key: SessionKey, by: SessionKey) {
         if let Self::First(channels) = self {
             let parts = channels.parts.iter_mut();
@@ -132,7 +133,7 @@ impl Role {
         }
     }
 
-    /// Returns the number of channels that transfers are spread over.
+    /// Returns the number of channels over which transfers are spread.
     pub(crate) fn count(&self) -> usize {
         let Self::First(channels) = self else { return 1 };
         let mut parts = channels.parts.clone();
@@ -141,7 +142,7 @@ impl Role {
         parts.len().max(1)
     }
 
-    /// Returns the channels for requests that may go over any.
+    /// Returns the channels that requests independent of a file's order may use.
     pub(crate) fn parts(&self) -> &[SessionKey] {
         match self {
             Self::First(channels) => &channels.parts,
@@ -171,7 +172,7 @@ impl Role {
         None
     }
 
-    /// Takes the requests that no longer wait for anything.
+    /// Removes and returns the held requests that no longer have to wait for a transfer.
     pub(crate) fn take_ready(&mut self) -> Vec<QueuedCall> {
         let Self::First(channels) = self else { return Vec::new() };
         if channels.held.is_empty() {
@@ -184,14 +185,14 @@ impl Role {
         ready.into_iter().map(|held| held.call).collect()
     }
 
-    /// Takes all requests that are held, because the session has ended.
+    /// Removes and returns all held requests, because the session has ended.
     pub(crate) fn take_held(&mut self) -> Vec<QueuedCall> {
         let Self::First(channels) = self else { return Vec::new() };
         channels.look = None;
         channels.held.drain(..).map(|held| held.call).collect()
     }
 
-    /// Returns the requests that are held, mutably.
+    /// Iterates mutably over the held requests.
     pub(crate) fn held_mut(&mut self) -> impl Iterator<Item = &mut QueuedCall> {
         let channels = match self {
             Self::First(channels) => Some(channels),
@@ -207,7 +208,7 @@ impl Role {
         matches!(self, Self::First(channels) if !channels.held.is_empty())
     }
 
-    /// Returns the next time to check the requests that are held.
+    /// Returns the next time to check the held requests.
     pub(crate) fn next_look(&self) -> Option<Duration> {
         match self {
             Self::First(channels) => channels.look,

@@ -1,8 +1,8 @@
 //! Opens additional channels when a session is established.
 //!
-//! Invariant: a channel counts only if its server knows it as the same client as the first channel,
-//! which proves that it is the same incarnation of the same server. The session works without
-//! channels that cannot be opened.
+//! Invariant: a channel is used only if its server knows the client by the same client id as on the
+//! first channel, which proves that both lead to the same incarnation of the same server. If a
+//! channel cannot be opened, the session works without it.
 
 use std::rc::Rc;
 
@@ -40,7 +40,8 @@ pub(crate) async fn open_additional_channels(shared: &Rc<Shared>, first: Session
     shared.borrow_mut().sessions[first].role.spread(first);
 }
 
-/// Asks the server how many channels it can use; `None` if it does not know the request.
+/// Requests the number of channels that the server can use; `None` if the server does not know the
+/// request.
 async fn offered(shared: &Rc<Shared>, first: SessionKey) -> Option<u16> {
     let address = shared.borrow().sessions[first].address.clone();
     let answer =
@@ -53,7 +54,7 @@ async fn offered(shared: &Rc<Shared>, first: SessionKey) -> Option<u16> {
     }
 }
 
-/// Opens one channel. Returns true if it is established.
+/// Opens one additional channel. Returns true if it was established.
 async fn open_one(shared: &Rc<Shared>, first: SessionKey, place: &ServerAddress) -> bool {
     let Some((key, options)) = shared.borrow_mut().start_additional_channel(first, place) else {
         return false;
@@ -69,10 +70,11 @@ async fn open_one(shared: &Rc<Shared>, first: SessionKey, place: &ServerAddress)
 }
 
 impl Core {
-    /// Returns how many channels the session wants.
+    /// Returns the number of channels that the session's options ask for; 1 if it cannot use
+    /// several.
     fn channels_wanted(&self, first: SessionKey) -> u16 {
         let session = &self.sessions[first];
-        // Memory registered with an RDMA device can be reached over one channel only.
+        // Memory that is registered with an RDMA device can be reached over one connection only.
         let can_spread = match session.place.address {
             Address::Tcp(_) | Address::Shm(_) | Address::Sim { .. } => session.recovery.is_some(),
             Address::Verbs(_) => false,
@@ -121,10 +123,10 @@ impl Core {
         Some((key, options))
     }
 
-    /// Returns true if the server knows both channels as the same client.
+    /// Returns true if the server knows the client of both channels by the same client id.
     fn is_same_client(&self, first: SessionKey, key: SessionKey) -> bool {
         let (one, other) = (&self.sessions[first], &self.sessions[key]);
-        // A session without kept results could not reconnect.
+        // A session whose results the server does not keep could not reconnect.
         other.recovery.is_some() && one.standing.client == other.standing.client
     }
 }

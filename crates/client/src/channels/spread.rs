@@ -1,7 +1,7 @@
-//! Chooses the channel of a transfer, and delays requests that must not overtake it.
+//! Chooses the channel of a transfer, and holds back requests that must not overtake it.
 //!
-//! Invariant: a request that releases what transfers need, or changes what they see, is sent after
-//! all earlier transfers of its open have ended.
+//! Invariant: a request that releases an object that transfers need, or changes the data that they
+//! see, is sent after all earlier transfers of its open have ended.
 
 use crate::core::Core;
 use crate::ids::SessionKey;

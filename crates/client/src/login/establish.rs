@@ -1,7 +1,7 @@
-//! The exchange that authenticates a client to its server, initially and again before the proof
-//! expires.
+//! The exchange that authenticates a client to its server, initially and whenever the proof is
+//! renewed.
 //!
-//! Invariant: a session whose exchange fails is unchanged, or ends.
+//! Invariant: if the exchange fails, the session is either unchanged or ends.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ use crate::session::Session;
 use crate::state::{Phase, SessionState, Standing};
 use crate::work::Pending;
 
-/// Establishes a session and authenticates.
+/// Establishes a session with the server and authenticates the client.
 pub(crate) async fn log_in(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -44,7 +44,8 @@ pub(crate) async fn log_in(
     }
 }
 
-/// Sends CLIENT_CONNECT_AUTH: one exchange for proofs that are not bound to a session.
+/// Sends CLIENT_CONNECT_AUTH, which establishes the session and authenticates in one exchange. Used
+/// for proofs that are not bound to a session.
 async fn at_once(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -74,8 +75,9 @@ async fn at_once(
     })
 }
 
-/// Sends CLIENT_CONNECT. From here on requests may be as long as the server allows, which a ticket
-/// may need (draft 6.2.1). Returns how many credentials a trusted client may register.
+/// Sends CLIENT_CONNECT. After it, requests may be as long as the server allows, which a Kerberos
+/// ticket may need (draft 6.2.1). Returns the number of credentials that a trusted client may
+/// register.
 async fn connect(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -149,7 +151,7 @@ async fn offered(shared: &Rc<Shared>, key: SessionKey) -> Result<Vec<AuthType>> 
     Ok(methods.methods.iter().filter_map(known).collect())
 }
 
-/// Sends CLIENT_AUTH without a proof.
+/// Sends CLIENT_AUTH without a proof of identity.
 async fn without_proof(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -172,7 +174,7 @@ async fn without_proof(
     Ok(Identity { trusted, credentials_max, ..Identity::of(AuthType::None) })
 }
 
-/// Sends CLIENT_AUTH with tokens, bound to the session they are made for.
+/// Sends CLIENT_AUTH with tokens that are bound to the new session.
 async fn by_kerberos(
     shared: &Rc<Shared>,
     key: SessionKey,
@@ -238,7 +240,7 @@ fn send_token(
     let authentication = token_request(procedure, token, room)
         .map_err(|unproved| unproved.at(&address_of(shared, key)))?;
     let request = Request::ClientAuth(ClientAuth { authentication });
-    // Only for this request: the receives for all others are small.
+    // Only this request needs a longer limit: the receives for all other requests are small.
     ReplyFuture::send_limited(shared, key, room, &request)
 }
 
@@ -249,16 +251,17 @@ impl Session {
         self.shared.borrow().sessions[self.key].standing.identity.clone()
     }
 
-    /// Authenticates again before the current proof expires ([`Identity::expires`]). Does nothing
-    /// for proofs that do not expire. Blocks as connecting does.
+    /// Authenticates again, before the current proof expires ([`Identity::expires`]). Has no effect
+    /// on proofs that do not expire. The call blocks, as connecting does.
     ///
-    /// After it expires the server replies NOT_AUTHENTICATED to all other requests, and ends the
-    /// session after a lease. A session with [`crate::Recovery::On`] then reconnects as after a
-    /// lost connection, with the tickets available by then, and callers notice only a pause.
+    /// After the proof has expired, the server replies NOT_AUTHENTICATED to all other requests, and
+    /// ends the session after a lease. A session with [`crate::Recovery::On`] then reconnects as
+    /// after a lost connection, with the tickets available by then, so that callers only notice a
+    /// pause.
     ///
     /// # Errors
-    /// [`ClientError::Kerberos`] without a fresh ticket, or if the server refuses it; the session
-    /// continues until the old proof expires.
+    /// [`ClientError::Kerberos`] if there is no fresh ticket or the server refuses it; the session
+    /// then continues until the old proof expires.
     pub fn renew(&self) -> Result<()> {
         self.renew_channel(self.key)?;
         let additional = self.shared.borrow().sessions[self.key].role.additional();
@@ -278,7 +281,8 @@ impl Session {
         let exchanged = self.run(exchange(&self.shared, key, &prover));
         let (context, trusted) = match exchanged {
             Ok(proved) => proved,
-            // A token for a session that was lost is worthless in the next one.
+            // The session was lost and reconnected meanwhile, so a token for the former session is
+            // useless.
             Err(_) if state(&self.shared.borrow().sessions[key].standing).1 != before => {
                 return Ok(());
             }
@@ -290,7 +294,7 @@ impl Session {
 }
 
 impl SessionState {
-    /// Records a renewed proof.
+    /// Records that the client's proof was renewed.
     pub(crate) fn note_proof(&mut self, context: &Context, trusted: bool) {
         if let Some(identity) = &mut self.standing.identity {
             (identity.expires, identity.trusted) = (expiry(context), trusted);
@@ -311,8 +315,8 @@ impl SessionState {
     }
 }
 
-/// Returns the name of a server's host in Kerberos. Local names of this host mean nothing
-/// elsewhere, so they are replaced.
+/// Returns the name of a server's host for Kerberos. Names such as `localhost` have no meaning on
+/// other hosts, so they are replaced by this host's name.
 fn host_name(named: &str) -> String {
     let is_own = named.is_empty()
         || named == "localhost"
@@ -331,7 +335,7 @@ fn address_of(shared: &Rc<Shared>, key: SessionKey) -> String {
     shared.borrow().sessions[key].address.clone()
 }
 
-/// Returns the reason why there was no reply.
+/// Returns the text of the error that prevented a reply.
 fn reason_of(error: ClientError) -> String {
     match error {
         ClientError::Kerberos { reason, .. } => reason,

@@ -12,17 +12,17 @@ use dafs_wire::messages::AuthRequest;
 use crate::setters::setters;
 use crate::sizes::SLOT_BYTES;
 
-/// The way in which a client proves its identity.
+/// The method by which a client proves its identity.
 ///
 /// Connecting by Kerberos may block the calling thread for longer than the server needs, even in
-/// futures. It reads the ticket cache and, unless a ticket for the service is there, asks a key
-/// distribution centre, which takes many seconds if that is silent. If this matters, get the ticket
-/// in advance (`kvno dafs/HOST`) or connect on another thread. Reconnecting reads the tickets again
-/// and can block too.
+/// futures. It reads the ticket cache and, unless the cache has a ticket for the service, asks a
+/// key distribution centre, which takes many seconds if the centre does not reply. To avoid this,
+/// get the ticket in advance (`kvno dafs/HOST`) or connect on another thread. Reconnecting reads
+/// the tickets again and can block too.
 #[non_exhaustive]
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Login {
-    /// No proof. Over shared memory the kernel vouches for the user.
+    /// No proof. Over shared memory the kernel reports the client's user to the server.
     #[default]
     None,
     /// A user name and a password, sent in clear text.
@@ -34,10 +34,10 @@ pub enum Login {
     },
     /// Kerberos only.
     Kerberos(Tickets),
-    /// The best method that both sides support: over shared memory the kernel's word, otherwise
-    /// Kerberos if there is a ticket, otherwise none.
-    /// [`Session::identity`](crate::Session::identity) reports which it was, and why better ones
-    /// were not used.
+    /// The best method that both sides support: over shared memory the user that the kernel
+    /// reports, otherwise Kerberos if there is a ticket, otherwise none.
+    /// [`Session::identity`](crate::Session::identity) returns the method that was used, and the
+    /// reasons why better methods were not.
     Automatic,
 }
 
@@ -56,8 +56,8 @@ impl std::fmt::Debug for Login {
 }
 
 impl Login {
-    /// Returns the proof for the request that establishes a session or binds a channel. Kerberos
-    /// has none there: it follows in tokens.
+    /// Returns the proof for the request that establishes a session or binds a channel. With
+    /// Kerberos that request has no proof; tokens follow in later requests.
     pub(crate) fn plain(&self) -> AuthRequest<'_> {
         match self {
             Self::Password { user, password } => AuthRequest::Text { identity: user, password },
@@ -66,13 +66,13 @@ impl Login {
     }
 }
 
-/// The source of Kerberos tickets, and the service they are for.
+/// The source of Kerberos tickets, and the service that they are for.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tickets {
-    /// The service to authenticate to; `None` means `dafs@` and the server's host.
+    /// The service to authenticate to; `None` means `dafs@` followed by the server's host.
     pub service: Option<ServiceName>,
-    /// Where the tickets come from.
+    /// The ticket cache or keytab that the tickets come from.
     pub source: CredentialSource,
 }
 
@@ -89,20 +89,21 @@ pub struct Identity {
     pub method: AuthType,
     /// True if the client may impersonate other users.
     pub trusted: bool,
-    /// The number of credentials it may register.
+    /// The maximum number of credentials that the client may register.
     pub credentials_max: u32,
-    /// The service that has proved its identity, with Kerberos.
+    /// The name of the service that has proved its identity; `None` without Kerberos.
     pub server: Option<String>,
-    /// When the proof expires. [`Session::renew`](crate::Session::renew) renews it.
+    /// The time when the proof expires; `None` if it does not.
+    /// [`Session::renew`](crate::Session::renew) renews the proof.
     pub expires: Option<Instant>,
-    /// The methods that the server accepts, if it was asked.
+    /// The methods that the server accepts; empty if the client did not ask the server.
     pub offered: Vec<AuthType>,
-    /// For people: the reasons why better methods were not used.
+    /// The reasons why better methods were not used, as text for people.
     pub passed_over: Vec<String>,
 }
 
 impl Identity {
-    /// An identity of which only the method is known.
+    /// Creates an identity of which only the method is known.
     pub(crate) fn of(method: AuthType) -> Self {
         Self {
             method,
@@ -115,31 +116,33 @@ impl Identity {
         }
     }
 
-    /// Returns how long the proof is still valid; `None` if as long as the session.
+    /// Returns the time for which the proof is still valid; `None` if it is valid as long as the
+    /// session.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.expires.map(|at| at.saturating_duration_since(Instant::now()))
     }
 }
 
-/// Returns the longest message on a connection that may carry a ticket.
+/// Returns the maximum size in bytes of messages on a connection that may carry a Kerberos ticket.
 pub(crate) fn message_bytes_max(address: &Address, login: &Login) -> u32 {
     let may_be_long = matches!(login, Login::Kerberos(_) | Login::Automatic);
     match address {
         Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } if may_be_long => {
             limits::REQUEST_BYTES_MAX as u32
         }
-        // A ring is sized for its longest message, and that costs all other messages.
+        // A shared-memory ring is sized for its longest message, and a larger ring makes all other
+        // messages slower.
         Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } | Address::Shm(_) => {
             SLOT_BYTES as u32
         }
     }
 }
 
-/// Returns when a proof expires.
+/// Returns the time at which a proof expires; `None` if it does not expire.
 pub(crate) fn expiry(context: &Context) -> Option<Instant> {
     Instant::now().checked_add(context.lifetime())
 }
 
-/// The reason shown when a session reconnects although its connection stands.
+/// The reason shown when a session reconnects although its connection is not lost.
 pub(crate) const LAPSED: &str = "the session's ticket has expired";

@@ -1,8 +1,8 @@
 //! Turns Kerberos tickets into tokens, one for each channel of each session of a client (draft
 //! 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
 //!
-//! Invariant: a token is bound to the session and the channel it was made for, and the reply to it
-//! is accepted only if it authenticates the server.
+//! Invariant: a token is bound to the session and the channel that it was made for, and the reply
+//! to the token is accepted only if it authenticates the server.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::ClientError;
 use crate::features::without_kerberos;
 use crate::login::identity::Tickets;
 
-/// The tickets that authenticate a client, and the service they are for.
+/// The tickets that authenticate a client, and the service that they are for.
 #[derive(Clone, Debug)]
 pub(crate) struct Prover {
     pub tickets: Tickets,
@@ -34,20 +34,20 @@ pub(crate) struct Binding {
 #[derive(Debug)]
 pub(crate) struct AuthFailure {
     pub reason: String,
-    /// The server's status, if it was the server that refused.
+    /// The status in the server's reply, if the server refused the authentication.
     pub status: Option<Status>,
 }
 
-/// The next step after the reply to a token.
+/// The next step after the reply to a token was processed.
 pub(crate) enum AuthStep {
-    /// Send another token.
+    /// The client must send another token.
     Token(Initiator, Vec<u8>),
     Proved(Context),
 }
 
 impl Prover {
-    /// Makes the first token for a channel. Blocks: reads files, and asks a key distribution centre
-    /// for missing tickets.
+    /// Creates the first token for a channel. Blocks: reads files, and asks a key distribution
+    /// centre for missing tickets.
     pub(crate) fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), AuthFailure> {
         let credential = self.tickets.find().map_err(AuthFailure::here)?;
         let initiator = Initiator::new(credential, &self.service).map_err(|e| self.failed(&e))?;
@@ -59,7 +59,7 @@ impl Prover {
         }
     }
 
-    /// Processes the reply to a token; `result` is what the reply holds besides its status.
+    /// Processes the reply to a token; `result` is the part of the reply after its status.
     pub(crate) fn process_reply(
         &self,
         party: Initiator,
@@ -86,8 +86,8 @@ impl Prover {
             status => {
                 let reason = match theirs {
                     [] => refusal(status, major).to_owned(),
-                    // This token is unsigned and proves nothing, but it helps an honest client to
-                    // find the fault.
+                    // This token is not signed and proves nothing, but it helps an honest client to
+                    // find the error.
                     token => match party.step(Some(token)) {
                         Err(error) => error.to_string(),
                         Ok(_) => refusal(status, major).to_owned(),
@@ -115,7 +115,7 @@ impl Binding {
 }
 
 impl AuthFailure {
-    /// Reports a failure on this side.
+    /// Creates a failure that was detected by this client.
     pub(crate) fn here(reason: String) -> Self {
         Self { reason, status: None }
     }
@@ -138,7 +138,7 @@ impl Tickets {
     }
 }
 
-/// Returns the authentication fields for a token; an error if the request would exceed `room`
+/// Returns the authentication fields for a token, or an error if the request would exceed `room`
 /// bytes.
 pub(crate) fn token_request(
     procedure: GssProcedure,
@@ -174,10 +174,10 @@ fn refusal(status: Status, major: u32) -> &'static str {
 /// The GSS-API major status GSS_S_UNAUTHORIZED.
 const UNAUTHORIZED: u32 = 15 << 16;
 
-/// The size of a request without its token: header, fixed section, count.
+/// The size in bytes of a request without its token: header, fixed section and count.
 pub(crate) const TOKEN_ROOM: usize = 128;
 
-/// The channel numbers used in bindings.
+/// The number of the operation channel in token bindings.
 pub(crate) const OPERATION_CHANNEL: u8 = 0;
 
 pub(crate) const BACK_CONTROL_CHANNEL: u8 = 1;

@@ -1,8 +1,8 @@
 //! Reconnects additional channels, always after the first one.
 //!
-//! Invariant: an additional channel continues only if the first one is open and both belong to the
-//! same client in the same server incarnation. By then everything that its transfers name was
-//! reclaimed.
+//! Invariant: an additional channel continues only if the first channel is open and both belong to
+//! the same client in the same server incarnation. By then every open and credential that its
+//! transfers name was reclaimed.
 
 use dafs_dat::coarse_now;
 
@@ -12,8 +12,8 @@ use crate::sizes::LOOK_PERIOD;
 use crate::state::Phase;
 
 impl Core {
-    /// True if a channel may try to reconnect now. An additional channel waits until the first one
-    /// is open, and is then woken by it.
+    /// Returns true if a channel may try to reconnect now. An additional channel waits until the
+    /// first channel is open, which then wakes it.
     pub(super) fn may_attempt(&mut self, key: SessionKey) -> bool {
         let session = &self.sessions[key];
         let Some(first) = session.role.first() else { return true };
@@ -27,7 +27,7 @@ impl Core {
         false
     }
 
-    /// Returns why a channel whose questions are all answered cannot continue yet.
+    /// Returns why a channel cannot continue yet although all its questions have replies.
     pub(super) fn reason_to_wait(&mut self, key: SessionKey) -> Option<String> {
         let first = self.sessions[key].role.first()?;
         let client = self.recovery_progress(key).map(|progress| progress.client);
@@ -38,13 +38,14 @@ impl Core {
         if Some(leader.standing.client) == client {
             return None;
         }
-        // One of the two connections leads to a server that has ended, or to another server. If it
-        // is the first channel's, sending something will show it.
+        // One of the two connections leads to a server incarnation that has ended, or to another
+        // server. If that is the first channel's connection, sending a request over it will reveal
+        // this.
         self.send_null(first);
         Some("this server does not know the session".into())
     }
 
-    /// Lets the additional channels reconnect, now that the first one has.
+    /// Allows the additional channels to reconnect, after the first channel has reconnected.
     pub(super) fn let_additional_reconnect(&mut self, first: SessionKey) {
         for key in self.sessions[first].role.additional() {
             let Some(machine) = &mut self.sessions[key].recovery else { continue };
@@ -55,8 +56,8 @@ impl Core {
         }
     }
 
-    /// Makes the additional channels reconnect after the first one has learned that the server
-    /// restarted: replies of the previous incarnation are no longer valid.
+    /// Makes the additional channels reconnect after the first channel has learned that the server
+    /// restarted, because replies of the previous incarnation are no longer valid.
     pub(super) fn restart_additional(&mut self, first: SessionKey) {
         for key in self.sessions[first].role.additional() {
             if matches!(self.sessions[key].phase, Phase::Open) {

@@ -1,4 +1,4 @@
-//! Reconnecting, attempt by attempt.
+//! The attempts to reconnect a session.
 //!
 //! Invariant: while a session recovers, only the requests of `questions.rs` are sent over its
 //! connection; requests of the application wait in the session's queues.
@@ -19,7 +19,8 @@ use crate::state::{Phase, SessionState};
 use crate::work::{Pending, Work};
 
 impl Core {
-    /// Handles the loss of a session's connection: the session recovers if it can, and ends if not.
+    /// Handles the loss of a session's connection: the session starts to recover if it can, and
+    /// otherwise ends.
     pub(crate) fn on_connection_lost(&mut self, key: SessionKey, reason: String) {
         let session = &mut self.sessions[key];
         match session.phase {
@@ -53,8 +54,8 @@ impl Core {
         self.end_session(key, reason);
     }
 
-    /// Handles a recovering session whose timer has expired. Called in every turn while one
-    /// recovers.
+    /// Handles the expired timer of a recovering session. Called in every turn while a session is
+    /// recovering.
     pub(crate) fn check_recovery_timer(&mut self, key: SessionKey, now: Duration) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let limit = machine.attempt_timeout();
@@ -98,7 +99,8 @@ impl Core {
         }
     }
 
-    /// Sends the connect request over the new connection, with the same content as at first.
+    /// Sends the connect request over the new connection, with the same content as at the first
+    /// connection.
     pub(crate) fn on_reconnected(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let (wanted_credits, options) = (session.terms.wanted_credits, session.options.clone());
@@ -131,7 +133,7 @@ impl Core {
     }
 }
 
-/// Takes the requests that waited for replies, in the order they were submitted.
+/// Removes and returns the requests that waited for replies, in order of submission.
 fn take_interrupted(session: &mut SessionState) -> (Vec<InterruptedRequest>, Vec<SharedChain>) {
     let (cut_off, open) = session.in_flight.cut_off(session.terms.wanted_credits);
     let (mut interrupted, mut chains) = (Vec::new(), Vec::new());
@@ -143,7 +145,7 @@ fn take_interrupted(session: &mut SessionState) -> (Vec<InterruptedRequest>, Vec
         }
         interrupted.extend(InterruptedRequest::new(stream, sequence, pending));
     }
-    // An open chain may have no request in flight; otherwise it is in the list already.
+    // The open chain may have no request in flight; if it has one, it is in the list already.
     chains.extend(open.filter(|open| !includes(&chains, open)));
     chains.sort_by_key(|chain| chain.borrow().id);
     interrupted.sort_by_key(|interrupted| interrupted.work.as_ref().map(Work::id));

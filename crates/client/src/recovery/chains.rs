@@ -3,14 +3,14 @@
 //!
 //! Invariants:
 //!
-//! - The members without a reply are sent again in order, as one chain. Each works on the object
-//!   and the open that it would have worked on before.
+//! - The members without a reply are sent again in order, as one chain. Each works on the same
+//!   object and open as it would have without the interruption.
 //! - Members after one that failed are not carried out.
 //!
-//! In an interrupted chain some members have been carried out and their results were kept; others
-//! only read, and have no results. After such a member only CLOSE and locks may change anything, so
-//! the reads can be repeated late. If the file they need has been closed, it is opened again for
-//! them.
+//! In an interrupted chain, some members were carried out and the server has kept their results;
+//! others only read, and their results were not kept. After a read whose result was not kept, only
+//! CLOSE and locks may follow as changes, so the reads can be repeated later. If the file that they
+//! need has been closed, it is opened again for them.
 
 use std::rc::Rc;
 
@@ -30,8 +30,8 @@ use crate::recovery::interrupted::answer;
 use crate::work::{Delayed, Work};
 
 impl Core {
-    /// Schedules a retry for a chain whose first failure means that the server delayed it. Returns
-    /// false if there is no such failure, or the chain has waited long enough.
+    /// Schedules a retry for a chain if its first failure means that the server delayed it. Returns
+    /// false if there is no such failure, or if the time limit has passed.
     pub(crate) fn defer_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
         let mut chain = shared.borrow_mut();
         let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
@@ -53,7 +53,7 @@ impl Core {
         true
     }
 
-    /// Records what interrupted chains have opened, so that it is reclaimed.
+    /// Records the opens that interrupted chains have created, so that they are reclaimed.
     pub(super) fn note_chains(&mut self, key: SessionKey) {
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let Some(progress) = &machine.progress else { return };
@@ -62,8 +62,8 @@ impl Core {
         }
     }
 
-    /// Queues interrupted chains before the waiting ones. Returns the number of requests sent
-    /// again.
+    /// Queues interrupted chains before the waiting ones. Returns the number of requests that are
+    /// sent again.
     pub(super) fn resume_chains(
         &mut self,
         key: SessionKey,
@@ -138,7 +138,7 @@ impl Core {
 
 impl ChainWork {
     /// Prepares a whole chain to be run again from its start. Only for chains that only read and
-    /// close what they open. Replies of the previous server incarnation are discarded.
+    /// that close the files they open. Replies of the previous server incarnation are discarded.
     fn begin_again(&mut self) {
         if self.missing() == 0 {
             return;
@@ -187,7 +187,8 @@ impl ChainWork {
         let has_failed =
             |member: &ChainMember| member.answer.is_some() && member.status != Some(Status::Ok);
         let Some(failed) = self.members.iter().position(has_failed) else { return };
-        // If the outcome of that member is unknown, the outcomes of those after it are too.
+        // If the outcome of the failed member is unknown, the outcomes of the later members are
+        // unknown too.
         let unknown = match &self.members[failed].answer {
             Some(Err(error)) => Some(error.clone()),
             Some(Ok(_)) | None => None,
@@ -199,8 +200,8 @@ impl ChainWork {
         }
     }
 
-    /// Repeats unstable writes, which a restarted server may have lost. The chain is not over, so
-    /// it still has the data.
+    /// Marks unstable writes to be repeated, because a restarted server may have lost them. The
+    /// chain has not ended, so it still has the data.
     fn repeat_unstable_writes(&mut self) {
         let lasts = |member: &ChainMember| {
             matches!(member.procedure, Procedure::Commit | Procedure::Close)
@@ -214,7 +215,8 @@ impl ChainWork {
         }
     }
 
-    /// Opens files again that were closed before all members that need them were done.
+    /// Marks files to be opened again that were closed before all members that need them were
+    /// carried out.
     fn reopen_closed(&mut self, opens: &mut Opens) {
         let closes = self.members_where(|member| {
             member.procedure == Procedure::Close && member.status == Some(Status::Ok)
@@ -237,8 +239,8 @@ impl ChainWork {
         }
     }
 
-    /// Changes an OPEN so that it neither creates nor truncates the file, which exists by now.
-    /// Returns false for a file without a name, which is gone.
+    /// Changes an OPEN so that it neither creates nor truncates the file, which exists already.
+    /// Returns false for a file without a name, which no longer exists.
     fn drop_creation(&mut self, number: usize) -> bool {
         let place = self.members[number].message.clone();
         let message = self.bytes[place.clone()].to_vec();
@@ -262,8 +264,8 @@ impl ChainWork {
         }
     }
 
-    /// Copies known handles and state ids into the messages of later members; unknown ones are
-    /// still taken from the chain.
+    /// Copies known handles and state ids into the messages of later members; members whose handle
+    /// or state id is not known still take them from the chain.
     fn fill_in(&mut self) {
         let (mut file, mut state): (Option<FileHandle>, Option<StateId>) = (None, None);
         for number in 0..self.members.len() {
@@ -293,7 +295,7 @@ impl ChainWork {
             }
             let procedure = member.procedure;
             if procedure.finds() {
-                // The current object changes here; it may not be known yet.
+                // The current object changes at this member; the new one may not be known yet.
                 file = self.response(number).and_then(|response| response.found());
             }
             if procedure == Procedure::Open {
@@ -305,7 +307,7 @@ impl ChainWork {
         }
     }
 
-    /// Marks opens that later members have closed: their effects cancel out.
+    /// Marks opens that later members have closed, because the two effects cancel each other out.
     fn note_closed_opens(&mut self) {
         for open in 0..self.members.len() {
             if let Some(close) = close_of(&self.members, open) {
@@ -315,7 +317,7 @@ impl ChainWork {
         }
     }
 
-    /// Records what the members with replies did to opens.
+    /// Records the effects that the members with replies had on the session's opens.
     pub(crate) fn note(&mut self, opens: &mut Opens) {
         let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
         // Most chains are complete and have closed what they opened.
@@ -377,7 +379,7 @@ impl ChainMember {
     }
 }
 
-/// Returns the CLOSE that has ended a member's open.
+/// Returns the index of the CLOSE that has closed a member's open.
 fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     let is_done = |member: &ChainMember| !member.is_noted && member.status == Some(Status::Ok);
     if members[open].procedure != Procedure::Open || !is_done(&members[open]) {
@@ -391,7 +393,7 @@ fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     let ends_it = close.procedure == Procedure::Close
         && close.planned.contains(ChainFlags::STATE_ID)
         && is_done(close);
-    // With another open in between, the CLOSE would end that one.
+    // If another OPEN is in between, the CLOSE closes that open instead.
     let is_plain = behind[..next].iter().all(|member| {
         member.procedure.chained_state_at().is_none()
             || member.planned.contains(ChainFlags::STATE_ID)
@@ -399,7 +401,7 @@ fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     (ends_it && is_plain).then_some(open + 1 + next)
 }
 
-/// Returns the bytes of a handle or a state id in a message.
+/// Returns the bytes of the handle or state id at offset `at` in a message.
 fn place_of<const N: usize>(message: &mut [u8], at: Option<usize>) -> Option<&mut [u8; N]> {
     let at = HEADER_BYTES + at?;
     message.get_mut(at..at + N)?.try_into().ok()

@@ -1,7 +1,7 @@
 //! Sends delayed requests again.
 //!
 //! Invariant: a delayed request was not carried out. It is sent again after a pause, until the
-//! session's limit; then the application gets the server's reply.
+//! session's time limit has passed; then the application gets the server's reply.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::transfer::Transfer;
 use crate::work::{Delayed, QueuedCall, Work};
 
 impl Core {
-    /// Schedules a retry for a delayed transfer; returns it if it has waited long enough.
+    /// Schedules a retry for a delayed transfer. Returns the transfer if its time limit has passed.
     #[cold]
     pub(crate) fn defer_transfer(
         &mut self,
@@ -27,7 +27,7 @@ impl Core {
         None
     }
 
-    /// Schedules a retry for a delayed call; returns it if it has waited long enough.
+    /// Schedules a retry for a delayed call. Returns the call if its time limit has passed.
     #[cold]
     pub(crate) fn defer_call(
         &mut self,
@@ -41,7 +41,8 @@ impl Core {
         None
     }
 
-    /// Returns when to send a request again; `None` without recovery, or after the limit.
+    /// Returns the time at which to send a delayed request again; `None` without recovery, or if
+    /// the time limit has passed.
     pub(super) fn next_try(
         &self,
         key: SessionKey,

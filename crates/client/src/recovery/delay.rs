@@ -1,5 +1,5 @@
-//! Requests that the server delays: with DELAY, or with GRACE while clients reclaim what they held
-//! in its previous incarnation (draft 5.3).
+//! Requests that the server delays: with the status DELAY, or with GRACE while clients reclaim
+//! state of the server's previous incarnation (draft 5.3).
 //!
 //! Invariant: a delayed request was not carried out.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dafs_types::Status;
 
-/// How often a request was delayed, and since when.
+/// The number of times that a request was delayed, and the time of the first delay.
 #[derive(Debug)]
 pub(crate) struct Delay {
     since: Duration,
@@ -15,17 +15,17 @@ pub(crate) struct Delay {
 }
 
 impl Delay {
-    /// A request that is delayed for the first time.
+    /// Creates the record of a request that is delayed for the first time.
     pub(crate) fn since(now: Duration) -> Self {
         Self { since: now, count: 0 }
     }
 
-    /// Returns how long the request has waited.
+    /// Returns the time since the request was first delayed.
     pub(crate) fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.since)
     }
 
-    /// Counts another delay and returns how many there were before.
+    /// Counts another delay and returns the number of earlier ones.
     pub(crate) fn count_one(&mut self) -> u32 {
         let before = self.count;
         self.count += 1;

@@ -1,7 +1,7 @@
 //! Requests that were in flight when their connection was lost.
 //!
 //! Invariant: an interrupted request keeps the stream and sequence number of its old session until
-//! its fate is known. Then it is either over or sent again, once.
+//! its fate is known. Then it either has ended or is sent again once.
 
 use std::borrow::Cow;
 
@@ -14,12 +14,12 @@ use dafs_wire::{
 use crate::requests::{describe, is_kept, is_repeatable, procedure_of};
 use crate::work::{Pending, Work};
 
-/// A request whose reply did not arrive.
+/// A request whose connection was lost before its reply arrived.
 pub(crate) struct InterruptedRequest {
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub procedure: Procedure,
-    /// `None` once it is over.
+    /// The operation; `None` once it has ended.
     pub work: Option<Work>,
     pub fate: Fate,
 }
@@ -28,15 +28,16 @@ pub(crate) struct InterruptedRequest {
 pub(crate) enum Fate {
     /// Nothing is known yet.
     Unknown,
-    /// It was not carried out and must be sent again.
+    /// The request was not carried out and must be sent again.
     NotDone,
-    /// This OPEN was carried out by a server that has restarted since. Its reply is useless until
-    /// the open is reclaimed.
+    /// The OPEN was carried out by a server incarnation that has ended since. Its reply is useless
+    /// until the open is reclaimed.
     Opened(Vec<u8>),
 }
 
 impl InterruptedRequest {
-    /// Makes it from what waited for the reply; `None` if no caller is interested.
+    /// Creates the record from the operation that waited for the reply; `None` if no caller waits
+    /// for the operation.
     pub(crate) fn new(
         stream: StreamId,
         sequence: SequenceNumber,
@@ -60,7 +61,7 @@ impl InterruptedRequest {
         Some(Self { stream, sequence, procedure, work: Some(work), fate })
     }
 
-    /// Returns true if the server must be asked what became of it.
+    /// Returns true if the client must ask the server whether the request was carried out.
     pub(crate) fn is_open(&self) -> bool {
         self.work.is_some() && matches!(self.fate, Fate::Unknown)
     }
@@ -70,7 +71,7 @@ impl InterruptedRequest {
         match self.message() {
             Some(message) => decode_request(ByteOrder::NATIVE, &message)
                 .is_ok_and(|(_, request)| is_repeatable(&request)),
-            // A transfer moves the same bytes to or from the same place.
+            // Repeating a transfer moves the same bytes to or from the same range.
             None => true,
         }
     }
@@ -98,12 +99,12 @@ impl InterruptedRequest {
     }
 }
 
-/// Encodes a reply as the server would have sent it.
+/// Encodes a reply exactly as the server would have sent it.
 pub(crate) fn answer(response: &Response<'_>, status: Status) -> (ResponseHeader, Vec<u8>) {
     let request = RequestHeader::new(StreamId(0), SequenceNumber(0));
     let header = ResponseHeader::answering(&request, status, 1);
     let mut message = vec![0; dafs_types::limits::RESPONSE_BYTES_MAX];
-    // Replies that the library makes itself always fit.
+    // Replies that the library encodes itself always fit.
     let length = encode_response(ByteOrder::NATIVE, &header, response, &mut message);
     message.truncate(length.unwrap_or(HEADER_BYTES));
     let header = ResponseHeader::decode(ByteOrder::NATIVE, &message).unwrap_or(header);

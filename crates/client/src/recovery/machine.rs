@@ -1,8 +1,8 @@
-//! The state machine that brings a session back after a lost connection.
+//! The state machine that restores a session after a lost connection.
 //!
 //! Invariants:
 //!
-//! - The recovery time counts from the loss until a request gets a reply.
+//! - The recovery time counts from the loss of the connection until a request receives a reply.
 //! - A request that the machine holds is neither in flight nor waiting for credits.
 //!
 //! The order of calls:
@@ -44,26 +44,27 @@ pub(crate) struct RecoveryMachine {
     places: ServerAddresses,
     /// The session in which the requests in flight were sent; `None` before it is established.
     pub(super) session: Option<SessionId>,
-    /// The server's id for this client; if it changes, the server has forgotten the client.
+    /// The server's id for this client; if the id changes, the server has forgotten the client.
     pub(super) client: ClientId,
     pub(super) opens: Opens,
     /// Requests that the server has delayed.
     pub(super) delayed: Vec<Delayed>,
     pub(super) progress: Option<Box<RecoveryProgress>>,
     listener: Option<Listener>,
-    /// When the connection was lost; `None` once a request got a reply. So the limit also ends a
-    /// session whose server dies of the same request each time.
+    /// The time at which the connection was lost; `None` once a request has received a reply.
+    /// Because of this, the time limit also ends a session whose server crashes at the same request
+    /// each time.
     lost_at: Option<Duration>,
     attempts: u32,
     /// The limit for the recovery time.
     patience: Duration,
-    /// Since when a reply is owed and none has arrived.
+    /// The time since which a reply is expected and none has arrived.
     quiet_since: Option<Duration>,
 }
 
 /// One attempt to reconnect.
 pub(super) struct Attempt {
-    /// The number of the attempt, counted from 1 since the last reply to a request.
+    /// The number of the attempt, counted from 1 after each reply to a request.
     pub number: u32,
     /// The address to try; `None` if there is none.
     pub place: Option<ServerAddress>,
@@ -112,12 +113,13 @@ impl RecoveryMachine {
         }
     }
 
-    /// Returns the addresses where the server may be found.
+    /// Returns the addresses of the session's server.
     pub(crate) fn places(&self) -> &ServerAddresses {
         &self.places
     }
 
-    /// Restarts the recovery time, because the first channel is open again.
+    /// Restarts the recovery time of an additional channel, because the first channel is open
+    /// again.
     pub(crate) fn wait_anew(&mut self) {
         self.attempts = 0;
         if let Some(lost_at) = &mut self.lost_at {
@@ -130,7 +132,7 @@ impl RecoveryMachine {
         (&self.name, self.verifier)
     }
 
-    /// Records the established session. From now on it reconnects after a loss.
+    /// Records the established session. From now on the session reconnects after a loss.
     pub(crate) fn note_established(&mut self, session: SessionId, client: ClientId) {
         (self.session, self.client) = (Some(session), client);
     }
@@ -140,7 +142,8 @@ impl RecoveryMachine {
         self.session.is_some()
     }
 
-    /// Disables recovery for a session that leaves. Returns true if it was established.
+    /// Disables recovery for a session that is disconnecting. Returns true if the session was
+    /// established.
     pub(crate) fn leave(&mut self) -> bool {
         self.session.take().is_some()
     }
@@ -177,21 +180,21 @@ impl RecoveryMachine {
         self.progress.is_some() || !self.delayed.is_empty()
     }
 
-    /// True if a caller waits for the machine; `has_waiting` if requests are queued until the
-    /// session has recovered.
+    /// Returns true if a caller waits for the session to recover; `has_waiting` is true if requests
+    /// are queued until then.
     pub(crate) fn is_awaited(&self, has_waiting: bool) -> bool {
         let recovers =
             self.progress.as_ref().is_some_and(|progress| progress.is_awaited() || has_waiting);
         recovers || !self.delayed.is_empty()
     }
 
-    /// Returns the machine's next timer.
+    /// Returns the time of the machine's next timer, if it has one.
     pub(crate) fn next_timer(&self) -> Option<Duration> {
         let progress = self.progress.as_ref().map(|progress| progress.due);
         self.delayed.iter().map(|delayed| delayed.due).chain(progress).min()
     }
 
-    /// Ends the machine. Returns its listener, the interrupted requests and the delayed ones.
+    /// Ends the machine. Returns its listener, the interrupted requests and the delayed requests.
     pub(crate) fn end(self) -> (Option<Listener>, Vec<Work>, Vec<Work>) {
         let interrupted =
             self.progress.into_iter().flat_map(|progress| progress.into_works()).collect();
@@ -201,8 +204,8 @@ impl RecoveryMachine {
 
     // ---- detecting a silent server --------------------------------------------------
 
-    /// Returns true if a server that owes a reply has been silent for the reply timeout. Called
-    /// periodically; `has_spoken` is true if anything has arrived since the last call.
+    /// Returns true if a reply is expected and the server has sent nothing for the reply timeout.
+    /// Called periodically; `has_spoken` is true if anything has arrived since the last call.
     pub(crate) fn is_silent(&mut self, owes: bool, has_spoken: bool, now: Duration) -> bool {
         if !owes {
             self.quiet_since = None;
@@ -213,7 +216,7 @@ impl RecoveryMachine {
         self.options.answer_timeout.is_some_and(|limit| silence >= limit)
     }
 
-    /// Limits the recovery time from now on.
+    /// Sets a new limit for the recovery time, counted from now.
     pub(crate) fn limit_recovery_time(&mut self, limit: Duration) {
         self.limits.give_up_after = self.limits.give_up_after.min(limit);
         self.patience = self.patience.min(limit);
@@ -222,14 +225,15 @@ impl RecoveryMachine {
         }
     }
 
-    /// Records that a request got a reply, which resets the recovery time.
+    /// Records that a request received a reply, which resets the recovery time.
     pub(crate) fn note_progress(&mut self) {
         (self.lost_at, self.attempts) = (None, 0);
     }
 
     // ---- delayed requests -----------------------------------------------------------
 
-    /// Returns when to send a delayed request again; `None` after the limit.
+    /// Returns the time at which to send a delayed request again; `None` if the time limit has
+    /// passed.
     pub(crate) fn next_try(&self, delay: &mut Option<Box<Delay>>) -> Option<Duration> {
         let now = coarse_now();
         let delay = delay.get_or_insert_with(|| Box::new(Delay::since(now)));
@@ -239,24 +243,24 @@ impl RecoveryMachine {
         Some(now + self.pause(delay.count_one()))
     }
 
-    /// Holds a request until it is due.
+    /// Holds a delayed request until it is due to be sent again.
     pub(crate) fn defer(&mut self, delayed: Delayed) {
         self.delayed.push(delayed);
     }
 
-    /// Takes the requests that are due, in the order they were delayed.
+    /// Removes and returns the requests that are due, in the order in which they were delayed.
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Work> {
         let due = self.delayed.extract_if(.., |delayed| delayed.due <= now);
         due.map(|delayed| delayed.work).collect()
     }
 
-    /// Takes the delayed requests for which `is_meant` is true.
+    /// Removes and returns the delayed requests for which `is_meant` is true.
     pub(crate) fn extract_delayed(&mut self, is_meant: impl Fn(&Work) -> bool) -> Vec<Work> {
         let meant = self.delayed.extract_if(.., |delayed| is_meant(&delayed.work));
         meant.map(|delayed| delayed.work).collect()
     }
 
-    /// Takes all delayed requests, so that they can be encoded again.
+    /// Removes and returns all delayed requests, so that they can be encoded again.
     pub(crate) fn take_delayed(&mut self) -> Vec<Delayed> {
         std::mem::take(&mut self.delayed)
     }
@@ -272,8 +276,8 @@ impl RecoveryMachine {
 
     // ---- reconnecting ---------------------------------------------------------------
 
-    /// Starts recovery after a loss with these requests in flight. Returns the reason for ending
-    /// the session if no time is left.
+    /// Starts recovery after a connection was lost with these requests in flight. Returns the
+    /// reason for ending the session if the time limit has passed.
     pub(super) fn begin(
         &mut self,
         interrupted: Vec<InterruptedRequest>,
@@ -282,11 +286,11 @@ impl RecoveryMachine {
     ) -> Option<String> {
         let now = coarse_now();
         self.lost_at.get_or_insert(now);
-        // The connection was lost again before any reply: pause first.
+        // If the connection was lost again before any reply, pause before the next attempt.
         let due = if self.attempts == 0 { now } else { now + self.pause(self.attempts) };
         let progress =
             RecoveryProgress { chains, ..RecoveryProgress::new(interrupted, reason, due) };
-        // The server may come back each time and die of the same request.
+        // The server may come back each time and crash at the same request.
         let is_over = self.attempts > 0 && now >= self.limit(now);
         let failure_text = is_over.then(|| progress.failure_text(self.attempts, now, self.lost_at));
         self.progress = Some(Box::new(progress));
@@ -315,7 +319,7 @@ impl RecoveryMachine {
         let is_round_over = progress.tried >= places;
         if is_round_over {
             progress.tried = 0;
-            // The last attempt is made right at the limit.
+            // The last attempt is made exactly at the time limit.
             let rounds = self.attempts / places.max(1) as u32;
             progress.due = (now + self.pause(rounds.saturating_sub(1))).min(limit.max(now));
         }
@@ -325,20 +329,20 @@ impl RecoveryMachine {
         failure_text
     }
 
-    /// Returns the pause after all addresses were tried `rounds` times. It is randomized, so that
-    /// the clients of one server do not all return at the same moment.
+    /// Returns the pause after all addresses were tried `rounds` times. The pause is randomized, so
+    /// that the clients of one server do not all reconnect at the same moment.
     pub(super) fn pause(&self, rounds: u32) -> Duration {
         let doubled = self.limits.pause_min.saturating_mul(1 << rounds.min(16));
         let pause = doubled.min(self.limits.pause_max);
         pause + pause.mul_f64(f64::from(random() as u16) / f64::from(u16::MAX) / 4.0)
     }
 
-    /// Returns when the attempts to reconnect end.
+    /// Returns the time at which the attempts to reconnect end.
     pub(super) fn limit(&self, now: Duration) -> Duration {
         self.lost_at.unwrap_or(now) + self.patience
     }
 }
 
-/// The time an additional channel has to reconnect after the first one; then its transfers move to
-/// the first.
+/// The time within which an additional channel must reconnect after the first channel has; then its
+/// transfers move to the first channel.
 const ADDITIONAL_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
-//! The recovery options of a session, and the events it reports.
+//! The recovery options of a session, and the events that it reports.
 //!
-//! Invariant: for each lost connection a listener gets exactly one final event: recovered or given
-//! up.
+//! Invariant: for each lost connection a listener gets exactly one final event:
+//! [`SessionEvent::Recovered`] or [`SessionEvent::GaveUp`].
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,11 +12,11 @@ use crate::setters::setters;
 /// Controls what a session does when its connection is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// The session ends, and everything outstanding fails with
+    /// The session ends, and all outstanding operations fail with
     /// [`SessionEnded`](crate::ClientError::SessionEnded).
     Off,
-    /// The session reconnects, and callers notice a pause. For this the server keeps the results of
-    /// requests that change something.
+    /// The session reconnects, and callers only notice a pause. For this purpose the server keeps
+    /// the results of requests that change something.
     On(RecoveryOptions),
 }
 
@@ -30,13 +30,14 @@ impl Default for Recovery {
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryOptions {
-    /// How long a session tries to recover, counted from the loss or from the last reply before it.
-    /// The attempt in progress at that time is the last one. Also the limit for repeating a request
-    /// that the server delays (DELAY, GRACE).
+    /// The time limit for recovery, counted from the loss of the connection, or from the first of
+    /// several losses without a reply between them. The attempt in progress when the limit passes
+    /// is the last one. The same limit applies to repeating a request that the server delays
+    /// (DELAY, GRACE).
     pub give_up_after: Duration,
     /// The timeout for one step of an attempt: connecting, or one reply.
     pub attempt_timeout: Duration,
-    /// The pause after the first failed attempt; it doubles with each further one.
+    /// The pause after the first failed attempt; the pause doubles after each further failure.
     pub pause_min: Duration,
     /// The limit for the pause between attempts.
     pub pause_max: Duration,
@@ -60,7 +61,7 @@ impl Default for RecoveryOptions {
     }
 }
 
-/// An event in the life of a session's connection, for
+/// An event of a session's connection, reported to the listener of
 /// [`Session::on_event`](crate::Session::on_event).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,16 +73,17 @@ pub enum SessionEvent {
     },
     /// An attempt to reconnect begins.
     Reconnecting {
-        /// The number of the attempt, counted from 1 since the last reply to a request.
+        /// The number of the attempt, counted from 1 after each reply to a request.
         attempt: u32,
     },
     /// The session has recovered.
     Recovered {
-        /// True if the server has restarted, or has forgotten this client.
+        /// True if the server has restarted or has forgotten this client.
         server_restarted: bool,
-        /// The number of requests that are sent again.
+        /// The number of requests that were sent again.
         reissued: u32,
-        /// The number of requests that had been carried out, and whose results were fetched.
+        /// The number of requests that had been carried out and whose results were fetched from the
+        /// server.
         fetched: u32,
         /// The number of opens reclaimed from a restarted server.
         reclaimed: u32,
@@ -96,7 +98,7 @@ pub enum SessionEvent {
     },
     /// The time limit has passed, and the session has ended.
     GaveUp {
-        /// What was tried, for how long, and the last failure.
+        /// A text with the attempts, their duration and the last failure.
         reason: String,
     },
 }

@@ -1,7 +1,7 @@
 //! Determines the fate of interrupted requests and opens, and continues the session.
 //!
-//! Invariant: each interrupted request is completed or sent again, once. Former state ids are
-//! replaced before anything is sent.
+//! Invariant: each interrupted request either ends or is sent again once. Former state ids are
+//! replaced before any request is sent.
 
 use std::rc::Rc;
 
@@ -25,10 +25,11 @@ use crate::state::Phase;
 use crate::work::Work;
 
 impl Core {
-    /// Completes every interrupted CLOSE: the restarted server has none of the old opens.
+    /// Ends every interrupted CLOSE as successful, because the restarted server has none of the old
+    /// opens.
     pub(super) fn complete_closes(&mut self, key: SessionKey) {
         let Some(progress) = self.recovery_progress(key) else { return };
-        // A CLOSE in a chain may have to wait until the file is open again.
+        // A CLOSE in a chain is left out, because it may have to wait until the file is open again.
         let is_call = |s: &&mut InterruptedRequest| matches!(s.work, Some(Work::Call(_)));
         let closes = progress.interrupted.iter_mut().filter(|s| s.procedure == Procedure::Close);
         let closes = closes.filter(is_call);
@@ -39,7 +40,7 @@ impl Core {
         }
     }
 
-    /// Ends a request with its reply.
+    /// Ends a request with the reply that the server had kept.
     fn complete_request(
         &mut self,
         key: SessionKey,
@@ -51,15 +52,15 @@ impl Core {
             Work::Call(call) => self.on_called(key, call, header, message),
             Work::Transfer(transfer) => self.on_transferred(key, transfer, header, message),
             Work::Member(Member { chain, number }) => {
-                // The chain itself ends when the session continues.
+                // The chain as a whole ends when the session continues.
                 chain.borrow_mut().note_answer(number, Some(header.status), Ok(message));
             }
-            // The members of a chain end one by one.
+            // A chain is not completed here: its members end one by one.
             Work::Chain(_) => {}
         }
     }
 
-    /// Handles the reply to the question about a request's result.
+    /// Handles the reply to a question for a request's result.
     pub(super) fn on_fetched(
         &mut self,
         key: SessionKey,
@@ -73,11 +74,12 @@ impl Core {
         let is_restarted = progress.client != old_client;
         let Some(interrupted) = progress.interrupted.get_mut(number) else { return };
         match header.status {
-            // The request was not carried out and never will be: nothing of the old session runs.
+            // The request was not carried out and never will be, because no request of the old
+            // session is running.
             Status::NoXidMatch => interrupted.fate = Fate::NotDone,
-            // The chain was broken at an earlier member.
+            // The chain stopped at an earlier member, so this member was not carried out.
             Status::ChainBroken => interrupted.fate = Fate::NotDone,
-            // It is unclear whether this status is about the old proof or the new one.
+            // The status may concern either the old proof of identity or the new one.
             Status::NotAuthenticated => progress.to_ask.push_back(Question::Check(number)),
             status if means_delay(status) => progress.to_ask.push_back(Question::Check(number)),
             Status::UnknownSession if interrupted.is_repeatable() => {
@@ -103,8 +105,8 @@ impl Core {
         }
     }
 
-    /// Handles the reply that tells whether the request itself was delayed, and so not carried out,
-    /// or only the question about it.
+    /// Handles the reply that shows whether the request itself was delayed, and therefore not
+    /// carried out, or only the question about it.
     pub(super) fn on_checked(&mut self, key: SessionKey, number: usize, status: Status) {
         match status {
             Status::Ok | Status::NoXidMatch => {
@@ -157,7 +159,8 @@ impl Core {
     /// Starts to reclaim all opens from a restarted server.
     pub(super) fn begin_reclaiming(&mut self, key: SessionKey) {
         let is_additional = self.sessions[key].role.first().is_some();
-        // In an attempt that failed, the previous incarnation may have reported what chains opened.
+        // In an earlier attempt that failed, the previous server incarnation may have reported
+        // opens of chains.
         self.note_chains(key);
         let Some(machine) = &mut self.sessions[key].recovery else { return };
         let Some(progress) = &mut machine.progress else { return };
@@ -212,22 +215,23 @@ impl Core {
             if handle == Some(file) {
                 return self.request_locks(key, number, state);
             }
-            // The name now leads to another file.
+            // The name now leads to another file, so the new open is closed.
             self.ask(key, Question::Ignore, &Request::Close(Close { file, state }));
             return self.set_claim_outcome(key, number, ClaimOutcome::Gone);
         }
         if means_delay(header.status) && self.wait_for_claim(key, number, how) {
             return;
         }
-        // A server without reclaim has lost the opens for good. But an open that denied nothing to
-        // others can be replaced by a new one if the name still leads to the same file.
+        // A server without support for reclaim has lost the opens for good. But an open that denied
+        // no access to others can be replaced by a new open, if the name still leads to the same
+        // file.
         match how {
             Reclaim::ByHandle => self.set_claim_outcome(key, number, ClaimOutcome::Refused),
             Reclaim::ByName => self.set_claim_outcome(key, number, ClaimOutcome::Gone),
         }
     }
 
-    /// Requests the locks of an open that is reclaimed.
+    /// Requests the locks of an open that was reclaimed.
     fn request_locks(&mut self, key: SessionKey, number: usize, state: StateId) {
         let Some(progress) = self.recovery_progress(key) else { return };
         let Some(claim) = progress.claims.get_mut(number) else { return };
@@ -243,7 +247,7 @@ impl Core {
         let Some(progress) = self.recovery_progress(key) else { return };
         let Some(claim) = progress.claims.get_mut(number) else { return };
         let (None, Some(state)) = (claim.outcome, claim.state) else { return };
-        // A lock or open that an interrupted request releases may be gone already.
+        // An interrupted request may already have released this lock or open.
         let is_given_back = || {
             let gives_back = |interrupted: &InterruptedRequest| {
                 interrupted.message().is_some_and(|message| claim.opened.is_given_up_by(&message))
@@ -260,7 +264,8 @@ impl Core {
         if means_delay(status) {
             return self.attempt_failed(key, format!("the server replied {status}"));
         }
-        // Others may have changed the range that was locked, and the application must learn that.
+        // Other clients may have changed the locked range, and the application must learn of that,
+        // so the open counts as lost.
         let file = claim.opened.handle;
         self.set_claim_outcome(key, number, ClaimOutcome::Gone);
         self.ask(key, Question::Ignore, &Request::Close(Close { file, state }));
@@ -297,7 +302,7 @@ impl Core {
 
     // ---- finishing ------------------------------------------------------------------
 
-    /// Continues the session, now that the fate of everything is known.
+    /// Continues the session, after the fate of every request and open is known.
     pub(super) fn finish(&mut self, key: SessionKey) {
         if let Some(reason) = self.reason_to_wait(key) {
             return self.attempt_failed(key, reason);
@@ -307,7 +312,7 @@ impl Core {
         let Some(mut progress) = machine.progress.take() else { return };
         let server_restarted = progress.client != machine.client;
         machine.client = progress.client;
-        // Sessions whose kept results will not be requested any more.
+        // The sessions whose kept results are no longer needed.
         let old = std::mem::replace(&mut machine.session, progress.session);
         let old: Vec<SessionId> = progress.left.drain(..).chain(old).collect();
         session.phase = Phase::Open;
@@ -351,8 +356,9 @@ impl Core {
         self.let_additional_reconnect(key);
     }
 
-    /// Tells the server that this client has nothing more to reclaim, so that the grace period can
-    /// end early. A request for something new implies that; this one changes nothing.
+    /// Sends a request that informs the server that this client has nothing more to reclaim, so
+    /// that the grace period can end early. A request for a new open implies this; the request sent
+    /// here changes nothing.
     fn end_reclaiming(&mut self, key: SessionKey) {
         let machine = self.sessions[key].recovery.as_ref();
         let Some(opened) = machine.and_then(|machine| machine.opens.held().into_iter().next())
@@ -365,8 +371,8 @@ impl Core {
         self.ask(key, Question::Ignore, &Request::LockT(test));
     }
 
-    /// Replaces old state ids by new ones, and ends the OPENs that had been carried out. Returns
-    /// the number of opens reclaimed.
+    /// Replaces old state ids by new ones, and ends the OPEN requests that had been carried out.
+    /// Returns the number of opens reclaimed.
     fn apply_claims(&mut self, key: SessionKey, progress: &mut RecoveryProgress) -> u32 {
         let mut reclaimed = 0;
         for claim in std::mem::take(&mut progress.claims) {
@@ -392,7 +398,7 @@ impl Core {
         reclaimed
     }
 
-    /// Ends an OPEN that a previous server incarnation had carried out.
+    /// Ends an interrupted OPEN that the previous server incarnation had carried out.
     fn answer_open(
         &mut self,
         key: SessionKey,
@@ -411,7 +417,7 @@ impl Core {
         self.complete_request(key, work, &header, &message);
     }
 
-    /// Replaces former state ids in requests that wait.
+    /// Replaces former state ids in requests that wait to be sent.
     fn rewrite_state_ids(&mut self, key: SessionKey, interrupted: &mut [InterruptedRequest]) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
@@ -420,7 +426,7 @@ impl Core {
         let delayed = machine.delayed.iter_mut().map(|delayed| &mut delayed.work);
         let works = interrupted.chain(delayed).filter_map(|work| match work {
             Work::Call(call) => Some(call),
-            // The state ids in these are replaced when they are sent.
+            // The state ids in these operations are replaced when they are sent.
             Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => None,
         });
         let waiting = session.in_flight.waiting_calls_mut().chain(session.role.held_mut());
@@ -429,13 +435,14 @@ impl Core {
         }
     }
 
-    /// Queues the requests that were not carried out before all that wait, in their original order.
+    /// Queues the requests that were not carried out before all waiting requests, in their original
+    /// order.
     fn reissue(&mut self, key: SessionKey, interrupted: Vec<InterruptedRequest>) -> u32 {
         let mut count = 0;
         for InterruptedRequest { work, fate, .. } in interrupted.into_iter().rev() {
             let Some(work) = work else { continue };
             if !matches!(fate, Fate::NotDone) {
-                // The stored result was found, but it cannot be decoded.
+                // The server had kept a result, but the result cannot be decoded.
                 let what = "a request whose stored result is invalid".into();
                 self.fail(work, &ClientError::OutcomeUnknown { what });
                 continue;

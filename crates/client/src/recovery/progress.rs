@@ -1,6 +1,7 @@
 //! The state of a session's recovery.
 //!
-//! Invariant: what a failed attempt has found out is not asked again.
+//! Invariant: results that a failed attempt has obtained are not requested again by the next
+//! attempt.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -17,73 +18,75 @@ use crate::recovery::question::Question;
 use crate::transfer::Transfer;
 use crate::work::Work;
 
-/// A session that is recovering.
+/// The state of a session while it is recovering.
 pub(crate) struct RecoveryProgress {
     pub(super) step: Step,
-    /// The deadline of the current step, or the end of the pause.
+    /// The deadline of the current step or, between attempts, the end of the pause.
     pub(super) due: Duration,
     pub(super) interrupted: Vec<InterruptedRequest>,
-    /// Chains that were interrupted.
+    /// The chains that were interrupted.
     pub(super) chains: Vec<SharedChain>,
     /// The number of addresses that this round of attempts has tried.
     pub(super) tried: usize,
-    /// The reason why the connection was lost at first, and the last failure.
+    /// The reason of the first loss of the connection, and the last failure.
     pub(super) reason: String,
     pub(super) failure: Option<String>,
-    /// The session of the current attempt, and those of earlier ones, whose results are discarded
-    /// later.
+    /// The session of the current attempt; the field after it lists the sessions of earlier
+    /// attempts, whose results are discarded later.
     pub(super) session: Option<SessionId>,
     pub(super) left: Vec<SessionId>,
     pub(super) client: ClientId,
-    /// The questions left in this step, and the number in flight.
+    /// The questions of this step that are not sent yet; the field after it is the number in
+    /// flight.
     pub(super) to_ask: VecDeque<Question>,
     pub(super) asked: u16,
-    /// Opens to be reclaimed, from the server that knows this client by the id `claims_of`.
+    /// The opens to be reclaimed, from the server that knows this client by the id `claims_of`.
     pub(super) claims: Vec<Claim>,
     pub(super) claims_of: Option<ClientId>,
     pub(super) fetched: u32,
     pub(super) unknown: u32,
     pub(super) lost: u32,
     pub(super) credentials_lost: u32,
-    /// Processes the reply to the token in flight.
+    /// The Kerberos context that processes the reply to the token in flight.
     pub(super) party: Option<Initiator>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Waiting for the next attempt.
+    /// The session waits for the time of the next attempt.
     Pausing,
     Connecting,
-    /// Waiting for the replies to CLIENT_CONNECT_AUTH, or to CLIENT_CONNECT and CLIENT_AUTH with a
-    /// token.
+    /// The session waits for the reply to CLIENT_CONNECT_AUTH, or to CLIENT_CONNECT and CLIENT_AUTH
+    /// with a token.
     Authenticating,
-    /// Asking what became of the interrupted requests.
+    /// The session asks whether the interrupted requests were carried out.
     Asking,
-    /// Registering credentials again.
+    /// The session registers credentials again.
     Registering,
-    /// Reclaiming opens.
+    /// The session reclaims its opens.
     Reclaiming,
 }
 
 /// An open that is to be reclaimed.
 pub(super) struct Claim {
     pub(super) opened: Rc<Opened>,
-    /// The interrupted OPEN that made it, if that has no reply yet.
+    /// The index of the interrupted OPEN that created the open, if that OPEN has no reply yet.
     pub(super) of: Option<usize>,
     pub(super) outcome: Option<ClaimOutcome>,
-    /// The state id for requesting the locks again, and the number of locks without a reply.
+    /// The new state id, for requesting the locks again; the field after it is the number of locks
+    /// without a reply.
     pub(super) state: Option<StateId>,
     pub(super) locks: usize,
-    /// The number of times that the server delayed it.
+    /// The number of times that the server has delayed this reclaim.
     pub(super) waits: u32,
-    /// When and how to try again.
+    /// The time of the next try, and the way to reclaim.
     pub(super) due: Option<(Duration, Reclaim)>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum ClaimOutcome {
     Held(StateId),
-    /// It cannot be reclaimed by its handle, but perhaps by its name.
+    /// The server refused to reclaim the open by its handle; reclaiming by name may still succeed.
     Refused,
     Gone,
 }
@@ -117,7 +120,8 @@ impl RecoveryProgress {
         (self.step, self.due) = (step, coarse_now() + limit);
     }
 
-    /// Records a failed attempt: its questions have no reply, but what it found out is kept.
+    /// Records a failed attempt: its questions are asked again, but the results that it obtained
+    /// are kept.
     pub(super) fn break_off(&mut self, failure: String, now: Duration) {
         self.left.extend(self.session.take());
         self.to_ask.clear();
@@ -143,7 +147,7 @@ impl RecoveryProgress {
         )
     }
 
-    /// True, and sets the timer, if the server delays all reclaims that are left.
+    /// If the server delays all remaining reclaims, sets the timer and returns true.
     pub(super) fn must_wait(&mut self) -> bool {
         if self.step != Step::Reclaiming {
             return false;
@@ -156,8 +160,8 @@ impl RecoveryProgress {
         true
     }
 
-    /// Tries reclaims by name that were refused by handle; returns false if there are none. This
-    /// comes last, because a request for something new tells the server that reclaiming is
+    /// Tries to reclaim opens by name that were refused by handle. Returns false if there are none.
+    /// This comes last, because a request for a new open informs the server that reclaiming is
     /// complete.
     pub(super) fn turn_to_names(&mut self) -> bool {
         for (number, claim) in self.claims.iter_mut().enumerate() {
@@ -177,7 +181,7 @@ impl RecoveryProgress {
         }
     }
 
-    /// Returns the requests that were in flight, so that they can be ended.
+    /// Returns the operations that were in flight, so that they can be ended.
     pub(crate) fn into_works(self) -> impl Iterator<Item = Work> {
         let interrupted = self.interrupted.into_iter().filter_map(|interrupted| interrupted.work);
         interrupted.chain(self.chains.into_iter().map(Work::Chain))

@@ -6,26 +6,27 @@
 use crate::held_locks::HeldLock;
 use crate::opens::Reclaim;
 
-/// A request that recovery sends.
+/// A request that a recovering session sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
-    /// CLIENT_CONNECT_AUTH, which connects and authenticates at once.
+    /// CLIENT_CONNECT_AUTH, which connects and authenticates in one request.
     ConnectAuth,
     /// CLIENT_CONNECT, for a client that authenticates by Kerberos.
     Connect,
     /// CLIENT_AUTH, with a token.
     Authenticate,
-    /// Ends the old connection; the reply means that nothing of the old session runs any more.
+    /// Ends the old connection; the reply means that no request of the old session is running any
+    /// more.
     EndOldSession,
-    /// Asks for the result of this interrupted request.
+    /// Requests the result of the interrupted request with this index.
     Fetch(usize),
-    /// After a reply DELAY, GRACE or NOT_AUTHENTICATED: asks whether that is the stored result or
-    /// the status of the question.
+    /// After a reply DELAY, GRACE or NOT_AUTHENTICATED: asks whether that status is the stored
+    /// result or concerned the question itself.
     Check(usize),
-    /// Registers these credentials again.
+    /// Registers the credentials with this index again.
     RegisterCredentials(usize),
     Reclaim(usize, Reclaim),
-    /// Requests this lock of a reclaimed open again.
+    /// Requests this lock again, under the reclaimed open with this index.
     Relock(usize, HeldLock),
     /// A request whose reply is ignored.
     Ignore,

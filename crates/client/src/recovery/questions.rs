@@ -1,7 +1,7 @@
 //! Sends the questions of recovery, in order.
 //!
-//! Invariant: a question is sent after those before it in its step, and a step begins when all
-//! replies of the previous one have arrived.
+//! Invariant: the questions of a step are sent in order, and a step begins when all replies of the
+//! previous step have arrived.
 
 use dafs_dat::{Gather, coarse_now};
 use dafs_gss::Initiator;
@@ -24,8 +24,8 @@ impl Core {
         self.sessions[key].recovery.as_mut()?.progress.as_deref_mut()
     }
 
-    /// Sends a recovery request. Returns false if there is no credit, or if sending failed the
-    /// attempt.
+    /// Sends a recovery request. Returns false if there is no credit, or if sending made the
+    /// attempt fail.
     pub(super) fn ask(
         &mut self,
         key: SessionKey,
@@ -101,7 +101,8 @@ impl Core {
         self.ask_next(key);
     }
 
-    /// Sends the questions that credits allow, and goes to the next step when one is complete.
+    /// Sends as many questions as there are credits, and goes to the next step when a step is
+    /// complete.
     pub(super) fn ask_next(&mut self, key: SessionKey) {
         loop {
             let Some(progress) = self.recovery_progress(key) else { return };
@@ -127,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Sends one question. Returns false if that is not possible now.
+    /// Sends one question. Returns false if it cannot be sent now.
     fn put(&mut self, key: SessionKey, question: Question) -> bool {
         let Some(machine) = &self.sessions[key].recovery else { return false };
         let (Some(session), Some(progress)) = (machine.session, &machine.progress) else {
@@ -238,13 +239,13 @@ impl Core {
         };
         let Some(progress) = self.recovery_progress(key) else { return };
         progress.party = Some(party);
-        // Only for this request: the receives for all others are small.
+        // Only this request needs a longer limit: the receives for all other requests are small.
         let request = Request::ClientAuth(ClientAuth { authentication });
         self.ask_within(key, room, None, Question::Authenticate, &request);
     }
 
-    /// Handles the reply to a token. A fresh ticket may cure any failure, so only the attempt
-    /// fails.
+    /// Handles the reply to a token. Any failure ends only this attempt, because a fresh ticket may
+    /// solve the problem.
     fn on_auth_reply(&mut self, key: SessionKey, header: &ResponseHeader, message: &[u8]) {
         let results = decode_results(ByteOrder::NATIVE, Procedure::ClientAuth, header, message);
         let result = match &results {
@@ -268,7 +269,7 @@ impl Core {
         }
     }
 
-    /// Applies the new session's parameters. Returns false if the session is unusable.
+    /// Applies the parameters of the new session. Returns false if the session is unusable.
     fn accept_session(
         &mut self,
         key: SessionKey,
@@ -283,14 +284,14 @@ impl Core {
             return false;
         }
         if !granted.response_cache {
-            // Without kept results the remaining questions cannot be answered.
+            // The remaining questions need the results that the server kept.
             self.end_recovery(key, "the server no longer keeps results");
             return false;
         }
         true
     }
 
-    /// Starts asking about interrupted requests, now that the server has accepted the client.
+    /// Starts to ask about interrupted requests, after the server has accepted the client.
     fn begin_asking(&mut self, key: SessionKey) {
         let (id, client) =
             (self.sessions[key].standing.session, self.sessions[key].standing.client);
@@ -318,7 +319,7 @@ impl Core {
         self.ask_next(key);
     }
 
-    /// Handles the server's refusal of this client.
+    /// Handles a reply in which the server refuses this client's identity.
     fn on_login_refused(&mut self, key: SessionKey, status: Status) {
         let reason = format!("the server refused this client: {status}");
         match status {

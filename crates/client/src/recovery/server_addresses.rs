@@ -1,7 +1,7 @@
 //! The addresses of a session's server.
 //!
-//! Invariant: names are resolved once, when the session is made: resolving them again could block
-//! the only thread for long.
+//! Invariant: host names are resolved once, when the session is created: resolving them again could
+//! block the client's only thread for a long time.
 
 use std::path::PathBuf;
 
@@ -10,17 +10,18 @@ use dafs_dat::shm::{FoundSocket, SocketTrust};
 
 use crate::url::user_of_socket;
 
-/// An address of a server, and how much its socket is trusted.
+/// An address of a server, and the trust in its socket.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerAddress {
     pub address: Address,
-    /// Whether the caller named the socket, or it was found where other users could create one.
+    /// The trust in a Unix socket: the caller named it, or it was found where other users could
+    /// create one.
     pub trust: SocketTrust,
 }
 
 impl ServerAddress {
-    /// An address that the caller has named. A directory in /tmp that is named after a user must
-    /// belong to that user, since anybody can create it while the user has none there.
+    /// Creates an address that the caller has named. A directory in /tmp that is named after a user
+    /// must belong to that user, because any user can create it while it does not exist.
     pub(crate) fn named(address: Address) -> Self {
         let user = match &address {
             Address::Shm(socket) => user_of_socket(socket),
@@ -37,16 +38,16 @@ impl ServerAddress {
 /// The addresses of one server, best first.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerAddresses {
-    /// Unix sockets of a server on this host, tried if they exist and can be trusted.
+    /// The paths of Unix sockets of a server on this host, tried if they exist and can be trusted.
     local: Vec<PathBuf>,
     /// Addresses that are always tried.
     fixed: Vec<Address>,
-    /// Addresses tried in addition after the connection was lost.
+    /// The addresses that are tried in addition after the connection was lost.
     spare: Vec<Address>,
 }
 
 impl ServerAddresses {
-    /// Makes the list of a single address.
+    /// Creates a list with a single address.
     pub(crate) fn one(address: Address) -> Self {
         Self { local: Vec::new(), fixed: vec![address], spare: Vec::new() }
     }
@@ -60,7 +61,7 @@ impl ServerAddresses {
         Self { spare, ..self }
     }
 
-    /// Returns a copy for a channel, in which this address is tried first.
+    /// Returns a copy for an additional channel, in which this address is tried first.
     pub(crate) fn from(&self, address: &Address) -> Self {
         let mut places = self.clone();
         if let Some(at) = places.fixed.iter().position(|fixed| fixed == address) {
@@ -70,8 +71,8 @@ impl ServerAddresses {
         places
     }
 
-    /// Returns the addresses for channel `number` of a session that was found at `address`: the
-    /// server's addresses of the same kind, in turn.
+    /// Returns the addresses for channel `number` of a session that was established at `address`:
+    /// the server's addresses of the same kind, starting with a different one for each channel.
     pub(crate) fn for_channel(&self, address: &Address, number: usize) -> Vec<ServerAddress> {
         let is_like = |other: &&Address| match (address, other) {
             (Address::Tcp(one), Address::Tcp(other)) => one.is_ipv4() == other.is_ipv4(),
@@ -96,7 +97,7 @@ impl ServerAddresses {
         there.chain(self.fixed.iter().cloned().map(ServerAddress::named)).collect()
     }
 
-    /// Returns why sockets that exist are not used.
+    /// Returns the reasons why existing sockets are not used.
     pub(crate) fn passed_over(&self) -> Vec<String> {
         let look = |path: &PathBuf| FoundSocket::look(path).err();
         self.local.iter().filter_map(look).map(|distrust| distrust.to_string()).collect()

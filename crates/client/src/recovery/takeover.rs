@@ -1,8 +1,8 @@
 //! Moves the transfers of an additional channel that cannot reconnect to the first channel.
 //!
-//! Invariant: a transfer moves once the server has replied, over the first channel, that nothing of
-//! the old session runs any more and whether the transfer was carried out. So no transfer is lost
-//! or carried out twice.
+//! Invariant: a transfer moves only after the server has replied, over the first channel, that no
+//! request of the old session is running any more and whether the transfer was carried out. So no
+//! transfer is lost or carried out twice.
 
 use dafs_dat::coarse_now;
 use dafs_types::SequenceNumber;
@@ -19,7 +19,8 @@ use crate::sizes::LOOK_PERIOD;
 use crate::work::Work;
 
 impl Core {
-    /// Gives up an additional channel. Returns false if the first channel cannot take over.
+    /// Gives up an additional channel that cannot reconnect. Returns false if the first channel
+    /// cannot take over its transfers.
     pub(super) fn give_up_channel(&mut self, key: SessionKey) -> bool {
         let Some(first) = self.sessions[key].role.first() else { return false };
         if self.sessions.open(first).is_err() {
@@ -82,7 +83,7 @@ impl Core {
         let is_over = additional.questions.iter().all(|question| question.ticket.is_none());
         let client = self.sessions.get(first).map(|session| session.standing.client);
         if let (Some(progress), Some(client)) = (self.recovery_progress(key), client) {
-            // Replies come from the server incarnation of the first channel.
+            // The replies come from the server incarnation of the first channel.
             progress.client = client;
         }
         for (number, answer) in answers {
@@ -96,11 +97,12 @@ impl Core {
         }
     }
 
-    /// Queues what was not carried out on the first channel, before all later requests.
+    /// Queues the transfers that were not carried out on the first channel, before all later
+    /// requests.
     fn finish_takeover(&mut self, key: SessionKey) {
         let Some(first) = self.sessions[key].role.first() else { return };
         if self.sessions.open(first).is_err() {
-            // The end of the first channel ends this one too.
+            // The first channel has ended, which ends this channel too.
             return;
         }
         let session = &mut self.sessions[key];
@@ -114,7 +116,7 @@ impl Core {
         for InterruptedRequest { work, fate, .. } in progress.interrupted {
             match (work, fate) {
                 (Some(work), Fate::NotDone) => works.push(work),
-                // The member's chain is run again from its start.
+                // The chain of this member is run again from its start.
                 (Some(Work::Member(_)), Fate::Opened(_)) => {}
                 (Some(work), Fate::Unknown | Fate::Opened(_)) => {
                     self.fail(work, &ClientError::OutcomeUnknown { what: what() });
@@ -143,7 +145,7 @@ impl Core {
         }
         self.end_session(key, "the channel was given up".into());
         for session in progress.left.into_iter().chain(progress.session).chain(old) {
-            // The server may discard results that will not be requested any more.
+            // The server may discard results that are no longer needed.
             let _ = self.send_ignoring_reply(
                 first,
                 &Request::DiscardResponses(DiscardResponses { session }),
@@ -155,7 +157,7 @@ impl Core {
 }
 
 impl Role {
-    /// Returns true if the channel was given up and its questions are unanswered.
+    /// Returns true if the channel was given up and not all of its questions have replies.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self, Self::Additional(additional) if !additional.questions.is_empty())
     }
