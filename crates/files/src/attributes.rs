@@ -1,6 +1,6 @@
 //! Attributes and access: GETATTR, SETATTR, GET_FSATTR, ACCESS, VERIFY, NVERIFY.
 //!
-//! Invariant: the attributes of a cached file are those of its cached content, dirty data included.
+//! Invariant: the attributes of a cached file describe its cached content, including dirty data.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
 
 impl Files<'_> {
-    /// Returns the attributes as clients see them.
+    /// Returns the attributes of an object, as changed by dirty data in the cache.
     pub fn attributes_of(
         &mut self,
         by: &Caller,
         handle: &FileHandle,
     ) -> Result<Attributes, StoreError> {
         let mut attributes = match self.opened.file(handle) {
-            // The file may have lost its names, but it is still open.
+            // An open file is used even if it has no names any more.
             Some(file) if by.store().shows(handle) => file.attributes()?,
             Some(_) | None => by.store().attributes(by, handle)?,
         };
@@ -41,8 +41,9 @@ impl Files<'_> {
         Ok(attributes)
     }
 
-    /// Returns the attributes, including wanted ones that need separate calls of the store. `told`
-    /// contains those that the holder of a delegation has reported meanwhile.
+    /// Returns the attributes of an object, including the requested ones that need separate calls
+    /// of the store. `told` contains the attributes that the holder of a delegation has reported
+    /// since the request arrived.
     pub fn attributes(
         &mut self,
         by: &Caller,
@@ -63,7 +64,7 @@ impl Files<'_> {
 
     // ---- setting --------------------------------------------------------------------
 
-    /// Sets attributes of an object.
+    /// Sets attributes of an object (SETATTR).
     pub fn set_attributes(
         &mut self,
         by: &Caller,
@@ -129,8 +130,9 @@ impl Files<'_> {
             self.check_state(by, state, handle, IoKind::Write)?;
         }
         if !extras.is_empty() {
-            // The order matters: a list after the mode, which would change it; both before the
-            // size, because a write clears set-id bits; times last.
+            // The order matters. The list is set after the mode, because setting the mode changes
+            // the list. Both are set before the size, because a write clears set-id bits. The times
+            // are set last.
             let (mode, uid, gid) = (changes.mode.take(), changes.uid.take(), changes.gid.take());
             let first = AttributeChanges { mode, uid, gid, ..AttributeChanges::default() };
             if !first.is_empty() {
@@ -139,12 +141,13 @@ impl Files<'_> {
             by.store().set_extras(by, handle, &extras)?;
         }
         let Some(file) = self.cache.find(handle) else {
-            // The file is not cached: the store sets everything.
+            // The file is not cached, so the store sets the remaining attributes, including the size.
             by.store().set_attributes(by, handle, &changes)?;
             return Ok(Now::Done(all_set(set)));
         };
         changes.size = None;
-        // A cached file that no client has open has no descriptor to set a size with.
+        // A cached file that no client has open has no descriptor to set a size with, so it is
+        // opened here.
         let borrowed = state == StateId::ANONYMOUS;
         let file = match borrowed {
             true => self.borrow_file(by, handle, ShareAccess::Write)?.file,
@@ -163,8 +166,9 @@ impl Files<'_> {
         })))
     }
 
-    /// Removes the times, and a mode with set-id bits, from `changes` if dirty data of the file is
-    /// still to be written, which would change them. They are set when the data is in the file.
+    /// Removes the times, and a mode with set-id bits, from `changes` if dirty data of the file
+    /// must still be written, because writing the data changes these attributes. They are set when
+    /// the data is in the file.
     fn times_behind_data(
         &self,
         handle: &FileHandle,
@@ -189,14 +193,14 @@ impl Files<'_> {
         times: AttributeChanges,
         set: AttributeSet,
     ) -> RemainingWork {
-        // Only clients that ask about the data learn of lost data.
+        // This request does not depend on the data, so it does not report lost data.
         let listener = Listener::Nobody;
         let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable, listener);
         RemainingWork::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
     }
 
-    /// Runs a change of attributes by the server itself. It must not look like a change by another
-    /// program, which would make the cached data invalid.
+    /// Calls `set`, which changes attributes on behalf of a client. Afterwards the cache does not
+    /// mistake the change for one by another program, which would make the cached data invalid.
     pub fn note_set(
         &mut self,
         handle: &FileHandle,
@@ -206,7 +210,7 @@ impl Files<'_> {
         let Altered { before, after } = match altered {
             Ok(altered) => altered,
             Err(error) => {
-                // Some attributes may have been set.
+                // Some of the attributes may have been set.
                 self.revalidate(handle);
                 return Err(error);
             }
@@ -217,7 +221,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Discards cached data of a file if the file has changed.
+    /// Discards the cached data of a file if another program has changed the file.
     pub fn revalidate(&mut self, handle: &FileHandle) {
         if let (Some(file), Some(open)) = (self.cache.find(handle), self.opened.file(handle))
             && let Ok(version) = open.version()
@@ -226,8 +230,8 @@ impl Files<'_> {
         }
     }
 
-    /// Sets the attributes other than the size. Returns what is left to do, which then owns the
-    /// reference to the file.
+    /// Sets the attributes other than the size. Returns the remaining work, which then owns the
+    /// reference to the file, or `None` if there is none.
     pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<RemainingWork>, StoreError> {
         let who = &task.who;
         let mut rest = task.rest;
@@ -243,26 +247,26 @@ impl Files<'_> {
     }
 }
 
-/// The outcome of setting all these attributes.
+/// Returns the outcome of setting all these attributes.
 pub fn all_set(set: AttributeSet) -> Outcome {
     Outcome::done(Ended::Set(Set { set }))
 }
 
-/// The outcome of a failure after these attributes were set.
+/// Returns the outcome of a failure after these attributes were set.
 pub fn set_in_part(error: StoreError, set: AttributeSet) -> Outcome {
     Outcome::refused(error, Partial::Set { set })
 }
 
-/// Adds the extra attributes to the others.
+/// Copies the extra attributes into the others.
 pub fn add_extras(full: &mut FileAttributes, extras: Extras) {
     full.named_attributes = extras.named_attributes;
     full.acl = extras.acl;
     full.mime_type = extras.mime_type;
 }
 
-/// The size, by its attribute number.
+/// The size, as attribute 9.
 pub const SIZE: AttributeSet = AttributeSet::one(9);
-/// The access control list and the MIME type, which are set by a separate call.
+/// The access control list and the MIME type, which a separate call of the store sets.
 const EXTRAS: AttributeSet = AttributeSet::one(22).with(AttributeSet::one(23));
 /// Both times and the mode, which may have to be set after dirty data is written.
 pub const BEHIND_DATA: AttributeSet =

@@ -1,7 +1,7 @@
 //! The caller of an operation: its identity, and its view of the exports.
 //!
-//! Invariant: an identity always goes together with the terms on which it sees the exports. Both
-//! stay the same from the start of a request to its end.
+//! Invariant: an identity is always combined with the terms on which it sees the exports. Neither
+//! changes during a request.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,17 +12,17 @@ use dafs_store::local::Squash;
 use dafs_store::{ExportTerms, Store};
 use dafs_types::Credentials;
 
-/// A view of the store that some clients share.
+/// A view of the store that clients with the same terms share.
 pub struct View {
     /// The store, restricted to the terms of these clients.
     pub store: Arc<dyn Store>,
-    /// For a store without terms: which identities are replaced, and by which identity.
+    /// The squash rule and the replacing identity, for a store that does not apply terms itself.
     squash: Option<(Squash, Credentials)>,
 }
 
 /// The identity of a caller, and its view of the store.
 pub struct Identity {
-    /// The credentials that operations act with.
+    /// The credentials with which operations access the store.
     pub credentials: Credentials,
     view: Arc<View>,
 }
@@ -30,9 +30,9 @@ pub struct Identity {
 /// The caller of an operation: its identity, and its client.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// The identity whose rights count, and its view of the exports.
+    /// The identity whose permissions are checked, with its view of the exports.
     pub who: Arc<Identity>,
-    /// The client and connection as the filer knows them.
+    /// The client and the connection under which the filer knows the caller.
     pub party: Party,
 }
 
@@ -45,12 +45,12 @@ impl Deref for Caller {
 }
 
 impl View {
-    /// The unrestricted view of the store.
+    /// Creates the view without restrictions.
     pub fn whole(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self { store, squash: None })
     }
 
-    /// The view of the store on these terms.
+    /// Creates the view of the store on these terms.
     pub fn new(store: &Arc<dyn Store>, terms: &[ExportTerms]) -> Arc<Self> {
         match store.on_terms(terms) {
             Some(store) => Self::whole(store),
@@ -63,7 +63,8 @@ impl View {
 }
 
 impl Identity {
-    /// A caller with these credentials that uses a view. The view may replace the credentials.
+    /// Creates an identity with these credentials and a view. If the view squashes the credentials,
+    /// the identity gets the replacing credentials.
     pub fn new(who: Credentials, view: &Arc<View>) -> Self {
         let credentials = match &view.squash {
             Some((squash, anonymous)) => squash.apply(&who, anonymous).into_owned(),
@@ -72,12 +73,12 @@ impl Identity {
         Self { credentials, view: view.clone() }
     }
 
-    /// The store as the caller sees it.
+    /// Returns the store, restricted to the caller's view.
     pub fn store(&self) -> &dyn Store {
         &*self.view.store
     }
 
-    /// The same view with the credentials of another user.
+    /// Returns an identity with the same view and the credentials of another user.
     pub fn acting_for(&self, other: &Credentials) -> Self {
         Self::new(other.clone(), &self.view)
     }

@@ -1,7 +1,7 @@
-//! Commits: dirty data is written to the file or to stable storage.
+//! Commits, which write dirty data to the file or to stable storage.
 //!
-//! Invariant: when the reply to a client reports lost data, the open is marked as informed in the
-//! same step.
+//! Invariant: when the reply to a client reports lost data, the loss is marked as reported for the
+//! client's open in the same step.
 
 use dafs_filer::Party;
 use dafs_ops::{Appended, Commit, Committed, Fault};
@@ -15,14 +15,15 @@ use crate::left::{CommitTask, RemainingWork, Then};
 use crate::outcome::{Ended, Now, Outcome};
 
 impl Files<'_> {
-    /// Commits the dirty data of a range of a file to stable storage.
+    /// Commits the dirty data of a range of a file to stable storage (COMMIT).
     pub fn commit(&mut self, by: &Caller, ask: &Commit) -> Result<Now<Outcome>, Fault> {
         let (file, borrowed) = match self.cache.find(&ask.file) {
             Some(file) => {
                 self.check_use(by, &ask.file)?;
                 (file, false)
             }
-            // The cache has nothing of the file, but the kernel may have data written before.
+            // The cache has no data of the file, but the kernel may have data that was written
+            // earlier.
             None => (self.borrow_file(by, &ask.file, ShareAccess::Write)?.file, true),
         };
         let (stable, listener) = (Stability::FileSync, self.listener(by.party, file));
@@ -31,8 +32,9 @@ impl Files<'_> {
         Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed, then })))
     }
 
-    /// Finishes an operation whose data was written, or could not be. Returns its outcome, and the
-    /// progress that other requests may wait for. The client may be gone by now.
+    /// Finishes an operation after its data was written or the write has failed. Returns the
+    /// outcome, and the progress that other requests may wait for. The client may have disconnected
+    /// since the request.
     pub fn finish_commit(
         &mut self,
         by: Option<Party>,

@@ -10,7 +10,8 @@ use crate::delegations::FreshOpen;
 impl Files<'_> {
     // ---- granting -------------------------------------------------------------------
 
-    /// Grants a delegation for an OPEN that has just succeeded, if there is reason to.
+    /// Grants a delegation for an OPEN that has just succeeded. Returns `None` if the filer's
+    /// policy or a change in progress speaks against it.
     pub fn delegate(
         &mut self,
         by: &Caller,
@@ -30,7 +31,7 @@ impl Files<'_> {
         Some(granted)
     }
 
-    /// Reclaims a delegation after a restart (CLAIM_DELEGATE_PREV).
+    /// Reclaims a delegation after a restart of the server (CLAIM_DELEGATE_PREV).
     pub fn claim_delegation(
         &mut self,
         by: &Caller,
@@ -50,7 +51,7 @@ impl Files<'_> {
         open: &FreshOpen<'_>,
     ) -> DelegationRequest {
         let FreshOpen { handle, access, cached, .. } = *open;
-        // Only writers get a promise of space to grow.
+        // Only write delegations promise space by which the file may grow.
         let space = if access.writes() {
             let fs = by.store().fs_attributes(by, &handle).ok();
             fs.and_then(|fs| fs.space_available).unwrap_or(0)

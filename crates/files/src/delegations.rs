@@ -2,20 +2,21 @@
 //! 6.6.3, 6.6.4).
 //!
 //! A request that accesses a delegated file calls [`crate::Files::check_delegations`] just before
-//! it takes effect, and before its intent goes into the journal. If it must wait, it ends with
-//! [`NotDone::AwaitsRecall`] or [`NotDone::AwaitsHolder`], and its caller passes it to the server,
-//! which sets it aside instead of replying. It is executed from its start when the delegation is
-//! returned or revoked, or when its holder has replied. As long as nothing is delegated, all of
-//! this costs one comparison; reads and writes with the state id of an open do not even make that.
+//! it takes effect, and before its intent is journaled. If the request must wait, it ends with
+//! [`NotDone::AwaitsRecall`] or [`NotDone::AwaitsHolder`], and the server sets it aside instead of
+//! replying. The request is executed again from the start when the delegation is returned or
+//! revoked, or when its holder has replied. While no file is delegated, this costs one comparison
+//! per request; reads and writes with the state id of an open do not need even that.
 //!
 //! No delegation is granted while a write or a change of size is in progress, or while a change may
-//! still be undone. So the data that a holder reads stays valid until it is told of a recall.
+//! still be undone. So the data that a holder reads stays valid until the holder gets a recall.
 //!
 //! Delegations are volatile: they end with the server, and clients reclaim their opens without them
 //! (`gaps.md`).
 //!
 //! Invariants:
-//! - Every request that is set aside is known to the filer, or waits for a reply with a deadline.
+//! - Every request that is set aside is known to the filer, or waits with a deadline for a reply
+//!   from the holder.
 //! - A delegated file is kept open.
 
 use std::sync::Arc;
@@ -28,30 +29,31 @@ use dafs_types::{FileAttributes, FileHandle, Moment, QuickMap, ShareAccess};
 
 use crate::outcome::{HolderQuery, NotDone};
 
-/// The server's data about delegations beside the filer's table.
+/// The data about delegated files that the filer's table does not contain.
 #[derive(Default)]
 pub struct Delegations {
-    /// Files with a delegation, and some that had one recently.
+    /// The open files that have a delegation, and some that had one recently.
     files: QuickMap<FileHandle, Arc<dyn File>>,
     last_waiter: u64,
 }
 
-/// The reply of a delegation's holder about its file.
+/// The reply of a delegation's holder to a request for its file's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The holder has replied.
+    /// The holder has replied with attributes.
     Facts {
-        /// The size, if the reply contains it.
+        /// The size in bytes. `None` if the reply does not contain it.
         size: Option<u64>,
-        /// The change attribute, if the reply contains it.
+        /// The change attribute. `None` if the reply does not contain it.
         change: Option<u64>,
     },
-    /// The holder does not reply.
+    /// The holder has not replied.
     Nothing,
 }
 
 impl Told {
-    /// The access that a request for attributes still needs to check after this reply.
+    /// Returns the access for which a request for attributes must still be checked after this
+    /// reply. `None` if no further check is needed.
     pub fn touch(told: Option<Self>) -> Option<FileOperation> {
         match told {
             None => Some(FileOperation::GetAttributes { may_ask: true }),
@@ -60,7 +62,7 @@ impl Told {
         }
     }
 
-    /// Replaces attributes by those that the holder of a write delegation has reported.
+    /// Replaces attributes with those that the holder of a write delegation has reported.
     pub fn overlay(told: Option<Self>, full: &mut FileAttributes) {
         let Some(Told::Facts { size, change }) = told else { return };
         if let Some(size) = size {
@@ -72,15 +74,15 @@ impl Told {
     }
 }
 
-/// An OPEN that has succeeded.
+/// An OPEN that has succeeded, for which a delegation may be granted.
 pub struct FreshOpen<'o> {
-    /// The open file of the store.
+    /// The file, open in the store.
     pub file: &'o Arc<dyn File>,
     /// The cache's id of the file.
     pub cached: CachedFile,
     /// The handle of the file.
     pub handle: FileHandle,
-    /// The access that the open allows.
+    /// The access that the OPEN has granted.
     pub access: ShareAccess,
 }
 
@@ -88,7 +90,8 @@ impl Delegations {
     /// Checks whether a request may access a file that may be delegated.
     ///
     /// # Errors
-    /// The request must wait for a recall or a reply, or may not even do that (DELAY).
+    /// [`NotDone`] if the request must wait for a recall or for a holder's reply, or DELAY if no
+    /// more requests may wait.
     #[cold]
     pub fn touch(
         &mut self,
@@ -111,17 +114,18 @@ impl Delegations {
         }
     }
 
-    /// The key of a file that is or was recently delegated, else a key that no file has.
+    /// Returns the key of a file that is delegated or was recently. For all other files returns a
+    /// key that belongs to no file.
     pub fn key_of(&self, file: &FileHandle) -> FileKey {
         self.files.get(file).map_or(FileKey(u64::MAX), |file| FileKey(file.key().0))
     }
 
-    /// Notes a delegated file, and keeps it open.
+    /// Adds a delegated file, which is kept open from now on.
     pub fn enter(&mut self, handle: FileHandle, file: Arc<dyn File>) {
         self.files.insert(handle, file);
     }
 
-    /// Drops files that are no longer delegated.
+    /// Removes the files that are no longer delegated.
     pub fn forget_ended(&mut self, filer: &Filer) {
         self.files.retain(|_, file| filer.is_delegated(FileKey(file.key().0)));
     }

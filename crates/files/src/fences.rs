@@ -1,4 +1,4 @@
-//! Reads of fencing lists.
+//! Reads fencing lists.
 
 use dafs_filer::{FenceAuthority, FenceId, FencedObject};
 use dafs_ops::Fault;
@@ -20,7 +20,7 @@ impl Files<'_> {
         Ok(self.filer.fencing_list(&object, authority)?.to_vec())
     }
 
-    /// Returns what the caller may do with an object's list (draft 4.4.4.4).
+    /// Returns which changes the caller may make to an object's fencing list (draft 4.4.4.4).
     pub fn fence_authority(
         &mut self,
         by: &Caller,

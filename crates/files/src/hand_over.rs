@@ -1,7 +1,8 @@
-//! Checks whether a client may get a whole file, to read it directly (`docs/decisions/0038`).
+//! Checks whether a file's descriptor may be handed over to a client for direct reads
+//! (`docs/decisions/0038`).
 //!
-//! Invariant: a user never gets a file that it could not read through the server, nor one that can
-//! be changed without a recall of the user's delegation.
+//! Invariant: a user gets a file only if it could read the file through the server, and only under
+//! a delegation that is recalled before the file can change.
 
 use std::sync::Arc;
 
@@ -14,14 +15,14 @@ use dafs_types::{ClientId, Credentials, FileHandle, Stability, StateId, Status, 
 use crate::Files;
 use crate::caller::Identity;
 
-/// A client's request for a whole file under an open and a delegation.
+/// A client's request for a file's descriptor under an open and a delegation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HandOverRequest {
     /// The handle of the file.
     pub file: FileHandle,
-    /// The state id of the open.
+    /// The state id of the client's open of the file.
     pub state: StateId,
-    /// The state id of the delegation.
+    /// The state id of the client's delegation of the file.
     pub delegation: StateId,
 }
 
@@ -29,15 +30,16 @@ pub struct HandOverRequest {
 pub struct HandOverTarget {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The client that may have the file.
+    /// The client to which the file may be handed over.
     pub client: ClientId,
 }
 
 impl Files<'_> {
-    /// Checks whether a user may get a file that it reads as a client.
+    /// Checks whether a file may be handed over to a user.
     ///
     /// # Errors
-    /// ACCES if not this file; RESOURCE if not now; errors of state ids.
+    /// ACCES if the user may not read this file directly; RESOURCE if the check would have to wait;
+    /// errors of state ids.
     pub fn check_hand_over(
         &mut self,
         by: ClientKey,
@@ -49,7 +51,7 @@ impl Files<'_> {
         let (key, file) = (FileKey(record.key.0), record.file);
         self.filer.check_io(by, request.state, key, IoKind::Read, self.now)?;
         let client = match self.filer.check_undisturbed(by, request.delegation, key) {
-            // RESOURCE tells the client to read through the server, not to try again later.
+            // RESOURCE makes the client read through the server instead of trying again.
             Err(Fault::WouldWait) => Err(Fault::Limit),
             checked => checked,
         }?;
@@ -73,20 +75,20 @@ impl Files<'_> {
         Ok(HandOverTarget { file, client })
     }
 
-    /// Starts to write dirty data of a file before its reader gets it; `None` if there is none. The
-    /// file is held until the write ends.
+    /// Starts to write the dirty data of a file before its hand-over. The file is held in the cache
+    /// until the write ends. Returns `None` if there is no dirty data.
     pub fn write_for_reader(&mut self, file: CachedFile) -> Option<CommitTicket> {
         if self.cache.is_written(file) {
             return None;
         }
-        // The open may end meanwhile.
+        // The open of the file may end during the write.
         self.cache.hold(file);
-        // A loss of data must be reported to writers, not to this reader.
+        // Lost data must be reported to writers, not to this reader.
         let stability = Stability::Unstable;
         Some(self.cache.commit_begin(file, 0, 0, stability, Listener::Nobody))
     }
 
-    /// The file, if all its data is written.
+    /// Returns the open file if none of its data is dirty.
     ///
     /// # Errors
     /// RESOURCE if there is dirty data; BAD_STATEID if no client has the file open.

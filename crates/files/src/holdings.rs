@@ -1,16 +1,16 @@
-//! What clients hold of files beside the filer's opens and locks: open and delegated files, owned
-//! ends, and waiting lock requests.
+//! The files that clients hold, in addition to the filer's opens and locks: open and delegated
+//! files, owned ends of files, and waiting lock requests.
 //!
 //! Invariants:
-//! - A file that a client has open or delegated is kept open.
-//! - Nothing is kept here that no client holds.
+//! - A file is kept open while a client has it open or delegated.
+//! - The tables contain only entries that belong to a client.
 
 use crate::delegations::Delegations;
 use crate::ends::FileEnds;
 use crate::lock_waits::LockWaits;
 use crate::opened::Opened;
 
-/// The tables of what clients hold.
+/// The tables of the files and requests that clients hold.
 #[derive(Default)]
 pub struct Holdings {
     opened: Opened,
@@ -20,25 +20,25 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// The parts that operations work with: open files, delegations, waiting lock requests, and
-    /// owned ends.
+    /// Borrows the tables separately: open files, delegations, waiting lock requests, and owned
+    /// ends of files.
     #[inline]
     pub fn parts(&mut self) -> (&mut Opened, &mut Delegations, &mut LockWaits, &mut FileEnds) {
         (&mut self.opened, &mut self.delegations, &mut self.lock_waits, &mut self.ends)
     }
 
-    /// The open files, by state id.
+    /// Returns the table of open files.
     #[inline]
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// The files with a delegation.
+    /// Returns the table of delegated files, for changes.
     pub fn delegations(&mut self) -> &mut Delegations {
         &mut self.delegations
     }
 
-    /// The waiting lock requests.
+    /// Returns the table of waiting lock requests, for changes.
     pub fn lock_waits(&mut self) -> &mut LockWaits {
         &mut self.lock_waits
     }

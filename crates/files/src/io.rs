@@ -1,7 +1,8 @@
 //! Finds the file of a read or write, and checks the access.
 //!
-//! Invariant: a file is returned for a read or write only after the state id and the locks of
-//! others allow it. Without an open, the store and the delegations must allow it too.
+//! Invariant: a file is returned for a read or write only if the state id and the locks of other
+//! owners allow the access. Without an open, the store's permissions and the delegations must also
+//! allow it.
 
 use dafs_filer::{ClientKey, FileOperation, Filer, IoKind, Party};
 use dafs_ops::Fault;
@@ -14,18 +15,19 @@ use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::undo::seen::UndoSeen;
 
-/// The file of a read or write.
+/// The file of a read or write whose access was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct IoFile {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file was opened for this request alone.
+    /// True if the file was opened for this request only.
     pub borrowed: bool,
-    /// The state of undo at the check. Locks taken later are not concerned by this request.
+    /// The state of undo data at the check. The request does not concern locks that are taken
+    /// later.
     pub undo_seen: UndoSeen,
 }
 
-/// The file of a state id. Valid as long as the filer accepts the state id.
+/// The file of a state id. The entry is valid as long as the filer accepts the state id.
 #[derive(Clone, Copy, Debug)]
 pub struct RecentFile {
     state: StateId,
@@ -34,28 +36,30 @@ pub struct RecentFile {
     file: CachedFile,
 }
 
-/// Files that a client has recently read or written, by state id. Each connection has its own.
+/// The files that a client has recently read or written, by state id. Each connection has its own
+/// table.
 #[derive(Debug, Default)]
 pub struct Recent {
     files: [Option<RecentFile>; RECENT_FILES],
 }
 
 impl Recent {
-    /// The file of a state id, if it was used recently with this very handle.
+    /// Returns the file of a state id if the state id was used recently with the same handle.
     #[inline]
     pub fn find(&self, state: StateId, handle: &FileHandle) -> Option<&RecentFile> {
         let recent = self.files[slot_of(state)].as_ref();
         recent.filter(|r| r.state == state && r.handle == *handle)
     }
 
-    /// Adds a file, in place of another.
+    /// Adds a file. It replaces the file in the same slot of the table.
     pub fn remember(&mut self, recent: RecentFile) {
         self.files[slot_of(recent.state)] = Some(recent);
     }
 }
 
 impl RecentFile {
-    /// The file, if a client may use its state id for this access.
+    /// Returns the file if the filer allows a client this access with the state id. `None` if the
+    /// full check must be made.
     #[inline]
     pub fn pass(
         &self,
@@ -68,7 +72,7 @@ impl RecentFile {
         Ok(self.opened(undo_seen))
     }
 
-    /// The file, after the check of its state id.
+    /// Returns the file after its state id has been checked.
     #[inline]
     pub fn opened(&self, undo_seen: UndoSeen) -> IoFile {
         IoFile { file: self.file, borrowed: false, undo_seen }
@@ -76,8 +80,8 @@ impl RecentFile {
 }
 
 impl Files<'_> {
-    /// The file of an open, if its state id allows the access. `None` if the state id is not that
-    /// of an open; then call [`Files::unopened_file`].
+    /// Returns the file of an open if its state id allows the access. `None` if the state id does
+    /// not belong to an open; the caller then calls [`Files::unopened_file`].
     pub fn opened_file(
         &mut self,
         by: Party,
@@ -92,13 +96,14 @@ impl Files<'_> {
         if record.is_none() && self.filer.is_of_delegation(state) {
             return Ok(None);
         }
-        // The filer distinguishes stale, old and invalid state ids.
+        // The filer tells apart state ids that are stale, old or invalid.
         self.filer.check_io(by.client, state, self.opened.key_of(state, handle), kind, self.now)?;
         let record = record.ok_or(Fault::BadState)?;
         Ok(Some(RecentFile { state, handle: *handle, key: record.key, file: record.file }))
     }
 
-    /// The file of a read or write without an open. It is opened for this request alone.
+    /// Returns the file of a read or write that uses no open. The file is opened for this request
+    /// only.
     pub fn unopened_file(
         &mut self,
         by: &Caller,
@@ -112,8 +117,8 @@ impl Files<'_> {
         }
     }
 
-    /// The file of a read or write without a state id. Checks permissions and the deny modes of
-    /// other opens.
+    /// Returns the file of a read or write that uses the anonymous state id. Checks permissions and
+    /// the deny modes of other opens.
     fn anonymous_file(
         &mut self,
         by: &Caller,
@@ -132,7 +137,7 @@ impl Files<'_> {
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
-    /// The file of a read or write with the state id of a delegation.
+    /// Returns the file of a read or write that uses the state id of a delegation.
     #[cold]
     fn delegated_file(
         &mut self,
@@ -156,7 +161,7 @@ impl Files<'_> {
         self.filer.check_io(by.client, state, self.delegations.key_of(handle), kind, self.now)
     }
 
-    /// Opens a file for one request.
+    /// Opens a file for one request only.
     pub fn borrow_file(
         &mut self,
         by: &Caller,
@@ -168,9 +173,9 @@ impl Files<'_> {
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
-    /// Checks whether the caller may read or write a file, owns it, or has it open. A handle alone,
-    /// which only names the file, must not let a client make the server sync, fetch or drop its
-    /// data.
+    /// Checks whether the caller has permission to read or write a file, owns it, or has it open.
+    /// The handle alone must not allow a client to make the server sync, prefetch or drop the
+    /// file's data, because knowledge of a handle gives no rights.
     pub fn check_use(&self, by: &Caller, handle: &FileHandle) -> Result<(), Fault> {
         let rights = AccessMask::READ | AccessMask::MODIFY;
         if by.store().access(by, handle, rights)? != AccessMask::default() {
@@ -182,7 +187,8 @@ impl Files<'_> {
         if is_open || is_own() { Ok(()) } else { Err(Fault::Access) }
     }
 
-    /// Checks whether locks of others allow a read or write. Almost free while there are none.
+    /// Checks whether the locks of other owners allow a read or write. While there are no locks,
+    /// this costs one comparison.
     #[inline]
     pub fn check_locks(
         &self,
@@ -197,7 +203,7 @@ impl Files<'_> {
         self.check_locks_of(state, handle, (offset, length), kind)
     }
 
-    /// The same if there are locks.
+    /// Checks the locks of other owners, when there are any. See [`Files::check_locks`].
     #[cold]
     pub fn check_locks_of(
         &self,
@@ -206,7 +212,7 @@ impl Files<'_> {
         (offset, length): (u64, u64),
         kind: IoKind,
     ) -> Result<(), Fault> {
-        // Locks survive their opens only if they are in the journal, which keeps their file.
+        // A lock can outlive its open only if it is in the journal, which then keeps the file open.
         let locked = || self.ledger.as_ref().and_then(|ledger| ledger.locked_file(handle));
         let Some(key) = self.opened.key(handle).or_else(locked) else { return Ok(()) };
         self.filer.check_locks(key, state, offset, length, kind)
@@ -235,8 +241,8 @@ impl Files<'_> {
         self.opened.record(state).map(|_| ()).ok_or(Fault::BadState)
     }
 
-    /// Returns true if the client of a request that waited has been fenced out meanwhile. A request
-    /// whose client is gone counts as one without an identity.
+    /// Returns true if the client of a waiting request was fenced out of the file. A client that
+    /// has disconnected counts as a client without an identity.
     pub fn is_barred(&mut self, by: Option<Party>, file: CachedFile) -> bool {
         self.filer.has_fences() && {
             let handle = self.cache.handle(file);
@@ -252,7 +258,7 @@ fn access_for(kind: IoKind) -> ShareAccess {
     }
 }
 
-/// Checks that a range is within the largest file.
+/// Checks that a range ends within the largest possible file.
 #[inline]
 pub fn check_range(offset: u64, length: u32) -> Result<(), Fault> {
     if length > limits::TRANSFER_BYTES_MAX {
@@ -264,12 +270,13 @@ pub fn check_range(offset: u64, length: u32) -> Result<(), Fault> {
     }
 }
 
-/// The slot of a state id. It hashes all low bits, because some of them are the state's index.
+/// Returns the slot of a state id. The hash uses all low bits, because some of these bits contain
+/// the index of the state.
 #[inline]
 fn slot_of(state: StateId) -> usize {
     let mixed = state.0 ^ (state.0 >> 20) ^ (state.0 >> 40);
     mixed as usize % RECENT_FILES
 }
 
-/// The number of files that are remembered for each connection.
+/// The number of slots for recently used files of a connection.
 const RECENT_FILES: usize = 16;

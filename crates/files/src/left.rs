@@ -1,7 +1,7 @@
 //! The remaining work of operations that could not be finished at once.
 //!
-//! Invariant: it names files, users and the work, but not the request that waits for it. The caller
-//! keeps it, and continues it when what it waits for has happened.
+//! Invariant: remaining work refers to files, users and the operation, but not to the request that
+//! waits for it. The caller stores the work, and continues it after the event that it waits for.
 
 use std::sync::Arc;
 
@@ -19,93 +19,94 @@ use crate::undo::seen::UndoSeen;
 /// The remaining work of an operation.
 #[derive(Debug)]
 pub enum RemainingWork {
-    /// Data is being written.
+    /// Data is being written to the file or to stable storage.
     Commit(CommitTask),
-    /// A size must be set.
+    /// The size of a file must be set.
     Size(SizeTask),
     /// Times must be set after data is written.
     Times(TimesTask),
-    /// A lock is granted, but the reply must wait.
+    /// A lock is granted, but the reply must wait for transfers.
     Grant(GrantTask),
 }
 
-/// Data being written to the file or to stable storage.
+/// A write of dirty data to the file or to stable storage, and the operation that it belongs to.
 #[derive(Debug)]
 pub struct CommitTask {
     /// The cache's ticket of the commit.
     pub ticket: CommitTicket,
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file is open for this request alone.
+    /// True if the file is open for this request only.
     pub borrowed: bool,
     /// The operation to finish after the commit.
     pub then: Then,
 }
 
-/// An operation to finish after its data is written.
+/// An operation that is finished after its data is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Then {
-    /// A COMMIT.
+    /// The operation is a COMMIT.
     Committed,
-    /// A write.
+    /// The operation is a WRITE.
     Written {
-        /// The number of bytes.
+        /// The number of bytes written.
         length: u32,
-        /// The stability that the write asked for.
+        /// The stability that the client requested.
         stability: Stability,
     },
-    /// An append. It keeps the end of the file if the next append must wait for its outcome.
+    /// The operation is an APPEND. It keeps the end of the file if the next append must wait until
+    /// this append's outcome is journaled.
     Appended {
-        /// The offset of the append in the file.
+        /// The file offset of the first appended byte.
         offset: u64,
-        /// The stability that the append asked for.
+        /// The stability that the client requested.
         stability: Stability,
         /// True if the append still owns the end of its file.
         has_place: bool,
     },
-    /// The end of an open.
+    /// The operation is a CLOSE.
     Closed {
-        /// The reply waits until this record is durable.
+        /// The number of the record that must be durable before the reply.
         after: RecordNumber,
     },
-    /// The end of auto-recovery locks, which must come after their data is stable.
+    /// The operation ends auto-recovery locks, which happens after the data is on stable storage.
     Ending(Ending),
 }
 
-/// A request that makes changes under auto-recovery locks final.
+/// A request that ends auto-recovery locks, which makes the changes under them final.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    /// LOCKU.
+    /// The request is a LOCKU.
     Unlock(LockSpan),
-    /// CLOSE.
+    /// The request is a CLOSE.
     Close(Close),
 }
 
-/// A change of size in progress. Other attributes are set after it.
+/// A change of a file's size in progress. Other attributes are set after it.
 #[derive(Debug)]
 pub struct SizeTask {
-    /// The caller. Its connection may be gone by the time the size is set.
+    /// The identity of the caller. The caller may have disconnected when the size is set.
     pub who: Arc<Identity>,
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file is open for this request alone.
+    /// True if the file is open for this request only.
     pub borrowed: bool,
     /// The handle of the file.
     pub handle: FileHandle,
     /// The new size in bytes.
     pub size: u64,
-    /// The state of undo when the request was checked.
+    /// The state of undo data when the request was checked.
     pub undo_seen: UndoSeen,
-    /// The other attributes, to be set after the size.
+    /// The other attributes, which are set after the size.
     pub rest: AttributeChanges,
-    /// All attributes that will be set if nothing fails.
+    /// The attributes that the reply reports as set if there are no errors.
     pub set: AttributeSet,
     /// The operation that the change of size belongs to.
     pub reply: SizeReply,
 }
 
 impl SizeTask {
-    /// The range that the change of size may still affect.
+    /// Returns the range of bytes that the change of size may still affect.
     pub fn reach(&self) -> Reach {
         let range = ByteRange::from_ends(self.size, u64::MAX);
         Reach { file: self.file, range, changes: Some(self.undo_seen) }
@@ -115,46 +116,47 @@ impl SizeTask {
 /// The operation that a change of size belongs to.
 #[derive(Clone, Debug)]
 pub enum SizeReply {
-    /// A SETATTR.
+    /// The operation is a SETATTR.
     SetAttributes,
-    /// An OPEN, with its results, and the record that must be durable before the reply.
+    /// The operation is an OPEN. The values are its results and the number of the record that must
+    /// be durable before the reply.
     Open(Box<(Opened, RecordNumber)>),
 }
 
-/// Times to be set after dirty data is in the file, because writing the data changes them.
+/// Times that are set after dirty data is in the file, because writing the data changes the times.
 #[derive(Debug)]
 pub struct TimesTask {
-    /// The caller. Its connection may be gone by the time the times are set.
+    /// The identity of the caller. The caller may have disconnected when the times are set.
     pub who: Arc<Identity>,
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file is open for this request alone.
+    /// True if the file is open for this request only.
     pub borrowed: bool,
     /// The handle of the file.
     pub handle: FileHandle,
     /// The cache's ticket of the write-back.
     pub ticket: CommitTicket,
-    /// The times, and perhaps a mode, to set.
+    /// The times to set, and a mode if it has set-id bits.
     pub times: AttributeChanges,
-    /// All attributes that will be set if nothing fails.
+    /// The attributes that the reply reports as set if there are no errors.
     pub set: AttributeSet,
 }
 
-/// A granted lock whose reply waits for transfers of others in its range.
+/// A granted lock whose reply waits until transfers of other owners in its range have ended.
 #[derive(Debug)]
 pub struct GrantTask {
-    /// The cache's id of the file, if it is cached.
+    /// The cache's id of the file. `None` if the file is not cached.
     pub file: Option<CachedFile>,
     /// The locked range of bytes.
     pub range: ByteRange,
-    /// The kind of the lock.
+    /// The kind of the lock: shared or exclusive.
     pub mode: LockMode,
-    /// The reply waits until this record is durable.
+    /// The number of the record that must be durable before the reply.
     pub after: RecordNumber,
 }
 
 impl GrantTask {
-    /// Returns true if transfers of others are in progress in the range.
+    /// Returns true if transfers of other owners are in progress in the range.
     pub fn waits(&self, under_way: &UnderWay) -> bool {
         self.file.is_some_and(|file| under_way.has_conflicting(file, self.range, self.mode))
     }

@@ -1,10 +1,10 @@
-//! Operations on files: they look up and change names, opens and data with parts of the server's
-//! state. An operation has these parts only: no connection, no message, no way to reply. For a read
-//! or write it returns where in the cache the bytes are, and what must happen first; the caller
-//! moves the bytes.
+//! Operations on files, which look up and change names, opens and data. An operation has access to
+//! some components of the server's state, but to no connection and no message, and it cannot send
+//! replies. For a read or write it returns the location of the bytes in the cache, and the work
+//! that must be done first; the caller transfers the bytes.
 //!
-//! Invariant: a caller that is fenced out or must wait for a delegation is stopped before anything
-//! is changed.
+//! Invariant: an operation whose caller is fenced out, or must wait for a delegation, stops before
+//! it changes any state.
 
 #![forbid(unsafe_code)]
 
@@ -56,52 +56,53 @@ use crate::outcome::NotDone;
 use crate::under_way::{TaskId, UnderWay};
 use crate::undo::UndoTask;
 
-/// The parts of the server's state that operations on files work with.
+/// The components of the server's state that operations on files work with.
 pub struct Files<'r> {
-    /// Opens, locks, delegations, fences and clients.
+    /// The opens, locks, delegations, fences and clients.
     pub filer: &'r mut Filer,
     /// The cached blocks of files.
     pub cache: &'r mut Cache,
-    /// The open files, by state id.
+    /// The table of open files.
     pub opened: &'r mut Opened,
-    /// The files with a delegation.
+    /// The files that are delegated.
     pub delegations: &'r mut Delegations,
-    /// The waiting lock requests.
+    /// The lock requests that wait.
     pub lock_waits: &'r mut LockWaits,
-    /// The journal, if there is one.
+    /// The journal. `None` if the server keeps no journal.
     pub ledger: &'r mut Option<Ledger>,
-    /// The ends of files that appends own.
+    /// The files whose ends are owned by appends.
     pub ends: &'r mut FileEnds,
     /// The ranges that waiting requests may still access.
     pub under_way: &'r UnderWay,
-    /// Notices for the server, which can notify clients and continue waiting requests.
+    /// The queue of notices to the server, which notifies clients and continues waiting requests.
     pub notices: &'r mut VecDeque<Notice>,
-    /// The number of this start of the server, which no other start has.
+    /// The boot number, which no other start of the server has.
     pub boot: u64,
-    /// The current time for all parts.
+    /// The current time, which stays constant during an operation.
     pub now: Moment,
 }
 
-/// A message of an operation to the server, beside the operation's own result.
+/// A message from an operation to the server, in addition to the operation's result.
 pub enum Notice {
-    /// A waiting lock can be granted now.
+    /// The lock that this request waits for can be granted now.
     LockReady(LockWaiter),
-    /// A task need no longer wait for the undo data of what it overwrites.
+    /// The undo data that this task waits for is available, so the task must be retried.
     Resume(TaskId),
-    /// A job that may block must be run.
+    /// This job, which may block, must be executed.
     Do(Box<FileJob>),
-    /// A file or the cache has made progress.
+    /// A file or the cache has made progress, so requests that wait for it must be retried.
     Moved(Progress),
-    /// A rollback has finished. Requests that wait for it may be answered when a record is durable.
+    /// A rollback has finished. Requests that wait for it get their replies when a record is
+    /// durable.
     RolledBack {
-        /// The rollback that has finished.
+        /// The id of the rollback.
         id: RollbackId,
-        /// The record that must be durable first.
+        /// The number of the record that must be durable first.
         after: RecordNumber,
     },
 }
 
-/// A job that an operation needs. Its result goes back to the cache or to the undo data.
+/// A job that may block. Its result goes to the cache or to the undo data.
 pub enum FileJob {
     /// Reads blocks into the cache.
     Fill(FillJob),
@@ -109,18 +110,18 @@ pub enum FileJob {
     Flush(FlushJob),
     /// Syncs a file to stable storage.
     Sync(SyncJob),
-    /// A job about undo data.
+    /// Executes a job about undo data.
     Undo(UndoTask),
 }
 
 impl Files<'_> {
-    /// Asks the server to run a job that may block.
+    /// Asks the server to execute a job that may block.
     pub fn submit(&mut self, job: FileJob) {
         self.notices.push_back(Notice::Do(Box::new(job)));
     }
 
-    /// Advances a commit as far as possible. Returns `None` if it continues on progress of the
-    /// file.
+    /// Advances a commit as far as possible. Returns its result, or `None` if the commit must wait
+    /// for progress of the file.
     pub fn push_commit(&mut self, ticket: &mut CommitTicket) -> Option<Result<(), StoreError>> {
         match self.cache.commit_step(ticket) {
             CommitStep::Flush(job) => self.submit(FileJob::Flush(job)),
@@ -142,10 +143,10 @@ impl Files<'_> {
         self.filer.check_fence(by.party.fence, file)
     }
 
-    /// Checks the fences of the object that has a name now.
+    /// Checks the fences of the object that has this name now. Succeeds if there is no such object.
     ///
     /// # Errors
-    /// As [`Files::check_fence`]; none if there is no such object.
+    /// See [`Files::check_fence`].
     pub fn check_fence_of_name(
         &mut self,
         by: &Caller,
@@ -157,12 +158,12 @@ impl Files<'_> {
         }
         match by.store().lookup(by, directory, name) {
             Ok(object) => self.check_fence(by, &object.handle),
-            // The operation itself reports the error of the lookup.
+            // The operation itself returns the error of the lookup.
             Err(_) => Ok(()),
         }
     }
 
-    /// Looks a path up. Checks the fences of every directory before searching it.
+    /// Looks up a path. Checks the fences of each directory before it is searched.
     pub fn walk(&mut self, by: &Caller, directory: &FileHandle, names: &[&[u8]]) -> PathLookup {
         let mut reached = PathLookup::starting_at(*directory);
         if names.is_empty() {
@@ -187,7 +188,8 @@ impl Files<'_> {
     /// had any effect yet.
     ///
     /// # Errors
-    /// The request must wait, or may not even do that (DELAY).
+    /// [`NotDone`] if the request must wait for a delegation, or DELAY if no more requests may
+    /// wait.
     #[inline]
     pub fn check_delegations(
         &mut self,
@@ -201,7 +203,7 @@ impl Files<'_> {
         self.delegations.touch(self.filer, by.party.client, file, touch, self.now)
     }
 
-    /// Notes that an object has a name, which may be its first.
+    /// Records that an object has a name, which may be its first.
     pub fn note_name(&mut self, handle: &FileHandle) {
         if let Some(key) = self.opened.key(handle) {
             self.filer.file_linked(key);
@@ -209,7 +211,7 @@ impl Files<'_> {
         self.cache.remember(handle);
     }
 
-    /// Notes that an object has lost its last name.
+    /// Records that an object has lost its last name.
     pub fn note_unnamed(&mut self, handle: &FileHandle) {
         match self.opened.key(handle) {
             Some(key) => drop(self.filer.file_unlinked(key)),

@@ -1,14 +1,14 @@
-//! Lock requests that wait.
+//! The lock requests that wait.
 //!
-//! Invariant: the reply that grants a lock is sent only when no earlier read or write of others is
-//! in progress in its range, and when the records that it depends on are durable.
+//! Invariant: the reply that grants a lock is sent only after the earlier reads and writes of other
+//! owners in its range have ended, and after the records that the lock depends on are durable.
 
 use dafs_filer::FenceKey;
 use dafs_filer::locks::{LockMode, WaiterId};
 use dafs_ops::{Lock, LockSpan};
 use dafs_types::{FileHandle, StateId};
 
-/// A lock request that waits for its turn. Its client repeats the request.
+/// A lock request that waits. Its client repeats the request to get the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockWaiter {
     id: WaiterId,
@@ -21,19 +21,19 @@ pub struct LockWaiter {
 }
 
 impl LockWaiter {
-    /// The fence identity of the session that sent the request. Each session has its own.
+    /// Returns the fence identity of the session that sent the request. No two sessions share one.
     pub fn fence(&self) -> Option<FenceKey> {
         self.fence
     }
 
-    /// The range that the request waits for.
+    /// Returns the range that the request is to lock, with the file and state id.
     pub fn span(&self) -> LockSpan {
         let Self { file, state, offset, length, .. } = *self;
         LockSpan { file, state, offset, length }
     }
 }
 
-/// All waiting lock requests.
+/// The table of waiting lock requests.
 #[derive(Debug, Default)]
 pub struct LockWaits {
     waiters: Vec<LockWaiter>,
@@ -41,7 +41,7 @@ pub struct LockWaits {
 }
 
 impl LockWaits {
-    /// The id of a request that may have to wait. A repeated request keeps its id.
+    /// Returns the id of a request that may have to wait. A repeated request gets the same id.
     pub fn name_of(&mut self, fence: Option<FenceKey>, ask: &Lock, mode: LockMode) -> WaiterId {
         let Lock { file, state, offset, length, .. } = *ask;
         let is_same = |waiter: &&LockWaiter| {
@@ -58,7 +58,7 @@ impl LockWaits {
         id
     }
 
-    /// The waiting request with this id.
+    /// Returns the waiting request with this id. `None` if there is none.
     pub fn find(&self, id: WaiterId) -> Option<LockWaiter> {
         self.waiters.iter().find(|waiter| waiter.id == id).copied()
     }

@@ -1,4 +1,4 @@
-//! Takes, tests and ends locks.
+//! Takes, tests and releases byte-range locks.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ use crate::left::{CommitTask, Ending, GrantTask, RemainingWork, Then};
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::{Files, Notice};
 
-/// The result of ending locks and undoing the changes under them.
+/// The result of releasing locks and undoing the changes under them.
 pub enum Aborted {
-    /// Nothing is left to roll back.
+    /// The locks are released. There is nothing to roll back.
     Done(Outcome),
-    /// The locks end when these rollbacks have finished.
+    /// The locks are released when these rollbacks have finished.
     RollsBack(Vec<RollbackId>),
 }
 
@@ -80,14 +80,14 @@ impl Files<'_> {
             | LockReply::Waiting { conflict, .. } => {
                 let refused =
                     Outcome::refused(fault.unwrap_or(Fault::Denied), conflict_part(conflict));
-                // The changes of the request are journaled before the reply.
+                // The changes that the request made are journaled before the reply.
                 Ok(Now::Done(Outcome { after, ..refused }))
             }
             LockReply::Deadlock(_) => Err(Fault::Deadlock.into()),
         }
     }
 
-    /// Checks whether a lock could be taken, without taking it (LOCKT).
+    /// Checks whether a lock could be granted, without taking it (LOCKT).
     pub fn lock_test(&mut self, by: &Caller, ask: &TestLock<'_>) -> Result<(), NotDone> {
         self.check_use(by, &ask.file)?;
         let wanted = LockRequest {
@@ -101,7 +101,7 @@ impl Files<'_> {
             wait: Wait::No,
         };
         let tested = self.filer.lock_test(by.party.client, ask.owner, &wanted, self.now)?;
-        // The request ends the client's reclaims. The reply need not wait for that record.
+        // The request ends the client's reclaims. The reply need not wait for the record of that.
         self.record_client(by.party.client);
         match tested {
             LockTestReply::Free => Ok(()),
@@ -114,7 +114,7 @@ impl Files<'_> {
         }
     }
 
-    /// Ends locks of a range (LOCKU).
+    /// Releases the locks in a range (LOCKU).
     pub fn unlock(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
             return self.end_undo(by, &ask.file, Ending::Unlock(*ask));
@@ -122,8 +122,8 @@ impl Files<'_> {
         self.unlock_now(by, ask)
     }
 
-    /// Ends auto-recovery locks, which makes the changes under them final. The changes go to
-    /// stable storage first, because a loss of power must not leave only part of them.
+    /// Releases auto-recovery locks, which makes the changes under them final. The changes are
+    /// written to stable storage first, so that a power failure cannot lose only some of them.
     pub fn end_undo(
         &mut self,
         by: Party,
@@ -137,7 +137,7 @@ impl Files<'_> {
         Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
-    /// Ends the locks after the changes are on stable storage.
+    /// Releases the locks after the changes are on stable storage.
     pub fn end_now(&mut self, by: Party, ending: &Ending) -> Result<Now<Outcome>, Fault> {
         match ending {
             Ending::Unlock(ask) => self.unlock_now(by, ask),
@@ -153,7 +153,7 @@ impl Files<'_> {
         Ok(Now::done(Ended::Unlocked, after))
     }
 
-    /// Ends locks and undoes the changes under them (ABORT).
+    /// Releases locks and undoes the changes under them (ABORT).
     pub fn abort_lock(&mut self, by: Party, ask: &LockSpan) -> Result<Aborted, Fault> {
         let wanted = self.range_request(ask);
         let aborted = self.filer.abort_lock(by.client, ask.state, &wanted);
@@ -165,7 +165,7 @@ impl Files<'_> {
         })
     }
 
-    /// A lock request for a range of a file, without a kind.
+    /// Returns a request for the range of `ask` whose mode has no meaning.
     fn range_request(&self, ask: &LockSpan) -> LockRequest {
         LockRequest {
             file: self.opened.key_of(ask.state, &ask.file),
@@ -178,7 +178,8 @@ impl Files<'_> {
         }
     }
 
-    /// Carries out the lock table's requests. Returns the record that replies must wait for.
+    /// Executes the actions that the lock table has requested. Returns the number of the record
+    /// that replies must wait for.
     pub fn act_on_locks(&mut self) -> RecordNumber {
         let mut after = RecordNumber(0);
         while let Some(action) = self.filer.take_lock_action() {
@@ -211,7 +212,7 @@ impl Files<'_> {
     }
 }
 
-/// The part of a refusal that describes a conflicting lock.
+/// Returns the partial result that describes a conflicting lock.
 fn conflict_part(conflict: LockConflict) -> Partial<'static> {
     let conflict = Conflict {
         client: conflict.client,

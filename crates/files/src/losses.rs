@@ -1,18 +1,21 @@
 //! Reports lost data to clients.
 //!
-//! A write that was answered can still be lost, if its data in the cache cannot be written to the
-//! file. Several clients may have the file open, and the server does not know whose bytes were
-//! lost. So all of them are told: each open by its CLOSE; each session, for all of its opens of the
-//! file, by a COMMIT, a stable WRITE, an APPEND or an entry of a batch, whichever comes first. An
-//! unstable WRITE reports the loss too if no client has been told yet. COMMIT names no open, so a
-//! client with several programs must pass the error on to each of them.
+//! A write can still be lost after its reply, if its data in the cache cannot be written to the
+//! file. Several clients may have the file open, and the server does not know which client wrote
+//! the lost bytes. So the loss is reported to all of them: to each open in the reply to its CLOSE,
+//! and to each session, for all of its opens of the file, in the reply to its next COMMIT, stable
+//! WRITE, APPEND or batch request. An unstable WRITE reports the loss too if no client has got a
+//! report yet. COMMIT names no open, so a client with several programs must pass the error on to
+//! each of them.
 //!
 //! Invariants:
-//! - Every open that existed at a loss is told of it once, unless it ends without a CLOSE.
-//! - A later open is not told, unless an older open of its session has not been told yet: a client
-//!   may open a file again to learn from its CLOSE whether its earlier writes were lost.
-//! - A session without an open of the file is told only if no other client has been told. It learns
-//!   of other losses from the write verifier.
+//! - A loss is reported once to every open that existed at the time, unless the open ends without a
+//!   CLOSE.
+//! - A loss is reported to a later open only if an older open of the same session has had no report
+//!   yet: a client may open a file again to learn from its CLOSE whether its earlier writes were
+//!   lost.
+//! - A loss is reported to a session without an open of the file only if no other client has got a
+//!   report. Such a session learns of other losses from the write verifier.
 
 use dafs_filer::Party;
 use dafs_store::StoreError;
@@ -22,11 +25,11 @@ use dafs_types::StateId;
 use crate::Files;
 
 impl Files<'_> {
-    /// Identifies the client to which a request about a file may report losses.
+    /// Returns which losses a request of this client about a file may report.
     pub fn listener(&self, by: Party, file: CachedFile) -> Listener {
         let count = self.cache.losses(file);
         if count == 0 {
-            // The usual case.
+            // The usual case: no data was lost.
             return Listener::Anybody;
         }
         let opens = self.own_opens(by, file);
@@ -37,12 +40,14 @@ impl Files<'_> {
         Listener::Who(unheard.unwrap_or(count))
     }
 
-    /// The same for a request that has waited, whose client may be gone.
+    /// Returns which losses a request that has waited may report. The client may have disconnected.
+    /// See [`Files::listener`].
     pub fn listener_of(&self, by: Option<Party>, file: CachedFile) -> Listener {
         by.map_or(Listener::Nobody, |by| self.listener(by, file))
     }
 
-    /// Takes a loss that the client has not been told of, to report it now.
+    /// Marks the losses that were not reported to this client as reported. Returns the error to
+    /// report, or `None` if there are none.
     pub fn take_loss(&mut self, by: Option<Party>, file: CachedFile) -> Option<StoreError> {
         let listener = self.listener_of(by, file);
         let error = self.cache.take_loss(file, listener)?;
@@ -52,7 +57,7 @@ impl Files<'_> {
         Some(error)
     }
 
-    /// Notes that a client has been told of all losses of a file so far.
+    /// Records that all losses of a file so far have been reported to a client.
     pub fn note_heard(&mut self, by: Party, file: CachedFile) {
         let count = self.cache.losses(file);
         for state in self.own_opens(by, file) {
@@ -60,8 +65,8 @@ impl Files<'_> {
         }
     }
 
-    /// The number of losses that count as reported for an open that a client makes now: not more
-    /// than its other opens have been told of.
+    /// Returns the number of losses that count as reported to an open that a client makes now. It
+    /// is at most the number that was reported to the client's other opens of the file.
     pub fn losses_known_at_open(&self, by: Party, file: CachedFile) -> u32 {
         match self.listener(by, file) {
             Listener::Who(heard) if heard != self.cache.losses(file) => heard,
@@ -69,7 +74,7 @@ impl Files<'_> {
         }
     }
 
-    /// The client's opens of a file.
+    /// Returns the state ids of the client's opens of a file.
     fn own_opens(&self, by: Party, file: CachedFile) -> Vec<StateId> {
         let key = self.opened.key(&self.cache.handle(file));
         key.map_or_else(Vec::new, |key| self.filer.opens_by(by.client, key))

@@ -1,7 +1,7 @@
-//! Names: look up, create, link, remove, rename, and list directories.
+//! Operations on names: look up, create, link, remove, rename, and list directories.
 //!
-//! Invariant: the store checks names and permissions. This module only checks what other clients
-//! have open.
+//! Invariant: the store checks names and permissions. This module checks only opens, delegations
+//! and fences of other clients.
 
 use dafs_filer::{FileOperation, RemoveDecision};
 use dafs_ops::Fault;
@@ -16,19 +16,20 @@ use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
-/// A directory and a name in it.
+/// The handle of a directory, and a name in that directory.
 pub(crate) type DirectoryName<'n> = (&'n FileHandle, &'n [u8]);
 
-/// The effects of removing a name.
+/// The results of removing a name.
 pub struct Removed {
     /// The change information of the directory.
     pub directory: ChangeInfo,
-    /// For an object without other names: the bytes that the system frees when it is closed.
+    /// The number of bytes that the system frees when the object is closed. `None` if the object
+    /// has other names.
     pub held: Option<u64>,
 }
 
 impl Files<'_> {
-    /// Creates an object that is not a regular file.
+    /// Creates an object that is not a regular file (CREATE).
     pub fn create_node(
         &mut self,
         by: &Caller,
@@ -42,8 +43,8 @@ impl Files<'_> {
         Ok(created)
     }
 
-    /// Applies the remaining creation attributes to a new object, or removes the object again on
-    /// failure. Returns true if there were any.
+    /// Applies the remaining creation attributes to a new object. If that fails, removes the object
+    /// again. Returns true if there were attributes to apply.
     pub fn apply_creation_attributes(
         &self,
         by: &Caller,
@@ -56,7 +57,7 @@ impl Files<'_> {
         }
         let handle = created.object.handle;
         if let Err(error) = by.store().set_extras(by, &handle, extras) {
-            // The object is removed if it still has the name. A failure of that is ignored,
+            // The object is removed if it still has the name. An error of the removal is ignored,
             // because the reply already reports another error.
             let is_it = &mut |object: &FileHandle| *object == handle;
             let _ = by.store().remove_if(by, directory, name, is_it);
@@ -65,7 +66,7 @@ impl Files<'_> {
         Ok(true)
     }
 
-    /// Gives an object another name.
+    /// Gives an object an additional name (LINK).
     pub fn link(
         &mut self,
         by: &Caller,
@@ -78,7 +79,7 @@ impl Files<'_> {
         Ok(changed)
     }
 
-    /// Removes a name from a directory.
+    /// Removes a name from a directory (REMOVE).
     pub fn remove(
         &mut self,
         by: &Caller,
@@ -102,7 +103,7 @@ impl Files<'_> {
         Ok(Removed { directory: removed.change, held })
     }
 
-    /// Renames an object. An object that has the new name loses it.
+    /// Renames an object (RENAME). If another object has the new name, that object loses the name.
     pub fn rename(
         &mut self,
         by: &Caller,
@@ -127,7 +128,7 @@ impl Files<'_> {
         Ok(renamed)
     }
 
-    /// Checks whether an object's name may be removed: its opens, delegations and fences.
+    /// Checks whether opens, delegations and fences allow the removal of an object's name.
     fn check_removal(
         &mut self,
         by: &Caller,
@@ -139,7 +140,7 @@ impl Files<'_> {
         self.check_delegations(by, object, FileOperation::Remove)
     }
 
-    /// Checks whether the opens of an object allow its name to be removed.
+    /// Checks whether the opens of an object allow the removal of its name.
     fn check_opens(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Fault> {
         let Some(key) = self.opened.key(handle) else { return Ok(()) };
         match self.filer.remove_check(key, mode)? {
@@ -147,7 +148,7 @@ impl Files<'_> {
         }
     }
 
-    /// The wanted attributes of an entry of a listing.
+    /// Returns the requested attributes of an entry in a directory listing.
     pub fn attributes_of_entry(
         &mut self,
         by: &Caller,

@@ -1,14 +1,14 @@
-//! What a read or write must wait for.
+//! The events for which a read or write must wait.
 
 use dafs_store::cache::{CachedFile, FillJob};
 
-/// What must happen before data can be read or written.
+/// The work or event for which a read or write must wait.
 #[derive(Debug)]
 pub enum Need {
-    /// These jobs of this file must be run.
+    /// These jobs of the file must be executed.
     Fills(CachedFile, Vec<FillJob>),
-    /// Jobs or transfers of this file that are in progress must end.
+    /// The jobs or transfers of the file that are in progress must end.
     Progress(CachedFile),
-    /// The cache must have room; flushes must be run.
+    /// The cache has no free space, so dirty blocks must be flushed.
     Room,
 }

@@ -1,7 +1,7 @@
 //! Opens, downgrades and closes files: from a name to a state id and back.
 //!
-//! Invariant: each state id has one record, which holds one open of the cache. Both end with the
-//! state id.
+//! Invariant: each state id has one record, which holds the file open in the cache once. The record
+//! ends with the state id.
 
 use std::sync::Arc;
 
@@ -29,22 +29,22 @@ use crate::opened::OpenRecord;
 use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
 
-/// A file that was found or created. It is open in the store but not yet in the filer.
+/// A file that was found or created. It is open in the store but not in the filer yet.
 struct Found {
     file: Arc<dyn File>,
     directory: ChangeInfo,
     component_count: u32,
-    /// True if an existing file must be truncated once the open is granted.
+    /// True if the existing file must be truncated after the open is granted.
     truncate: bool,
     unlinked: bool,
-    /// True if the open existed before a restart and is reclaimed.
+    /// True if the open existed before a restart and is being reclaimed.
     is_reclaim: bool,
-    /// The file's version when the store found or created it.
+    /// The version of the file when the store found or created it. `None` if it is not known.
     version: Option<FileVersion>,
 }
 
 impl Found {
-    /// A file that existed already.
+    /// Creates the value for a file that existed already.
     fn existing(file: Arc<dyn File>, component_count: u32) -> Self {
         Self {
             file,
@@ -59,9 +59,9 @@ impl Found {
 }
 
 impl Files<'_> {
-    /// Opens a file, and creates it if the request says so. `can_recall` is true if the client can
-    /// be asked to return a delegation. Returns the results, and the record that must be durable
-    /// before the reply.
+    /// Opens a file, and creates it if the request says so (OPEN). `can_recall` is true if the
+    /// client can be asked to return a delegation. Returns the results, and the number of the
+    /// record that must be durable before the reply.
     pub fn open(
         &mut self,
         by: &Caller,
@@ -69,7 +69,7 @@ impl Files<'_> {
         ask: &Open<'_>,
     ) -> Result<Now<(Opened, RecordNumber)>, NotDone> {
         if ask.claim != Claim::Previous {
-            // Checked before anything is created that the client could not open.
+            // The check comes before a file is created that the client could not open.
             self.filer.check_grace(by.party.client, self.now)?;
         }
         let found = self.find_to_open(by, ask)?;
@@ -106,7 +106,8 @@ impl Files<'_> {
             Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => Ok(None),
         };
         if opened.reopened {
-            // The open was merged with an older one: one CLOSE ends both, so the cache counts one.
+            // The filer has merged this open with an older open of the same owner. One CLOSE ends
+            // both, so the cache must count only one.
             self.cache.close(cached);
         } else {
             let heard = self.losses_known_at_open(by.party, cached);
@@ -134,7 +135,7 @@ impl Files<'_> {
         if !found.truncate {
             return Ok(Now::Done((opened, after)));
         }
-        // Checked under the new open, so that its owner's own locks do not conflict.
+        // The check uses the new open, so that locks of the same owner do not conflict.
         let reach = (0, limits::FILE_OFFSET_MAX);
         if let Err(fault) = self.check_locks(state, &handle, reach, IoKind::Write) {
             self.undo_open(by.party, state, opened.delegation.as_ref());
@@ -153,8 +154,8 @@ impl Files<'_> {
         })))
     }
 
-    /// Finishes an open after its file was truncated. If the truncation failed, the open ends. The
-    /// connection may be gone by now, and the open with it.
+    /// Finishes an open after its file was truncated. If the truncation has failed, the open ends.
+    /// The client may have disconnected, which has ended the open.
     pub fn finish_open(
         &mut self,
         by: Option<Party>,
@@ -170,10 +171,10 @@ impl Files<'_> {
         Outcome::failed(error)
     }
 
-    /// Ends an open that was granted but then failed.
+    /// Ends an open that was granted but has failed afterwards.
     fn undo_open(&mut self, by: Party, state: StateId, delegation: Option<&Delegation>) {
         if let Some(delegation) = delegation {
-            // It was granted just now and is not in any reply yet.
+            // The delegation was granted just now and is in no reply yet.
             let _ = self.filer.return_delegation(by.client, delegation.state, self.now);
         }
         let Some(record) = self.opened.record(state) else { return };
@@ -194,7 +195,7 @@ impl Files<'_> {
             Claim::Null { path }
             | Claim::DelegateCurrent { path, .. }
             | Claim::DelegatePrevious { path } => {
-                // The list is built in place, because moving it means copying it.
+                // The list is built in place, because moving it would copy it.
                 let mut names = SmallVec::<[&[u8]; 8]>::new();
                 names.extend(path.iter());
                 self.find(by, &names, ask).map_err(NotDone::from)
@@ -207,7 +208,7 @@ impl Files<'_> {
         }
     }
 
-    /// Walks to the file, and opens or creates it in the store.
+    /// Looks up the path, and opens or creates the file in the store.
     fn find(&mut self, by: &Caller, names: &[&[u8]], ask: &Open<'_>) -> Result<Found, OpenFailure> {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(ask.from, 0, Fault::Invalid));
@@ -238,15 +239,16 @@ impl Files<'_> {
         if let Ok((file, version)) = by.store().open_entry(by, &directory, name, ask.access) {
             let denied = |_| failed(StoreError::Access);
             self.check_fence(by, &file.handle()).map_err(denied)?;
-            // The version that the store has just seen saves another call.
+            // Using the version that the store has just returned saves a call of the store.
             let version = Some(version);
             return Ok(Found { version, ..Found::existing(file, component_count) });
         }
-        // Step by step, because the reply contains how far the walk got.
+        // The path is looked up step by step, because the reply contains the number of components
+        // found.
         let object = by.store().lookup(by, &directory, name).map_err(failed)?;
         self.check_fence(by, &object.handle).map_err(|_| failed(StoreError::Access))?;
         if object.attributes.kind == ObjectType::SymbolicLink {
-            // The client reads the link and continues by itself.
+            // The client reads the symbolic link and continues the lookup itself.
             return Err(missed(object.handle, count + 1, Fault::IsSymlink));
         }
         let file = by.store().open(by, &object.handle, ask.access).map_err(failed)?;
@@ -274,10 +276,11 @@ impl Files<'_> {
             .store()
             .create_file(by, &directory, name, mode, &changes, ask.access)
             .map_err(failed)?;
-        // An existing file was not changed, so the fence can be checked after the call.
+        // An existing file has not been changed yet, so the fence can be checked after the call.
         self.check_fence(by, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
         if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
-            // Its handle may be that of a removed attribute that is still open.
+            // The handle of the new attribute may be that of a removed attribute that is still
+            // open.
             self.note_name(&created.object.handle);
         }
         let is_changed = self
@@ -305,14 +308,15 @@ impl Files<'_> {
         Ok(Found::existing(file, 1))
     }
 
-    /// Gives up part of an open's access (OPEN_DOWNGRADE).
+    /// Reduces the access or deny mode of an open (OPEN_DOWNGRADE).
     pub fn open_downgrade(&mut self, by: Party, ask: &Downgrade) -> Result<(), Fault> {
         let Downgrade { file, state, access, deny, key } = *ask;
         let file = self.opened.key_of(state, &file);
         self.filer.open_downgrade(by.client, state, file, access, deny, key)
     }
 
-    /// Ends an open for which more than the open may have to end.
+    /// Ends an open (CLOSE). If changes under auto-recovery locks end with it, they are made stable
+    /// first.
     pub fn close(&mut self, by: Party, ask: &Close) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
             return self.end_undo(by, &ask.file, Ending::Close(*ask));
@@ -320,7 +324,8 @@ impl Files<'_> {
         self.close_now(by, ask)
     }
 
-    /// The key of an open's file, if a CLOSE has nothing to do but to end the open.
+    /// Returns the key of an open's file if a CLOSE only needs to end the open, so that the open
+    /// can end after the reply. Otherwise `None`.
     pub fn is_plain_close(
         &mut self,
         by: Party,
@@ -335,7 +340,7 @@ impl Files<'_> {
         Ok((is_plain && self.filer.closes_alone(by.client, ask.state, key)?).then_some(key))
     }
 
-    /// Ends an open. The data written under it goes to the file.
+    /// Ends an open. The data written under it is flushed to the file.
     pub fn close_now(&mut self, by: Party, ask: &Close) -> Result<Now<Outcome>, Fault> {
         let key = self.opened.key_of(ask.state, &ask.file);
         let closed = self.filer.close(by.client, ask.state, key, self.now)?;
@@ -343,8 +348,8 @@ impl Files<'_> {
         let Some(record) = self.forget_open(&closed) else {
             return Err(Fault::BadState);
         };
-        // When a CLOSE is answered, local processes see the written data, and the client has
-        // been told of errors. The data of a deleted file is not needed.
+        // When the reply to CLOSE is sent, local processes can see the written data, and the client
+        // knows about errors. The data of a deleted file is not needed.
         let unlinked = closed.delete;
         if unlinked || self.has_nothing_to_tell(&record) {
             return Ok(Now::Done(self.finish_close(record.file, after, Ok(()))));
@@ -355,7 +360,7 @@ impl Files<'_> {
         Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
-    /// Returns true if all written data is in the file and the open has been told of all losses.
+    /// Returns true if all written data is in the file and all losses were reported to the open.
     fn has_nothing_to_tell(&self, record: &OpenRecord) -> bool {
         self.cache.is_written(record.file) && self.cache.losses(record.file) == record.heard
     }
@@ -374,14 +379,14 @@ impl Files<'_> {
         }
     }
 
-    /// Releases an ended open whose data no request waits for.
+    /// Releases the file of an open that has ended, if no request waits for its data.
     pub fn release_open(&mut self, closed: &Closed) {
         if let Some(record) = self.forget_open(closed) {
             self.cache.close(record.file);
         }
     }
 
-    /// Removes the record of a state id, and its count of the open file.
+    /// Removes the record of a state id from the table of open files.
     fn forget_open(&mut self, closed: &Closed) -> Option<OpenRecord> {
         let record = self.opened.forget(closed.state_id)?;
         if closed.delete {
@@ -400,7 +405,7 @@ fn make_unlinked(by: &Caller, ask: &Open<'_>) -> Result<Found, StoreError> {
     Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
 }
 
-/// The attributes of a new file.
+/// Converts the attributes of a new file to the store's form.
 fn wanted(
     settings: Option<&SetAttributes>,
 ) -> Result<(AttributeChanges, ExtraChanges), StoreError> {
@@ -432,7 +437,7 @@ fn arguments<'a>(ask: &Open<'a>, file: dafs_filer::FileKey, found: &Found) -> Op
     }
 }
 
-/// A delegation in the form of the OPEN's results.
+/// Converts a delegation to the form in the results of OPEN.
 fn shown(granted: &GrantedDelegation) -> Delegation {
     let GrantedDelegation { state_id: state, kind, recall, limit } = *granted;
     let delegated = match kind {
@@ -442,7 +447,7 @@ fn shown(granted: &GrantedDelegation) -> Delegation {
     Delegation { state, recall, delegated }
 }
 
-/// The failure of an OPEN, and how far its path was walked.
+/// The failure of an OPEN, with the progress of its path lookup.
 struct OpenFailure {
     reached: Walked,
     fault: Fault,

@@ -8,7 +8,7 @@ use dafs_store::cache::CachedFile;
 use dafs_store::{File, FileKey};
 use dafs_types::{FileHandle, QuickMap, StateId};
 
-/// The open of a state id.
+/// The record of an open, which has a state id.
 #[derive(Clone, Debug)]
 pub struct OpenRecord {
     /// The handle of the file.
@@ -17,7 +17,7 @@ pub struct OpenRecord {
     pub key: FileKey,
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The number of the file's losses that count as reported to this open (`losses.rs`).
+    /// The number of the file's data losses that were reported to this open (`losses.rs`).
     pub heard: u32,
 }
 
@@ -25,42 +25,42 @@ pub struct OpenRecord {
 #[derive(Default)]
 pub struct Opened {
     records: QuickMap<StateId, OpenRecord>,
-    /// The open file, which does not depend on names, and the number of its state ids.
+    /// For each open file, the file (independent of its names) and the number of its state ids.
     files: QuickMap<FileHandle, (Arc<dyn File>, usize)>,
 }
 
 impl Opened {
-    /// The open of a state id.
+    /// Returns the record of a state id. `None` if the state id belongs to no open.
     #[inline]
     pub fn record(&self, state: StateId) -> Option<&OpenRecord> {
         self.records.get(&state)
     }
 
-    /// Sets the number of losses that an open has been told of.
+    /// Sets the number of data losses that were reported to an open.
     pub fn note_heard(&mut self, state: StateId, count: u32) {
         if let Some(record) = self.records.get_mut(&state) {
             record.heard = count;
         }
     }
 
-    /// The open file with this handle.
+    /// Returns the open file with this handle. `None` if no client has the file open.
     pub fn file(&self, handle: &FileHandle) -> Option<&Arc<dyn File>> {
         self.files.get(handle).map(|(file, _)| file)
     }
 
-    /// The filer's key of an open file.
+    /// Returns the filer's key of an open file. `None` if no client has the file open.
     pub fn key(&self, handle: &FileHandle) -> Option<dafs_filer::FileKey> {
         self.file(handle).map(|file| dafs_filer::FileKey(file.key().0))
     }
 
-    /// The open file with this filer's key.
+    /// Returns the open file with this filer key, and the file's handle.
     pub fn by_key(&self, key: dafs_filer::FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
         let (handle, (file, _)) = self.files.iter().find(|(_, (file, _))| file.key().0 == key.0)?;
         Some((*handle, file.clone()))
     }
 
-    /// The filer's key of a state id's file. If state id and handle do not match, it is a key that
-    /// no file has, so that the filer reports what is wrong with the state id.
+    /// Returns the filer's key of a state id's file. If the state id and the handle do not match,
+    /// returns a key that no file has, so that the filer reports the error of the state id.
     pub fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
         match self.records.get(&state) {
             Some(record) if record.handle == *handle => dafs_filer::FileKey(record.key.0),
@@ -75,7 +75,7 @@ impl Opened {
         self.records.insert(state, record);
     }
 
-    /// Removes an open, and its file after the last one.
+    /// Removes and returns an open. Removes the file too if this was its last open.
     pub fn forget(&mut self, state: StateId) -> Option<OpenRecord> {
         let record = self.records.remove(&state)?;
         if let Some(entry) = self.files.get_mut(&record.handle) {
@@ -87,12 +87,12 @@ impl Opened {
         Some(record)
     }
 
-    /// The number of state ids.
+    /// Returns the number of state ids.
     pub fn state_count(&self) -> usize {
         self.records.len()
     }
 
-    /// The number of open files.
+    /// Returns the number of open files.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }

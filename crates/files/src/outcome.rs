@@ -1,6 +1,6 @@
-//! Results of operations, now or later.
+//! The results of operations, which are available at once or later.
 //!
-//! Invariant: an operation never replies. It returns what it did, or what is left to do. Only its
+//! Invariant: an operation never replies. It returns its result or its remaining work. Only its
 //! caller knows the client and the connection.
 
 use dafs_filer::WaiterId;
@@ -14,21 +14,21 @@ use crate::left::RemainingWork;
 /// The result of an operation, or its remaining work.
 #[derive(Debug)]
 pub enum Now<T> {
-    /// The operation is finished.
+    /// The operation has finished with this result.
     Done(T),
-    /// This work is left to do.
+    /// The operation has not finished; this is its remaining work.
     Later(Box<RemainingWork>),
 }
 
 impl<T> Now<T> {
-    /// Returns remaining work as the result.
+    /// Creates the value for an operation with remaining work.
     pub fn later(left: RemainingWork) -> Self {
         Self::Later(Box::new(left))
     }
 }
 
 impl Now<Outcome> {
-    /// A finished operation whose reply waits until a record is durable.
+    /// Creates the value for a finished operation whose reply waits until a record is durable.
     pub fn done(ended: Ended, after: RecordNumber) -> Self {
         Self::Done(Outcome { result: Ok(ended), after })
     }
@@ -37,18 +37,19 @@ impl Now<Outcome> {
 /// The reason why an operation was not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// The operation failed.
+    /// The operation has failed.
     Failed(Fault),
-    /// The operation failed on its way, and the reply contains how far it got.
+    /// The operation has failed after partial progress, which the reply contains.
     Partly(Box<Refusal<'static>>),
-    /// The operation has had no effect yet and must wait for the end of a delegation. The id is
-    /// that of the waiting request.
+    /// The operation has had no effect yet, and must wait until a delegation ends. The id
+    /// identifies the waiting request.
     AwaitsRecall(WaiterId),
-    /// The operation has had no effect yet and must wait for the reply of a delegation's holder.
+    /// The operation has had no effect yet, and must wait for a reply from the holder of a
+    /// delegation.
     AwaitsHolder(Box<HolderQuery>),
 }
 
-/// A request to the holder of a delegation for the attributes of its file.
+/// A query to the holder of a delegation for the attributes of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HolderQuery {
     /// The client that holds the delegation.
@@ -60,7 +61,7 @@ pub struct HolderQuery {
 }
 
 impl NotDone {
-    /// A failure with a partial result.
+    /// Creates a failure with a partial result.
     pub fn partly(fault: Fault, partial: Partial<'static>) -> Self {
         Self::Partly(Box::new(Refusal { fault, partial }))
     }
@@ -72,7 +73,7 @@ impl From<Fault> for NotDone {
     }
 }
 
-/// For requests that the DAFS front end itself refuses.
+/// Used for requests that the DAFS front end itself refuses.
 impl From<Status> for NotDone {
     fn from(status: Status) -> Self {
         Self::Failed(status.into())
@@ -85,14 +86,14 @@ impl From<StoreError> for NotDone {
     }
 }
 
-/// What a finished operation has done.
+/// The result of a finished operation.
 #[derive(Debug)]
 pub enum Ended {
-    /// Bytes were written.
+    /// Bytes were written to a file.
     Written(Written),
-    /// Bytes were appended.
+    /// Bytes were appended to a file.
     Appended(Appended),
-    /// Written data is stable.
+    /// Written data is on stable storage.
     Committed(Committed),
     /// An open has ended.
     Closed,
@@ -108,28 +109,28 @@ pub enum Ended {
     Fenced,
 }
 
-/// The outcome of an operation.
+/// The outcome of an operation, whether it succeeded or failed.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the operation has done, or why it failed.
+    /// The results of the operation, or the error with which it failed.
     pub result: Result<Ended, Box<Refusal<'static>>>,
-    /// The reply waits until this record is durable; 0 means no wait.
+    /// The number of the record that must be durable before the reply; 0 means no wait.
     pub after: RecordNumber,
 }
 
 impl Outcome {
-    /// A success that may be reported at once.
+    /// Creates the outcome of a success whose reply need not wait.
     #[inline]
     pub fn done(ended: Ended) -> Self {
         Self { result: Ok(ended), after: RecordNumber(0) }
     }
 
-    /// A failure without a partial result.
+    /// Creates the outcome of a failure without a partial result.
     pub fn failed(why: impl Into<Fault>) -> Self {
         Self::refused(why, Partial::Nothing)
     }
 
-    /// A failure with a partial result.
+    /// Creates the outcome of a failure with a partial result.
     pub fn refused(why: impl Into<Fault>, partial: Partial<'static>) -> Self {
         let refusal = Refusal { fault: why.into(), partial };
         Self { result: Err(Box::new(refusal)), after: RecordNumber(0) }

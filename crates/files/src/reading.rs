@@ -1,7 +1,7 @@
-//! Reads: finds where in the cache the bytes of a file are.
+//! Reads: finds the location of a file's bytes in the cache.
 //!
 //! Invariant: the pieces found are pinned, and the caller releases each pin once. If bytes are
-//! missing, the result says what must happen first, and nothing stays pinned.
+//! missing, the result contains the work that must be done first, and no piece stays pinned.
 
 use dafs_ops::{Fault, Hint};
 use dafs_store::cache::{CachedFile, FillJob, Pieces, Planned, Read};
@@ -17,15 +17,15 @@ use crate::needs::Need;
 pub struct Reading {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The offset of the read in the file.
+    /// The file offset of the read's first byte.
     pub offset: u64,
-    /// The number of bytes to read.
+    /// The number of bytes to read in total.
     pub length: u32,
-    /// The number of bytes that are done.
+    /// The number of bytes that have been found so far.
     pub done: u32,
     /// The client's hint how the bytes will be used.
     pub hint: CacheHint,
-    /// True if the file is open for this request alone.
+    /// True if the file is open for this request only.
     pub borrowed: bool,
 }
 
@@ -35,38 +35,38 @@ impl Reading {
         Self { file: io.file, offset, length, done: 0, hint, borrowed: io.borrowed }
     }
 
-    /// The offset at which the read continues.
+    /// Returns the file offset of the next byte to find.
     pub fn place(&self) -> u64 {
         self.offset + u64::from(self.done)
     }
 
-    /// The number of bytes still to find.
+    /// Returns the number of bytes that are still to be found.
     pub fn left(&self) -> u32 {
         self.length - self.done
     }
 }
 
-/// The bytes found by a look into the cache. Their pieces were added to the caller's list.
+/// The bytes that a cache lookup has found. Their pieces were added to the caller's list.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// The number of bytes found.
     pub length: u32,
-    /// True if the file ends after them.
+    /// True if the file ends after these bytes.
     pub is_end: bool,
 }
 
-/// The result of a look into the cache.
+/// The result of a cache lookup.
 #[derive(Debug)]
 pub enum Look {
     /// These bytes were found.
     Hit(Found),
-    /// Nothing was found. The `Need` must be met first.
+    /// No bytes were found. The [`Need`] must be satisfied first.
     Needs(Need),
 }
 
 impl Files<'_> {
-    /// Looks up the rest of a read in the cache. Adds to `ahead` the jobs that prefetch what a
-    /// sequential reader will want next; no request waits for those.
+    /// Looks up the remaining part of a read in the cache. Adds jobs to `ahead` that prefetch the
+    /// blocks that a sequential reader will read next; no request waits for these jobs.
     pub fn look(
         &mut self,
         reading: &Reading,
@@ -77,7 +77,7 @@ impl Files<'_> {
         self.look_on(reading, found, pieces, ahead)
     }
 
-    /// As [`Files::look`], if the cache was already looked up.
+    /// Continues a read for which the cache was already looked up. See [`Files::look`].
     pub fn look_on(
         &mut self,
         reading: &Reading,
@@ -97,7 +97,7 @@ impl Files<'_> {
         }
     }
 
-    /// As [`Files::look`], for a caller that does not wait for missing bytes.
+    /// Looks up a read for a caller that does not wait for missing bytes. See [`Files::look`].
     pub fn look_now(
         &mut self,
         reading: &Reading,
@@ -120,7 +120,8 @@ impl Files<'_> {
         Some(Found { length, is_end })
     }
 
-    /// What a read needs that has found nothing. `None` if the bytes are there now.
+    /// Returns the work that a read without any cached bytes needs. `None` if the bytes are cached
+    /// by now.
     fn needs_of(
         &mut self,
         file: CachedFile,
@@ -136,7 +137,8 @@ impl Files<'_> {
         }
     }
 
-    /// Handles a hint how part of a file will be used. Returns the jobs that prefetch it.
+    /// Handles a hint about the future use of a range of a file. Returns the jobs that prefetch the
+    /// range.
     pub fn hint(&mut self, by: &Caller, ask: &Hint) -> Result<Vec<FillJob>, Fault> {
         self.check_use(by, &ask.file)?;
         let mut jobs = Vec::new();

@@ -1,8 +1,8 @@
-//! Attributes to be set, in the form that the store takes.
+//! Converts the attributes to be set to the form that the store takes.
 
 use dafs_store::{AttributeChanges, ExtraChanges, StoreError};
 
-/// Converts attributes to the store's form. Owners must be decimal numbers.
+/// Converts attributes to the store's form. Owner and group must be decimal ids.
 pub fn changes_in(
     settings: &dafs_types::SetAttributes,
 ) -> Result<(AttributeChanges, ExtraChanges), StoreError> {

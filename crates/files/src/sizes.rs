@@ -1,8 +1,8 @@
 //! Changes of sizes and times that wait for data.
 //!
 //! Invariants:
-//! - A size is set when no job or transfer of the file is in progress that could revert it.
-//! - Times are set when the data is in the file, because writing it changes them.
+//! - A size is set only while no job or transfer of the file is in progress that could revert it.
+//! - Times are set when the data is in the file, because writing the data changes the times.
 
 use dafs_filer::Party;
 use dafs_ops::AttributeSet;
@@ -14,8 +14,8 @@ use crate::left::{SizeReply, SizeTask, TimesTask};
 use crate::outcome::{Now, Outcome};
 
 impl Files<'_> {
-    /// Sets times after the data is in the file or lost. A loss is reported to clients that ask
-    /// about the data, not here.
+    /// Sets times after the data was written to the file or lost. A loss is reported to requests
+    /// that concern the data, not by this one.
     pub fn finish_times(&mut self, by: Option<Party>, task: &TimesTask) -> Outcome {
         let who = &task.who;
         let done = match self.is_barred(by, task.file) {
@@ -34,8 +34,8 @@ impl Files<'_> {
         }
     }
 
-    /// Finishes a change of size, successful or not, and sets the other attributes. The client may
-    /// be gone by now.
+    /// Finishes a change of size, whether it succeeded or failed, and sets the other attributes.
+    /// The client may have disconnected since the request.
     pub fn finish_size(
         &mut self,
         by: Option<Party>,

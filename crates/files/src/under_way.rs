@@ -1,4 +1,4 @@
-//! The table of accesses to files that waiting requests may still make.
+//! The accesses to files that waiting requests may still make.
 //!
 //! Invariant: every waiting request that may still read or change bytes of a file is in this table
 //! with its range.
@@ -8,23 +8,23 @@ use dafs_store::cache::CachedFile;
 
 use crate::undo::seen::UndoSeen;
 
-/// The id of a request in progress, given by the caller.
+/// The id of a request in progress. The caller of the operation assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(pub u32);
 
-/// A range of a file, and the access that a waiting request may still make to it.
+/// A range of a file, with the access that a waiting request may still make to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The range; `None` means the whole file.
+    /// The range of bytes. `None` means the whole file.
     pub range: Option<ByteRange>,
-    /// The state of undo when a change was checked; `None` for a read.
+    /// The state of undo data when a change was checked. `None` for a read.
     pub changes: Option<UndoSeen>,
 }
 
 impl Reach {
-    /// The access of a read or write. One of zero bytes counts as one of one byte.
+    /// Creates the access of a read or write. A length of 0 counts as one byte.
     pub fn of(file: CachedFile, (offset, length): (u64, u32), changes: Option<UndoSeen>) -> Self {
         let range = ByteRange::new(offset, u64::from(length.max(1)));
         Self { file, range, changes }
@@ -35,14 +35,14 @@ impl Reach {
     }
 }
 
-/// The accesses of all waiting requests, by request id.
+/// The table of accesses of all waiting requests, indexed by request id.
 #[derive(Debug, Default)]
 pub struct UnderWay {
     slots: Vec<Option<Reach>>,
 }
 
 impl UnderWay {
-    /// Enters a waiting request. `None` if it accesses no file.
+    /// Adds a waiting request. `reach` is `None` if the request accesses no file.
     pub fn enter(&mut self, id: TaskId, reach: Option<Reach>) {
         let index = id.0 as usize;
         if self.slots.len() <= index {
@@ -58,18 +58,19 @@ impl UnderWay {
         }
     }
 
-    /// The accesses to a file.
+    /// Iterates over the accesses to a file.
     fn on(&self, file: CachedFile) -> impl Iterator<Item = &Reach> {
         self.slots.iter().flatten().filter(move |reach| reach.file == file)
     }
 
-    /// Returns true if a read or write waits that conflicts with a lock.
+    /// Returns true if a waiting read or write conflicts with a lock of this range and mode.
     pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
         let minds = |reach: &Reach| mode == LockMode::Write || reach.changes.is_some();
         self.on(file).any(|reach| minds(reach) && reach.meets(range))
     }
 
-    /// Returns true if a change of the range waits that was checked at this state of undo.
+    /// Returns true if a waiting request may still change the range and was checked before this
+    /// undo data existed.
     pub fn has_change(
         &self,
         file: CachedFile,

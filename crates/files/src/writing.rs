@@ -1,9 +1,10 @@
-//! Writes: finds where in the cache the bytes of a file go, and makes them stable.
+//! Writes: reserves the location of a file's bytes in the cache, and makes the bytes stable.
 //!
 //! Invariants:
-//! - Room is handed out with a token, which is returned once, whether or not the bytes arrived.
-//! - An append owns the end of its file from before its offset is known until its bytes are in the
-//!   cache, or its outcome is in the journal.
+//! - Cache space is reserved with a token, which is returned once, whether or not the bytes
+//!   arrived.
+//! - An append acquires the end of its file before its offset is known, and releases it when its
+//!   bytes are in the cache or its outcome is in the journal.
 
 use dafs_filer::{IoKind, Party};
 use dafs_memory::Memory;
@@ -25,25 +26,26 @@ use crate::undo::seen::UndoSeen;
 pub struct Writing {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The offset in the file.
+    /// The file offset of the first byte. For an append, it is known once the append owns the end
+    /// of the file.
     pub offset: u64,
-    /// The number of bytes to write.
+    /// The number of bytes to write in total.
     pub length: u32,
-    /// The number of bytes that are done.
+    /// The number of bytes that are in the cache so far.
     pub done: u32,
-    /// The stability that was asked for.
+    /// The stability that the client requested.
     pub stability: Stability,
-    /// The token of the room that is being filled.
+    /// The token of the cache space that is being filled.
     pub token: Option<WriteToken>,
-    /// True for an append.
+    /// True for an append, false for a write.
     pub is_append: bool,
     /// True if the append owns the end of the file.
     pub has_place: bool,
     /// True if the append's offset is in the journal.
     pub has_intent: bool,
-    /// True if the file is open for this request alone.
+    /// True if the file is open for this request only.
     pub borrowed: bool,
-    /// The state of undo when the request was checked.
+    /// The state of undo data when the request was checked.
     pub undo_seen: UndoSeen,
 }
 
@@ -70,13 +72,13 @@ impl Writing {
         Self { is_append: true, ..Self::new(io, 0, length, stability) }
     }
 
-    /// The rest of the write.
+    /// Returns the part of the file that is still to be written.
     pub fn part(&self) -> Part {
         let place = self.offset + u64::from(self.done);
         Part { file: self.file, place, left: self.length - self.done }
     }
 
-    /// The range that the write may still change.
+    /// Returns the range of the file that the write may still change.
     pub fn reach(&self) -> Reach {
         let changes = Some(self.undo_seen);
         match self.is_append && !self.has_place {
@@ -86,30 +88,31 @@ impl Writing {
     }
 }
 
-/// A part of a file.
+/// A range of a file, to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The offset in the file.
+    /// The file offset of the first byte.
     pub place: u64,
-    /// The number of bytes.
+    /// The number of bytes in the range.
     pub left: u32,
 }
 
-/// The cache's answer to a request for room.
+/// The cache's reply to a request for space.
 #[derive(Debug)]
 pub enum Room {
-    /// The spans can be filled. Then the token must be returned with [`Files::filled`].
+    /// The spans can be filled now. Afterwards the token must be returned with [`Files::filled`].
     Ready(WriteToken),
-    /// There is no room yet. The `Need` must be met first.
+    /// There is no space yet. The [`Need`] must be satisfied first.
     Needs(Need),
-    /// The write fails, or it must report that an earlier write was lost.
+    /// The write fails, because of this error or because it must report that an earlier write was
+    /// lost.
     Failed(StoreError),
 }
 
 impl Files<'_> {
-    /// Requests room for part of a file.
+    /// Requests cache space for a range of a file.
     pub fn room(&mut self, by: Option<Party>, part: Part, spans: &mut Spans) -> Room {
         let Part { file, place, left } = part;
         let mut jobs = Vec::new();
@@ -117,7 +120,7 @@ impl Files<'_> {
         self.room_found(by, part, (found, jobs), spans)
     }
 
-    /// As [`Files::room`], if the cache was already asked.
+    /// Handles the cache's reply to a request for space. See [`Files::room`].
     pub fn room_found(
         &mut self,
         by: Option<Party>,
@@ -127,8 +130,8 @@ impl Files<'_> {
     ) -> Room {
         let Part { file, place, left } = part;
         if let Prepared::Lost(_) = found {
-            // If this writer must be told of the loss, it gets the error instead of room. Otherwise
-            // other clients are told.
+            // If the loss was not reported to this writer yet, the writer gets the error instead of
+            // space. Otherwise the loss is left for other clients.
             found = match self.take_loss(by, file) {
                 Some(error) => Prepared::Failed(error),
                 None => self.cache.prepare_write_anyhow(file, place, left, spans, &mut jobs),
@@ -143,7 +146,7 @@ impl Files<'_> {
         }
     }
 
-    /// Returns room to the cache, filled or not.
+    /// Returns cache space to the cache. `has_arrived` is true if the space was filled.
     pub fn filled(&mut self, token: WriteToken, has_arrived: bool) -> Progress {
         match has_arrived {
             true => self.cache.write_done(token, self.now),
@@ -151,8 +154,9 @@ impl Files<'_> {
         }
     }
 
-    /// Finishes a write whose bytes are all in the cache: it is done, or the bytes must be made
-    /// stable first. The caller releases the end of the file if the append still owns it.
+    /// Finishes a write whose bytes are all in the cache. Returns its outcome, or the commit that
+    /// must make the bytes stable first. The caller releases the end of the file if the append
+    /// still owns it.
     pub fn finish_write(&mut self, by: Option<Party>, writing: &mut Writing) -> Now<Outcome> {
         let &mut Writing { file, offset, length, stability, borrowed, .. } = writing;
         if stability == Stability::Unstable {
@@ -162,7 +166,8 @@ impl Files<'_> {
         let ticket = self.cache.commit_begin(file, offset, u64::from(length), stability, listener);
         let then = match writing.is_append {
             true => {
-                // The journaled offset must stay valid until the append's outcome is known.
+                // The next append must not use the end of the file until this append's outcome is
+                // known, because the journaled offset must stay valid.
                 let has_place = writing.has_place && writing.has_intent;
                 writing.has_place &= !has_place;
                 Then::Appended { offset, stability, has_place }
@@ -172,13 +177,13 @@ impl Files<'_> {
         Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed, then }))
     }
 
-    /// The results of a write.
+    /// Returns the results of a write of `length` bytes.
     #[inline]
     pub fn written(&self, length: u32, committed: Stability) -> Written {
         Written { length, committed, verifier: self.verifier() }
     }
 
-    /// The verifier, which changes when data that is not stable may have been lost.
+    /// Returns the write verifier, which changes when unstable data may have been lost.
     #[inline]
     pub fn verifier(&self) -> Verifier {
         verifier_of(self.boot, self.cache)
@@ -186,38 +191,39 @@ impl Files<'_> {
 
     // ---- appends --------------------------------------------------------------------
 
-    /// Checks whether locks allow an append, which may write anywhere after the present end.
+    /// Checks whether locks allow an append, which may write at any offset from the present end on.
     pub fn check_end_locks(&mut self, state: StateId, handle: &FileHandle) -> Result<(), Fault> {
         let end = self.cache.find(handle).map_or(0, |file| self.cache.size(file));
         let reach = (end, limits::FILE_OFFSET_MAX - end);
         self.check_locks(state, handle, reach, IoKind::Write)
     }
 
-    /// Takes the end of the file for an append. Returns false if another append owns it.
+    /// Acquires the end of the file for an append. Returns false if another append owns it.
     pub fn claim_end(&mut self, writing: &mut Writing) -> bool {
         if !self.ends.take(writing.file) {
             return false;
         }
         writing.offset = self.cache.size(writing.file);
         if check_range(writing.offset, writing.length).is_err() {
-            // This offset makes it fail like a write for which no room can be prepared.
+            // At this offset the append fails with the error of a write for which no space can be
+            // reserved.
             writing.offset = limits::FILE_OFFSET_MAX - u64::from(writing.length);
         }
         writing.has_place = true;
         true
     }
 
-    /// Releases the end of a file for the next append.
+    /// Releases the end of a file, so that the next append can acquire it.
     pub fn leave_end(&mut self, file: CachedFile) -> Progress {
         self.ends.leave(file);
         Progress { file, error: None }
     }
 
-    /// The operation to journal for an append whose offset is known.
+    /// Returns the operation to journal for an append whose offset is known.
     pub fn intended_append(&self, writing: &Writing) -> Append {
         Append {
             file: self.cache.handle(writing.file),
-            // By the time the journal is asked, the state id is no longer valid.
+            // The state id would be invalid by the time recovery reads the record.
             state: StateId::ANONYMOUS,
             length: writing.length,
             stability: writing.stability,
@@ -226,7 +232,7 @@ impl Files<'_> {
     }
 }
 
-/// Copies bytes into room in the cache.
+/// Copies bytes into reserved cache space.
 pub fn copy_in(arena: &Memory, bytes: &[u8], spans: &[Span]) {
     let mut from = 0;
     for span in spans {
@@ -237,8 +243,8 @@ pub fn copy_in(arena: &Memory, bytes: &[u8], spans: &[Span]) {
     }
 }
 
-/// The verifier that tells clients that unstable data may have been lost. It changes at a restart,
-/// and when the cache drops data after a write error.
+/// Returns the write verifier, from which clients detect the loss of unstable data. The verifier
+/// changes at a restart, and when the cache drops data after a write error.
 #[inline]
 pub fn verifier_of(boot: u64, cache: &Cache) -> Verifier {
     Verifier((boot ^ cache.loss_count()).to_le_bytes())

@@ -79,7 +79,7 @@ pub(crate) fn start(
         Some(journal) => {
             let both = (&mut filer, &mut sessions);
             let mut ledger = recovery::open(journal, &store, both, entropy.as_mut())?;
-            // The boot number is not used as the secret here, because clients learn it.
+            // The seed is not the boot number, because clients learn that number.
             ledger.prepare(entropy.next_u64(), config.defect);
             Some(ledger)
         }

@@ -1,25 +1,25 @@
-//! Encodes and decodes numbers and bytes of records, little-endian.
+//! Encodes and decodes the integers and byte strings of records. Integers are little-endian.
 //!
-//! Invariant: decoding returns what was encoded, and never reads beyond the end.
+//! Invariant: decoding returns the encoded values and never reads beyond the end.
 
-/// Appends numbers and bytes to a record.
+/// Appends integers and byte strings to a record.
 pub trait Put {
-    /// Appends the bytes without a length.
+    /// Appends the bytes without their length.
     fn put_rest(&mut self, bytes: &[u8]);
 
-    /// Appends a 16-bit number.
+    /// Appends a `u16` in little-endian order.
     fn put_u16(&mut self, value: u16) {
         self.put_rest(&value.to_le_bytes());
     }
-    /// Appends a 32-bit number.
+    /// Appends a `u32` in little-endian order.
     fn put_u32(&mut self, value: u32) {
         self.put_rest(&value.to_le_bytes());
     }
-    /// Appends a 64-bit number.
+    /// Appends a `u64` in little-endian order.
     fn put_u64(&mut self, value: u64) {
         self.put_rest(&value.to_le_bytes());
     }
-    /// Appends the length of the bytes, then the bytes.
+    /// Appends the number of bytes as a `u32`, followed by the bytes.
     fn put_counted(&mut self, bytes: &[u8]) {
         self.put_u32(bytes.len() as u32);
         self.put_rest(bytes);
@@ -32,26 +32,27 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Takes numbers and bytes from the front of a record.
+/// Removes integers and byte strings from the front of a record.
 pub trait Take {
-    /// Takes `N` bytes; `None` if there are fewer.
+    /// Removes and returns the first `N` bytes. `None` if fewer bytes are left.
     fn take_array<const N: usize>(&mut self) -> Option<[u8; N]>;
-    /// Takes a length, then that many bytes.
+    /// Removes a length and that many bytes, and returns the bytes. `None` if too few bytes are
+    /// left.
     fn take_counted(&mut self) -> Option<&[u8]>;
 
-    /// Takes an 8-bit number.
+    /// Removes and returns a `u8`. `None` if no byte is left.
     fn take_u8(&mut self) -> Option<u8> {
         self.take_array::<1>().map(|[value]| value)
     }
-    /// Takes a 16-bit number.
+    /// Removes and returns a little-endian `u16`. `None` if too few bytes are left.
     fn take_u16(&mut self) -> Option<u16> {
         self.take_array().map(u16::from_le_bytes)
     }
-    /// Takes a 32-bit number.
+    /// Removes and returns a little-endian `u32`. `None` if too few bytes are left.
     fn take_u32(&mut self) -> Option<u32> {
         self.take_array().map(u32::from_le_bytes)
     }
-    /// Takes a 64-bit number.
+    /// Removes and returns a little-endian `u64`. `None` if too few bytes are left.
     fn take_u64(&mut self) -> Option<u64> {
         self.take_array().map(u64::from_le_bytes)
     }

@@ -1,9 +1,9 @@
-//! The server's use of the journal and of undo data. Requests wait for record numbers
-//! (`docs/decisions/0014-exactly-once.md`).
+//! The server's use of the journal and of undo data. Requests wait until records are durable, by
+//! record number (`docs/decisions/0014-exactly-once.md`).
 //!
 //! Invariants:
-//! - A request is executed after its intent is durable. The reply is sent after the changes are
-//!   synced. The outcome is written after the sync.
+//! - A request is executed after its intent is durable. Then its changes are synced. The outcome is
+//!   written and the reply is sent only after the sync.
 //! - Until the outcome is durable, no other request changes the same names. So after a crash, the
 //!   intent and the names show whether the request was executed.
 
@@ -30,14 +30,15 @@ use crate::undo::Undo;
 
 pub use state::{Entry, StateRecord};
 
-/// The location of the journal, and its size limits.
+/// The storage of the journal, and its size limits.
 #[derive(Clone)]
 pub struct JournalConfig {
-    /// The storage of the journal. No other server may use it at the same time.
+    /// The storage that contains the journal. No other server may use it at the same time.
     pub storage: Arc<dyn Storage>,
-    /// Size limits of the log.
+    /// The size limits of the journal's log.
     pub log: LogConfig,
-    /// Size limits of the undo data of each auto-recovery lock, which is stored beside the log.
+    /// The size limits of the undo data of each auto-recovery lock. Undo data is stored beside the
+    /// log.
     pub undo: UndoConfig,
 }
 
@@ -47,16 +48,17 @@ impl std::fmt::Debug for JournalConfig {
     }
 }
 
-/// The journal, as used for clients and files.
+/// The journal, with the operations that concern clients and files.
 pub struct Ledger {
     log: Log,
-    /// Records for which the log has no room yet, in order.
+    /// Records that do not fit into the log yet, in order.
     backlog: VecDeque<(RecordKind, Vec<u8>)>,
-    /// The files of recorded locks, which stay open as long as the locks exist.
+    /// The files of recorded locks. A file stays open as long as it has a recorded lock.
     locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
-    /// When this record is durable, the journal says that no client may reclaim any more.
+    /// The number of the record that ends the grace period. When it is durable, no client may
+    /// reclaim.
     grace_ended: RecordNumber,
-    /// The last record about clients with state.
+    /// The number of the last record about a client that has state.
     clients_noted: RecordNumber,
     /// The undo data of all files.
     pub undo: Undo,
@@ -64,22 +66,22 @@ pub struct Ledger {
 
 /// A job that makes records or changes durable.
 pub enum LedgerJob {
-    /// Writes a group of records.
+    /// Writes a group of records to the log.
     Group(GroupJob),
-    /// Syncs what operations have changed.
+    /// Syncs the objects that operations have changed.
     Sync {
-        /// The store of the objects.
+        /// The store that contains the objects.
         store: Arc<dyn Store>,
-        /// The objects to sync.
+        /// The handles of the objects to sync.
         touched: Vec<FileHandle>,
     },
 }
 
 /// The result of a [`LedgerJob`].
 pub enum LedgerDone {
-    /// A group was written, or failed.
+    /// A group of records is durable, or its write has failed.
     Group(GroupDone),
-    /// The changes were synced, or that failed.
+    /// The changes are on stable storage, or the sync has failed.
     Synced(Result<(), StoreError>),
 }
 
@@ -92,7 +94,7 @@ impl LedgerJob {
         }
     }
 
-    /// The result if the job cannot be finished.
+    /// Returns the failed result of a job that could not be completed.
     pub fn failed(&self, why: &'static str) -> LedgerDone {
         match self {
             Self::Group(group) => LedgerDone::Group(group.failed(why)),
@@ -106,7 +108,7 @@ fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
         let mut synced = store.sync(handle);
         for _ in 0..SEARCHES_MAX {
             match synced {
-                // This is a worker thread, which may wait.
+                // This code runs on a worker thread, so it may wait.
                 Err(StoreError::Busy) => {}
                 Err(StoreError::Unseen) => std::thread::sleep(SEARCH_PAUSE),
                 _ => break,
@@ -115,7 +117,7 @@ fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
             synced = store.sync(handle);
         }
         match synced {
-            // The object was removed, so nothing of it must be durable.
+            // The object was removed, so no changes of it need to be durable.
             Ok(()) | Err(StoreError::Stale | StoreError::NotFound) => {}
             Err(error) => return Err(error),
         }
@@ -126,19 +128,19 @@ fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
 /// The reason why a server with a journal must stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// The journal failed.
+    /// An operation on the journal's storage failed.
     #[error("the journal failed, so the server cannot keep its promises: {0}")]
     Journal(String),
-    /// A change of an operation could not be made durable.
+    /// The changes of an operation could not be made durable.
     #[error("syncing the exported file system failed, so the server cannot keep its promises: {0}")]
     Store(StoreError),
-    /// The recorded fencing lists could not be restored, so fenced clients would have access.
+    /// The fencing lists in the journal could not be restored, so fenced clients would have access.
     #[error("the fencing lists in the journal cannot be restored: {0}")]
     Fences(FenceRestoreError),
 }
 
 impl Ledger {
-    /// Creates a ledger over a log and the undo data.
+    /// Creates a ledger that uses a log and the undo data.
     pub fn new(log: Log, undo: Undo) -> Self {
         Self {
             log,
@@ -150,32 +152,35 @@ impl Ledger {
         }
     }
 
-    /// Appends a record. It becomes durable with one of the next groups.
+    /// Appends a record, and returns its number. The record becomes durable with one of the next
+    /// groups.
     pub fn append(&mut self, record: &impl Entry) -> RecordNumber {
         self.append_bytes(record.kind(), record.encode())
     }
 
-    /// Appends a record that is already encoded.
+    /// Appends an encoded record, and returns its number.
     pub fn append_bytes(&mut self, kind: RecordKind, bytes: Vec<u8>) -> RecordNumber {
         self.backlog.push_back((kind, bytes));
         self.drain();
         self.last()
     }
 
-    /// The number of the last durable record.
+    /// Returns the number of the last durable record.
     pub fn durable(&self) -> RecordNumber {
         self.log.durable()
     }
 
-    /// The number of the last appended record.
+    /// Returns the number of the last appended record, including records that do not fit into the
+    /// log yet.
     pub fn last(&self) -> RecordNumber {
         RecordNumber(self.log.last_appended().0 + self.backlog.len() as u64)
     }
 
-    /// Moves records of the backlog to the log as far as there is room.
+    /// Moves records from the backlog to the log until the log is full.
     fn drain(&mut self) {
         while let Some((kind, bytes)) = self.backlog.front() {
-            // Errors other than lack of room show when the group is written.
+            // The append fails if the log is full. Other errors are reported when the group is
+            // written.
             if self.log.append(*kind, &[bytes]).is_err() {
                 return;
             }
@@ -183,7 +188,7 @@ impl Ledger {
         }
     }
 
-    /// The key of a file that has a recorded lock.
+    /// Returns the key of the file with this handle if the file has a recorded lock.
     pub fn locked_file(&self, handle: &FileHandle) -> Option<FileKey> {
         let mut files = self.locked.values();
         let (_, file) = files.find(|(locked, _)| locked == handle)?;
@@ -197,19 +202,20 @@ impl Ledger {
         !self.backlog.is_empty() || self.log.has_some()
     }
 
-    /// The job that writes the next group, if there are records and no group is being written.
+    /// Returns the job that writes the next group. `None` if there are no records or a group is
+    /// being written.
     pub fn take_group(&mut self) -> Option<LedgerJob> {
         self.drain();
         Some(LedgerJob::Group(self.log.take_group()?))
     }
 
-    /// Handles a written group. Returns the number of the last durable record.
+    /// Handles the end of a group's write. Returns the number of the last durable record.
     pub fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LedgerError> {
         self.log.on_group_done(done).map_err(journal_failed)
     }
 }
 
-/// The file of a lock, which is open or kept for the lock's record.
+/// Returns the file with this key that is open or has a recorded lock.
 pub fn locked_file_of(
     opened: &Opened,
     ledger: Option<&Ledger>,
@@ -218,12 +224,13 @@ pub fn locked_file_of(
     opened.by_key(key).or_else(|| ledger?.locked_by_key(key))
 }
 
-/// Converts an error of the log.
+/// Converts an error of the log to a [`LedgerError`].
 pub fn journal_failed(error: LogError) -> LedgerError {
     LedgerError::Journal(chain_of(&error))
 }
 
-/// The number of attempts to find an object to sync, if searches cannot see all directories.
+/// The number of attempts to sync an object that a search cannot find while some directories are
+/// unreadable.
 const SEARCHES_MAX: u32 = 10;
-/// The pause between these attempts.
+/// The pause between two attempts.
 const SEARCH_PAUSE: Duration = Duration::from_millis(200);

@@ -1,7 +1,7 @@
 //! Plans: the names and objects that an operation will change, and whether its intent must be
 //! journaled.
 //!
-//! Invariant: planning changes nothing.
+//! Invariant: planning changes no state.
 
 use arrayvec::ArrayVec;
 use dafs_filer::FileOperation;
@@ -15,13 +15,14 @@ use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
-/// Something that a request will change: a name in a directory, or (with an empty name) an object.
+/// A name or an object that a request will change: the directory's handle with the name, or the
+/// object's handle with an empty name.
 pub type Place = (FileHandle, Box<[u8]>);
 
-/// At most two names, or one object.
+/// The names and objects that a request will change: at most two names, or one object.
 pub type Places = ArrayVec<Place, 2>;
 
-/// The objects to sync before an outcome is final.
+/// The handles of the objects that must be synced before an outcome is final.
 pub type Touched = ArrayVec<FileHandle, 2>;
 
 /// The state of the file system just before a request is executed.
@@ -31,45 +32,45 @@ pub enum Precondition {
     NameFree,
     /// The file to be truncated existed.
     Truncates,
-    /// The name to be removed named this object.
+    /// The name to be removed belonged to this object.
     Target(FileHandle),
-    /// The old name named an object, and the new one perhaps another.
+    /// The old name belonged to an object, and the new name may have belonged to another object.
     Renames {
         /// The object with the old name.
         object: FileHandle,
-        /// The object with the new name.
+        /// The object with the new name. `None` if the new name was free.
         replaced: Option<FileHandle>,
     },
-    /// Attributes will be set.
+    /// Attributes are to be set, for which no state is needed.
     Attributes,
     /// An append owns the end of its file, which was at this offset.
     Appends {
         /// The file to append to.
         file: FileHandle,
-        /// The offset at which the append begins.
+        /// The offset of the first appended byte.
         offset: u64,
-        /// The number of bytes.
+        /// The number of bytes to append.
         length: u32,
     },
 }
 
-/// The plan of a request. The request waits for others that change the same names or objects.
+/// The plan of a request, which waits for other requests that change the same names or objects.
 pub struct Plan {
     /// The state of the file system before the request.
     pub precondition: Precondition,
-    /// The names and objects that no other request may change meanwhile.
+    /// The names and objects that no other request may change until this request has ended.
     pub places: Places,
-    /// The objects to sync before the request counts as done.
+    /// The objects that must be synced before the request counts as executed.
     pub touched: Touched,
-    /// True if an intent must be journaled first.
+    /// True if an intent must be journaled before the execution.
     pub needs_intent: bool,
 }
 
 impl Files<'_> {
-    /// Looks up the names that a request will change. `None` if no plan is needed.
+    /// Looks up the names that a request will change. `None` if the request needs no plan.
     ///
     /// # Errors
-    /// The error that the operation itself would report.
+    /// The error that the operation itself would return.
     pub fn plan(
         &mut self,
         by: &Caller,
@@ -144,7 +145,7 @@ impl Files<'_> {
         }
         let walked = self.walk(by, &asked.from, way);
         if walked.error.is_some() {
-            // The execution will report how far the walk gets.
+            // The execution will return the error, with the number of components that were found.
             return Ok(None);
         }
         match by.store().lookup(by, &walked.handle, last) {
@@ -185,21 +186,21 @@ impl Plan {
     }
 }
 
-/// A name in a directory, as a place.
+/// Returns the place of a name in a directory.
 fn place(directory: &FileHandle, name: &[u8]) -> Place {
     (*directory, name.into())
 }
 
-/// An object, independent of its names, as a place.
+/// Returns the place of an object, which is independent of its names.
 fn itself(object: &FileHandle) -> Place {
     (*object, Box::default())
 }
 
-/// Returns true if a change of attributes is repeated after a crash, whatever the file says. Times
-/// do not show whether they were set, so no verdict could say that it was done, and repeating it
-/// sets the same times again. This holds only if it sets nothing else. A change of mode, owner or
-/// list is journaled, because repeating it could restore a right that another client has removed
-/// meanwhile.
+/// Returns true if a change of attributes needs no verdict after a crash, because the client simply
+/// repeats it. That is the case if it sets only times: they do not show whether they were set, and
+/// setting them again has the same effect. A change of the mode, owner or access control list is
+/// journaled instead, because repeating it could restore a right that another client has since
+/// removed.
 pub fn is_asked_anew(asked: &SetAttributes) -> bool {
     let Settings { time_access, time_modify, mode, size, acl, mime_type, owner, owner_group } =
         &asked.attributes;

@@ -1,7 +1,7 @@
 //! Writes records about clients and files.
 //!
-//! Invariant: the reply that gives a client state is sent after the state is recorded, and after it
-//! is recorded that other clients can no longer reclaim theirs.
+//! Invariant: the reply that gives a client state is sent only after the state is recorded, and
+//! after the record that other clients can no longer reclaim conflicting state.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::defect::Defect;
 use crate::undo::{Extent, RecordedLock};
 
 impl Files<'_> {
-    /// Records a new or changed lock that survives its owner.
+    /// Records a new or changed lock that survives its owner. Returns the record's number.
     pub fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
         let found = self.locked_file_of(record.file);
         let (Some((handle, file)), Some(ledger)) = (found, &mut *self.ledger) else {
@@ -27,19 +27,20 @@ impl Files<'_> {
         ledger.append(&StateRecord::Lock(handle, Box::new(record.clone())))
     }
 
-    /// The file of a lock.
+    /// Returns the file with this key, which has a lock. `None` if the file is not open.
     pub fn locked_file_of(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
         locked_file_of(self.opened, self.ledger.as_ref(), key)
     }
 
-    /// Records the end of a lock.
+    /// Records the end of a lock. Returns the record's number, or 0 without a journal.
     pub fn remove_lock(&mut self, id: LockId) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         ledger.locked.remove(&id);
         ledger.append(&StateRecord::LockGone(id))
     }
 
-    /// Records which clients have no state any more. Returns the last of these records, or 0.
+    /// Records the clients that no longer have state. Returns the number of the last of these
+    /// records, or 0 if there are none.
     pub fn note_lapsed(&mut self) -> RecordNumber {
         let (lapsed, has_grace_ended) = self.filer.take_expired_records();
         let mut after = RecordNumber(0);
@@ -54,14 +55,15 @@ impl Files<'_> {
         after
     }
 
-    /// Records that a client is about to have state. Its reply must wait for the returned record,
-    /// which also covers the end of other clients' time to reclaim.
+    /// Records that a client is about to get state. The reply must wait for the returned record,
+    /// which also covers the record that ends the grace period.
     pub fn record_client(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         self.note_lapsed();
         let record = self.filer.client_to_record(client);
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         if let Some(record) = record {
-            // A client that was recorded before may hold plain locks that it has reclaimed.
+            // A client that was recorded before a restart may hold plain locks that it has
+            // reclaimed.
             let locker = record.has_locks.then(|| StateRecord::Locker(record.name.clone()));
             ledger.clients_noted = ledger.append(&StateRecord::Client(record));
             if let Some(locker) = locker {
@@ -71,11 +73,11 @@ impl Files<'_> {
         ledger.after_clients()
     }
 
-    /// Records that a client takes plain locks, so that other clients wait for it after a restart.
-    /// Its reply must wait for the returned record.
+    /// Records that a client takes plain locks, so that after a restart other clients wait until
+    /// this client has reclaimed them. The reply must wait for the returned record.
     pub fn record_locker(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
-        // The client itself was recorded with the open that the lock belongs to, or is by now.
+        // The client itself was recorded with the open that the lock belongs to.
         if let Some(name) = self.filer.lock_holder_to_record(client) {
             ledger.clients_noted = ledger.append(&StateRecord::Locker(name));
         }
@@ -84,13 +86,14 @@ impl Files<'_> {
 }
 
 impl Ledger {
-    /// Sets the seed of random numbers, which no other server has had, and injects a defect.
+    /// Sets the seed of the random numbers, which no other server may have used, and injects a
+    /// defect.
     pub fn prepare(&mut self, seed: u64, defect: Option<Defect>) {
         self.undo.prepare(Random::new(seed), defect);
     }
 
-    /// Restores locks that survive their owners. The changes that this makes to them are in the
-    /// following checkpoint; rollbacks are done when the server runs.
+    /// Restores locks that survive their owners. The resulting changes of the locks are in the next
+    /// checkpoint; the resulting rollbacks are executed when the server runs.
     pub fn restore_locks(&mut self, locks: Vec<RecordedLock>, filer: &mut Filer) {
         let mut records = Vec::new();
         for RecordedLock { handle, file, record } in locks {
@@ -108,7 +111,8 @@ impl Ledger {
                 LockAction::Rollback { rollback, file, range } => {
                     self.undo.roll_back(rollback, file, range);
                 }
-                // No request waits yet, and nothing is unlocked or locked again.
+                // These actions do not occur here, because no request waits and no lock is taken or
+                // released.
                 LockAction::KeepUndo { .. }
                 | LockAction::DropUndo { .. }
                 | LockAction::Ready { .. }
@@ -118,13 +122,14 @@ impl Ledger {
         }
     }
 
-    /// The file of a recorded lock.
+    /// Returns the file with this key if it has a recorded lock.
     pub(super) fn locked_by_key(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
         self.locked.values().find(|(_, file)| file.key().0 == key.0).cloned()
     }
 
-    /// The record that the reply to a client with new state must wait for: the last record about
-    /// clients, possibly of an earlier request of the same client, or that of the end of grace.
+    /// Returns the number of the record that the reply to a client with new state must wait for:
+    /// the last record about a client, or the record that ends the grace period, whichever is
+    /// later.
     fn after_clients(&self) -> RecordNumber {
         let after = self.clients_noted.max(self.grace_ended);
         if after > self.log.durable() { after } else { RecordNumber(0) }
@@ -135,7 +140,7 @@ impl Ledger {
         self.log.wants_checkpoint()
     }
 
-    /// Starts a checkpoint with all present records, including those of front ends.
+    /// Starts a checkpoint with all current records, including those of front ends.
     pub fn begin_checkpoint(
         &mut self,
         filer: &Filer,
@@ -159,7 +164,7 @@ impl Ledger {
         for (handle, Extent { range, id }) in self.undo.extents() {
             push(StateRecord::UndoKept { id, handle, range });
         }
-        // The records in the backlog are written after the checkpoint in any case.
+        // The records in the backlog are written after the checkpoint anyway.
         let records = records.iter().map(|(kind, bytes)| (*kind, bytes.as_slice()));
         self.log.begin_checkpoint(records).map_err(journal_failed)
     }

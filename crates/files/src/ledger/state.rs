@@ -1,7 +1,8 @@
-//! The journal's records about clients and files as bytes (`docs/spec/journal.md`, "The server's
-//! records"): clients with state, locks, fencing lists, undo data.
+//! Encodes and decodes the journal's records about clients and files (`docs/spec/journal.md`, "The
+//! server's records"): clients with state, locks, fencing lists, undo data.
 //!
-//! Invariant: the rules of `docs/spec/journal.md` hold. No record here depends on a protocol.
+//! Invariant: the rules of `docs/spec/journal.md` hold. No record in this module depends on a
+//! protocol.
 
 use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
 use dafs_filer::{ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal};
@@ -12,9 +13,9 @@ use super::bytes::{Put, Take};
 
 /// A record that can be written to the journal.
 pub trait Entry {
-    /// Returns the kind of the record.
+    /// Returns the kind of the record, which identifies its layout.
     fn kind(&self) -> RecordKind;
-    /// Returns the encoded record.
+    /// Returns the encoded record without its kind.
     fn encode(&self) -> Vec<u8>;
 }
 
@@ -23,30 +24,31 @@ pub trait Entry {
 pub enum StateRecord {
     /// A client has state that it may reclaim after a restart.
     Client(ClientRecord),
-    /// The client with this name has no state any more.
+    /// The client with this name no longer has state.
     ClientGone(Box<[u8]>),
-    /// The client with this name takes plain locks, which are not recorded.
+    /// The client with this name takes plain locks, which are not recorded themselves.
     Locker(Box<[u8]>),
-    /// A lock that survives its owner. The key inside has no meaning.
+    /// A lock that survives its owner, and the handle of its file. The file key in the lock's
+    /// record has no meaning.
     Lock(FileHandle, Box<LockRecord>),
-    /// The lock has ended.
+    /// The lock with this id has ended.
     LockGone(LockId),
-    /// The new fencing list of an object. An empty list gives everyone access.
+    /// The new fencing list of an object. An empty list gives every client access.
     Fence(FenceRecord),
-    /// From now on, what is overwritten in a range is saved as this undo data.
+    /// From this record on, bytes overwritten in a range are saved in this undo data.
     UndoKept {
         /// The id of the undo data.
         id: UndoId,
-        /// The file's handle.
+        /// The handle of the file.
         handle: FileHandle,
-        /// The range of the file.
+        /// The range of bytes in the file.
         range: ByteRange,
     },
     /// The undo data of a range is no longer valid.
     UndoDropped {
-        /// The file's handle.
+        /// The handle of the file.
         handle: FileHandle,
-        /// The range of the file.
+        /// The range of bytes in the file.
         range: ByteRange,
     },
 }
@@ -88,7 +90,8 @@ impl Entry for StateRecord {
 }
 
 impl StateRecord {
-    /// Converts each handle in the record to its present form, whichever server wrote the record.
+    /// Converts each handle in the record to its present form. The record may have been written by
+    /// another server.
     pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
             Self::Lock(handle, _)
@@ -106,7 +109,7 @@ impl StateRecord {
         }
     }
 
-    /// Decodes a record of these kinds. `None` if it is malformed.
+    /// Decodes a record of this kind. `None` if the record is malformed or of an unknown kind.
     pub fn take(kind: u16, from: &mut &[u8]) -> Option<Self> {
         Some(match kind {
             6 => Self::Client(ClientRecord {
@@ -137,7 +140,7 @@ impl StateRecord {
     }
 }
 
-/// Appends the identity of a client.
+/// Appends the encoded identity of a client.
 pub fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
     match principal {
         Principal::Anonymous => to.push(0),
@@ -156,7 +159,7 @@ pub fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
     }
 }
 
-/// Takes the identity of a client.
+/// Decodes the identity of a client from the front of `from`. `None` if it is malformed.
 pub fn take_principal(from: &mut &[u8]) -> Option<Principal> {
     match from.take_u8()? {
         0 => Some(Principal::Anonymous),
@@ -247,7 +250,7 @@ fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
     };
     let count = from.take_u32()?;
     let mut take_id = || FenceId::new(std::str::from_utf8(from.take_counted()?).ok()?).ok();
-    // Each id takes several bytes, so a wrong count runs into the end of the record.
+    // Each id takes several bytes, so decoding with a wrong count fails at the end of the record.
     let fence_ids = (0..count).map(|_| take_id()).collect::<Option<_>>()?;
     Some(FenceRecord { object, fence_ids })
 }
@@ -263,7 +266,7 @@ fn take_range_of(from: &mut &[u8]) -> Option<(FileHandle, ByteRange)> {
     Some((handle, ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?))
 }
 
-/// Takes a file handle.
+/// Decodes a file handle from the front of `from`. `None` if too few bytes are left.
 pub fn take_handle(from: &mut &[u8]) -> Option<FileHandle> {
     from.take_array().map(FileHandle)
 }

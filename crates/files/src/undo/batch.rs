@@ -1,13 +1,14 @@
-//! Reads undo data in batches, to be put back.
+//! Reads undo data in batches, from which a rollback restores the file.
 //!
-//! Of cloned data only what may have changed is put back. The rest is still in the file, perhaps in
-//! blocks that are still shared, and writing it would take room that a full disk does not have. A
-//! server that has checked every change since the clone was made knows what changed; another server
-//! compares both versions. What it finds unchanged must also be unchanged on the disk: an owner may
-//! have changed something, and changed it back only in the kernel's memory.
+//! Of cloned data, only the ranges that may have changed are restored. All other ranges are still
+//! in the file, perhaps in blocks that are still shared, and writing them would need space that a
+//! full disk does not have. A server that has checked every change since the clone was made knows
+//! the changed ranges. Another server compares both versions. Ranges that compare as equal must
+//! also be equal on the disk, because the lock's owner may have changed a range and changed it back
+//! only in the kernel's memory.
 //!
-//! Invariant: a byte that was changed under the lock, and whose change is on stable storage, is in
-//! some batch with its old value.
+//! Invariant: each byte that was changed under the lock, and whose change is on stable storage, is
+//! in some batch with its old value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,33 +18,34 @@ use dafs_journal::{Ranges, Storage, StorageError, UndoError, UndoId, UndoLog};
 use dafs_memory::{Memory, Pages};
 use dafs_store::File;
 
-/// The source of batches.
+/// The source from which batches are read.
 pub struct Source {
     storage: Arc<dyn Storage>,
     id: UndoId,
-    /// The opened undo data; `None` before the first batch.
+    /// The opened undo data. `None` before the first batch.
     saved: Option<SavedUndo>,
-    /// The rest of a cloned piece.
+    /// The range of a cloned piece that is still to be read.
     cloned: Range<u64>,
-    /// The range that is put back; no other bytes are wanted.
+    /// The range to restore. Undo data outside this range is skipped.
     wanted: Range<u64>,
     changed: Changed,
-    /// The result of syncing the file, once that was done.
+    /// The result of syncing the file. `None` before the sync.
     is_stable: Option<bool>,
 }
 
-/// What may have changed in cloned pieces.
+/// The ranges that may have changed in cloned pieces.
 pub enum Changed {
     /// At most these ranges have changed.
     Within(Ranges),
-    /// Unknown: compare with the file, to which all changes have been written.
+    /// The changed ranges are unknown, so the undo data is compared with this file. All changes
+    /// have been written to the file.
     Unknown(Arc<dyn File>),
 }
 
-/// Some of the undo data, and the source of more.
+/// A batch of undo data, and the source of the next batch.
 pub struct Batch {
     pub pieces: Vec<(u64, Vec<u8>)>,
-    /// The source of the next batch; `None` after the last piece.
+    /// The source of the next batch. `None` if this is the last one.
     pub more: Option<Box<Source>>,
     /// The size of the file when the undo data was created, in bytes.
     pub size: u64,
@@ -59,13 +61,13 @@ impl Source {
         Self { storage, id, saved: None, cloned: 0..0, wanted, changed, is_stable: None }
     }
 
-    /// Reads the next batch; `None` if nothing was ever saved. This blocks.
+    /// Reads the next batch. `None` if no undo data was ever saved. This blocks.
     pub fn read(mut self: Box<Self>) -> Result<Option<Batch>, UndoError> {
         let mut saved = match self.saved.take() {
             Some(saved) => saved,
             None => match UndoLog::open(&*self.storage, self.id) {
                 Ok(saved) => saved,
-                // It was never completely created, so nothing was changed.
+                // The undo data was never completely created, so no change was made.
                 Err(
                     UndoError::Unfinished { .. }
                     | UndoError::Storage { source: StorageError::NotFound { .. } },
@@ -74,7 +76,8 @@ impl Source {
             },
         };
         let size = saved.original_size();
-        // Compared bytes count as well as found ones, so that other jobs get their turn.
+        // Compared bytes count like found bytes, so that each job is short and other jobs get their
+        // turn.
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES {
             if !self.cloned.is_empty() {
@@ -134,14 +137,15 @@ impl Source {
     }
 }
 
-/// The present content of a file. Empty if it cannot be read, so that everything is put back.
+/// Returns the present content of a range of a file. Returns no bytes if the file cannot be read,
+/// so that the whole range is restored.
 fn present(file: &dyn File, offset: u64, length: usize) -> Vec<u8> {
     let Ok(memory) = Memory::anonymous(length.max(1), Pages::Small) else { return Vec::new() };
     let count = file.read_at(&memory, 0, length, offset).unwrap_or(0);
     memory.to_vec(0, count)
 }
 
-/// The block-aligned ranges in which two versions differ. Missing bytes count as different.
+/// Returns the block-aligned ranges in which two versions differ. Missing bytes count as different.
 fn differing(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for start in (0..before.len()).step_by(BLOCK_BYTES) {
@@ -157,11 +161,11 @@ fn differing(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// The approximate number of bytes read at once.
+/// The approximate number of bytes in a batch.
 const BATCH_BYTES: u64 = 4 << 20;
-/// The number of bytes of cloned pieces read at once.
+/// The number of bytes of a cloned piece that are read at once.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// The unit of comparison in bytes.
+/// The unit in which versions are compared, in bytes.
 const BLOCK_BYTES: usize = 4096;
 
 #[cfg(test)]

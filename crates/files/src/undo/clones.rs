@@ -1,10 +1,10 @@
-//! Saves undo data by sharing blocks. The first change in a stretch clones everything of the
-//! stretch that is not saved yet, so that later changes find it saved.
+//! Saves undo data by sharing blocks. The first change in a stretch of a file clones all parts of
+//! the stretch that are not saved yet, so that later changes need not save anything.
 //!
-//! A stretch is cloned when only changes that pass the [gate](super::gate) can reach it: changes
-//! from before the lock have ended, and changes under the lock wait. Dirty data of the stretch is
-//! first written to the file, because it is the file whose blocks are shared. Changes of other
-//! stretches, and of parts saved before, continue.
+//! A stretch is cloned only while no change can reach it without passing the [gate](super::gate):
+//! changes from before the lock have ended, and changes under the lock wait. Dirty data of the
+//! stretch is first written to the file, because the file's blocks are shared, not the cache's.
+//! Changes of other stretches, and of parts that are already saved, continue.
 //!
 //! Where blocks cannot be shared, overwritten data is copied instead.
 //!
@@ -25,10 +25,10 @@ use dafs_types::FileHandle;
 use super::jobs::CloneFailure;
 use super::{Blob, Undo};
 
-/// A stretch that is being cloned.
+/// A stretch of a file that is being cloned.
 pub(super) struct Cloning {
     id: UndoId,
-    /// The file, held in the cache.
+    /// The file, which is held in the cache.
     cached: CachedFile,
     file: Arc<dyn File>,
     range: Range<u64>,
@@ -36,25 +36,25 @@ pub(super) struct Cloning {
 }
 
 enum Stage {
-    /// Waits for the end of older changes.
+    /// Waits until older changes have ended.
     Quiet,
-    /// Writes dirty data of the stretch to the file.
+    /// Writes the dirty data of the stretch to the file.
     Writing(CommitTicket),
-    /// A job shares the blocks.
+    /// A job is sharing the blocks.
     Sharing,
-    /// The blocks are shared; the record must be written.
+    /// The blocks are shared; the record of the clone must be written.
     Shared(Cloned),
     Over,
 }
 
-/// The state of cloning.
+/// The state of all cloning.
 pub(super) struct Clones {
-    /// True if the storage of undo data supports reflinks.
+    /// True if the storage of undo data supports sharing blocks (reflinks).
     may: bool,
-    /// By file system: true if sharing blocks worked.
+    /// For each file system, true if sharing blocks has worked, false if it has failed.
     went: BTreeMap<u64, bool>,
     under_way: Vec<Cloning>,
-    /// The number of bytes cloned so far.
+    /// The number of bytes cloned since the start.
     pub bytes: u64,
 }
 
@@ -72,7 +72,7 @@ impl Clones {
         self.of(id).is_some()
     }
 
-    /// Returns true if a job is using the undo data.
+    /// Returns true if a job is sharing blocks with this undo data.
     pub(super) fn is_sharing(&self, id: UndoId) -> bool {
         self.of(id).is_some_and(|cloning| matches!(cloning.stage, Stage::Sharing))
     }
@@ -83,8 +83,8 @@ impl Clones {
 }
 
 impl Undo {
-    /// The stretch to clone when a change finds a gap in the undo data of an extent. `None` if the
-    /// gap must be copied.
+    /// Returns the stretch to clone when a change finds a gap in the undo data of an extent. `None`
+    /// if the gap must be copied.
     fn stretch(&mut self, id: UndoId, extent: &Range<u64>, gap: &Range<u64>) -> Option<Range<u64>> {
         let (least, most) = (self.config.clone_bytes_min, self.config.clone_bytes_max);
         let kept = self.data.get_mut(&id)?;
@@ -105,7 +105,7 @@ impl Undo {
         Some(file.open.clone())
     }
 
-    /// Notes whether sharing blocks works on a file system, and logs it the first time.
+    /// Records whether sharing blocks works on a file system, and logs it the first time.
     fn note_clone(&mut self, file: &dyn File, failure: Option<&CloneFailure>) {
         let went = &mut self.clones.went;
         let place = file.place().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The gate before changes: what they overwrite is saved first.
+//! The gate that a change passes: the bytes that the change overwrites are saved first.
 //!
-//! Invariant: the gate is open for a range only when all its undo data is durable, or when the
-//! range is beyond the old end of the file.
+//! Invariant: the gate is open for a range only when all undo data of the range is durable, or when
+//! the range is beyond the old end of the file.
 
 use std::ops::Range;
 
@@ -20,7 +20,8 @@ use crate::under_way::TaskId;
 use crate::{FileJob, Files, Notice};
 
 impl Files<'_> {
-    /// Starts to keep undo data for a range.
+    /// Starts to keep undo data for a range. Returns the number of the record of that, or 0 if
+    /// there is none.
     pub fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
@@ -28,7 +29,8 @@ impl Files<'_> {
         ledger.append(&StateRecord::UndoKept { id, handle, range })
     }
 
-    /// Ends undo of a range: its changes are final.
+    /// Stops keeping undo data for a range, which makes its changes final. Returns the number of
+    /// the record of that, or 0 without a journal.
     pub fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };
@@ -38,12 +40,12 @@ impl Files<'_> {
         after
     }
 
-    /// Returns true if undo data is kept for any part of a file.
+    /// Returns true if undo data is kept for any range of a file.
     pub fn keeps_undo_of(&self, handle: &FileHandle) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| ledger.undo.has_file(handle))
     }
 
-    /// The current state of undo, to compare with later.
+    /// Returns the current state of undo data, to be compared with the state at a later time.
     #[inline]
     pub fn undo_seen(&self) -> UndoSeen {
         undo_seen(self.ledger)
@@ -51,7 +53,8 @@ impl Files<'_> {
 
     // ---- the gate --------------------------------------------------------------------
 
-    /// Checks whether a task may change a range of a file, and saves what it overwrites.
+    /// Checks whether a task may change a range of a file, and saves the bytes that the change
+    /// overwrites.
     #[inline]
     pub fn undo_gate(
         &mut self,
@@ -80,7 +83,7 @@ impl Files<'_> {
         let undo = &ledger.undo;
         let found = undo.files.values().find(|file| file.handle == handle);
         let extents = found.map_or_else(Vec::new, |found| undo.extents_in(found, range));
-        // A lock's rollback does not cover changes that were checked before the lock was taken.
+        // A rollback does not cover changes that were checked before the lock was taken.
         for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent.id)) {
             let Some(part) = kept.intersection(range) else { continue };
             let gate = self.pass_extent(task, file, (id, offsets(kept)), offsets(part));
@@ -131,7 +134,7 @@ impl Files<'_> {
         self.ledger.as_mut()?.undo.data.get_mut(&id)
     }
 
-    /// Opens undo data. `None` if it is open already.
+    /// Opens undo data. Returns `None` if it is already open.
     fn open_undo(&mut self, task: TaskId, file: CachedFile, id: UndoId) -> Option<UndoGate> {
         let size = self.cache.size(file);
         let ledger = self.ledger.as_mut()?;
@@ -155,7 +158,7 @@ impl Files<'_> {
         Some(UndoGate::Shut)
     }
 
-    /// The first part of a range that is not saved.
+    /// Returns the first part of a range that is not saved. `None` if the whole range is saved.
     fn gap_in(&mut self, id: UndoId, range: &Range<u64>) -> Option<Range<u64>> {
         let forgets = self.ledger.as_ref().is_some_and(|ledger| ledger.undo.forgets_block);
         let ledger = self.ledger.as_mut()?;
@@ -174,7 +177,7 @@ impl Files<'_> {
         gaps.find(|gap| !is_forgotten(gap))
     }
 
-    /// The present content of a range of a file, with zeros after the file's end.
+    /// Returns the present content of a range of a file, with zeros after the file's end.
     fn bytes_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Need> {
         let mut bytes: Vec<u8> = Vec::with_capacity(length as usize);
         let (hint, borrowed) = (CacheHint::default(), false);
@@ -210,7 +213,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Lets a task wait until more of the undo data is durable.
+    /// Makes a task wait until more of the undo data is durable.
     fn wait_for_undo(&mut self, task: TaskId, id: UndoId) -> UndoGate {
         if let Some(kept) = self.kept(id) {
             kept.waiters.push(task);
@@ -219,7 +222,7 @@ impl Files<'_> {
         UndoGate::Shut
     }
 
-    /// Starts to make saved pieces durable, unless a group is being written.
+    /// Starts to make saved pieces durable, unless a group of pieces is already being written.
     pub(super) fn push_undo_data(&mut self, id: UndoId) {
         let job = match self.kept(id).map(|kept| &mut kept.blob) {
             Some(Blob::Open(log)) => log.take_job(),
@@ -253,7 +256,7 @@ impl Files<'_> {
         result: Result<Box<dafs_journal::UndoLog>, UndoError>,
     ) {
         let Some(kept) = self.kept(id) else {
-            // Its lock ended meanwhile.
+            // The lock has ended in the meantime.
             if let Some(ledger) = &mut *self.ledger {
                 let last = ledger.last();
                 ledger.undo.pending_removal.push_back((last, id));
@@ -294,7 +297,8 @@ impl Files<'_> {
         self.notices.extend(waiters.map(Notice::Resume));
     }
 
-    /// Removes undo data of ended locks whose ends are durable up to this record.
+    /// Removes the undo data of ended locks whose ends are durable, that is, recorded up to
+    /// `durable`.
     pub fn remove_undo(&mut self, durable: RecordNumber) {
         while let Some(ledger) = &mut *self.ledger
             && let Some(id) = ledger.undo.next_doomed(durable)
@@ -311,7 +315,7 @@ pub fn keeps_undo(ledger: &Option<Ledger>) -> bool {
     ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
 }
 
-/// The current state of undo, to compare with later.
+/// Returns the current state of undo data, to be compared with the state at a later time.
 #[inline]
 pub fn undo_seen(ledger: &Option<Ledger>) -> UndoSeen {
     UndoSeen(ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
@@ -332,5 +336,5 @@ fn refused(error: &UndoError) -> UndoGate {
     })
 }
 
-/// The most bytes saved in one piece. With its framing it fits in one group.
+/// The most bytes saved in one piece. A piece of this size fits with its framing into one group.
 const PIECE_BYTES: u32 = 1 << 20;

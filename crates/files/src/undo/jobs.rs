@@ -1,8 +1,8 @@
-//! Jobs of undo that may block.
+//! The jobs about undo data that may block.
 //!
-//! Invariant: a job is the only user of its undo data. Meanwhile the undo data is `Busy`, or a
-//! group of it or a clone is being written, or it is read for a rollback, during which nothing
-//! changes its file.
+//! Invariant: a job has exclusive use of its undo data. During the job, the undo data is `Busy`, or
+//! a group or a clone is being written, or a rollback reads it, during which no change of the file
+//! is possible.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ pub enum UndoTask {
         id: UndoId,
         /// The size limits of the undo data.
         config: UndoConfig,
-        /// A number that distinguishes the undo data from older data.
+        /// A random number that distinguishes this undo data from older data in the same storage.
         stream: u64,
         /// The size of the file in bytes.
         size: u64,
     },
-    /// Opens undo data of the previous server to continue it.
+    /// Opens undo data that the previous server has written, to add to it.
     Resume {
         /// The storage of undo data.
         storage: Arc<dyn Storage>,
@@ -42,25 +42,25 @@ pub enum UndoTask {
     Save {
         /// The id of the undo data.
         id: UndoId,
-        /// The write of the group.
+        /// The job that writes the group.
         job: UndoJob,
     },
-    /// Reads part of the undo data, to put it back.
+    /// Reads a batch of undo data for a rollback.
     Read {
-        /// The rollback that needs the data.
+        /// The rollback that needs the batch.
         rollback: RollbackId,
         /// The source of the next batch.
         source: Box<Source>,
     },
-    /// Saves part of a file by sharing its blocks.
+    /// Saves a range of a file by sharing its blocks.
     Clone {
         /// The id of the undo data.
         id: UndoId,
         /// The storage of undo data.
         storage: Arc<dyn Storage>,
-        /// The open file.
+        /// The file, open in the store.
         file: Arc<dyn File>,
-        /// The blocks to share.
+        /// The job that shares the blocks.
         job: CloneJob,
     },
     /// Removes undo data that is no longer needed.
@@ -74,35 +74,35 @@ pub enum UndoTask {
 
 /// The result of an [`UndoTask`].
 pub enum UndoTaskDone {
-    /// Undo data is open, or could not be opened.
+    /// Undo data was opened, or the opening has failed.
     Opened {
         /// The id of the undo data.
         id: UndoId,
         /// The open undo data.
         result: Result<Box<UndoLog>, UndoError>,
     },
-    /// A group is durable, or failed.
+    /// A group of undo data is durable, or its write has failed.
     Saved {
         /// The id of the undo data.
         id: UndoId,
         /// The result of the write.
         done: UndoDone,
     },
-    /// A batch was read, or failed.
+    /// A batch was read, or the read has failed.
     Read {
-        /// The rollback that needs the data.
+        /// The rollback that needs the batch.
         rollback: RollbackId,
-        /// The batch; `None` if nothing was ever saved.
+        /// The batch. `None` if no undo data was ever saved.
         result: Result<Option<Batch>, UndoError>,
     },
-    /// Blocks are shared, or that failed.
+    /// Blocks were shared, or the sharing has failed.
     Cloned {
         /// The id of the undo data.
         id: UndoId,
-        /// The shared blocks.
+        /// The record of the shared blocks.
         result: Result<Cloned, CloneFailure>,
     },
-    /// Undo data was removed, or stays for now.
+    /// Undo data was removed, or the removal has failed.
     Removed {
         /// The id of the undo data.
         id: UndoId,
@@ -114,10 +114,10 @@ pub enum UndoTaskDone {
 /// The reason why no blocks were shared.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneFailure {
-    /// The store of the file does not share blocks.
+    /// The store of the file does not support sharing blocks.
     #[error("files of this store do not share blocks")]
     NoSource,
-    /// The file could not be opened.
+    /// The file could not be opened for sharing its blocks.
     #[error("the file cannot be opened to share its blocks")]
     Store { source: StoreError },
     #[error(transparent)]
@@ -135,7 +135,7 @@ impl CloneFailure {
 }
 
 impl UndoTask {
-    /// Runs the job on this thread.
+    /// Executes the job on this thread. This may block.
     pub fn run(self) -> UndoTaskDone {
         match self {
             Self::Create { storage, id, config, stream, size } => {
@@ -161,7 +161,7 @@ impl UndoTask {
 }
 
 impl UndoTask {
-    /// The result if the job cannot be finished.
+    /// Returns the failed result of a job that could not be completed.
     pub fn failed(&self, why: &'static str) -> UndoTaskDone {
         let error = || UndoError::Poisoned { cause: why.to_owned() };
         match self {
@@ -187,7 +187,7 @@ fn share(storage: &dyn Storage, file: &dyn File, job: CloneJob) -> Result<Cloned
     Ok(job.run(storage, &*source)?)
 }
 
-/// A random number drawn in advance by the thread that owns the generator.
+/// A generator that returns a random number drawn in advance by the thread that owns the real one.
 struct Once(u64);
 
 impl Entropy for Once {

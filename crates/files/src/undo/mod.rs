@@ -1,11 +1,11 @@
-//! Undo for auto-recovery locks (draft 4.4.1.4): saves what a file contained before it was changed
-//! under such a lock, and restores it if the lock's holder fails or aborts.
+//! Undo for auto-recovery locks (draft 4.4.1.4): saves the content of a file before it is changed
+//! under such a lock, and restores the content if the lock's holder fails or aborts.
 //!
 //! The filer's lock table decides for which ranges undo data is kept ([`LockAction::KeepUndo`],
-//! `DropUndo`, `Rollback`). The journal always knows which undo data is valid for which range. The
-//! undo data itself is stored beside the journal (`journal/src/undo`). A change passes the [`gate`]
-//! before the cache accepts it. The gate has the overwritten data copied or, where the file system
-//! can do that, cloned. A rollback restores data through the cache.
+//! `DropUndo`, `Rollback`). The journal always names the valid undo data for each range. The undo
+//! data itself is stored beside the journal (`journal/src/undo`). A change passes the [`gate`]
+//! before the cache accepts it. The gate copies the overwritten data or, where the file system
+//! supports it, clones the data. A rollback restores the data through the cache.
 //!
 //! | event | record in the journal | undo data |
 //! |---|---|---|
@@ -15,9 +15,9 @@
 //! durable |
 //!
 //! Invariants:
-//! - No byte in a range with undo changes before its old value is durable.
-//! - After any crash, the journal names the valid undo data for each byte of an auto-recovery lock,
-//!   or none if nothing was changed.
+//! - No byte in a range with undo data changes before its old value is durable.
+//! - After any crash, the journal names the valid undo data for each byte of an auto-recovery lock.
+//!   It names none only if the byte was not changed.
 //!
 //! [`LockAction::KeepUndo`]: dafs_filer::locks::LockAction::KeepUndo
 
@@ -58,19 +58,19 @@ pub struct Extent {
     pub id: UndoId,
 }
 
-/// A file with extents. It stays open, because its key is only valid while it is open.
+/// A file with extents. It stays open, because its key is valid only while the file is open.
 struct UndoneFile {
     handle: FileHandle,
     open: Arc<dyn File>,
-    /// The extents, which do not overlap.
+    /// The extents of the file, which do not overlap.
     extents: Vec<Extent>,
 }
 
-/// The state of undo data in this server.
+/// The state of a lock's undo data in this server.
 enum Blob {
-    /// There is none, because nothing was changed.
+    /// There is no undo data, because no change was made.
     Absent,
-    /// The undo data is as the previous server left it.
+    /// The undo data is as the previous server left it, and was not opened yet.
     Closed,
     /// A job is using the undo data.
     Busy,
@@ -85,11 +85,11 @@ struct Kept {
     waiters: Vec<TaskId>,
     /// The pieces that are saved but not durable yet.
     fresh: VecDeque<(PieceNumber, Range<u64>)>,
-    /// False if the undo data is known to be unable to share blocks with the file.
+    /// False if sharing blocks between the file and the undo data is known to be impossible.
     may_clone: bool,
-    /// The ranges for which cloning was tried, successfully or not.
+    /// The ranges for which cloning was tried, whether it succeeded or failed.
     tried: Ranges,
-    /// The ranges of accepted changes; `None` if they are unknown.
+    /// The ranges of accepted changes. `None` if they are unknown.
     changed: Option<Ranges>,
     /// The error of an earlier lost write that was not reported yet.
     lost: Option<StoreError>,
@@ -99,18 +99,18 @@ struct Kept {
 pub struct Undo {
     storage: Arc<dyn Storage>,
     config: UndoConfig,
-    /// The store in which files to be restored are opened.
+    /// The store in which the files to restore are opened.
     store: Arc<dyn Store>,
     next: u64,
     files: BTreeMap<FileKey, UndoneFile>,
     data: BTreeMap<UndoId, Kept>,
     rollbacks: Vec<Rollback>,
     clones: Clones,
-    /// Undo data without a lock, to be removed when a record is durable.
+    /// Undo data without a lock. Each is removed when its record is durable.
     pending_removal: VecDeque<(RecordNumber, UndoId)>,
-    /// Random numbers that distinguish this server's undo data from older data.
+    /// The source of random numbers that distinguish this server's undo data from older data.
     seeds: Random,
-    /// An injected defect: the first piece is not saved. `forgotten` says which piece that was.
+    /// An injected defect: the first piece is not saved. `forgotten` identifies that piece.
     forgets_block: bool,
     forgotten: Option<(UndoId, Range<u64>)>,
     /// An injected defect: blocks are shared before dirty data is written.
@@ -120,13 +120,13 @@ pub struct Undo {
 /// The gate's decision about a change.
 #[derive(Debug)]
 pub enum UndoGate {
-    /// The change may be made: what it overwrites is saved.
+    /// The change may be made, because the bytes that it overwrites are saved.
     Open,
-    /// Not yet. The `Need` must be met first.
+    /// The change must wait. The `Need` must be satisfied first.
     Needs(Need),
-    /// Not yet. A notice names the task when it must try again.
+    /// The change must wait. A notice names the task when the change must be retried.
     Shut,
-    /// What the change overwrites cannot be saved.
+    /// The change is refused, because the bytes that it overwrites cannot be saved.
     Refused(Status),
 }
 
@@ -149,7 +149,7 @@ impl Undo {
         }
     }
 
-    /// Sets the random numbers, and injects a defect.
+    /// Sets the source of random numbers, and injects a defect.
     pub fn prepare(&mut self, seeds: Random, defect: Option<Defect>) {
         self.seeds = seeds;
         self.forgets_block = defect == Some(Defect::ForgetUndoBlock);
@@ -162,12 +162,12 @@ impl Undo {
         self.files.is_empty()
     }
 
-    /// The number of files with undo data.
+    /// Returns the number of files with undo data.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// The number of rollbacks in progress.
+    /// Returns the number of rollbacks in progress.
     pub fn rollback_count(&self) -> usize {
         self.rollbacks.len()
     }
@@ -177,17 +177,17 @@ impl Undo {
         self.rollback_count() > 0 || self.clones.count() > 0
     }
 
-    /// The number of bytes that undo data has shared with files so far.
+    /// Returns the number of bytes that undo data has shared with files since the start.
     pub fn cloned_bytes(&self) -> u64 {
         self.clones.bytes
     }
 
-    /// The number of sets of undo data.
+    /// Returns the number of locks' undo data that exist now.
     pub fn data_count(&self) -> usize {
         self.data.len()
     }
 
-    /// Starts to keep undo data for a range.
+    /// Starts to keep undo data for a range of a file.
     pub fn keep(
         &mut self,
         key: FileKey,
@@ -207,8 +207,8 @@ impl Undo {
         self.files.entry(key).or_insert_with(made).extents.push(extent);
     }
 
-    /// Ends undo of a range. `after` is the record of that. Returns the tasks whose changes need
-    /// not wait any more.
+    /// Stops keeping undo data for a range. `after` is the number of the record of that. Returns
+    /// the tasks whose changes need not wait any more.
     pub fn drop_range(
         &mut self,
         key: FileKey,
@@ -230,29 +230,29 @@ impl Undo {
             woken.extend(undo.waiters);
             match undo.blob {
                 Blob::Absent => {}
-                // The end of the job removes it.
+                // The undo data is removed at the end of the job.
                 _ if self.clones.is_sharing(id) => {}
                 Blob::Closed | Blob::Open(_) | Blob::Failed => {
                     self.pending_removal.push_back((after, id))
                 }
-                // The end of the job removes it.
+                // The undo data is removed at the end of the job.
                 Blob::Busy => {}
             }
         }
         woken
     }
 
-    /// The handle of a file with undo data.
+    /// Returns the handle of a file with undo data.
     pub fn handle_of(&self, key: FileKey) -> Option<FileHandle> {
         Some(self.files.get(&key)?.handle)
     }
 
-    /// Returns true if undo data is kept for any part of a file.
+    /// Returns true if undo data is kept for any range of a file.
     pub fn has_file(&self, handle: &FileHandle) -> bool {
         self.files.values().any(|file| file.handle == *handle)
     }
 
-    /// Iterates over all extents and their files.
+    /// Iterates over all extents and the handles of their files.
     pub fn extents(&self) -> impl Iterator<Item = (FileHandle, Extent)> + '_ {
         let with_handle = |file: &UndoneFile, extent: &Extent| (file.handle, *extent);
         self.files
@@ -260,7 +260,7 @@ impl Undo {
             .flat_map(move |file| file.extents.iter().map(move |extent| with_handle(file, extent)))
     }
 
-    /// The extents of a file that overlap a range, in order.
+    /// Returns the extents of a file that overlap a range, in order of their offsets.
     fn extents_in(&self, file: &UndoneFile, range: ByteRange) -> Vec<Extent> {
         let mut found: Vec<Extent> =
             file.extents.iter().filter(|extent| extent.range.overlaps(range)).copied().collect();
@@ -268,7 +268,7 @@ impl Undo {
         found
     }
 
-    /// Takes the next undo data to remove, if its record is durable.
+    /// Removes and returns the next undo data to remove. `None` if its record is not durable yet.
     fn next_doomed(&mut self, durable: RecordNumber) -> Option<UndoId> {
         self.pending_removal.front().filter(|(number, _)| *number <= durable)?;
         self.pending_removal.pop_front().map(|(_, id)| id)
@@ -289,7 +289,7 @@ impl Kept {
         }
     }
 
-    /// Notes an accepted change.
+    /// Records the range of an accepted change.
     fn note_change(&mut self, range: Range<u64>) {
         if let Some(changed) = &mut self.changed {
             changed.insert(range);
@@ -300,10 +300,10 @@ impl Kept {
     }
 }
 
-/// The most ranges of changes that are tracked for each set of undo data.
+/// The most ranges of changes that are tracked for each lock's undo data.
 const CHANGED_COUNT_MAX: usize = 1 << 16;
 
-/// The extents without the parts inside a range.
+/// Returns the extents without their parts inside `range`.
 pub fn without(extents: &[Extent], range: ByteRange) -> Vec<Extent> {
     let (first, last) = (range.first(), range.last());
     let mut left = Vec::with_capacity(extents.len() + 1);

@@ -1,7 +1,7 @@
-//! Undo data of the previous server.
+//! Restores the undo data of the previous server.
 //!
-//! Invariant: stored undo data is kept only as far as a recorded lock covers it. The rest belongs
-//! to locks that have ended, and is removed before the first request.
+//! Invariant: stored undo data is kept only as far as a recorded lock covers it. Undo data outside
+//! recorded locks belongs to locks that have ended, and is removed before the first request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ impl Undo {
     /// Restores the undo data that the journal names. This blocks.
     ///
     /// # Errors
-    /// The undo data of a lock is damaged or cannot be read, so its file would stay half changed
-    /// for ever.
+    /// The undo data of a lock is damaged or cannot be read. The server must not start then,
+    /// because the file would stay half changed forever.
     pub fn restore(
         storage: &Arc<dyn Storage>,
         config: &UndoConfig,
@@ -58,7 +58,7 @@ impl Undo {
         Ok(undo)
     }
 
-    /// Takes the part of an extent that a lock covers. After a crash, records of one owner may
+    /// Keeps the part of an extent that a lock covers. After a crash, the records of one owner may
     /// overlap.
     fn take_over(&mut self, lock: &RecordedLock, extent: Extent) {
         let Some(range) = extent.range.intersection(lock.record.range) else { return };
@@ -85,7 +85,7 @@ fn may_be_rolled_back(record: &LockRecord) -> bool {
 fn look_at(storage: &dyn Storage, id: UndoId) -> Result<Blob, UndoError> {
     match UndoLog::open(storage, id) {
         Ok(_) => Ok(Blob::Closed),
-        // It was never completely created, so nothing was changed.
+        // The undo data was never completely created, so no change was made.
         Err(
             UndoError::Unfinished { .. }
             | UndoError::Storage { source: StorageError::NotFound { .. } },

@@ -1,14 +1,15 @@
-//! Rollbacks: restore what a file contained when an auto-recovery lock was taken.
+//! Rollbacks, which restore the content that a file had when an auto-recovery lock was taken.
 //!
-//! A rollback waits until earlier changes have ended; the lock table lets no new ones start. Then
-//! the saved pieces are written back through the cache, the last extent first. Each extent's part
-//! of the file is cut off or cleared at the old end of the file. At last everything is synced.
-//! After a crash in between, the rollback starts again; the saved pieces do not change.
+//! A rollback waits until earlier changes have ended; the lock table prevents new changes. Then the
+//! saved pieces are written back through the cache, the last extent first. For each extent, the
+//! file is truncated or cleared at its old end. Finally all restored data is synced. After a crash
+//! during the rollback, the rollback starts again, because the saved pieces do not change.
 //!
-//! **The end of the file.** If the file now ends within the range, it has grown under the lock and
-//! is cut off at its old end, but never before the start of the range, because bytes there may
-//! belong to others. If it ends after the range, others have extended it. Then the part of the
-//! range beyond the old end becomes zeros, as if they had left a hole there.
+//! **The end of the file.** If the file now ends within the range, it has grown under the lock. It
+//! is truncated to its old size, but never before the start of the range, because bytes there may
+//! belong to other owners. If the file ends after the range, other owners have extended it. Then
+//! the part of the range beyond the old end is filled with zeros, as if those owners had left a
+//! hole there.
 //!
 //! Invariant: a rollback is reported as finished when the restored data is on stable storage.
 
@@ -28,29 +29,29 @@ pub(super) struct Rollback {
     id: RollbackId,
     key: FileKey,
     range: ByteRange,
-    /// The file, held in the cache once the rollback has started.
+    /// The file, held in the cache. `None` until the rollback has started.
     file: Option<CachedFile>,
-    /// The extents still to restore, in order; the last one is restored first.
+    /// The extents still to restore, in order; the last extent is restored first.
     left: Vec<Extent>,
     stage: Stage,
 }
 
 enum Stage {
-    /// Waits for the end of changes in progress.
+    /// Waits until changes in progress have ended.
     Quiet,
-    /// Writes dirty data to the file, to compare it there.
+    /// Writes dirty data to the file, so that the undo data can be compared with the file.
     Writing(CommitTicket),
     /// The next extent must be read.
     Next,
-    /// A job reads undo data.
+    /// A job is reading undo data.
     Reading,
-    /// Pieces are written back.
+    /// Pieces are being written back.
     WriteBack(WriteBack),
-    /// The end of the file is restored.
+    /// The end of the file is being restored.
     RestoringEnd { size: u64, clear_from: u64 },
-    /// Everything is being synced.
+    /// The restored data is being synced.
     Syncing(CommitTicket),
-    /// A step failed. The rollback starts again at this time.
+    /// A step has failed. The rollback starts again at this time.
     Again(Moment),
     /// The rollback is finished.
     Over,
@@ -58,7 +59,7 @@ enum Stage {
 
 struct WriteBack {
     pieces: VecDeque<(u64, Vec<u8>)>,
-    /// The number of bytes of the first piece that are written back.
+    /// The number of bytes of the first piece that have been written back.
     done: usize,
     more: Option<Box<Source>>,
     size: u64,

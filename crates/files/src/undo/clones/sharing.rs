@@ -1,4 +1,4 @@
-//! The steps of sharing blocks.
+//! The steps of cloning a stretch by sharing blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use super::{Cloning, Stage};
 use crate::{FileJob, Files};
 
 impl Files<'_> {
-    /// The part of a gap to copy now. `None` if the change must wait until a stretch is cloned.
+    /// Returns the part of a gap to copy now. `None` if the change must wait until a stretch is
+    /// cloned.
     pub(in crate::undo) fn clone_first(
         &mut self,
         cached: CachedFile,
@@ -47,7 +48,7 @@ impl Files<'_> {
         self.cache.hold(cached);
         undo.clones.under_way.push(Cloning { id, cached, file, range, stage: Stage::Quiet });
         while self.step_cloning(id) {}
-        // A change that waits for others is woken later.
+        // A change that must wait is resumed when the clone has finished.
         if self.end_clones(|other| other == id).is_empty() { None } else { Some(gap) }
     }
 
@@ -64,7 +65,8 @@ impl Files<'_> {
         }
     }
 
-    /// Removes finished clones of the undo data that `is_meant` selects. Returns their ids.
+    /// Removes the finished clones of undo data for which `is_meant` returns true. Returns the ids
+    /// of their undo data.
     fn end_clones(&mut self, is_meant: impl Fn(UndoId) -> bool) -> Vec<UndoId> {
         let Some(ledger) = &mut *self.ledger else { return Vec::new() };
         let is_over =
@@ -81,20 +83,20 @@ impl Files<'_> {
         under_way.find(|cloning| cloning.id == id)
     }
 
-    /// Advances a clone by one step. Returns false if it must wait or is finished.
+    /// Advances a clone by one step. Returns false if the clone must wait or is finished.
     fn step_cloning(&mut self, id: UndoId) -> bool {
         let Some(cloning) = self.cloning(id) else { return false };
         if matches!(cloning.stage, Stage::Sharing | Stage::Over) {
             return false;
         }
-        // Other code may look at the list meanwhile, but only this function steps the clone.
+        // Other code may read the list during this step, but only this function advances the clone.
         let stage = std::mem::replace(&mut cloning.stage, Stage::Quiet);
         let (cached, file, range) = (cloning.cached, cloning.file.clone(), cloning.range.clone());
         let is_open = self.kept(id).is_some_and(|kept| matches!(kept.blob, Blob::Open(_)));
         let (next, goes_on) = if is_open {
             self.advance(id, cached, &file, &range, stage)
         } else {
-            // Its lock has ended, or changes are now refused.
+            // The lock has ended, or changes are refused by now.
             (Stage::Over, false)
         };
         if let Some(cloning) = self.cloning(id) {
@@ -141,8 +143,8 @@ impl Files<'_> {
         }
     }
 
-    /// Returns true if a change of the stretch is in progress that was checked before its undo
-    /// data existed.
+    /// Returns true if a change of the stretch is in progress that was checked before the undo data
+    /// existed.
     fn has_older_change(&self, cached: CachedFile, id: UndoId, range: &Range<u64>) -> bool {
         let length = range.end - range.start;
         let Some(range) = ByteRange::new(range.start, length) else { return false };
@@ -150,7 +152,8 @@ impl Files<'_> {
         self.under_way.has_change(cached, range, |seen| !seen.has(extent.id))
     }
 
-    /// Writes dirty data of a stretch to the file. Returns true on success; `None` means wait.
+    /// Writes the dirty data of a stretch to the file. Returns true on success, and `None` if the
+    /// write must wait.
     fn write_stretch(&mut self, id: UndoId, ticket: &mut CommitTicket) -> Option<bool> {
         if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.clones_unwritten) {
             return Some(true);
@@ -163,7 +166,7 @@ impl Files<'_> {
         Some(is_written)
     }
 
-    /// Notes the loss of an earlier write, which the next change of the file must report.
+    /// Records the loss of an earlier write, which the next change of the file must report.
     fn note_lost_write(&mut self, id: UndoId, error: StoreError) {
         if let Some(kept) = self.kept(id) {
             kept.lost = Some(error);
@@ -201,7 +204,7 @@ impl Files<'_> {
         }
     }
 
-    /// Handles the end of a job that shares blocks, successful or not.
+    /// Handles the end of a job that shares blocks, whether it succeeded or failed.
     pub(in crate::undo) fn on_undo_cloned(
         &mut self,
         id: UndoId,
@@ -228,7 +231,7 @@ impl Files<'_> {
             }
         }
         if !is_kept && let Some(ledger) = &mut *self.ledger {
-            // Its lock ended meanwhile.
+            // The lock has ended in the meantime.
             ledger.undo.pending_removal.push_back((last, id));
         }
     }

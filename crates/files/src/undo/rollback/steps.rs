@@ -15,8 +15,8 @@ use crate::writing::copy_in;
 use crate::{FileJob, Files, Notice};
 
 impl Files<'_> {
-    /// Advances all rollbacks and clones as far as possible. Returns true if one waits for room in
-    /// the cache.
+    /// Advances all rollbacks and clones as far as possible. Returns true if a rollback waits for
+    /// cache space.
     #[cold]
     pub fn push_undo(&mut self) -> bool {
         self.push_clones();
@@ -31,14 +31,14 @@ impl Files<'_> {
             wants_room |= self.push_rollback(rollback);
         }
         let Some(ledger) = &mut *self.ledger else { return false };
-        // Other rollbacks may have started meanwhile.
+        // Other rollbacks may have started during this loop.
         under_way.append(&mut ledger.undo.rollbacks);
         under_way.retain(|rollback| !matches!(rollback.stage, Stage::Over));
         ledger.undo.rollbacks = under_way;
         wants_room
     }
 
-    /// Advances one rollback. Returns true if it waits for room.
+    /// Advances one rollback. Returns true if the rollback waits for cache space.
     fn push_rollback(&mut self, rollback: &mut Rollback) -> bool {
         loop {
             let turn = match &mut rollback.stage {
@@ -74,7 +74,7 @@ impl Files<'_> {
         }
     }
 
-    /// Waits until earlier changes have ended, then holds the file.
+    /// Waits until earlier changes have ended, then holds the file in the cache.
     fn begin_rollback(&mut self, rollback: &mut Rollback) -> StepResult {
         let Some(ledger) = &*self.ledger else { return StepResult::Wait };
         let Some(undone) = ledger.undo.files.get(&rollback.key) else {
@@ -93,13 +93,13 @@ impl Files<'_> {
         };
         let busy: Vec<_> = extents.iter().filter(|extent| is_busy(extent)).copied().collect();
         if !busy.is_empty() {
-            // A save may have failed before it was started.
+            // An earlier attempt to save the pieces may have failed before its job was started.
             for extent in busy {
                 self.push_undo_data(extent.id);
             }
             return StepResult::Wait;
         }
-        // The cache may contain a file that no client has open and that it cannot write to.
+        // The cache may contain a file that no client has open, to which the cache cannot write.
         let is_open = self.opened.file(&handle).is_some();
         let file = match self.cache.find(&handle).filter(|_| is_open) {
             Some(file) => {
@@ -137,7 +137,7 @@ impl Files<'_> {
         self.kept(extent.id).is_none_or(|kept| kept.changed.is_some())
     }
 
-    /// Writes the changes in the cache to the file.
+    /// Writes the dirty data of the range to the file.
     fn write_range(&mut self, rollback: &mut Rollback) -> StepResult {
         let Stage::Writing(ticket) = &mut rollback.stage else { return StepResult::Wait };
         match self.push_commit(ticket) {
@@ -178,7 +178,7 @@ impl Files<'_> {
         }
     }
 
-    /// The source of an extent's undo data. `None` if nothing can have been saved.
+    /// Returns the source of an extent's undo data. `None` if no pieces can have been saved.
     fn source_of(&self, rollback: &Rollback, id: dafs_journal::UndoId) -> Option<Source> {
         let undo = &self.ledger.as_ref()?.undo;
         let kept = undo.data.get(&id).filter(|kept| kept.blob.may_hold_pieces())?;
@@ -196,7 +196,7 @@ impl Files<'_> {
         StepResult::Wait
     }
 
-    /// Handles a batch that was read, or its failure.
+    /// Handles a batch that was read, or the failure of the read.
     pub(in crate::undo) fn on_undo_read(
         &mut self,
         id: RollbackId,
@@ -225,7 +225,7 @@ impl Files<'_> {
         }
     }
 
-    /// Writes pieces back as far as there is room.
+    /// Writes pieces back until the cache has no space.
     fn put_back(&mut self, rollback: &mut Rollback) -> StepResult {
         let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
             return StepResult::Wait;
@@ -237,7 +237,7 @@ impl Files<'_> {
             return StepResult::Wait;
         };
         while let Some((offset, bytes)) = putting.pieces.front() {
-            // Other parts of the undo data's pieces belong to other locks.
+            // Parts of a piece outside the extent belong to other locks.
             let from = part.start.saturating_sub(*offset).min(bytes.len() as u64) as usize;
             let to = part.end.saturating_sub(*offset).min(bytes.len() as u64) as usize;
             let at = from.max(putting.done);
@@ -261,7 +261,7 @@ impl Files<'_> {
         }
     }
 
-    /// Writes bytes as far as there is room now. Returns their number.
+    /// Writes as many bytes as the cache has space for now. Returns the number of bytes written.
     fn put_bytes(&mut self, file: CachedFile, at: u64, bytes: &[u8]) -> Result<usize, StepResult> {
         let length = u32::try_from(bytes.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
@@ -302,7 +302,7 @@ impl Files<'_> {
             match self.cache.set_size(*file, before.max(part.start)) {
                 SizeStep::Wait => return StepResult::Wait,
                 SizeStep::Job(job) => {
-                    // This touches only metadata.
+                    // The truncation changes only metadata, so it is executed here.
                     let failed = job.failed(StoreError::Fault);
                     let done = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or(failed);
                     let progress = self.cache.on_sized(done);
@@ -345,7 +345,7 @@ impl Files<'_> {
         }
     }
 
-    /// Ends a rollback: the file has its old content on stable storage.
+    /// Ends a rollback after the old content of the file is on stable storage.
     fn finish_rollback(&mut self, rollback: &mut Rollback) -> StepResult {
         self.release_rolled_back(rollback);
         rollback.stage = Stage::Over;
