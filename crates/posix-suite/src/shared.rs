@@ -169,7 +169,7 @@ pub fn check(root: &str, processes: usize) -> Result<()> {
 
 /// For each object that is not a directory: the number of names found, the link count reported, and
 /// one of the names.
-type Links = BTreeMap<u64, (u64, u64, String)>;
+type Links = BTreeMap<u64, (libc::nlink_t, libc::nlink_t, String)>;
 
 fn check_directory(path: &str, links: &mut Links) -> Result<()> {
     let mut directories = 0;

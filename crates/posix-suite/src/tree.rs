@@ -29,7 +29,7 @@ pub struct Node {
     /// The permission bits of the object.
     pub mode: u32,
     /// The number of names.
-    pub links: u64,
+    pub links: libc::nlink_t,
     /// The extended attributes of the object.
     pub attributes: BTreeMap<String, Vec<u8>>,
 }

@@ -38,7 +38,7 @@ impl State {
         told.st_gid = from.gid;
         told.st_rdev = libc::makedev(metadata.device.major as u32, metadata.device.minor as u32);
         told.st_size = from.size as i64;
-        told.st_blksize = BLOCK.into();
+        told.st_blksize = BLOCK as libc::blksize_t;
         told.st_blocks = from.blocks as i64;
         (told.st_atime, told.st_atime_nsec) = seconds(&from.accessed);
         (told.st_mtime, told.st_mtime_nsec) = seconds(&from.modified);

@@ -334,7 +334,7 @@ impl crate::connection::Connection for Connection {
 
 /// Returns a C string in a field of fixed size.
 fn text(field: &[std::ffi::c_char]) -> String {
-    let bytes: Vec<u8> = field.iter().map(|c| c.cast_unsigned()).take_while(|c| *c != 0).collect();
+    let bytes: Vec<u8> = field.iter().map(|c| c.to_ne_bytes()[0]).take_while(|c| *c != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
