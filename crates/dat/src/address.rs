@@ -16,12 +16,12 @@ pub enum Address {
     Shm(PathBuf),
     /// An RDMA device that has this IP address, or that routes to it.
     Verbs(SocketAddr),
-    /// A node of the interface's simulated network.
+    /// A node of the simulated network that the interface belongs to.
     Sim {
         /// The number of the node.
         node: u32,
         /// The number of a listener of the node. The interfaces of one node each have their own
-        /// listener, or share the connections of one.
+        /// listener, or share the connections that arrive at one.
         port: u16,
     },
 }
@@ -46,10 +46,10 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The reason why listening or connecting could not begin.
+/// The reason why listening or connecting could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// The operating system refused it.
+    /// The operating system refused the operation.
     #[error("cannot open {address}")]
     System {
         /// The requested address.
@@ -66,7 +66,7 @@ pub enum AddressError {
     /// RDMA verbs are not available on this host.
     #[error(transparent)]
     Verbs(#[from] VerbsUnavailable),
-    /// TLS cannot begin, for the reason given.
+    /// TLS cannot be used, for the reason given.
     #[error("cannot begin TLS")]
     Tls(#[from] TlsFailure),
     /// The private data exceeds the limit of the transport.
@@ -79,27 +79,27 @@ pub enum AddressError {
     },
 }
 
-/// The identity of the other side as far as the transport knows it.
+/// The identity of the other side, as far as the transport knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The peer's address; over shared memory the listener's path.
     pub address: Address,
-    /// The peer's process, if the kernel vouches for it.
+    /// The identity of the peer's process, if the kernel reports it.
     pub process: Option<PeerProcess>,
     /// True if the peer connects over TLS.
     pub tls: bool,
-    /// The identity in the peer's certificate. Present if the peer connects over TLS and has shown
-    /// a certificate that an authority of [`crate::ClientCertificates`] has signed.
+    /// The identity in the peer's certificate; `None` unless the peer connects over TLS and has
+    /// presented a certificate signed by an authority of [`crate::ClientCertificates`].
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
-/// The user or host that a connection counts for where many share a limit. The connections of the
-/// holder that uses most are closed first.
+/// The user or host that a connection is counted for, where several connections share a limit. When
+/// the limit is reached, the connections of the holder that uses most are closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Holder {
     /// A user of this host, by user id.
     User(u32),
-    /// A host. For IPv6 this is the 64-bit network, which one host may have to itself.
+    /// A host. An IPv6 holder is the 64-bit network, because a single host may own a whole network.
     Host(IpAddr),
     /// The transport does not know the holder.
     Unknown,
@@ -115,16 +115,17 @@ impl Holder {
     }
 }
 
-/// The identity of a process on this host as verified by the kernel (SO_PEERCRED, SO_PEERGROUPS).
+/// The identity of a process on this host, as verified by the kernel (SO_PEERCRED, SO_PEERGROUPS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerProcess {
     /// The process id, or 0 if the process is outside this PID namespace.
     pub pid: i32,
-    /// The effective user id at connect.
+    /// The process's effective user id when it connected.
     pub uid: u32,
-    /// The effective group id at connect.
+    /// The process's effective group id when it connected.
     pub gid: u32,
-    /// The supplementary group ids at connect; empty if the kernel does not report them.
+    /// The process's supplementary group ids when it connected; empty if the kernel does not report
+    /// them.
     pub groups: Box<[u32]>,
 }
 

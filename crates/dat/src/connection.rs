@@ -1,8 +1,8 @@
 //! The interface between an [`Interface`](crate::Interface) and a provider, which implements one
 //! connection of one transport.
 //!
-//! A provider does not own the event queue or the regions. The interface lends them for each call,
-//! so that one thread can drive any mix of providers without locks.
+//! A provider does not own the event queue or the regions. The interface lends them to the provider
+//! for each call, so that one thread can drive any mix of providers without locks.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -46,8 +46,8 @@ impl Context<'_> {
         });
     }
 
-    /// Watches a descriptor for this endpoint. [`Connection::ready`] gets `which` back when it
-    /// becomes ready.
+    /// Watches a descriptor for this endpoint. When the descriptor becomes ready,
+    /// [`Connection::ready`] is called with `which`.
     pub(crate) fn watch(
         &self,
         fd: BorrowedFd<'_>,
@@ -68,13 +68,14 @@ impl Context<'_> {
     }
 }
 
-/// The condition that wakes a sleeping interface.
+/// The condition under which the peer wakes a sleeping interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm {
     /// The number of messages that must have arrived.
     pub threshold: usize,
-    /// True to wake already when the last of these messages is about to arrive. An interface that
-    /// then spins gets it sooner, at the cost of some microseconds of CPU time.
+    /// True to wake the interface already when the last of these messages is about to arrive. An
+    /// interface that then spins gets the message sooner, at the cost of some microseconds of CPU
+    /// time.
     pub early: bool,
 }
 
@@ -100,7 +101,8 @@ pub(crate) trait Connection: Send {
         options: SendOptions,
     ) -> Result<(), PostError>;
 
-    /// Queues an RDMA write of the local segments to `remote`. The lengths must be equal.
+    /// Queues an RDMA write of the local segments to `remote`. Both must have the same total
+    /// length.
     fn post_rdma_write(
         &mut self,
         context: &mut Context<'_>,
@@ -110,8 +112,8 @@ pub(crate) trait Connection: Send {
         signal: Signal,
     ) -> Result<(), PostError>;
 
-    /// Executes an RDMA write or read at once if the transport needs no more than a copy for it.
-    /// Returns false if nothing was done: then the operation must be posted.
+    /// Executes an RDMA write or read at once if the transport only has to copy for it. Returns
+    /// false if no byte was moved; the operation must then be posted.
     fn move_now(
         &mut self,
         context: &mut Context<'_>,
@@ -123,7 +125,8 @@ pub(crate) trait Connection: Send {
         false
     }
 
-    /// Queues an RDMA read of `remote` into the local segments. The lengths must be equal.
+    /// Queues an RDMA read of `remote` into the local segments. Both must have the same total
+    /// length.
     fn post_rdma_read(
         &mut self,
         context: &mut Context<'_>,
@@ -132,17 +135,17 @@ pub(crate) trait Connection: Send {
         remote: RemoteSegment,
     ) -> Result<(), PostError>;
 
-    /// Gives a hint what the peer is likely to send as its reply.
+    /// Gives a hint about the reply that the peer is likely to send.
     fn expect(&mut self, forecast: &Forecast<'_>) {
         let _ = forecast;
     }
 
-    /// Makes all posted work visible to the peer, as far as the peer has room for it now.
+    /// Makes all posted work visible to the peer, as far as the transport has room for it now.
     fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason>;
 
-    /// Receives what has arrived, without a system call where possible, and returns true if
-    /// anything made progress. Called often for connections with [`Connection::is_polled`] or
-    /// [`Connection::awaits_one`].
+    /// Receives pending data, without a system call where possible. Returns true if any work made
+    /// progress. Called often for connections for which [`Connection::is_polled`] or
+    /// [`Connection::awaits_one`] returns true.
     fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason>;
 
     /// Handles a watched descriptor that became ready.
@@ -153,23 +156,25 @@ pub(crate) trait Connection: Send {
         readiness: Readiness,
     ) -> Result<(), BreakReason>;
 
-    /// Returns true if inbound work shows in memory, so that polling beats sleeping.
+    /// Returns true if inbound work becomes visible in memory, so that polling is faster than
+    /// sleeping.
     fn is_polled(&self) -> bool;
 
     /// Returns true if exactly one message is likely to come next: the reply that the application
-    /// announced by [`Connection::expect`]. Then polling the socket for a while beats sleeping.
+    /// announced by [`Connection::expect`]. Polling the socket for a while is then faster than
+    /// sleeping.
     fn awaits_one(&self) -> bool {
         false
     }
 
     /// Called when a polled socket had no data yet. The provider may use the time to prepare for
-    /// what it expects.
+    /// expected data.
     fn idle(&mut self, context: &mut Context<'_>) {
         let _ = context;
     }
 
     /// Prepares for sleep: from now on the peer wakes this side through a watched descriptor when
-    /// the condition of `alarm` holds. Returns false if work has already arrived.
+    /// the condition of `alarm` is true. Returns false if work has already arrived.
     fn arm(&mut self, alarm: Alarm) -> bool {
         let _ = alarm;
         true
@@ -178,15 +183,15 @@ pub(crate) trait Connection: Send {
     /// Undoes [`Connection::arm`].
     fn disarm(&mut self) {}
 
-    /// Prepares for a short sleep in which the descriptor becomes ready only when most of the
-    /// bytes that `threshold` messages are likely to bring have arrived. The setting stays for
-    /// further such sleeps. Returns false if this sleep is not worth it.
+    /// Prepares for a short sleep in which the descriptor becomes ready only when most of the bytes
+    /// of the next `threshold` messages have arrived. The setting stays for further such sleeps.
+    /// Returns false if such a sleep would gain nothing.
     fn gather(&mut self, threshold: usize) -> bool {
         let _ = threshold;
         false
     }
 
-    /// Called after such a sleep: receives what the descriptor has not reported.
+    /// Called after such a sleep: receives the data that the descriptor has not reported.
     fn gathered(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let _ = context;
         Ok(())
@@ -209,21 +214,21 @@ pub(crate) trait Connection: Send {
     /// Returns true if work may be posted.
     fn is_established(&self) -> bool;
 
-    /// True if a message has arrived, or may have arrived, that was not received yet. Makes no
-    /// system call.
+    /// Returns true if a message has arrived, or may have arrived, that was not received yet. Makes
+    /// no system call.
     fn has_arrived(&self) -> bool {
         true
     }
 
-    /// Sends a descriptor to the peer, a process of this host, ahead of everything that is posted
-    /// from now on. Returns false if the transport cannot do that, or cannot do it now.
+    /// Sends a descriptor to the peer, a process of this host, before all work that is posted from
+    /// now on. Returns false if the transport does not support this, or cannot do it now.
     fn hand_over(&mut self, name: u64, file: BorrowedFd<'_>) -> bool {
         let _ = (name, file);
         false
     }
 
-    /// Returns the descriptor that the peer has sent under `name` before a message that has
-    /// arrived, or `None` if there is none.
+    /// Returns the descriptor that the peer has sent under `name`, or `None` if there is none. The
+    /// peer sends a descriptor before the message that refers to it.
     fn take_handed_over(
         &mut self,
         context: &mut Context<'_>,
@@ -233,36 +238,37 @@ pub(crate) trait Connection: Send {
         Ok(None)
     }
 
-    /// True if an inbound connection has sent its request. Always true for outbound connections.
+    /// Returns true if an inbound connection has sent its connection request. Always true for
+    /// outbound connections.
     fn has_asked(&self) -> bool {
         true
     }
 
-    /// The moment at which an unfinished connect or accept times out.
+    /// Returns the time at which an unfinished connect or accept times out.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Returns the user or host against whose share of common limits this connection counts.
+    /// Returns the user or host for whom this connection counts against common limits.
     fn holder(&self) -> Holder {
         Holder::Unknown
     }
 
-    /// Returns the bytes of memory that a connection occupies before it is established, including
-    /// what the peer has sent and what it has not received yet.
+    /// Returns the size in bytes of the memory that a connection occupies before it is established,
+    /// including received data and data that the peer has not received yet.
     fn held_bytes(&self) -> usize {
         0
     }
 
     /// Called once, before the connection is dropped. The provider stops watching descriptors that
-    /// other processes hold as well, because closing this side's copy does not stop the watch.
+    /// other processes hold as well, because closing this side's copy does not end the watch.
     fn unwatch(&mut self, poller: &Poller) {
         let _ = poller;
     }
 
-    /// Called when a region becomes reachable for the peer.
+    /// Called when a region becomes accessible to the peer.
     fn expose(&mut self, context: &mut Context<'_>, entry: &RegionEntry)
     -> Result<(), BreakReason>;
 
-    /// Called when a region is no longer reachable for the peer.
+    /// Called when a region is no longer accessible to the peer.
     fn withdraw(&mut self, entry: &RegionEntry);
 
     /// Returns the STag by which the peer of this connection names a region.
@@ -291,7 +297,7 @@ pub(crate) trait Connection: Send {
     /// Returns how bytes reach a region over this connection.
     fn path(&self, entry: &RegionEntry) -> RegionPath;
 
-    /// Ends the connection: completes all outstanding work as flushed and closes its descriptors.
+    /// Ends the connection: completes all outstanding work as flushed and closes the descriptors.
     /// Called once.
     fn shutdown(&mut self, context: &mut Context<'_>, reason: &BreakReason);
 }
@@ -337,7 +343,7 @@ impl EventQueue {
         self.completions.first()
     }
 
-    /// Removes the oldest completion.
+    /// Removes the oldest event, which is a completion.
     #[inline(always)]
     pub(crate) fn pass_completion(&mut self) {
         self.completions.pass();
@@ -350,7 +356,7 @@ impl EventQueue {
         self.completions.len() + self.others.len()
     }
 
-    /// Returns why a connection has ended, if the event of its end is in the queue.
+    /// Returns the reason why a connection has ended, if the event that reports it is in the queue.
     pub(crate) fn end_of(&self, endpoint: EndpointId) -> Option<&BreakReason> {
         self.others.iter().find_map(|(_, event)| match event {
             Event::Broken { endpoint: broken, reason } if *broken == endpoint => Some(reason),
@@ -365,14 +371,15 @@ impl EventQueue {
     }
 }
 
-/// A queue of completions: a plain vector with a count of removed entries rather than a deque, so
-/// that a push is a few stores directly into place. A completion that is built elsewhere and then
-/// moved is loaded in other words than it was stored in. Such a load waits for all earlier stores,
-/// which takes half a microsecond right after copying a page (docs/decisions/0003).
+/// A queue of completions. It is a plain vector with a count of removed entries rather than a
+/// deque, so that a push writes a completion directly to its final address. A completion that is
+/// built elsewhere and then moved is loaded in words of other sizes than those that were stored.
+/// Such a load waits for all earlier stores, which takes half a microsecond right after a page was
+/// copied (docs/decisions/0003).
 #[derive(Debug, Default)]
 struct Completions {
     queue: Vec<Completion>,
-    /// The number of entries at the front that have been removed.
+    /// The number of entries at the front that have been removed from the queue.
     taken: usize,
 }
 
@@ -406,7 +413,7 @@ impl Completions {
     }
 }
 
-/// The number of removed completions at which the vector is compacted although it is not empty.
+/// The number of removed completions at which the vector is compacted even if it is not empty.
 const TAKEN_MAX: usize = 1024;
 
 /// The events to report for a watched descriptor.
@@ -416,22 +423,22 @@ pub(crate) enum Interest {
     Read,
     /// Readable or writable, level-triggered.
     ReadWrite,
-    /// Written to since the last report, for an eventfd. Needs no read to reset it.
+    /// Written to since the last report, for an eventfd. No read is needed to reset the event.
     ReadEdge,
 }
 
 /// The reported state of a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Readiness {
-    /// A read would return bytes, a connection or end of file.
+    /// True if a read would return bytes, a connection or end of file.
     pub readable: bool,
-    /// A write would accept bytes.
+    /// True if a write would accept bytes.
     pub writable: bool,
-    /// The other side has closed its end.
+    /// True if the other side has closed its end.
     pub closed: bool,
 }
 
-/// Identifies a watched descriptor: its endpoint or listener, and which descriptor of that it is.
+/// Identifies a watched descriptor by its endpoint or listener and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     Endpoint { endpoint: EndpointId, which: u8 },
@@ -485,7 +492,7 @@ impl Poller {
         Ok(Self { epoll })
     }
 
-    /// Creates a poller that does not work, as if the application had closed its descriptor.
+    /// Creates a poller that reports no events, as if the application had closed its descriptor.
     #[cfg(test)]
     pub(crate) fn deaf() -> Self {
         Self { epoll: std::fs::File::open("/dev/null").expect("it is there").into() }

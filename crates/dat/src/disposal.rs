@@ -1,21 +1,22 @@
-//! Closes descriptors and frees memory that peers have sent, on separate threads.
+//! Closes descriptors that peers have sent, and frees memory of peers, on separate threads.
 //!
-//! Closing a descriptor can take as long as the process that made it likes: a TCP socket with
-//! unsent data waits for SO_LINGER, a file of a FUSE file system waits for its daemon. Closing a
-//! Unix socket closes all descriptors in packets that were not read. Dropping the last reference to
-//! a memory file frees its pages, which takes seconds for some gigabytes. A thread that serves
-//! peers must do none of this, so it hands such things to the threads of this module.
+//! The process that created a file can delay the close of its descriptor for any time: a TCP socket
+//! with unsent data waits for SO_LINGER, a file of a FUSE file system waits for its daemon. Closing
+//! a Unix socket closes all descriptors in packets that were not read. Dropping the last reference
+//! to a memory file frees its pages, which takes seconds for some gigabytes. A thread that serves
+//! peers must do none of this, so it passes such descriptors and memory to the threads of this
+//! module.
 //!
-//! Two queues separate what can block a thread for ever from what cannot. Closing a descriptor
-//! that was in this process's table ([`descriptors`]) *flushes* the file, and nothing interrupts
-//! the wait for a FUSE daemon. Descriptors in unread packets ([`socket`]) and memory ([`memory`])
-//! are only *released*. A signal interrupts a wait in a release, and a timer sends that signal.
-//!
+//! There are two queues: one for operations that can block a thread for ever, and one for
+//! operations that cannot. Closing a descriptor that was in this process's table ([`descriptors`])
+//! *flushes* the file, and no signal interrupts the wait for a FUSE daemon. Descriptors in unread
+//! packets ([`socket`]) and memory ([`memory`]) are only *released*. A wait in a release can be
+//! interrupted by a signal, which a timer sends.
 //! Invariants:
 //!
 //! - The descriptors of one user occupy at most [`THREADS_PER_USER`] threads.
-//! - At most [`DESCRIPTORS_PER_USER`] descriptors of one user wait here. While a user is at that
-//!   limit, no more of its descriptors are accepted ([`may_accept`]).
+//! - At most [`DESCRIPTORS_PER_USER`] descriptors of one user wait to be closed. While a user is at
+//!   that limit, no more of its descriptors are accepted ([`may_accept`]).
 //! - While too many descriptors of all users wait, none are accepted, because one person may
 //!   control many user ids. Root and this process's own user are exempt: they could do worse
 //!   harm anyway.
@@ -43,13 +44,13 @@ pub(crate) fn socket(socket: OwnedFd) {
     memory(socket);
 }
 
-/// Drops memory of a peer, or a value that keeps such memory.
+/// Drops memory of a peer, or a value that owns such memory.
 pub(crate) fn memory(what: impl Send + 'static) {
     RELEASED.put(Discarded { owner: Owner { user: None, count: 0 }, what: Box::new(what) });
 }
 
-/// True if descriptors of this user may be accepted into this process's table. False while too
-/// many wait to be closed.
+/// Returns true if descriptors of this user may be accepted into this process's table. Returns
+/// false while too many descriptors wait to be closed.
 pub(crate) fn may_accept(user: Option<u32>) -> bool {
     if is_trusted(user) {
         return true;
@@ -66,7 +67,7 @@ pub(crate) fn may_accept(user: Option<u32>) -> bool {
     all < DESCRIPTORS_MAX && here < DESCRIPTORS_PER_USER
 }
 
-/// Returns true if so much waits to be released that no more connections should be accepted.
+/// Returns true if so many values wait to be released that no more connections should be accepted.
 pub(crate) fn is_behind() -> bool {
     RELEASED.lock().queue.len() >= RELEASED_MAX
 }
@@ -77,11 +78,11 @@ struct Discarded {
     what: Box<dyn Send>,
 }
 
-/// The user that sent it.
+/// The user that a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     user: Option<u32>,
-    /// The number of descriptors that count against the limits.
+    /// The number of descriptors in the value that count against the limits.
     count: usize,
 }
 
@@ -120,7 +121,7 @@ impl DisposalQueue {
         state.queue.push_back(discarded);
         if state.queue.len() > state.idle && state.threads < self.threads_max {
             let thread = std::thread::Builder::new().name("dafs-disposal".into());
-            // If no thread can be started, the value waits until one can.
+            // If no thread can be started now, the value waits until a later attempt succeeds.
             let started = thread.stack_size(STACK_BYTES).spawn(|| self.work());
             state.threads += usize::from(started.is_ok());
         }
@@ -141,7 +142,8 @@ impl DisposalQueue {
         }
     }
 
-    /// Returns the oldest value whose user may occupy another thread. Waits for one.
+    /// Removes and returns the oldest value whose user may occupy another thread. Waits if there is
+    /// none.
     fn next(&self) -> Discarded {
         let mut state = self.lock();
         loop {
@@ -168,8 +170,8 @@ impl DisposalQueue {
 struct Alarm(Option<libc::timer_t>);
 
 impl Alarm {
-    /// Creates the timer. It is absent if the system has no free signal or timer; then the thread
-    /// waits as long as a close takes.
+    /// Creates the timer. The timer is absent if the system has no free signal or timer; the thread
+    /// then waits until a close ends by itself.
     fn of_this_thread() -> Self {
         let Some(signal) = *SIGNAL.get_or_init(claim_signal) else { return Self(None) };
         let mut timer = std::ptr::null_mut();
@@ -227,16 +229,17 @@ fn claim_signal() -> Option<libc::c_int> {
 }
 
 static SIGNAL: OnceLock<Option<libc::c_int>> = OnceLock::new();
-/// The time after which the signal interrupts a wait, and its interval.
+/// The time in nanoseconds after which the signal interrupts a wait, and the interval between
+/// signals.
 const ALARM_NS: i64 = 20_000_000;
 /// The number of threads that the descriptors of one user may block for ever.
 const THREADS_PER_USER: usize = 2;
 /// The number of waiting descriptors of one user at which no more of its descriptors are accepted.
 const DESCRIPTORS_PER_USER: usize = 64;
-/// The number of waiting descriptors of all users at which none are accepted.
+/// The number of waiting descriptors of all users at which no more descriptors are accepted.
 const DESCRIPTORS_MAX: usize = 1024;
 /// The number of waiting sockets and memories at which no more connections are accepted. Each
-/// connection established by then may still add its own.
+/// connection that is established by then may still add its own socket and memory.
 const RELEASED_MAX: usize = 4096;
 const STACK_BYTES: usize = 128 << 10;
 

@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets, shared with the tests that replay their corpora. Not part of
 //! the public interface.
 //!
-//! Invariant: every body accepts any bytes and panics only if a provider broke a promise.
+//! Invariant: every body accepts any bytes, and panics only if a provider broke a guarantee.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use crate::{
     InterfaceConfig, ListenerId, LocalSegment, Operation, Region, Rights, tcp,
 };
 
-/// Fuzzes the shared memory of a connection as a hostile process could write it.
+/// Fuzzes the parsing of a connection's shared memory, which a hostile process could write.
 pub fn shm_control(data: &[u8]) {
     crate::shm::fuzzing::control(data);
 }
 
 /// Fuzzes a TCP stream with any bytes after a valid start-up. The bytes must have the same effect
-/// whether they arrive at once, at a receiver that expects something else, or in pieces, at a
-/// receiver that expects nothing. Byte 0 selects options, byte 1 the size of the pieces, byte 2
-/// what is expected.
+/// in two cases: if they arrive at once at a receiver that expects other data, and if they arrive
+/// in pieces at a receiver that expects nothing. Byte 0 selects options, byte 1 the size of the
+/// pieces, byte 2 the expected data.
 pub fn tcp_receive(data: &[u8]) {
     let Some((&[mode, cut, foretold], bytes)) = data.split_first_chunk() else { return };
     let crc = mode & 1 != 0;
@@ -34,7 +34,8 @@ pub fn tcp_receive(data: &[u8]) {
     assert_eq!(at_once.is_violated, piecewise.is_violated);
     assert_eq!(at_once.messages, piecewise.messages);
     if !at_once.is_violated {
-        // Memory of an expected write that did not come may hold anything: the receiver guessed it.
+        // Memory of an expected write that did not arrive may contain anything, because the
+        // receiver may have placed other bytes there.
         let start = foretold_bytes(foretold);
         assert!(at_once.memory[start..] == piecewise.memory[start..], "bytes have gone astray");
     }
@@ -45,11 +46,11 @@ fn foretold_bytes(foretold: u8) -> usize {
     usize::from(foretold % 8) * 64
 }
 
-/// The effect of a stream.
+/// The effect of a stream on a receiver.
 struct Outcome {
-    /// The contents of the receives that completed.
+    /// The contents of the messages whose receives completed.
     messages: Vec<Vec<u8>>,
-    /// The memory that the peer could write.
+    /// The memory that the peer was allowed to write.
     memory: Vec<u8>,
     is_violated: bool,
 }
@@ -103,8 +104,8 @@ impl Stream {
     }
 
     fn run(mut self, bytes: &[u8], cut: usize, foretold: Option<u8>) -> Outcome {
-        // The receiver reads into the expected places at once. The data may be different or never
-        // come.
+        // The receiver reads directly into the expected memory. The data may differ from the
+        // expectation or never arrive.
         let endpoint = crate::EndpointId::first(0, 0);
         for index in 0..u32::from(foretold.unwrap_or(0) % 8) {
             let write = self.exposed_region.remote(u64::from(index) * 64, 48 + index);

@@ -1,15 +1,16 @@
-//! Interfaces of one process that share the connections arriving at a listener of any of them.
+//! Groups of interfaces in one process that share the connections arriving at a listener of any of
+//! them.
 //!
 //! The listening member accepts each connection and gives it to the member with the fewest
-//! connections, which may be itself. Members with equally few take turns. A connection is given as
-//! soon as it arrives, before its peer has sent anything, and is counted from then until its
-//! release. So nothing that a peer sends or omits decides which member gets the next one. The owner
-//! of an interface may know that a connection will carry little traffic and exclude it from the
-//! count ([`Interface::discount`](crate::Interface::discount)).
+//! connections, which may be itself. Members with equally few connections take turns. A connection
+//! is given as soon as it arrives, before its peer has sent anything, and is counted until it is
+//! released. So the data that a peer sends cannot influence which member gets the next connection.
+//! If the owner of an interface knows that a connection will carry little traffic, it can exclude
+//! the connection from the count ([`Interface::discount`](crate::Interface::discount)).
 //!
-//! Invariant: a connection either belongs to one interface or waits in the queue of one. A queue
-//! has a size limit and a time limit: a member that does not look into its queue for [`STALL`] gets
-//! no more connections until it does, and the giver takes back what it gave.
+//! Invariant: a connection either belongs to one interface or waits in the queue of one interface.
+//! A queue has a size limit and a time limit: a member that does not check its queue for [`STALL`]
+//! gets no more connections until it does, and the giver takes back the connections in that queue.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,9 +22,9 @@ use std::time::{Duration, Instant};
 use crate::connection::Connection;
 use crate::{OWNERS_MAX, Waker};
 
-/// A group of interfaces that share the connections arriving at any of their listeners. Each
-/// member has the group in its [`InterfaceConfig::group`](crate::InterfaceConfig::group) and an
-/// [owner](crate::InterfaceConfig::owner) number of its own. Each may belong to another thread.
+/// A group of interfaces that share the connections arriving at any of their listeners. Each member
+/// has the group in its [`InterfaceConfig::group`](crate::InterfaceConfig::group) and its own
+/// [owner](crate::InterfaceConfig::owner) number. Each member may belong to a different thread.
 ///
 /// Connections over shared memory, TCP and the simulated network are shared. Those over RDMA
 /// devices stay with the interface that listens.
@@ -34,28 +35,28 @@ pub struct AcceptGroup(Arc<Slots>);
 struct Slots {
     /// The slots of the members, indexed by owner number.
     slots: [Slot; OWNERS_MAX],
-    /// The owner whose turn it is among members with equally few connections.
+    /// The owner that is next in turn among members with equally few connections.
     turn: AtomicUsize,
 }
 
 struct Slot {
-    /// The number of the member's connections, including those in its queue; [`VACANT`] if there is
-    /// no member.
+    /// The number of the member's connections, including those in its queue; [`VACANT`] if the slot
+    /// has no member.
     count: AtomicUsize,
-    /// True if the member has not looked into its queue for [`STALL`].
+    /// True if the member has not checked its queue for [`STALL`].
     is_stalled: AtomicBool,
     queue: Mutex<GivenQueue>,
 }
 
 type Given = Box<dyn Connection>;
 
-/// The connections that others have given a member, oldest first.
+/// The connections that other members have given to this one, oldest first.
 #[derive(Default)]
 struct GivenQueue {
-    /// `None` if there is no member.
+    /// The member's waker; `None` if the slot has no member.
     waker: Option<Waker>,
     given: VecDeque<Given>,
-    /// The moment since which the member could have taken the oldest connection.
+    /// The time since which the member could have taken the oldest connection.
     since: Option<Instant>,
 }
 
@@ -109,13 +110,13 @@ impl Member {
         self.slot().count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one connection less of this interface.
+    /// Counts one connection fewer of this interface.
     pub(crate) fn removed(&self) {
         self.slot().count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives a connection to the member with the fewest. Returns the connection if that is this
-    /// interface.
+    /// Gives a connection to the member with the fewest connections. Returns the connection if that
+    /// member is this interface.
     pub(crate) fn give(&self, mut connection: Given, now: Instant) -> Option<Given> {
         let mut passed = 0;
         loop {
@@ -129,8 +130,9 @@ impl Member {
         }
     }
 
-    /// Returns the oldest connection that others have given this member. It stays counted; if the
-    /// interface does not admit it, call [`Member::removed`].
+    /// Removes and returns the oldest connection that other members have given to this one. The
+    /// connection stays counted; if the interface does not admit it, the caller must call
+    /// [`Member::removed`].
     pub(crate) fn take(&self, now: Instant) -> Option<Given> {
         let slot = self.slot();
         let mut queue = slot.queue();
@@ -140,8 +142,8 @@ impl Member {
         Some(given)
     }
 
-    /// Takes back the connections in the trays of members that do not look into them. Returns these
-    /// connections, and when to check again if others still wait.
+    /// Takes back the connections in the queues of members that do not check them. Returns these
+    /// connections, and the time of the next check if other connections still wait.
     pub(crate) fn take_back(&self, now: Instant) -> (Vec<Given>, Option<Instant>) {
         let (mut back, mut again) = (Vec::new(), None);
         for (_, slot) in self.group.0.slots.iter().enumerate().filter(|(own, _)| *own != self.owner)
@@ -180,8 +182,8 @@ impl Drop for Member {
 }
 
 impl Slot {
-    /// Puts a connection into the queue and signals its member. Returns the connection if there is
-    /// no room.
+    /// Puts a connection into the queue and signals the member. Returns the connection if the queue
+    /// is full.
     fn put(&self, connection: Given, now: Instant) -> Option<Given> {
         let mut queue = self.queue();
         let Some(waker) = queue.waker.clone().filter(|_| queue.given.len() < GIVEN_MAX) else {
@@ -218,11 +220,11 @@ impl fmt::Debug for AcceptGroup {
 
 /// The count of a slot without a member.
 const VACANT: usize = usize::MAX;
-/// The number of connections that may wait in a queue. If it is full, the giver tries the next
-/// member, and keeps a connection for which no member has room.
+/// The limit for the number of connections in a queue. If the queue is full, the giver tries the
+/// next member; it keeps a connection for which no member has room.
 const GIVEN_MAX: usize = 64;
-/// The time within which a member must take a connection given to it. A peer waits this long at
-/// most for a member that is stuck.
+/// The time within which a member must take a connection given to it. A peer waits at most this
+/// long for a member that is stuck.
 pub(crate) const STALL: Duration = Duration::from_secs(1);
 
 const _: () = assert!(OWNERS_MAX <= u32::BITS as usize);

@@ -1,28 +1,30 @@
-//! The names of the objects that an [`crate::Interface`] owns. Each contains a generation, so a
-//! stale name is refused instead of naming another object.
+//! The identifiers of the objects that an [`crate::Interface`] owns. Each contains a generation, so
+//! that a stale identifier is refused instead of naming another object.
 
 use std::fmt;
 
-/// Names one connection, from before it is established until it is released.
+/// The identifier of one connection, from before the connection is established until it is
+/// released.
 ///
 /// It contains the number of its interface, see [`EndpointId::owner`]. An interface with another
-/// number treats it as a connection that does not exist.
+/// number treats it as the identifier of a connection that does not exist.
 ///
-/// It is one word, not two halves. If two halves are stored separately and then loaded as one
-/// word, the processor waits until everything stored before has reached its cache, which may
-/// include a ring whose cache lines the peer's core holds. That took 50 nanoseconds at each look
-/// at a ring.
+/// The identifier is stored as one word, not as two halves. If two halves are stored separately and
+/// then loaded as one word, the processor waits until all earlier stores have reached its cache,
+/// possibly including stores to a ring whose cache lines the peer's core holds. That took 50
+/// nanoseconds at each poll of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(
     /// From the highest bits: owner, index, generation. See [`INDEX_BITS`].
     u64,
 );
 
-/// The number of interfaces with different [owners](crate::InterfaceConfig::owner) in a process.
+/// The maximum number of interfaces in a process, because each has its own
+/// [owner](crate::InterfaceConfig::owner) number below this.
 pub const OWNERS_MAX: usize = 16;
 
 impl EndpointId {
-    /// The greatest number of endpoints of one interface.
+    /// The maximum number of endpoints of one interface.
     pub(crate) const COUNT_MAX: usize = 1 << INDEX_BITS;
 
     /// Returns the first endpoint in a slot of an interface. `owner` must be below [`OWNERS_MAX`],
@@ -38,15 +40,15 @@ impl EndpointId {
         Self::from_bits(place, generation.wrapping_add(1).max(1))
     }
 
-    /// Returns a dense index within the interface, for the caller's own tables. Indexes are reused
-    /// after release.
+    /// Returns an index within the interface, for the caller's own tables. Indexes are small and
+    /// are reused after a release.
     #[must_use]
     #[inline]
     pub fn index(self) -> usize {
         self.slot() as usize
     }
 
-    /// Returns the `owner` of the interface that made this endpoint.
+    /// Returns the owner number of the interface that created this endpoint.
     #[must_use]
     #[inline]
     pub fn owner(self) -> usize {
@@ -59,7 +61,7 @@ impl EndpointId {
         (self.0 >> u32::BITS) as u32 & INDEX_MASK
     }
 
-    /// Returns owner and index in [`EndpointId::PLACE_BITS`] bits, and the generation.
+    /// Returns the owner and the index in [`EndpointId::PLACE_BITS`] bits, and the generation.
     pub(crate) const fn to_bits(self) -> (u32, u32) {
         ((self.0 >> u32::BITS) as u32, self.0 as u32)
     }
@@ -79,13 +81,13 @@ impl fmt::Debug for EndpointId {
     }
 }
 
-/// The number of bits of an index: over a million endpoints for each owner.
+/// The number of bits of an index, sufficient for over a million endpoints per owner.
 const INDEX_BITS: u32 = 20;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 const _: () = assert!(OWNERS_MAX.is_power_of_two() && size_of::<EndpointId>() == 8);
 
-/// Names one listener of one interface.
+/// The identifier of one listener of one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     pub(crate) owner: u8,
@@ -98,15 +100,15 @@ impl ListenerId {
     pub(crate) const FIRST: Self = Self { owner: 0, index: 0 };
 }
 
-/// Names an inbound connection that waits to be accepted or rejected.
+/// The identifier of an inbound connection that waits to be accepted or rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PendingId(pub(crate) EndpointId);
 
-/// A protection domain: an endpoint reaches only regions of its own domain.
+/// A protection domain: peers of an endpoint can access only regions of the endpoint's domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Domain(pub u32);
 
-/// Names a registered region on this side, in scatter/gather lists.
+/// The key by which this side names a registered region in scatter/gather lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocalKey(pub u32);
 
@@ -114,7 +116,7 @@ impl LocalKey {
     /// The bit that marks the key of a region that only an [`Inbox`](crate::Inbox) may use.
     pub(crate) const PRIVATE: u32 = 1 << 31;
     /// The bit that marks the key of lent memory ([`crate::own`]); the other bits are a device's
-    /// number. No region in a table has this bit.
+    /// number. No key of a region in a table has this bit.
     const LENT: u32 = 1 << 30;
 
     pub(crate) const fn lent_to(device: u64) -> Self {
@@ -132,6 +134,6 @@ impl LocalKey {
     }
 }
 
-/// Names a registered region to the peer (a steering tag).
+/// A steering tag: the name by which the peer refers to a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stag(pub u32);

@@ -1,11 +1,11 @@
 //! Receive buffers in which messages are read without being copied.
 //!
-//! Invariant: a slot is either posted, and then only the transport writes it, or the owner of its
-//! [`InboxSlot`] has it, and then nothing else touches it. Ownership changes only with the post
-//! and with the completion. To ensure this, an inbox allocates its memory itself and gives no
-//! other code access to it. Its region has a private key, which [`Interface`] accepts only from
-//! the inbox. The cookies of its receives are private too, so no other completion can be
-//! mistaken for one of them.
+//! Invariant: a slot is either posted, and then only the transport writes it, or owned by an
+//! [`InboxSlot`], and then no other code accesses it. Ownership changes only with the post and with
+//! the completion. To ensure this, an inbox allocates its memory itself and gives no other code
+//! access to it. Its region has a private key, which [`Interface`] accepts only from the inbox. The
+//! cookies of its receives are private too, so that no other completion can be mistaken for a
+//! completion of the inbox.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,14 +16,14 @@ use crate::{Completion, Domain, EndpointId, Interface, LocalKey, LocalSegment, O
 /// A set of message buffers (slots), each of which is posted as a receive, in use, or free.
 #[derive(Debug)]
 pub struct Inbox {
-    /// The cookie of its first slot. The other slots have the following cookies.
+    /// The cookie of the inbox's first slot. The other slots have the following cookies.
     cookies: u64,
     region: Region,
-    /// The number of the interface that has the region.
+    /// The number of the interface in which the region is registered.
     interface: u64,
     slot_bytes: u32,
-    /// The segment of each slot. A segment built for each post would be loaded in other words than
-    /// it was stored in, and that load would wait for all earlier stores.
+    /// The segment of each slot. If a segment were built for each post, it would be loaded in words
+    /// of other sizes than those that were stored, and that load would wait for all earlier stores.
     segments: Box<[LocalSegment]>,
     /// The slots that are posted, by number.
     posted: Box<[Option<InboxSlot>]>,
@@ -93,18 +93,18 @@ impl Inbox {
         self.slot_bytes
     }
 
-    /// Returns the key of its region, for [`Interface::deregister`].
+    /// Returns the key of the inbox's region, for [`Interface::deregister`].
     #[must_use]
     pub fn key(&self) -> LocalKey {
         self.region.key
     }
 
     /// Posts a free slot as a receive on the interface for which the inbox was created. Returns
-    /// false if no slot is free or the connection accepts no receive. The latter is about to end,
-    /// which an event reports.
+    /// false if no slot is free or the connection accepts no receive. A connection that accepts no
+    /// receive is about to end, which an event will report.
     #[inline]
     pub fn post<E>(&mut self, interface: &mut Interface<E>, endpoint: EndpointId) -> bool {
-        // In the table of another interface, this key may belong to another inbox.
+        // In another interface, this key may belong to the region of another inbox.
         if !interface.is_number(self.interface) {
             return false;
         }
@@ -119,7 +119,7 @@ impl Inbox {
         true
     }
 
-    /// Returns the number of slots that may be posted.
+    /// Returns the number of slots that are free to be posted.
     #[must_use]
     #[inline]
     pub fn free(&self) -> usize {
@@ -148,7 +148,7 @@ impl Inbox {
 }
 
 impl InboxSlot {
-    /// Returns the first `length` bytes of the message, but at most the whole slot.
+    /// Returns the first `length` bytes of the message, limited to the size of the slot.
     #[inline]
     pub fn message(&mut self, length: u32) -> &mut [u8] {
         let length = self.length.min(length as usize);
@@ -171,8 +171,9 @@ static INBOXES: AtomicU64 = AtomicU64::new(0);
 const FIRST_COOKIE: u64 = 1 << 63;
 /// The number of bits of a cookie that number the slots of an inbox.
 const COOKIE_BITS: u32 = 16;
-/// The size of a processor's cache line.
+/// The size in bytes of a processor's cache line.
 const LINE_BYTES: usize = 64;
-/// The gap between two slots. With slots at distances of a power of two, all slots would share a
-/// few sets of the processor's caches, and each message would evict the one before last.
+/// The gap in bytes between two slots. If the distance of slots were a power of two, all slots
+/// would share a few sets of the processor's caches, and each message would evict the one before
+/// last.
 const SLOT_GAP_BYTES: usize = 256;

@@ -5,10 +5,10 @@
 //! - An endpoint whose index is in `hot` is polled and not armed. Every other established endpoint
 //!   of a polled transport is armed, so that its peer wakes this interface.
 //! - An endpoint that has been flushed is not in `dirty`.
-//! - An armed endpoint shows arrivals on a descriptor. The interface looks at descriptors every few
-//!   turns however busy shared memory is, so no connection starves.
-//! - Only the descriptor of the endpoint in `gathering` may be silent about arrivals, and only
-//!   during sleeps made for it.
+//! - An armed endpoint signals arrivals on a descriptor. The interface polls descriptors every few
+//!   turns even if shared memory is busy, so that no connection starves.
+//! - Only the descriptor of the endpoint in `gathering` may fail to signal arrivals, and only
+//!   during sleeps made for that endpoint.
 
 mod admission;
 mod config;
@@ -39,8 +39,8 @@ use crate::{
     SendOptions, Signal, Stag, Waker, shm, sim, tcp, verbs,
 };
 
-/// The access of one thread to all transports. The type parameter says whether peers may reach
-/// memory of this side ([`exposure`]): a serving side exposes none.
+/// One thread's access to all transports. The type parameter determines whether peers can access
+/// memory of this side ([`exposure`]): a server exposes no memory.
 pub struct Interface<E = Exposes> {
     exposure: PhantomData<fn() -> E>,
     config: InterfaceConfig,
@@ -59,30 +59,32 @@ pub struct Interface<E = Exposes> {
     dirty: Vec<u32>,
     /// The endpoint that was flushed last.
     asked: Option<EndpointId>,
-    /// The endpoint whose descriptor becomes ready only when much has arrived.
+    /// The endpoint whose descriptor becomes ready only when a large amount of data has arrived.
     gathering: Option<EndpointId>,
     /// The endpoints whose connect or accept may be unfinished, oldest first. All have the same
-    /// timeout. Endpoints that are finished or released leave the queue when they reach its front.
+    /// timeout. Endpoints that are established or released are removed when they reach the front of
+    /// the queue.
     unfinished: VecDeque<EndpointId>,
-    /// The bytes of memory that connections not yet established occupy.
+    /// The size in bytes of the memory that connections occupy that are not established yet.
     unfinished_bytes: usize,
-    /// The listeners that accept no connections for now.
+    /// The listeners that temporarily accept no connections.
     resting: Vec<u32>,
     ready: Vec<(Token, Readiness)>,
-    /// The number of waits that memory alone satisfied since the last look at sockets.
+    /// The number of waits, since sockets were last polled, that work in shared memory alone
+    /// satisfied.
     turns_without_sockets: u32,
     has_slept: bool,
-    /// True if the owner waits for the descriptor, or did until now.
+    /// True if the owner waits for the descriptor, or has just stopped waiting for it.
     is_armed: bool,
-    /// True if the next wait will be long, so it must not spin.
+    /// True if the next wait will be long, so that it must not spin.
     is_patient: bool,
     /// True if a single reply is pending and will come soon.
     is_eager: bool,
     waiter: Waiter,
     waker: Waker,
-    /// Its membership in the group of interfaces that share connections.
+    /// The interface's membership in the group of interfaces that share connections.
     member: Option<Member>,
-    /// Other members must accept the connections given to them by this moment.
+    /// The time by which other members must accept the connections given to them.
     given_until: Option<Instant>,
 }
 
@@ -93,13 +95,13 @@ struct Slot {
     connection: Option<Box<dyn Connection>>,
     hot: bool,
     dirty: bool,
-    /// True if the group counts this connection.
+    /// True if the group's count includes this connection.
     counted: bool,
-    /// True if it has been established: then its peer knows the regions of its domain.
+    /// True if the connection was established, so that its peer knows the regions of its domain.
     established: bool,
-    /// The bytes of memory it occupies until it is established.
+    /// The size in bytes of the memory that the connection occupies until it is established.
     held_bytes: usize,
-    /// The number of polls since it last made progress.
+    /// The number of polls since the connection last made progress.
     vain_polls: u32,
 }
 
@@ -113,8 +115,8 @@ enum Listener {
 impl<E> Interface<E> {
     // ---- connections ----------------------------------------------------------
 
-    /// Starts to listen. Each connection request is reported as [`Event::ConnectionRequest`] at
-    /// the interface of the [group](InterfaceConfig::group) that got the connection.
+    /// Starts to listen. Each connection request is reported as [`Event::ConnectionRequest`] by the
+    /// interface of the [group](InterfaceConfig::group) that gets the connection.
     ///
     /// # Errors
     /// [`AddressError`] with the address and the system's error.
@@ -142,8 +144,8 @@ impl<E> Interface<E> {
         Ok(ListenerId { owner: self.config.owner, index })
     }
 
-    /// Returns the actual address of a listener of this interface. The system chooses a port where
-    /// the given TCP port was 0.
+    /// Returns the actual address of a listener of this interface. If the requested TCP port was 0,
+    /// the address has the port that the system chose.
     #[must_use]
     pub fn listener_address(&self, listener: ListenerId) -> Option<Address> {
         if listener.owner != self.config.owner {
@@ -152,7 +154,7 @@ impl<E> Interface<E> {
         self.listeners.get(listener.index as usize)?.as_ref().map(Listener::address)
     }
 
-    /// Stops listening. Established connections stay.
+    /// Stops listening. Established connections continue.
     pub fn unlisten(&mut self, listener: ListenerId) {
         if listener.owner == self.config.owner
             && let Some(slot) = self.listeners.get_mut(listener.index as usize)
@@ -161,11 +163,11 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Begins to connect. The attempt ends with [`Event::Established`], [`Event::Rejected`] or
+    /// Starts to connect. The attempt ends with [`Event::Established`], [`Event::Rejected`] or
     /// [`Event::Broken`]. Receives may be posted at once.
     ///
     /// # Errors
-    /// [`AddressError`] if the attempt cannot begin.
+    /// [`AddressError`] if the attempt cannot start.
     pub fn connect(
         &mut self,
         address: &Address,
@@ -220,7 +222,7 @@ impl<E> Interface<E> {
         endpoint
     }
 
-    /// Rejects an inbound connection. `private_data` goes to the peer.
+    /// Rejects an inbound connection and sends `private_data` to the peer.
     pub fn reject(&mut self, pending: PendingId, private_data: &[u8]) {
         self.with(pending.0, |connection, context| {
             connection.reject(context, private_data);
@@ -281,8 +283,8 @@ impl<E> Interface<E> {
         self.number == number
     }
 
-    /// Deregisters memory. Work that still uses it completes or fails. A peer that uses it
-    /// afterwards breaks its connection.
+    /// Deregisters memory. Posted work that uses the memory completes or fails. A peer that
+    /// accesses the memory afterwards breaks its connection.
     pub fn deregister(&mut self, key: LocalKey) {
         let Some(entry) = self.regions.remove(key) else { return };
         if entry.rights.is_remote() && entry.dmabuf.is_none() {
@@ -290,7 +292,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Withdraws a region from every peer of its domain.
+    /// Makes a region inaccessible to every peer of its domain.
     fn withdraw(&mut self, entry: &RegionEntry) {
         for endpoint in self.established_of(entry.domain) {
             if let Some(connection) = self.slot_mut(endpoint).and_then(|s| s.connection.as_mut()) {
@@ -305,10 +307,10 @@ impl<E> Interface<E> {
         self.regions.count()
     }
 
-    /// Returns part of a region as the peer of an endpoint names it. RDMA devices choose the names
-    /// (STags) themselves, so a region has a different name with each device. With the other
-    /// transports the result equals [`Region::remote`]. The name of a region that the peer cannot
-    /// reach is useless to the peer.
+    /// Returns a range of a region as the peer of an endpoint names it. RDMA devices choose STags
+    /// themselves, so a region has a different STag on each device. With the other transports the
+    /// result equals [`Region::remote`]. If the peer cannot access the region, the result is of no
+    /// use to the peer.
     #[must_use]
     #[inline]
     pub fn remote(
@@ -334,11 +336,11 @@ impl<E> Interface<E> {
 
     // ---- work -----------------------------------------------------------------
 
-    /// Posts a receive into `scatter`. The cookie must be below 2^63; the others belong to
+    /// Posts a receive into `scatter`. The cookie must be below 2^63; larger cookies belong to
     /// [`Inbox`](crate::Inbox)es.
     ///
     /// # Errors
-    /// [`PostError`]; then nothing was queued.
+    /// [`PostError`] if the receive could not be queued.
     #[inline]
     pub fn post_receive(
         &mut self,
@@ -353,7 +355,7 @@ impl<E> Interface<E> {
         self.post_private(endpoint, cookie, scatter)
     }
 
-    /// Posts a receive of an inbox, whose memory nothing else may use.
+    /// Posts a receive of an inbox, whose memory no other code may access.
     #[inline]
     pub(crate) fn post_private(
         &mut self,
@@ -368,7 +370,7 @@ impl<E> Interface<E> {
     /// Posts a send of one message.
     ///
     /// # Errors
-    /// [`PostError`]; then nothing was queued.
+    /// [`PostError`] if the send could not be queued.
     #[inline]
     pub fn post_send(
         &mut self,
@@ -391,7 +393,7 @@ impl<E> Interface<E> {
     /// Posts an RDMA write. `remote.length` must be the sum of the local lengths, in bytes.
     ///
     /// # Errors
-    /// [`PostError`]; then nothing was queued.
+    /// [`PostError`] if the write could not be queued.
     #[inline]
     pub fn post_rdma_write(
         &mut self,
@@ -408,10 +410,10 @@ impl<E> Interface<E> {
         Ok(())
     }
 
-    /// Executes an RDMA write at once if the transport needs no more than a copy for it and no
-    /// earlier work is waiting. Then the source is free when the call returns, and the bytes are
-    /// in place before any message sent afterwards arrives. Returns false if nothing was done, for
-    /// whatever reason: then call [`Interface::post_rdma_write`].
+    /// Executes an RDMA write at once if the transport only has to copy for it and no earlier work
+    /// is waiting. After a return of true, the source may be reused, and the bytes are in place
+    /// before any message sent later arrives. Returns false if no byte was moved, for any reason:
+    /// the caller must then call [`Interface::post_rdma_write`].
     #[inline]
     pub fn rdma_write_now(
         &mut self,
@@ -437,7 +439,7 @@ impl<E> Interface<E> {
     /// Posts an RDMA read. `remote.length` must be the sum of the local lengths, in bytes.
     ///
     /// # Errors
-    /// [`PostError`]; then nothing was queued.
+    /// [`PostError`] if the read could not be queued.
     #[inline]
     pub fn post_rdma_read(
         &mut self,
@@ -453,9 +455,10 @@ impl<E> Interface<E> {
         Ok(())
     }
 
-    /// Gives a hint what the peer will probably send as its reply, so that a socket transport can
-    /// place the bytes with one system call. Call it in the order in which the requests were
-    /// posted, and before any of them is flushed: data that has arrived must not be forecast.
+    /// Gives a hint about the reply that the peer will probably send, so that a socket transport
+    /// can place the bytes with one system call. Call this in the order in which the requests were
+    /// posted, and before any of them is flushed, because data that has already arrived must not be
+    /// forecast.
     #[inline]
     pub fn expect(&mut self, endpoint: EndpointId, forecast: &Forecast<'_>) {
         if let Some((connection, _)) = self.lend(endpoint) {
@@ -463,7 +466,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Returns the number of peers that listeners have turned away for lack of descriptors.
+    /// Returns the number of peers that listeners have turned away because no descriptors were
+    /// free.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         let count = |listener: &Listener| match listener {
@@ -572,13 +576,15 @@ impl<E> Interface<E> {
         Ok(endpoint)
     }
 
-    /// Starts a new connection: it registers its descriptors and sends first if it must.
+    /// Starts a new connection: registers its descriptors and, for an outbound connection, begins
+    /// its start-up.
     fn start(&mut self, endpoint: EndpointId) {
         self.with(endpoint, |connection, context| connection.progress(context).map(|_| ()));
         self.after_event(endpoint);
     }
 
-    /// Updates the lists after an event that may have finished a connect or brought work.
+    /// Updates the interface's lists after an event that may have finished a connect or brought
+    /// work.
     fn after_event(&mut self, endpoint: EndpointId) {
         let Some(slot) = self.slot_mut(endpoint) else { return };
         let established = slot.connection.as_ref().is_some_and(|c| c.is_established());

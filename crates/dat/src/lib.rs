@@ -3,27 +3,27 @@
 //!
 //! This crate is independent of files. One [`Interface`] belongs to one thread and owns listeners,
 //! endpoints, registered regions and the queue of completions. Work is *posted*, which never
-//! blocks. [`Interface::flush`] makes it visible to the peer, and it ends as a [`Completion`]. The
-//! interface makes progress only in [`Interface::poll`] and [`Interface::wait`]. A process that
-//! serves with several threads has an interface for each of them. An [`AcceptGroup`] makes them
-//! share the connections that arrive at one address.
+//! blocks. [`Interface::flush`] makes posted work visible to the peer, and each work request ends
+//! with a [`Completion`]. The interface makes progress only in [`Interface::poll`] and
+//! [`Interface::wait`]. A process that serves with several threads has one interface per thread. An
+//! [`AcceptGroup`] makes these interfaces share the connections that arrive at one address.
 //!
 //! Invariants, the same for every provider (`tests/conformance`):
 //!
 //! - Messages arrive complete, once and in the order sent, each in the oldest posted receive. A
 //!   message without a posted receive breaks the connection.
 //! - An RDMA write that was posted before a send is placed before the receive of that send
-//!   completes. RDMA consumes no receive at the target.
+//!   completes. RDMA writes and reads consume no receive at the target.
 //! - Any error breaks the connection, and all outstanding work completes with an error, each work
 //!   request exactly once.
-//! - Memory is reachable only through a registered region, within its bounds and rights. A
+//! - Memory is accessible only through a registered region, within its bounds and rights. A
 //!   violation breaks the connection and moves no bytes.
 //!
 //! The providers are [`shm`] (within one host), [`tcp`] (software iWARP, optionally over TLS),
 //! [`verbs`] (RDMA devices) and [`sim`] (a deterministic simulation).
 
-// The build with all features checks for code that nothing uses; without one of them, much of
-// what serves its provider stays behind.
+// The build with all features checks for unused code. Without one of the features, much code that
+// serves its provider is unused.
 #![cfg_attr(not(all(feature = "tls", feature = "verbs")), allow(dead_code))]
 
 mod address;

@@ -3,8 +3,8 @@
 //! Invariants:
 //!
 //! - When [`Lender::lend`] or [`Lender::lend_mut`] returns or unwinds, no device accesses the
-//!   memory for a peer. The exception: if the call ended in order and [`TrustedPeers`] vouch for
-//!   the peers, the registration is kept.
+//!   memory for a peer. There is one exception: if the call ended in order and [`TrustedPeers`]
+//!   guarantees the behaviour of the peers, the registration is kept.
 //! - Lending gives no other code of this process access to the memory: it is in no table of
 //!   regions, and only a device knows it.
 //!
@@ -29,40 +29,40 @@ pub enum OwnMemory {
     Copied,
     /// The memory is registered with a device for the duration of a call.
     Registered,
-    /// The memory is registered with a device, and the registration is kept until its room is
-    /// needed or the memory has been replaced.
+    /// The memory is registered with a device. The registration is kept until its space is needed
+    /// for another or the memory at that address has been replaced.
     Cached(CacheLimits, TrustedPeers),
 }
 
-/// The promise that peers leave memory alone after their reply: see [`TrustedPeers::new`].
+/// The guarantee that peers do not access memory after their reply: see [`TrustedPeers::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustedPeers(());
 
 impl TrustedPeers {
-    /// Vouches for every peer that this process connects to through an RDMA device.
+    /// Declares every peer that this process connects to through an RDMA device to be trusted.
     ///
     /// # Safety
-    /// A peer can still reach memory named in a call after the call has returned. No peer may read
-    /// or write such memory once its reply is out, and no caller may report a call as ended in
-    /// order before that.
+    /// Memory named in a call stays accessible to the peer after the call has returned. The caller
+    /// guarantees that no peer reads or writes such memory after it has sent its reply, and that no
+    /// code reports a call as ended in order before the reply has arrived.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())
     }
 }
 
-/// How a call with lent memory ended. Carries the result of the call.
+/// The way in which a call with lent memory ended, with the result of the call.
 #[derive(Debug)]
 pub enum Ended<T> {
-    /// In order: the peer has replied and no longer uses the memory.
+    /// The call ended in order: the peer has replied and no longer uses the memory.
     InOrder(T),
-    /// In any other way: the peer may still be using the memory.
+    /// The call ended in any other way: the peer may still be using the memory.
     Otherwise(T),
 }
 
 type Cache = Mutex<RegistrationCache<Registered>>;
 
-/// The registrations of the application's own memory that an interface has made.
+/// An interface's registrations of the application's own memory.
 pub(crate) struct OwnRegistrations {
     cache: Arc<Cache>,
     follows: bool,
@@ -72,12 +72,12 @@ pub(crate) struct OwnRegistrations {
 pub struct Lender {
     protection: Arc<ProtectionDomain>,
     cache: Arc<Cache>,
-    /// True if devices may be asked to follow changes of the memory (on-demand paging).
+    /// True if devices may be asked to follow changes of the address space (on-demand paging).
     follows: bool,
 }
 
 impl OwnRegistrations {
-    /// Returns `None` if the rule is to copy.
+    /// Returns a lender, or `None` if `rule` says that memory is copied instead.
     pub(crate) fn new(rule: OwnMemory) -> Option<Self> {
         let limits = match rule {
             OwnMemory::Copied => return None,
@@ -103,8 +103,9 @@ impl OwnRegistrations {
 }
 
 impl Lender {
-    /// Lends memory that the peer may read while `call` runs. The region has a name for peers on
-    /// the lender's device. It cannot be used in scatter/gather lists of this side.
+    /// Lends memory that the peer may read while `call` runs. `call` gets the region, whose STag is
+    /// valid for peers on the lender's device. The region cannot be used in scatter/gather lists of
+    /// this side.
     ///
     /// # Errors
     /// [`RegisterError`] if the device does not register the memory.
@@ -117,7 +118,8 @@ impl Lender {
         self.lend_range(bytes.as_ptr() as usize, bytes.len(), rights, call)
     }
 
-    /// Lends memory that the peer may write while `call` runs.
+    /// Lends memory that the peer may write while `call` runs. `call` gets the region, as with
+    /// [`Lender::lend`].
     ///
     /// # Errors
     /// [`RegisterError`] if the device does not register the memory.
@@ -130,7 +132,7 @@ impl Lender {
         self.lend_range(bytes.as_mut_ptr() as usize, bytes.len(), rights, call)
     }
 
-    /// Lends memory that the caller has borrowed with these rights.
+    /// Lends memory that the caller has borrowed with the given rights.
     fn lend_range<T>(
         &self,
         address: usize,
@@ -193,7 +195,8 @@ impl std::fmt::Debug for Lender {
     }
 }
 
-/// Memory that is lent. Its registration is revoked on drop unless it was given back in order.
+/// Memory that is lent. Dropping it revokes the registration, unless the memory was given back in
+/// order.
 struct Lent<'l> {
     cache: &'l Cache,
     of: Option<Use>,

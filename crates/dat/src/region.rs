@@ -1,7 +1,7 @@
-//! Registered memory: the table that maps keys to bytes, with bounds and rights.
+//! Registered memory: the table that maps keys to bytes, with bounds and access rights.
 //!
-//! Invariant: a key finds a region only while the region is registered. A slot is reused under a
-//! new key byte, so a stale key is refused.
+//! Invariant: a key leads to a region only while the region is registered. A slot is reused under a
+//! new key byte, so that a stale key is refused.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::verbs::raw::{Sge, access};
 use crate::verbs::{ProtectionDomain, Registered, Registrations, access_of};
 use crate::{Domain, LocalKey, PostError, Stag, sim};
 
-/// The accesses that a peer may make to a region. The default is none: local use only.
+/// The accesses that a peer may make to a region. The default is local use only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// True if the peer may read the region by RDMA.
@@ -22,9 +22,9 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// The region may be used only in local scatter/gather lists.
+    /// No access for the peer: the region is used only in local scatter/gather lists.
     pub const LOCAL: Rights = Rights { remote_read: false, remote_write: false };
-    /// The peer may read and write the region.
+    /// Read and write access for the peer.
     pub const REMOTE: Rights = Rights { remote_read: true, remote_write: true };
 
     /// Returns true if the peer may access the region in any way.
@@ -34,40 +34,40 @@ impl Rights {
     }
 }
 
-/// How bytes reach a region over one endpoint.
+/// The way in which bytes reach a region over one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegionPath {
-    /// The peer has the memory mapped and copies straight into it.
+    /// The peer has mapped the memory and copies directly to and from it.
     Mapped,
     /// The peer copies with `process_vm_readv` and `process_vm_writev`.
     ProcessVm,
-    /// The bytes pass through the connection's ring, and this side makes one more copy.
+    /// The bytes pass through the connection's ring, which costs one more copy on this side.
     Staged,
-    /// The bytes pass through a network and are placed directly in the region.
+    /// The bytes pass through a network and are placed directly into the region.
     Network,
 }
 
 /// A registered range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Names the region in scatter/gather lists of this side.
+    /// The key by which scatter/gather lists of this side name the region.
     pub key: LocalKey,
-    /// Names the region to the peer.
+    /// The STag by which the peer names the region.
     pub stag: Stag,
-    /// The address of the first byte, as peers name it.
+    /// The address of the region's first byte, as peers name it.
     pub address: u64,
-    /// The length in bytes.
+    /// The length of the region in bytes.
     pub length: u64,
 }
 
 impl Region {
-    /// Returns the `length` bytes at `offset` as a local segment.
+    /// Returns the `length` bytes at `offset` as a segment for scatter/gather lists of this side.
     #[must_use]
     pub fn local(&self, offset: u64, length: u32) -> LocalSegment {
         LocalSegment { key: self.key, offset, length }
     }
 
-    /// Returns the `length` bytes at `offset` as the peer names them.
+    /// Returns the `length` bytes at `offset` as a segment that the peer can name.
     #[must_use]
     pub fn remote(&self, offset: u64, length: u32) -> RemoteSegment {
         RemoteSegment { stag: self.stag, address: self.address.wrapping_add(offset), length }
@@ -88,7 +88,7 @@ pub struct LocalSegment {
 /// A range of the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSegment {
-    /// The peer's name of the region.
+    /// The STag by which the peer names its region.
     pub stag: Stag,
     /// The address of the first byte, as the peer names it.
     pub address: u64,
@@ -103,18 +103,18 @@ pub(crate) struct RegionEntry {
     pub(crate) region: Region,
     pub(crate) domain: Domain,
     pub(crate) rights: Rights,
-    /// The dmabuf that holds the bytes, if they are not memory of this process. Then `memory` is
+    /// The dmabuf that contains the bytes, if they are not memory of this process; `memory` is then
     /// empty.
     pub(crate) dmabuf: Option<Arc<OwnedFd>>,
 }
 
-/// A range of a dmabuf, which is mostly memory of another device.
+/// A range of a dmabuf, which usually is memory of another device.
 #[derive(Clone, Copy, Debug)]
 pub struct DmabufRange<'d> {
-    /// The dmabuf. It may be closed after the registration, because the interface duplicates the
-    /// descriptor.
+    /// The dmabuf's descriptor. The caller may close it after the registration, because the
+    /// interface duplicates it.
     pub fd: BorrowedFd<'d>,
-    /// The position of the range in the dmabuf, in bytes.
+    /// The position of the range in the dmabuf in bytes.
     pub offset: u64,
     /// The length of the range in bytes.
     pub length: u64,
@@ -129,7 +129,7 @@ pub enum DmabufError {
     /// The endpoint is not connected, so it has no device.
     #[error("the endpoint is not connected: a dmabuf is registered with its device")]
     NotConnected,
-    /// The region was not made by [`crate::Interface::register_dmabuf`], or it is deregistered.
+    /// The region was not created by [`crate::Interface::register_dmabuf`], or it is deregistered.
     #[error("the region does not belong to a dmabuf, or it is no longer registered")]
     NoSuchRegion,
     /// The dmabuf's descriptor could not be duplicated.
@@ -149,7 +149,7 @@ pub enum DmabufError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The interface has no room for another region.
+    /// The table of regions of the interface is full.
     #[error("the interface has no room for another region")]
     TableFull,
 }
@@ -175,7 +175,7 @@ impl RegisterError {
 /// The reason why a peer's access to a region of this side is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessError {
-    /// There is no such region, or it was invalidated.
+    /// No region has this STag, or the region was invalidated.
     InvalidStag,
     /// The region does not belong to the connection's domain.
     WrongDomain,
@@ -183,7 +183,7 @@ pub(crate) enum AccessError {
     Bounds,
     /// The region does not allow this access.
     Rights,
-    /// The sum of address and length wraps.
+    /// The sum of address and length overflows.
     Wrap,
 }
 
@@ -193,7 +193,7 @@ pub(crate) struct RegionTable {
     slots: Vec<Option<RegionEntry>>,
     free: Vec<u32>,
     next_key: u8,
-    /// The regions that were invalidated and not yet withdrawn from the peers.
+    /// The regions that were invalidated and that the peers do not know to be withdrawn yet.
     revoked: Vec<RegionEntry>,
     /// The registrations of the regions with RDMA devices.
     pub(crate) devices: Registrations,
@@ -282,7 +282,7 @@ impl RegionTable {
         self.slots.get(index_of(key.0) as usize)?.as_ref().filter(|entry| entry.region.key == key)
     }
 
-    /// Checks a local segment and returns its memory and offset.
+    /// Checks a local segment and returns its memory and the offset in that memory.
     #[inline]
     pub(crate) fn local(
         &self,
@@ -306,8 +306,8 @@ impl RegionTable {
         if entry.domain == domain && is_inside { Ok(()) } else { Err(PostError::BadSegment) }
     }
 
-    /// Returns a local segment as a device addresses it. Registers the region with the device at
-    /// its first use.
+    /// Returns a local segment in the form that a device needs. Registers the region with the
+    /// device when it is first used there.
     #[inline]
     pub(crate) fn device_piece(
         &mut self,
@@ -326,7 +326,7 @@ impl RegionTable {
         Ok(Sge { address, length: segment.length, lkey })
     }
 
-    /// Registers a region with a device, so that peers can reach it there.
+    /// Registers a region with a device, so that peers can access it there.
     pub(crate) fn expose_to_device(
         &mut self,
         protection: &Arc<ProtectionDomain>,
@@ -343,13 +343,13 @@ impl RegionTable {
         self.devices.expose(protection, slot, entry).map(|_| ())
     }
 
-    /// Returns the name by which peers on a device know a region.
+    /// Returns the STag by which peers on a device know a region.
     pub(crate) fn device_name(&self, protection: &ProtectionDomain, key: LocalKey) -> Option<Stag> {
         let entry = self.get(key)?;
         self.devices.name(protection, index_of(entry.region.key.0) as usize)
     }
 
-    /// Removes the remote rights of the region that peers on a device know by this name.
+    /// Removes the remote rights of the region that peers on a device know by this STag.
     pub(crate) fn invalidate_on_device(
         &mut self,
         protection: &ProtectionDomain,
@@ -362,7 +362,8 @@ impl RegionTable {
         self.invalidate(stag, domain).map(|()| stag)
     }
 
-    /// Adds memory that does not belong to this process. No device knows it yet.
+    /// Adds memory that does not belong to this process. The memory is not registered with a device
+    /// yet.
     pub(crate) fn insert_dmabuf(
         &mut self,
         domain: Domain,
@@ -383,7 +384,7 @@ impl RegionTable {
         Ok(region)
     }
 
-    /// Returns the dmabuf of a region, and the region.
+    /// Returns the dmabuf of a region, and the region itself.
     pub(crate) fn dmabuf(&self, key: LocalKey) -> Result<(&OwnedFd, &RegionEntry), DmabufError> {
         let entry = self.get(key).ok_or(DmabufError::NoSuchRegion)?;
         Ok((entry.dmabuf.as_deref().ok_or(DmabufError::NoSuchRegion)?, entry))
@@ -412,8 +413,8 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Returns the memory and offset of a range that a peer of `domain` names, after checking
-    /// bounds and rights.
+    /// Checks the bounds and rights of a range that a peer of `domain` names, and returns its
+    /// memory and offset.
     #[inline]
     pub(crate) fn remote(
         &self,
@@ -429,7 +430,8 @@ impl RegionTable {
         Ok((&entry.memory, offset.ok_or(AccessError::Bounds)?))
     }
 
-    /// Returns the region that a peer of `domain` names, after checking bounds and rights.
+    /// Checks the bounds and rights of a range that a peer of `domain` names, and returns its
+    /// region.
     #[inline]
     pub(crate) fn check_remote(
         &self,
@@ -457,7 +459,7 @@ impl RegionTable {
         if allowed { Ok(entry) } else { Err(AccessError::Rights) }
     }
 
-    /// Returns every region that peers of `domain` may reach as soon as they are connected.
+    /// Returns every region that peers of `domain` can access as soon as they are connected.
     pub(crate) fn remote_of(&self, domain: Domain) -> impl Iterator<Item = &RegionEntry> {
         let is_reached = |entry: &&RegionEntry| entry.rights.is_remote() && entry.dmabuf.is_none();
         let of_domain = move |entry: &&RegionEntry| entry.domain == domain;
@@ -470,9 +472,9 @@ const fn index_of(number: u32) -> u32 {
     (number & !LocalKey::PRIVATE) >> KEY_BITS
 }
 
-/// The greatest number of regions of one interface.
+/// The maximum number of regions of one interface.
 const REGIONS_MAX: usize = 1 << 16;
-/// The number of low bits of a key that change when its slot is reused.
+/// The number of low bits of a key that change when the key's slot is reused.
 const KEY_BITS: u32 = 8;
 
 #[cfg(test)]

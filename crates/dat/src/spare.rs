@@ -1,10 +1,11 @@
-//! A reserved descriptor for the moment when the process has no other left.
+//! A reserved descriptor for the time when the process has no other descriptor left.
 //!
-//! A listener without free descriptors cannot accept, and a waiting peer keeps it readable. Its
-//! owner would loop for ever, and the peer would wait as long. Instead the owner closes the
-//! reserved descriptor for a moment, accepts the peer, and turns it away at once.
+//! A listener without free descriptors cannot accept, and a waiting peer keeps its socket readable.
+//! The listener's owner would loop for ever, and the peer would wait as long. Instead the owner
+//! closes the reserved descriptor for a moment, accepts the peer, and closes the connection at
+//! once.
 //!
-//! Invariant: the spare descriptor is open whenever the system has one to give.
+//! Invariant: the spare descriptor is open whenever the system can provide one.
 
 use std::os::fd::OwnedFd;
 
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub(crate) struct Spare {
     descriptor: Option<OwnedFd>,
-    /// The number of peers turned away.
+    /// The number of peers that were turned away.
     turned_away: u64,
 }
 
@@ -27,8 +28,9 @@ impl Spare {
         self.turned_away
     }
 
-    /// Returns what `accept` returns, if anything. If there is no descriptor for a peer, accepts
-    /// it with the spare one and calls `discard`, which closes its connection.
+    /// Returns the result of `accept`; `None` if no peer waits. If the process has no free
+    /// descriptor, uses the spare one to accept the peer and then calls `discard`, which closes the
+    /// connection.
     pub(crate) fn accept<T>(
         &mut self,
         accept: impl Fn() -> Result<T, Errno>,

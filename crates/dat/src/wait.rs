@@ -1,21 +1,22 @@
 //! Decides when an interface spins and when it sleeps.
 //!
-//! Spinning notices an event within a tenth of a microsecond, but only if the other side runs on
-//! another core. A wake-up costs tens of microseconds, but no CPU time. The rules:
+//! A spinning thread notices an event within a tenth of a microsecond, but only if the other side
+//! runs on another core. A wakeup costs tens of microseconds, but no CPU time while asleep. The
+//! rules:
 //!
-//! - Spin for as long as a wake-up would cost. A wait that ends within that time is cheaper spun
-//!   through.
-//! - Stop spinning where every third spin ends without its event. Try again from time to time.
+//! - Spin for as long as a wakeup would cost. A wait that ends within that time is cheaper with
+//!   spinning.
+//! - Stop spinning if every third spin ends without its event. Try again from time to time.
 //! - Do not spin while more threads want to run than there are cores. Such a shortage shows as a
-//!   gap in the run time of this thread during which another thread had the core. A gap without
-//!   a preemption comes from the hypervisor. Sleeping would give that time to no other thread,
-//!   so it does not count.
-//! - A server whose sleeps end soon after they begin spins for that much longer, up to a limit:
-//!   waking the server costs the client more than the request itself. A client does not extend
-//!   its spins, because it is meant to save processor time.
-//! - After some microseconds of spinning, yield the core in every turn: the awaited thread may be
-//!   waiting for this very core. The scheduler moves one of two threads that both want to run to
-//!   another core, but not two threads that sleep in turns.
+//!   gap in the run time of this thread during which another thread used the core. A gap without a
+//!   preemption is caused by the hypervisor. It does not count, because sleeping would not give
+//!   that time to another thread.
+//! - A server whose sleeps end soon after they begin spins for longer, up to a limit, because
+//!   waking the server costs the client more than the request itself. A client does not extend its
+//!   spins, because it should save processor time.
+//! - After some microseconds of spinning, yield the core in every turn, because the thread that is
+//!   waited for may need this very core. The scheduler moves one of two threads that both want to
+//!   run to another core, but not two threads that sleep in turns.
 //! - Polling a socket in vain costs a system call. A client polls its socket only while a single
 //!   reply is likely. When several replies are pending, one wake-up collects all that arrive
 //!   during the sleep. A server polls its sockets while no other thread wants the core, because
@@ -35,8 +36,8 @@ pub fn coarse_now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
-/// Returns how often the kernel gave the core of the calling thread to another thread although
-/// the calling thread did not sleep.
+/// Returns the number of times that the kernel gave the core of the calling thread to another
+/// thread although the calling thread did not sleep.
 fn preemptions() -> u64 {
     // SAFETY: zeros are a valid `rusage`, and the call writes nothing else.
     unsafe {
@@ -49,8 +50,9 @@ fn preemptions() -> u64 {
 /// The limits of adaptive waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
-    /// The longest spin before sleeping; zero never spins. A value above the default also allows
-    /// spinning for a single slow reply: that costs up to a whole core and saves the wake-up.
+    /// The maximum time to spin before sleeping; zero disables spinning. A value above the default
+    /// also allows spinning for a single slow reply, which uses up to a whole core and saves the
+    /// wakeup.
     pub spin_max: Duration,
 }
 
@@ -68,29 +70,31 @@ impl Default for WaitPolicy {
     }
 }
 
-/// What an interface has learned from its earlier waits.
+/// The statistics of an interface's earlier waits.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     policy: WaitPolicy,
-    /// The present spin time. Exceeds the policy's maximum if sleeps have been short.
+    /// The current spin time, which exceeds the policy's maximum if sleeps have been short.
     span: Duration,
-    /// Rises with each spin that ended without its event and falls with each that got it.
+    /// A score that rises with each spin that ended without its event and falls with each that got
+    /// its event.
     futility: u32,
-    /// The number of waits to sleep through before the next trial spin, and how many of them
-    /// are left.
+    /// The number of waits that skip spinning before the next trial spin, and how many of them are
+    /// left.
     rest: u32,
     rest_left: u32,
-    /// Spins count preemptions until this moment, because this thread lately saw a gap.
+    /// The time until which spins count preemptions, because this thread recently saw a gap.
     watched_until: Option<Instant>,
-    /// The core counts as shared until this moment, because this thread was lately preempted.
+    /// The time until which the core counts as shared, because this thread was recently preempted.
     shared_until: Option<Instant>,
-    /// How long the last preemption makes the core count as shared.
+    /// The time for which the last preemption made the core count as shared.
     shared_span: Duration,
     /// The preemption count at the start of the present spin, if the spin counts preemptions.
     preemptions_before: Option<u64>,
-    /// The interface does not spin before this moment, because cores are short.
+    /// The time until which the interface does not spin, because more threads want to run than
+    /// there are cores.
     crowded_until: Option<Instant>,
-    /// How long the next shortage of cores is assumed to last.
+    /// The assumed duration of the next such shortage of cores.
     crowded_span: Duration,
     /// True if a peer woke this interface shortly before sending its message.
     is_forewarned: bool,
@@ -114,14 +118,15 @@ impl Waiter {
         }
     }
 
-    /// Records that a peer woke this interface but had sent nothing yet. Peers wake a sleeper
+    /// Records that a peer woke this interface but had sent nothing yet. A peer wakes a sleeper
     /// early when a message is about to follow.
     pub(crate) fn forewarn(&mut self) {
         self.is_forewarned = true;
     }
 
-    /// Returns how long to spin for a message that a peer has announced by an early wake-up, and
-    /// clears the announcement. The outcome of such a spin does not change the statistics.
+    /// Clears the announcement of an early wakeup and returns how long to spin for the announced
+    /// message; `None` if there was no announcement. The outcome of such a spin does not change the
+    /// statistics.
     pub(crate) fn forewarned(&mut self) -> Option<Duration> {
         std::mem::take(&mut self.is_forewarned).then_some(FOREWARNED_SPAN)
     }
@@ -130,20 +135,20 @@ impl Waiter {
         !self.policy.spin_max.is_zero()
     }
 
-    /// Returns the condition that ends a sleep for `threshold` messages. An early wake-up helps
-    /// only an interface that spins.
+    /// Returns the condition that ends a sleep for `threshold` messages. An early wakeup helps only
+    /// an interface that spins.
     pub(crate) fn alarm(&self, threshold: usize) -> Alarm {
         Alarm { threshold, early: self.ever_spins() }
     }
 
-    /// True if a wait may start with a few polls before it reads the clock, because nothing has
-    /// shown spinning to be useless.
+    /// Returns true if a wait may start with a few polls before it reads the clock, because the
+    /// statistics do not show spinning to be useless.
     #[inline]
     pub(crate) fn is_at_ease(&self) -> bool {
         self.crowded_until.is_none() && self.rest_left == 0 && self.ever_spins()
     }
 
-    /// Returns how long a wait that begins now may spin.
+    /// Returns the maximum time for which a wait that begins now may spin.
     pub(crate) fn budget(&mut self, now: Instant) -> Duration {
         if let Some(until) = self.crowded_until {
             if now < until {
@@ -176,8 +181,8 @@ impl Waiter {
         }
     }
 
-    /// Records the length of a server's sleep. After a short sleep, a slightly longer spin would
-    /// have caught the event, so the next spins are longer and no more waits skip spinning.
+    /// Records the length of a server's sleep. If the sleep was short, a slightly longer spin would
+    /// have caught the event, so the next spins are longer and no waits skip spinning.
     pub(crate) fn slept(&mut self, span: Duration) {
         if span > NEARLY_SPAN || !self.ever_spins() {
             self.span = self.policy.spin_max;
@@ -188,15 +193,15 @@ impl Waiter {
         self.rest_left = 0;
     }
 
-    /// True if no other thread has wanted this core lately. Yielding, and polling sockets for
-    /// many clients, pay only then.
+    /// Returns true if no other thread has wanted this core recently. Only then does it pay to
+    /// yield, and to poll the sockets of many clients.
     #[inline]
     pub(crate) fn is_alone(&self, now: Instant) -> bool {
         self.shared_until.is_none_or(|until| now >= until)
     }
 
-    /// Records that another thread wanted this core. Repeated preemptions make the core count as
-    /// shared for longer each time, until none has happened for a while.
+    /// Records that another thread wanted this core. Each repeated preemption makes the core count
+    /// as shared for longer, until none has happened for a while.
     fn share(&mut self, now: Instant) {
         let again = self.shared_until.is_some_and(|until| now < until + RELAPSE_SPAN);
         self.shared_span =
@@ -210,15 +215,16 @@ impl Waiter {
         self.preemptions_before = is_watched.then(preemptions);
     }
 
-    /// Judges the time between two readings of the clock within one spin.
+    /// Classifies the time between two readings of the clock within one spin.
     #[inline]
     pub(crate) fn judge(&mut self, gap: Duration, now: Instant) -> Gap {
         if gap < GAP_MIN { Gap::None } else { self.judge_long(gap, now, preemptions()) }
     }
 
-    /// Judges a long gap. The first gap tells nothing, because it starts the counting. A thread
-    /// that took the core when this one yielded it counts as a preemption, too: the kernel counts
-    /// every change of threads for which this thread did not sleep.
+    /// Classifies a long gap. The first gap cannot be classified, because it only starts the
+    /// counting of preemptions. If another thread took the core when this one yielded it, that
+    /// counts as a preemption too: the kernel counts every change of threads for which this thread
+    /// did not sleep.
     #[cold]
     fn judge_long(&mut self, gap: Duration, now: Instant, preemptions: u64) -> Gap {
         self.watched_until = Some(now + WATCHED_SPAN);
@@ -238,38 +244,41 @@ impl Waiter {
 pub(crate) enum Gap {
     /// The thread kept running.
     None,
-    /// As far as known, the core itself stood still. This time does not count as spinning.
+    /// The core did not run this thread or, as far as known, any other. This time does not count as
+    /// spinning.
     Stolen(Duration),
-    /// Another thread had the core. Stop spinning at once.
+    /// Another thread used the core, so spinning must stop at once.
     Preempted,
 }
 
-/// The default of the longest spin: the cost of a wake-up.
+/// The default maximum of a spin: the time that a wakeup costs.
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// The shortest gap that may be another thread's turn on the core. A scheduler grants turns of
 /// milliseconds; shorter gaps are noise of the machine.
 const GAP_MIN: Duration = Duration::from_millis(1);
-/// How long spins count preemptions after a gap. Each count takes a system call.
+/// The time for which spins count preemptions after a gap. Each count takes a system call.
 const WATCHED_SPAN: Duration = Duration::from_secs(1);
-/// How long the core counts as shared after a preemption: after the first, and at most after
-/// repeated ones.
+/// The time for which the core counts as shared after the first preemption, and below it the
+/// maximum after repeated preemptions.
 const SHARED_SPAN_MIN: Duration = Duration::from_millis(50);
 const SHARED_SPAN_MAX: Duration = Duration::from_secs(16);
-/// A preemption within this time after the core last counted as shared has the same cause.
+/// The time after the core last counted as shared within which a preemption is attributed to the
+/// same cause.
 const RELAPSE_SPAN: Duration = Duration::from_secs(2);
-/// How long to spin for a message that a peer has announced by an early wake-up.
+/// The time to spin for a message that a peer has announced by an early wakeup.
 const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
-/// A sleep up to this long was not worth its wake-up, which takes half of it.
+/// The length of a sleep up to which the sleep was not worth its wakeup, which takes half of that
+/// time.
 const NEARLY_SPAN: Duration = Duration::from_micros(150);
-/// The longest spin of a server whose sleeps are short.
+/// The maximum spin of a server whose sleeps are short.
 const STRETCHED_SPAN_MAX: Duration = Duration::from_micros(250);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
 const CROWDED_SPAN_MAX: Duration = Duration::from_millis(64);
-/// The weight of a spin in vain relative to a successful spin. Where every third spin is in vain,
-/// sleeping costs less.
+/// The weight of a spin without its event relative to a successful spin. If every third spin ends
+/// without its event, sleeping costs less.
 const VAIN_WEIGHT: u32 = 2;
-/// The score at which the interface stops spinning: three spins in vain in a row. Fewer may be
-/// chance.
+/// The score at which the interface stops spinning: three spins in a row without their events.
+/// Fewer may be chance.
 const FUTILE: u32 = 3 * VAIN_WEIGHT;
 const FUTILITY_MAX: u32 = FUTILE + 4 * VAIN_WEIGHT;
 const REST_MIN: u32 = 4;

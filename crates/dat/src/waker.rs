@@ -12,7 +12,8 @@ use self::nap::{Cause, Nap};
 
 /// A handle that wakes one interface. It is cheap to clone and may be sent to other threads.
 ///
-/// Waking an interface that is awake costs one atomic operation. A caller may hold a lock.
+/// Waking an interface that is awake costs one atomic operation. Waking never blocks, so the caller
+/// may hold a lock.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
@@ -34,7 +35,8 @@ impl Waker {
         self.ring(Cause::Woken);
     }
 
-    /// Makes the interface look for connections that other interfaces have given it. Ends no wait.
+    /// Makes the interface check for connections that other interfaces have given to it. Does not
+    /// end a wait.
     pub(crate) fn call(&self) {
         self.ring(Cause::Called);
     }
@@ -46,7 +48,7 @@ impl Waker {
         }
     }
 
-    /// Returns true if the interface was woken or called and has not taken that yet.
+    /// Returns true if the interface was woken or called and has not cleared the signal yet.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
         self.0.nap.is_rung()
@@ -68,8 +70,8 @@ impl Waker {
         self.0.nap.take(Cause::Called)
     }
 
-    /// Announces that the interface is about to wait for descriptors. Returns false if it must not
-    /// wait, because it was woken or called.
+    /// Announces that the interface is about to wait for descriptors. Returns false if the
+    /// interface must not wait, because it was woken or called.
     pub(crate) fn lie_down(&self) -> bool {
         self.0.nap.lie_down()
     }

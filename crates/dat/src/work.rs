@@ -8,19 +8,19 @@ use crate::{
 /// One element of a gather list for a send.
 #[derive(Clone, Copy, Debug)]
 pub enum Gather<'a> {
-    /// Bytes that the post copies. The caller may reuse them when the post returns.
+    /// Bytes that the post copies, so that the caller may reuse them when the post returns.
     Bytes(&'a [u8]),
-    /// A range of a registered region. The transport uses it until the completion.
+    /// A range of a registered region. The transport reads it until the work completes.
     Segment(LocalSegment),
 }
 
-/// When a work request reports success. A failure is always reported.
+/// Controls when a work request queues a completion. A failure always does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signal {
-    /// A success queues a completion, and so does a failure.
+    /// Every work request queues a completion, whether it succeeds or fails.
     #[default]
     Always,
-    /// Only a failure queues a completion.
+    /// Only a failed work request queues a completion.
     OnError,
 }
 
@@ -29,7 +29,7 @@ pub enum Signal {
 pub struct SendOptions {
     /// The cases in which a completion is queued.
     pub signal: Signal,
-    /// A region of the receiver that the receiver invalidates before it delivers the message.
+    /// The STag of a region that the receiver invalidates before it delivers the message.
     pub invalidate: Option<Stag>,
 }
 
@@ -60,9 +60,9 @@ pub enum CompletionStatus {
 /// The report that one posted work request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The endpoint to which it was posted.
+    /// The endpoint to which the work request was posted.
     pub endpoint: EndpointId,
-    /// The caller's cookie from the post.
+    /// The cookie that the caller passed to the post.
     pub cookie: u64,
     /// The kind of the work request.
     pub operation: Operation,
@@ -70,7 +70,7 @@ pub struct Completion {
     pub status: CompletionStatus,
     /// The number of bytes moved; for a receive the length of the message.
     pub length: u32,
-    /// For a receive: the region of this side that the sender had invalidated.
+    /// For a receive: the region of this side that the sender's message has invalidated.
     pub invalidated: Option<Stag>,
 }
 
@@ -79,7 +79,7 @@ pub struct Completion {
 pub enum Event {
     /// A posted work request has ended.
     Completion(Completion),
-    /// A peer wants to connect. Accept or reject it.
+    /// A peer wants to connect. The application must accept or reject the connection.
     ConnectionRequest {
         /// The listener at which the request arrived.
         listener: ListenerId,
@@ -106,7 +106,7 @@ pub enum Event {
     },
     /// A connection has ended. All its work has completed before this event.
     Broken {
-        /// The endpoint of the connection.
+        /// The endpoint of the connection that has ended.
         endpoint: EndpointId,
         /// The reason for its end.
         reason: BreakReason,
@@ -119,13 +119,13 @@ pub enum BreakReason {
     /// This side called [`Interface::disconnect`](crate::Interface::disconnect).
     #[error("closed by this side")]
     Local,
-    /// The peer closed the connection in order.
+    /// The peer closed the connection in the regular way.
     #[error("closed by the peer")]
     Peer,
     /// The peer did not reply to the connect.
     #[error("could not connect: {0}")]
     Unreachable(String),
-    /// The peer violated the transport's protocol.
+    /// The peer violated the protocol of the transport.
     #[error("peer violated the transport protocol: {0}")]
     PeerViolation(String),
     /// The peer reports that this side violated the transport's protocol.
@@ -134,7 +134,8 @@ pub enum BreakReason {
     /// A message arrived when no receive was posted, or it exceeds the posted receive.
     #[error("a message arrived without a posted receive that has room for it")]
     ReceiverNotReady,
-    /// A work request of this side named memory, or needed rights, that the peer does not grant.
+    /// A work request of this side named memory that the peer does not expose, or lacked a right to
+    /// it.
     #[error("remote access refused: {0}")]
     RemoteAccess(String),
     /// The TLS handshake failed, or the peer violated TLS.
@@ -154,7 +155,7 @@ pub enum PostError {
     /// The endpoint is not established yet, broken or released.
     #[error("endpoint is not connected")]
     NotConnected,
-    /// The cookie is 2^63 or above. Those are reserved for inboxes.
+    /// The cookie is 2^63 or above; such cookies are reserved for inboxes.
     #[error("cookies with the highest bit set belong to inboxes")]
     PrivateCookie,
     /// A segment names no region of the endpoint's domain, names an inbox's region, or exceeds the
@@ -167,7 +168,7 @@ pub enum PostError {
     /// The message exceeds the endpoint's configured limit.
     #[error("message longer than the endpoint's limit")]
     TooLong,
-    /// The RDMA device does not register the memory. Contains the system's error number.
+    /// The RDMA device does not register the memory. Contains the error number of the system.
     #[error(
         "the RDMA device does not register the memory (system error {0}): is the limit of locked \
          memory (`ulimit -l`) too low?"
@@ -175,7 +176,7 @@ pub enum PostError {
     Registration(i32),
 }
 
-/// A hint what the peer is likely to send as its reply, in the order of the stream.
+/// A hint about the data that the peer is likely to send as its reply, in the order of the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Forecast<'w> {
     /// The length in bytes of a message that comes before everything else, such as the reply to

@@ -1,8 +1,8 @@
 //! Creates Unix sockets at a path.
 //!
-//! Invariant: from its first moment only the owner can connect to a socket, whatever the umask of
-//! the process. Nothing is removed from the path but a socket of this server that no process
-//! listens on.
+//! Invariant: from the moment when a socket is created, only its owner can connect to it, whatever
+//! the umask of the process. The only object that is removed from the path is a socket of this
+//! server on which no process listens.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -12,23 +12,23 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode};
 use rustix::io::{Errno, Result};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Creates a stream socket at a path. Only this user and root can connect to it.
+/// Creates a stream socket at a path. Only this user and root can connect to the socket.
 ///
 /// # Errors
-/// The system's error; `AddrInUse` if something else is at the path, or a process listens on it.
+/// The system's error; `AddrInUse` if another object is at the path, or a process listens there.
 pub fn listen_privately(path: &Path) -> std::io::Result<UnixListener> {
     let socket = bind(path, SocketType::STREAM, SocketFlags::CLOEXEC)?;
     rustix::net::listen(&socket, STREAM_BACKLOG)?;
     Ok(UnixListener::from(socket))
 }
 
-/// Creates a socket at a path. Replaces a socket that no process listens on any more.
+/// Creates a socket at a path, replacing a socket on which no process listens any more.
 pub(super) fn bind(path: &Path, kind: SocketType, flags: SocketFlags) -> Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let new = || rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
     let socket = new()?;
-    // The file gets the mode of the socket without the bits of the umask. So there is no moment at
-    // which others could connect.
+    // The file gets the mode of the socket without the bits of the umask, so that other users can
+    // never connect.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
@@ -44,8 +44,8 @@ pub(super) fn bind(path: &Path, kind: SocketType, flags: SocketFlags) -> Result<
     Ok(socket)
 }
 
-/// True if the socket at a path belongs to this server: to its user or, for root, to the owner of
-/// the directory.
+/// Returns true if the socket at a path belongs to this server's user or, if this user is root, to
+/// the owner of the directory.
 fn is_ours(path: &Path) -> Result<bool> {
     let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     let own = rustix::process::geteuid();

@@ -1,14 +1,14 @@
-//! The Unix socket next to the rings. It shows who the peer is, carries the beginning and the end
-//! of the connection, and announces regions.
+//! The Unix socket that accompanies the rings. It identifies the peer, carries the start and the
+//! end of the connection, and announces regions.
 //!
 //! Invariant: one packet is one message (SOCK_SEQPACKET). A packet that cannot be parsed is a
 //! violation.
 //!
-//! The peer chooses the descriptors it sends with a packet, and closing one can block (`disposal`).
-//! So an acceptor looks at a packet before it receives it. It removes the packet from the socket
-//! only if there is no descriptor with it, or one that F_GET_SEALS proves to be a sealed memory
-//! file. Anything else ends the connection: the packet stays on the socket, and `disposal` closes
-//! both.
+//! The peer chooses the descriptors that it sends with a packet, and closing a descriptor can block
+//! (`disposal`). So an acceptor peeks at a packet before it receives the packet. It removes the
+//! packet from the socket only if the packet has no descriptor, or one that F_GET_SEALS proves to
+//! be a sealed memory file. Otherwise it ends the connection: the packet stays on the socket, and
+//! `disposal` closes both.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,41 +24,43 @@ use rustix::net::{
 use crate::connection::Poller;
 use crate::{PeerProcess, Stag, disposal};
 
-/// The messages between the two sides next to the rings.
+/// The messages that the two sides exchange over the socket.
 #[derive(Debug)]
 pub(super) enum Packet {
     /// The initiator's first packet, with the descriptor of the ring memory.
     Hello(Hello, PeerFile),
-    /// The acceptor's acceptance. `reaches_process` says that `process_vm_*` works. The first
-    /// descriptor wakes the acceptor; the second becomes readable to wake the initiator.
+    /// The acceptor accepts the connection. `reaches_process` is true if `process_vm_*` works.
+    /// Writing to the first descriptor wakes the acceptor; the second one becomes readable to wake
+    /// the initiator.
     Accept { reaches_process: bool, private_data: Box<[u8]>, wakes: [OwnedFd; 2] },
     /// The acceptor's rejection.
     Reject { private_data: Box<[u8]> },
-    /// A region became reachable. Carries the descriptor of its memory file, if it has one.
+    /// A region became accessible. Carries the descriptor of the region's memory file, if there is
+    /// one.
     Expose(ExposedRegion, Option<PeerFile>),
-    /// A region is no longer reachable.
+    /// A region is no longer accessible.
     Withdraw(Stag),
     /// The peer violated the protocol. Carries the reason.
     Terminate(String),
-    /// The acceptor sends a descriptor that the initiator's application asked for by this name. It
-    /// is missing if this process has no free descriptor.
+    /// The acceptor sends a descriptor that the initiator's application requested by this name. The
+    /// descriptor is missing if this process has no free descriptor number.
     HandOver(u64, Option<OwnedFd>),
 }
 
 /// The initiator's description of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// The number of bytes for frames in each direction.
+    /// The number of bytes for frames in each direction's ring.
     pub capacity: u32,
     /// The address of a word in the initiator, used to test `process_vm_readv`.
     pub probe_address: u64,
-    /// The value of that word.
+    /// The value of the word at `probe_address`.
     pub probe_value: u64,
     /// The private data of the connecting application.
     pub private_data: Box<[u8]>,
 }
 
-/// A region as its owner announces it.
+/// A region as its owner announces it to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExposedRegion {
     pub stag: Stag,
@@ -68,7 +70,7 @@ pub(super) struct ExposedRegion {
     pub remote_write: bool,
 }
 
-/// A type that the kernel may write into.
+/// A type of value that the kernel may write.
 ///
 /// # Safety
 /// Any bytes must be a valid value of the type.
@@ -78,8 +80,8 @@ unsafe impl SocketOption for u32 {}
 // SAFETY: three integers without padding.
 unsafe impl SocketOption for libc::ucred {}
 
-/// A descriptor that the peer has sent. On drop, `disposal` closes it. Even for a memory file it
-/// may be the last reference, and freeing the pages takes time.
+/// A descriptor that the peer has sent. On drop, `disposal` closes it: even the descriptor of a
+/// memory file may be the last reference, and freeing the pages takes time.
 #[derive(Debug)]
 pub(super) struct PeerFile(Option<OwnedFd>);
 
@@ -88,7 +90,7 @@ impl PeerFile {
         Self(Some(fd))
     }
 
-    /// Returns the descriptor, which the caller may close anywhere.
+    /// Returns the descriptor, which the caller may close on any thread.
     pub(super) fn take(mut self) -> Option<OwnedFd> {
         self.0.take()
     }
@@ -107,7 +109,7 @@ impl Drop for PeerFile {
     }
 }
 
-/// The non-blocking socket, without a descriptor once it is closed.
+/// The non-blocking socket; it has no descriptor once it is closed.
 #[derive(Debug)]
 pub(super) struct ControlSocket {
     fd: Option<OwnedFd>,
@@ -117,29 +119,30 @@ pub(super) struct ControlSocket {
 /// The side of the connection that has the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// It chose its peer, and serves no other peers while it waits.
+    /// This side chose its peer, and serves no other peers while it waits.
     Initiator,
-    /// Any process may be the peer, and other peers wait to be served. Contains the peer's user.
+    /// Any process may be the peer, and other peers wait to be served. Contains the user id of the
+    /// peer.
     Acceptor(Option<u32>),
 }
 
-/// A packet that was looked at and is still on the socket.
+/// A packet that was peeked at and is still on the socket.
 struct Seen {
     length: usize,
-    /// True if it is longer than any valid packet.
+    /// True if the packet is longer than any valid packet.
     is_cut: bool,
-    /// True if there were more descriptors with it than expected or than had room.
+    /// True if the packet had more descriptors than expected, or than the buffer had room for.
     has_more: bool,
     fds: Vec<OwnedFd>,
 }
 
 impl ControlSocket {
-    /// Creates the socket of the side that connects.
+    /// Creates the control socket of the side that connects.
     pub(super) fn initiator(fd: OwnedFd) -> Self {
         Self { fd: Some(fd), side: Side::Initiator }
     }
 
-    /// Creates the socket of the side that accepts.
+    /// Creates the control socket of the side that accepts.
     pub(super) fn acceptor(fd: OwnedFd) -> Self {
         let mut socket = Self { fd: Some(fd), side: Side::Acceptor(None) };
         socket.side = Side::Acceptor(socket.credentials().map(|credentials| credentials.uid));
@@ -159,7 +162,7 @@ impl ControlSocket {
         }
     }
 
-    /// True for the side that any process may connect to.
+    /// Returns true for the accepting side, to which any process may connect.
     pub(super) fn is_acceptor(&self) -> bool {
         self.side != Side::Initiator
     }
@@ -167,12 +170,12 @@ impl ControlSocket {
     /// Stops watching the socket, so that its holder may close it at any time.
     pub(super) fn unwatch(&self, poller: &Poller) {
         if let Some(fd) = &self.fd {
-            // Not an error: it may never have been watched.
+            // An error is ignored, because the socket may never have been watched.
             let _ = poller.remove(fd.as_fd());
         }
     }
 
-    /// Closes the socket after it is no longer watched.
+    /// Stops watching the socket and closes it.
     pub(super) fn close(&mut self, poller: &Poller) {
         self.unwatch(poller);
         self.let_go();
@@ -185,8 +188,9 @@ impl ControlSocket {
         }
     }
 
-    /// Returns the identity of the process that connected, as reported by the kernel. Process id,
-    /// user and groups are those at connect, whatever the process has become since.
+    /// Returns the identity of the process that connected, as the kernel reports it. Process id,
+    /// user and groups are those at the time of the connect, even if the process has changed them
+    /// since.
     pub(super) fn peer(&self) -> Option<PeerProcess> {
         let libc::ucred { pid, uid, gid } = self.credentials()?;
         Some(PeerProcess { pid, uid, gid, groups: self.peer_groups() })
@@ -200,8 +204,8 @@ impl ControlSocket {
         Some(credentials)
     }
 
-    /// Returns the supplementary groups. Kernels before 4.13 do not report them; then the result is
-    /// empty, which grants no rights.
+    /// Returns the supplementary groups of the peer. Kernels before 4.13 do not report them; the
+    /// result is then empty, which grants no rights.
     fn peer_groups(&self) -> Box<[u32]> {
         let mut groups = vec![0u32; GROUPS_AT_FIRST];
         let mut found = self.option(libc::SO_PEERGROUPS, &mut groups);
@@ -230,9 +234,9 @@ impl ControlSocket {
         }
     }
 
-    /// Sends a packet with descriptors. An initiator waits a limited time for room in the socket,
-    /// because the peer must read the packet before it uses what the packet announces. An acceptor
-    /// does not wait, because it serves other peers.
+    /// Sends a packet with descriptors. An initiator waits for a limited time for room in the
+    /// socket, because the peer must read the packet before it uses the objects that the packet
+    /// announces. An acceptor does not wait, because it serves other peers.
     pub(super) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let socket = self.fd()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -253,15 +257,15 @@ impl ControlSocket {
         }
     }
 
-    /// Sends a descriptor to the peer. Returns false if the peer has not read enough of what it was
-    /// sent before, or if the kernel refuses.
+    /// Sends a descriptor to the peer. Returns false if the peer has not read enough of the earlier
+    /// packets, or if the kernel refuses.
     pub(super) fn hand_over(&self, name: u64, file: BorrowedFd<'_>) -> bool {
         let has_room = self.unread_bytes().is_ok_and(|bytes| bytes <= UNREAD_BYTES_MAX);
         has_room && self.send(&hand_over(name), &[file]).is_ok()
     }
 
-    /// Returns the number of bytes that the peer has not read. The kernel counts its overhead per
-    /// packet, too.
+    /// Returns the number of bytes that the peer has not read. The number includes the kernel's
+    /// overhead for each packet.
     fn unread_bytes(&self) -> io::Result<i32> {
         let socket = self.fd()?.as_raw_fd();
         let mut bytes: libc::c_int = 0;
@@ -273,8 +277,8 @@ impl ControlSocket {
     /// Receives the next packet. Returns `Ok(None)` if none has arrived.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the peer is gone, `InvalidData` for a packet that cannot be parsed,
-    /// EMFILE if this process has no free descriptor for one that was sent.
+    /// `UnexpectedEof` if the peer has closed its end, `InvalidData` for a packet that cannot be
+    /// parsed, EMFILE if this process has no free descriptor number for a descriptor that was sent.
     pub(super) fn receive(&self) -> io::Result<Option<Packet>> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let fds_max = if self.may_accept() { FDS_MAX } else { 0 };
@@ -288,9 +292,9 @@ impl ControlSocket {
             return Ok(None);
         };
         let fds = match self.side {
-            // There is room for all that a packet may carry, so a missing descriptor means that
-            // this process has no free one. A request for a handed-over descriptor continues
-            // without it.
+            // There is buffer space for all descriptors that a packet may carry, so a missing
+            // descriptor means that this process has no free descriptor number. A packet that hands
+            // over a descriptor is accepted without it.
             Side::Initiator
                 if has_more && fds.len() < FDS_MAX && buffer.first() != Some(&HAND_OVER) =>
             {
@@ -316,7 +320,7 @@ impl ControlSocket {
         parse(whole, fds).map(Some).ok_or_else(|| malformed("malformed control packet"))
     }
 
-    /// Returns true if there is nothing to receive: neither a packet nor the end.
+    /// Returns true if there is nothing to receive: neither a packet nor the end of the stream.
     pub(super) fn is_drained(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = self.fd().map(|socket| rustix::net::recv(socket, &mut [0; 1], flags));
@@ -359,8 +363,8 @@ impl ControlSocket {
         Ok(Some(Seen { length: message.bytes, is_cut, has_more, fds }))
     }
 
-    /// Removes the packet that was looked at from the socket. Its descriptors are already in this
-    /// process's table, so the packet's own references are not the last.
+    /// Removes the packet that was peeked at from the socket. Its descriptors are already in this
+    /// process's table, so removing the packet does not drop the last references.
     fn pass(&self) -> io::Result<()> {
         let passed = rustix::net::recv(self.fd()?, &mut [0; 1], RecvFlags::DONTWAIT);
         passed.map(|_| ()).map_err(io::Error::from)
@@ -388,8 +392,8 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Checks the descriptors of a packet to an acceptor: none, or one sealed memory file. F_GET_SEALS
-/// fails on all other objects and blocks on none of them.
+/// Checks the descriptors of a packet to an acceptor: there must be none, or one sealed memory
+/// file. F_GET_SEALS fails on all other objects and never blocks.
 fn check_descriptors(
     fds: Vec<OwnedFd>,
     has_more: bool,
@@ -410,20 +414,20 @@ fn malformed(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The greatest number of descriptors of a packet.
+/// The maximum number of descriptors of a packet.
 const FDS_MAX: usize = 2;
-/// The greatest length of private data in bytes, the same as for MPA (RFC 5044 7.1).
+/// The maximum length of private data in bytes, the same as for MPA (RFC 5044 7.1).
 pub(super) const PRIVATE_BYTES_MAX: usize = 512;
-/// The number of supplementary groups to try first, and the most that Linux allows a process.
+/// The number of supplementary groups to try first, and the maximum that Linux allows a process.
 const GROUPS_AT_FIRST: usize = 64;
 const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
 /// The kind of the packet that hands over a descriptor.
 const HAND_OVER: u8 = 7;
-/// While the peer has not read more bytes than this, it is sent no descriptor: until it is read,
-/// a descriptor counts against this process. A small packet counts as about 800 bytes.
+/// The number of unread bytes above which no descriptor is sent to the peer: an unread descriptor
+/// counts against the limits of this process. A small packet counts as about 800 bytes.
 const UNREAD_BYTES_MAX: i32 = 16 << 10;
-/// The greatest length in bytes of the reason for the end of a connection.
+/// The maximum length in bytes of the text that says why a connection ended.
 const TEXT_BYTES_MAX: usize = 200;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"DATSHM\x00\x03";
@@ -518,7 +522,7 @@ pub(super) fn parse(packet: &[u8], fds: Vec<PeerFile>) -> Option<Packet> {
     fds.next().is_none().then_some(parsed)
 }
 
-/// Returns the peer's text in a form that may be printed on a terminal.
+/// Returns the peer's text in a form that is safe to print on a terminal.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES_MAX)]);
     let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };

@@ -1,22 +1,22 @@
 //! Encodes short messages as differences from the message before.
 //!
-//! A client that reads a file sends nearly the same request again and again. Only a few words
-//! differ: sequence number, offset, buffer. The cost of a transfer is the number of cache lines
-//! that move between the cores. As a difference, such a request takes one line instead of three.
+//! A client that reads a file sends nearly the same request again and again; only a few words
+//! differ: sequence number, offset, buffer. The cost of a message is the number of cache lines that
+//! move between the cores. Encoded as a difference, such a request takes one line instead of three.
 //!
-//! Invariant: both ends keep a copy of the same message: the last short one that took more than one
-//! line or was sent as a difference. Any other way of sending a message makes the sender
-//! forget its copy, so that it sends the next one in full.
+//! Invariant: both ends keep a copy of the same message: the last short message that took more than
+//! one line or was sent as a difference. When a message is sent in any other way, the sender
+//! forgets its copy, so that the next message is sent in full.
 
 /// The copy of the last short message that took more than one line.
 #[derive(Debug)]
 pub(super) struct Last {
     bytes: [u8; SHORT_BYTES_MAX],
-    /// The length in bytes; 0 if there is none.
+    /// The length of the copied message in bytes; 0 if there is no copy.
     length: usize,
 }
 
-/// The error of a difference that fits no message known to this side.
+/// The error for a difference that cannot be applied to the copy on this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadDelta;
 
@@ -31,8 +31,8 @@ impl Last {
         self.length = 0;
     }
 
-    /// Stores a message that is sent or received in full. It must be longer than one line and have
-    /// at most [`SHORT_BYTES_MAX`] bytes. `fill` writes it into place.
+    /// Stores a message that is sent or received in full, which must be longer than one line and
+    /// have at most [`SHORT_BYTES_MAX`] bytes. `fill` writes the message into the copy.
     #[inline]
     pub(super) fn refill(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> &[u8] {
         self.length = if length.is_multiple_of(8) { length } else { 0 };
@@ -41,8 +41,8 @@ impl Last {
         bytes
     }
 
-    /// Stores a message. Returns its difference from the one before if that is shorter than the
-    /// message: first a mask of the words of eight bytes that change, then their new values.
+    /// Stores a message. Returns its difference from the stored message if the difference fits in
+    /// one line: first a mask of the eight-byte words that change, then their new values.
     #[inline]
     pub(super) fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
         if message.len() <= LINE_BODY_BYTES {
@@ -68,8 +68,8 @@ impl Last {
         Some(line)
     }
 
-    /// Reconstructs the next message from the result of [`Last::advance`]. `length` is the length
-    /// in the frame's header.
+    /// Reconstructs the next message from the result of [`Last::advance`]. `length` is the message
+    /// length in the frame's header.
     #[inline]
     pub(super) fn apply(
         &mut self,
@@ -91,7 +91,7 @@ impl Last {
     }
 }
 
-/// Returns the positions of the words whose bits are set, in order.
+/// Returns the indexes of the bits that are set in a mask, in order.
 #[inline]
 fn places(mut changes: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -108,13 +108,13 @@ fn word_of(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-/// The greatest length of a message that is stored.
+/// The maximum length in bytes of a message of which a copy is kept.
 pub(super) const SHORT_BYTES_MAX: usize = 512;
-/// The number of bytes of a cache line after a frame's header.
+/// The number of bytes in a cache line that follow a frame's header.
 pub(super) const LINE_BODY_BYTES: usize = 56;
-/// The number of words of a cache line after a frame's header.
+/// The number of eight-byte words in a cache line that follow a frame's header.
 pub(super) const LINE_WORDS: usize = LINE_BODY_BYTES / 8;
-/// The number of changed words that fit a line after the mask.
+/// The maximum number of changed words that fit in a line after the mask.
 const CHANGES_MAX: usize = LINE_WORDS - 1;
 
 const _: () = assert!(SHORT_BYTES_MAX / 8 <= 64, "the mask has a bit for each word");

@@ -2,8 +2,8 @@
 //!
 //! Invariant: only root, this process's own user, or the user to whom root has given the directory
 //! can create names in the directory and accept connections there. At a path that is named after a
-//! user, only root and that user can. The client connects to exactly the object that was checked:
-//! after the check, it refers to the directory by a descriptor.
+//! user, only root and that user can. The client connects to exactly the object that was checked,
+//! because it refers to the directory by a descriptor after the check.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -34,18 +34,18 @@ pub struct FoundSocket {
     owners: Owners,
 }
 
-/// The reason why a socket that was found is not trusted.
+/// The reason why an existing socket is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum Distrust {
-    /// Its directory belongs to another user.
+    /// The socket's directory belongs to another user.
     #[error("{path} belongs to user {owner}, who could pose as the server; it is ignored")]
     Directory {
         /// The path of the directory.
         path: PathBuf,
-        /// The user id of its owner.
+        /// The user id of the directory's owner.
         owner: u32,
     },
-    /// Other users may create names in its directory.
+    /// Other users may create names in the socket's directory.
     #[error(
         "others may write to {path} (mode {mode:03o}) and could pose as the server; chmod 755 it"
     )]
@@ -61,7 +61,7 @@ pub enum Distrust {
         /// The path of the socket.
         path: PathBuf,
     },
-    /// Another user's process accepts connections.
+    /// Another user's process accepts connections at the socket.
     #[error("user {owner} listens at {path} and could pose as the server; it is ignored")]
     Peer {
         /// The path of the socket.
@@ -69,7 +69,7 @@ pub enum Distrust {
         /// The user id of the listening process.
         owner: u32,
     },
-    /// The path could not be checked.
+    /// The path or the socket could not be checked.
     #[error("cannot check {path}")]
     System {
         /// The path of the socket.
@@ -95,7 +95,7 @@ impl Owners {
 }
 
 impl FoundSocket {
-    /// Checks a well-known path. Returns `None` if nothing is there.
+    /// Checks a well-known path. Returns `None` if no object is at the path.
     ///
     /// # Errors
     /// [`Distrust`] if the directory or the socket may belong to another user.
@@ -103,7 +103,7 @@ impl FoundSocket {
         Self::look_for(path, None)
     }
 
-    /// Checks a path that is named after a user. Returns `None` if nothing is there.
+    /// Checks a path that is named after a user. Returns `None` if no object is at the path.
     ///
     /// # Errors
     /// [`Distrust`] if the directory or the socket belongs neither to root nor to that user.
@@ -117,11 +117,11 @@ impl FoundSocket {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(failed(Errno::INVAL));
         };
-        // A symbolic link could have been made by any user.
+        // A symbolic link is not followed, because any user could have created it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = match rustix::fs::open(parent, flags, Mode::empty()) {
             Ok(directory) => directory,
-            // A client that may not enter the directory does not reach the socket either.
+            // A client that may not enter the directory cannot connect to the socket either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
@@ -150,7 +150,7 @@ impl FoundSocket {
         Ok(Some(Self { directory, name: name.to_owned(), owners }))
     }
 
-    /// Returns a path to exactly this socket, valid while this value lives.
+    /// Returns a path to exactly this socket, valid until this value is dropped.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(&self.name)
@@ -159,7 +159,7 @@ impl FoundSocket {
     /// Checks that a trusted user listens at the other end of a connected socket.
     ///
     /// # Errors
-    /// [`Distrust::Peer`] if another user does.
+    /// [`Distrust::Peer`] if another user listens there.
     pub fn judge(&self, connected: impl AsFd, path: &Path) -> Result<(), Distrust> {
         let peer = listener_of(connected)
             .map_err(|source| Distrust::System { path: path.into(), source: source.into() })?;
@@ -179,7 +179,7 @@ impl From<Distrust> for std::io::Error {
 /// Returns the user id under which a server listens at a socket, as reported by the kernel.
 ///
 /// # Errors
-/// The system's error if no connection is possible.
+/// The system's error if no process accepts a connection at the socket.
 pub fn server_user(path: &Path) -> std::io::Result<u32> {
     Ok(listener_of(super::listener::connect(path)?)?)
 }
@@ -189,7 +189,7 @@ fn listener_of(connected: impl AsFd) -> rustix::io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(connected)?.uid.as_raw())
 }
 
-/// Returns true if others than the owner may create names in a directory.
+/// Returns true if users other than the owner may create names in a directory.
 fn others_may_write(directory: &Stat) -> bool {
     directory.st_mode & 0o022 != 0
 }

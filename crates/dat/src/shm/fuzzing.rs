@@ -18,8 +18,8 @@ pub(crate) fn control(data: &[u8]) {
     }
 }
 
-/// Checks that a packet means the same each time it is parsed, and that this side's packets can be
-/// parsed.
+/// Checks that a packet gives the same result each time it is parsed, and that packets of this side
+/// can be parsed.
 fn packet(bytes: &[u8], descriptor_count: usize) {
     let fds = |count: usize| -> Vec<PeerFile> {
         let null = || std::fs::File::open("/dev/null").map(|null| PeerFile::new(null.into()));
@@ -41,8 +41,8 @@ fn packet(bytes: &[u8], descriptor_count: usize) {
     assert!(reread.is_some(), "our own packet {again:?} is read");
 }
 
-/// Checks frames that a peer may have written: none leads outside the ring, and they come to an
-/// end.
+/// Checks frames that a peer may have written: no frame extends beyond the ring, and the number of
+/// frames is limited.
 fn frames(bytes: &[u8], head_laps: usize) {
     let memory = ring();
     let [forth, _] = Layout::pair(CAPACITY);
@@ -64,7 +64,8 @@ fn frames(bytes: &[u8], head_laps: usize) {
     }
 }
 
-/// Checks that this side writes only within its half of the ring when the peer's words are wrong.
+/// Checks that this side writes only within its half of the ring even if the peer's control words
+/// are wrong.
 fn words(bytes: &[u8]) {
     let memory = ring();
     let [_, back] = Layout::pair(CAPACITY);
@@ -101,5 +102,5 @@ fn ring() -> Memory {
 const CAPACITY: usize = 16 << 10;
 /// The number of bytes of the control words of one direction.
 const CONTROL_BYTES: usize = 512;
-/// More frames than any lap around the ring holds.
+/// A number above that of the frames in one lap around the ring.
 const FRAMES_MAX: usize = 4 * CAPACITY / 64;

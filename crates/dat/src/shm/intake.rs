@@ -1,7 +1,7 @@
 //! Receives from the ring: messages, and staged reads and writes.
 //!
-//! Invariant: a frame is checked by its header, which is loaded once, and by bytes that are first
-//! copied out of the ring. Nothing is placed before its region, bounds and rights are checked.
+//! Invariant: a frame is checked by its header, which is loaded once, and by bytes that are copied
+//! out of the ring first. No data is placed before its region, bounds and rights are checked.
 
 use dafs_memory::Memory;
 
@@ -11,7 +11,7 @@ use super::{BreakReason, CompletionStatus, Connection, Context, Operation, no_ri
 use crate::{Completion, Stag};
 
 impl Connection {
-    /// Processes frames of the ring. Returns true if anything made progress.
+    /// Processes frames of the ring. Returns true if any frame was processed.
     pub(super) fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let mut moved = false;
         for _ in 0..FRAMES_PER_TURN {
@@ -45,8 +45,8 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Copies a message that is too long for the delta copy directly from the ring into the
-    /// receive.
+    /// Copies a message that is too long for the copy of [`super::delta`] directly from the ring
+    /// into the receive.
     fn on_send(
         &mut self,
         context: &mut Context<'_>,
@@ -168,7 +168,7 @@ fn scatter(
     receive: &Receive,
     mut message: &[u8],
 ) -> Result<(), BreakReason> {
-    // In nearly all cases one segment has room for it.
+    // Nearly always one segment is large enough.
     if !message.is_empty() && message.len() <= receive.first.length as usize {
         let (memory, to) = local(context, &receive.first)?;
         memory.write(to, message);
@@ -184,7 +184,7 @@ fn scatter(
     Ok(())
 }
 
-/// Completes a receive. `word` names a region to invalidate, or is zero.
+/// Completes a receive. `word` is the STag of a region to invalidate, or zero.
 #[inline]
 fn received(
     context: &mut Context<'_>,

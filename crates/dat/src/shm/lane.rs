@@ -1,8 +1,8 @@
 //! One direction of the shared memory: its control words and the lines of its frames.
 //!
-//! Invariant: a position counts bytes since the connection began. Here it is reduced modulo the
-//! ring's size, so none leads outside. Frames start on lines. The pointers are valid as long as the
-//! lane, which keeps the mapping.
+//! Invariant: a position is the number of bytes since the connection began. This module reduces
+//! positions modulo the ring's size, so that none is outside the ring. Frames start on cache lines.
+//! The pointers are valid as long as the lane exists, because the lane keeps the mapping.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns the layouts of both directions: initiator to acceptor, then acceptor to initiator.
+    /// Returns the layouts of both directions: from initiator to acceptor, then from acceptor to
+    /// initiator.
     pub(super) fn pair(capacity: usize) -> [Self; 2] {
         [0, 1].map(|direction| Self {
             control: direction * CONTROL_BYTES,
@@ -37,27 +38,28 @@ impl Layout {
         2 * CONTROL_BYTES + 2 * capacity
     }
 
-    /// Returns true if a capacity that a peer announces is acceptable.
+    /// Returns true if a capacity that a peer announces is acceptable to this side.
     pub(super) fn is_valid_capacity(capacity: usize) -> bool {
         capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
     }
 
-    /// Returns the capacity that suits messages of up to `message_bytes` bytes.
+    /// Returns the capacity in bytes for a ring that carries messages of up to `message_bytes`
+    /// bytes.
     pub(super) fn capacity_for(message_bytes: u32) -> usize {
         let wanted = (message_bytes as usize).saturating_mul(4).saturating_add(4 * LINE);
         wanted.next_power_of_two().clamp(CAPACITY_DEFAULT, CAPACITY_MAX)
     }
 
-    /// Returns the greatest length of a frame's body in bytes.
+    /// Returns the maximum length of a frame's body in bytes.
     pub(super) fn body_bytes_max(capacity: usize) -> u32 {
         u32::try_from(capacity / 2 - LINE).unwrap_or(u32::MAX)
     }
 }
 
-/// One direction, used by either end.
+/// One direction of the shared memory, used by either end.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Keeps the memory that the pointers lead to.
+    /// Keeps the memory mapped that the pointers point to.
     _mapping: Memory,
     control: NonNull<u8>,
     frames: NonNull<u8>,
@@ -111,39 +113,41 @@ impl Lane {
         self.word::<0>()
     }
 
-    /// Returns the count of wake units at which to wake the consumer, or zero while it is awake.
+    /// Returns the number of wake units at which the producer must wake the consumer, or zero while
+    /// the consumer is awake.
     #[inline]
     pub(super) fn wake_at(&self) -> &AtomicU64 {
         self.word::<128>()
     }
 
-    /// Returns nonzero if the sleeping consumer wants an early wake-up. The consumer writes it.
+    /// Returns a word that is nonzero if the sleeping consumer wants an early wakeup. The consumer
+    /// writes it.
     #[inline]
     pub(super) fn wants_early(&self) -> &AtomicU64 {
         self.word::<136>()
     }
 
-    /// Returns the number of wake units produced, which the producer writes.
+    /// Returns the number of wake units produced so far, which the producer writes.
     #[inline]
     pub(super) fn produced(&self) -> &AtomicU64 {
         self.word::<256>()
     }
 
-    /// Returns a count of the withdrawals by the producer's side, which writes it.
+    /// Returns the number of withdrawals of regions by the producer's side, which writes it.
     #[inline]
     pub(super) fn revision(&self) -> &AtomicU64 {
         self.word::<448>()
     }
 
-    /// Returns nonzero if the producer waits for room. The producer sets it.
+    /// Returns a word that is nonzero if the producer waits for free space. The producer sets it.
     #[inline]
     pub(super) fn blocked(&self) -> &AtomicU32 {
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(384).cast()) }
     }
 
-    /// Copies bytes to the bodies of frames at a position, `skip` bytes after the header, at most
-    /// up to the end of the ring.
+    /// Copies bytes into the body of the frame at a position, `skip` bytes after the header. The
+    /// bytes must not extend beyond the end of the ring.
     #[inline]
     pub(super) fn write(&self, position: u64, skip: usize, bytes: &[u8]) {
         let at = self.place(position) as usize + HEADER_BYTES + skip;
@@ -155,7 +159,7 @@ impl Lane {
         }
     }
 
-    /// Copies the bytes after the header at a position.
+    /// Copies the bytes after the frame header at a position into `bytes`.
     #[inline]
     pub(super) fn read(&self, position: u64, bytes: &mut [u8]) {
         let at = self.place(position) as usize + HEADER_BYTES;
@@ -167,8 +171,9 @@ impl Lane {
         }
     }
 
-    /// Stores the words of a body that fills the rest of its header's line. It stores word by word:
-    /// the words were stored recently, and loading them back as vectors would wait for each store.
+    /// Stores the words of a body that fills the remainder of its header's line. The body is stored
+    /// word by word, because the words were stored recently, and loading them back as vectors would
+    /// wait for each store.
     #[inline]
     pub(super) fn write_line(&self, position: u64, words: &[u64; LINE_WORDS]) {
         for (word, value) in self.line_words(position).zip(words) {
@@ -176,7 +181,7 @@ impl Lane {
         }
     }
 
-    /// Loads the words of a body that fills the rest of its header's line.
+    /// Loads the words of a body that fills the remainder of its header's line.
     #[inline]
     pub(super) fn read_line(&self, position: u64) -> [u64; LINE_WORDS] {
         let mut words = [0; LINE_WORDS];
@@ -194,7 +199,7 @@ impl Lane {
         (1..=LINE_WORDS).map(move |index| unsafe { AtomicU64::from_ptr(line.add(index)) })
     }
 
-    /// Prefetches a line that is to be written soon. Does nothing if the processor has no such
+    /// Prefetches a line that will be written soon. Has no effect on processors without such an
     /// instruction.
     #[inline]
     pub(super) fn prefetch_for_write(&self, position: u64) {
@@ -227,7 +232,7 @@ impl Lane {
 
 /// The number of bytes of a frame header.
 pub(super) const HEADER_BYTES: usize = 8;
-/// The size of a cache line. Frames start on multiples of it.
+/// The size of a cache line in bytes. Frames start on multiples of it.
 pub(super) const LINE: usize = 64;
 const _: () = assert!(HEADER_BYTES + LINE_WORDS * 8 == LINE);
 const CONTROL_BYTES: usize = 512;

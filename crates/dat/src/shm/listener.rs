@@ -12,18 +12,18 @@ use super::{Connection, remote};
 use crate::spare::Spare;
 use crate::{Address, AddressError, ListenerId, disposal};
 
-/// Listens on a path. The socket file is removed on drop.
+/// A Unix socket that listens at a path. Dropping the listener removes the socket file.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// Present until drop.
+    /// The listening socket; `None` only during drop.
     socket: Option<OwnedFd>,
     path: PathBuf,
     spare: Spare,
 }
 
 impl Listener {
-    /// Binds and listens. Replaces a socket file that no process listens on. A file with a live
-    /// listener is an error.
+    /// Binds the socket and listens. Replaces a socket file on which no process listens; a file
+    /// with a live listener is an error.
     pub(crate) fn bind(path: &Path) -> Result<Self, AddressError> {
         Self::try_bind(path).map_err(|error| AddressError::System {
             address: Address::Shm(path.to_path_buf()),
@@ -47,7 +47,7 @@ impl Listener {
         Address::Shm(self.path.clone())
     }
 
-    /// Returns the number of peers turned away for lack of descriptors.
+    /// Returns the number of peers that were turned away because no descriptors were free.
     pub(crate) fn turned_away(&self) -> u64 {
         self.spare.turned_away()
     }
@@ -55,8 +55,7 @@ impl Listener {
     pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listening = self.socket.as_ref()?;
-        // A peer may have sent descriptors before it was accepted, which this thread must not
-        // close.
+        // A peer may have sent descriptors before it was accepted; this thread must not close them.
         let accept = || rustix::net::accept_with(listening, flags);
         let socket = self.spare.accept(accept, disposal::socket)?;
         Some(Connection::inbound(socket, id, self.path.clone(), deadline))
@@ -66,7 +65,8 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = rustix::fs::unlink(&self.path);
-        // Peers that were not accepted yet may have sent descriptors.
+        // Peers that were not accepted yet may have sent descriptors, so `disposal` closes the
+        // socket.
         if let Some(socket) = self.socket.take() {
             disposal::socket(socket);
         }
@@ -103,5 +103,5 @@ fn socket() -> rustix::io::Result<OwnedFd> {
 }
 
 /// The number of connections that may wait to be accepted. The kernel limits it to
-/// `net.core.somaxconn`, which has the same default. Beyond it, a connect fails at once.
+/// `net.core.somaxconn`, which has the same default. A connect beyond this limit fails at once.
 const BACKLOG: i32 = 4096;

@@ -1,10 +1,10 @@
-//! The provider `shm`: two processes of one host, over rings in shared memory.
+//! The provider `shm` connects two processes of one host over rings in shared memory.
 //!
 //! A Unix socket sets up the connection (`control`). The initiator creates a sealed memory file
 //! with one ring of frames for each direction (`ring`). The acceptor creates the descriptors that
-//! wake a sleeper (`wake`). Messages go through the rings. The side that posts an RDMA operation
-//! executes it (`remote`): it copies directly into or out of the peer's region if that is mapped,
-//! with `process_vm_*` if the kernel permits it, and through the ring otherwise.
+//! wake a sleeping side (`wake`). Messages go through the rings. The side that posts an RDMA
+//! operation executes it (`remote`): it copies directly into or out of the peer's region if that
+//! region is mapped, with `process_vm_*` if the kernel permits it, and through the ring otherwise.
 //!
 //! Invariant: posted work is executed in order (`transfer`). A copy into a mapped region is
 //! finished before the frame of any later send is committed.
@@ -57,13 +57,14 @@ pub(crate) struct Connection {
     deadline: Instant,
     config: EndpointConfig,
     rings: Option<Rings>,
-    /// A word of this process that the peer tries to read, to learn if it may.
+    /// A word of this process that the peer tries to read, to find out whether it may access this
+    /// process.
     probe: Box<u64>,
     peer_reaches_process: bool,
     peer_regions: PeerRegions,
-    /// The revision of the peer's regions that `peer_regions` reflects at least.
+    /// The count of withdrawals by the peer up to which `peer_regions` is known to be current.
     revision_seen: u64,
-    /// True if packets that were on the socket at that revision may still be unread.
+    /// True if control packets sent before that count was reached may still be unread.
     is_behind: bool,
     receives: VecDeque<Receive>,
     /// The posted work that is not executed, its pieces in the same order, and the bytes that were
@@ -73,7 +74,7 @@ pub(crate) struct Connection {
     inline: Vec<u8>,
     staged_reads: VecDeque<StagedRead>,
     answers: VecDeque<Answer>,
-    /// The acceptor's descriptors, by name, that the application has not taken.
+    /// The acceptor's descriptors, by name, that this side's application has not taken.
     handed_over: VecDeque<(u64, OwnedFd)>,
     /// True while `execute` runs, so that code called by it does not start it again.
     is_executing: bool,
@@ -81,18 +82,18 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 enum Phase {
-    /// Initiator: the descriptors are not watched and the hello is not sent.
+    /// Initiator: the descriptors are not watched yet and the hello packet was not sent.
     Starting {
         private_data: Box<[u8]>,
     },
-    /// Initiator: the hello is sent.
+    /// Initiator: the hello packet was sent.
     Called,
-    /// Acceptor: the hello has not arrived. `watched` is true once the socket is watched.
+    /// Acceptor: the hello packet has not arrived. `watched` is true once the socket is watched.
     Answering {
         listener: ListenerId,
         watched: bool,
     },
-    /// Acceptor: the application has not decided yet.
+    /// Acceptor: the application has neither accepted nor rejected the connection yet.
     Pending,
     /// Acceptor: the peer closed the connection before the application decided.
     Vanished,
@@ -105,14 +106,15 @@ struct Rings {
     memory: Memory,
     producer: Producer,
     consumer: Consumer,
-    /// Present once the connection is established.
+    /// The descriptors for wakeups; `None` until the connection is established.
     wakes: Option<WakeEvents>,
-    /// At an acceptor, the claim for the memory, which its peer created. It is dropped last.
+    /// At an acceptor, the reservation for the ring memory, which the peer created. It is dropped
+    /// last.
     _claim: Option<Claim>,
 }
 
 impl Connection {
-    /// Creates an initiator's side. Nothing is sent before the first `progress`.
+    /// Creates an initiator's side. Nothing is sent before the first call of `progress`.
     pub(crate) fn connect(
         path: &Path,
         config: &EndpointConfig,
@@ -175,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Starts watching the descriptors. An initiator also sends the hello.
+    /// Starts to watch the descriptors. An initiator also sends the hello packet.
     fn start(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         match std::mem::replace(&mut self.phase, Phase::Called) {
             Phase::Starting { private_data } => {
@@ -206,8 +208,8 @@ impl Connection {
         }
     }
 
-    /// Receives control packets, a limited number in one turn; epoll then reports the rest again.
-    /// The end of the socket is the end of the connection, after the remaining frames of the ring.
+    /// Receives control packets, up to a limit per turn; epoll then reports the remaining ones
+    /// again. The end of the socket ends the connection, after the remaining frames of the ring.
     /// Returns true if no packet is left.
     fn drain_control(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         for _ in 0..PACKETS_PER_TURN {
@@ -323,8 +325,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps a handed-over descriptor until the application takes it. If too many are kept, drops
-    /// the oldest.
+    /// Stores a handed-over descriptor until the application takes it. If too many are stored,
+    /// drops the oldest one.
     fn note_handed_over(&mut self, name: u64, file: Option<OwnedFd>) {
         if self.handed_over.len() == HANDED_OVER_MAX {
             self.handed_over.pop_front();
@@ -351,7 +353,7 @@ impl Connection {
 }
 
 impl Rings {
-    /// Wakes a peer that sleeps for a single message, because that message is about to come.
+    /// Wakes a peer that sleeps for a single message, shortly before that message is sent.
     fn wake_peer_early(&self) {
         if self.producer.must_wake_early() {
             self.wake_peer();
@@ -495,7 +497,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn reject(&mut self, _context: &mut Context<'_>, private_data: &[u8]) {
-        // If the peer is gone, it needs no reply.
+        // If the peer has ended, it needs no reply.
         let _ = self.socket.send(&control::reject(private_data), &[]);
         self.phase = Phase::Closed;
     }
@@ -536,7 +538,8 @@ impl crate::connection::Connection for Connection {
     fn unwatch(&mut self, poller: &Poller) {
         self.socket.unwatch(poller);
         if let Some(wakes) = self.rings.as_ref().and_then(|rings| rings.wakes.as_ref()) {
-            // The peer holds another descriptor of it, which would keep it watched.
+            // The peer holds another descriptor of the same file, which would keep the file
+            // watched.
             let _ = poller.remove(wakes.watched());
         }
     }
@@ -609,15 +612,15 @@ impl Drop for Connection {
     }
 }
 
-/// True if this process may access another process by its process id. The process that connected
-/// may end, or execute another program, while its socket lives on in a child. Its id may then
-/// belong to any process. The kernel checks the rights of this process, so nothing must be
-/// accessible that the peer could not access itself.
+/// Returns true if this process may access another process by its process id. The process that
+/// connected may end, or execute another program, while its socket stays open in a child. Its id
+/// may then belong to any process. The kernel checks only the rights of this process, so they must
+/// not exceed the rights of the peer.
 fn may_reach(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid
 }
 
-/// Tries to read the initiator's probe word from its process.
+/// Returns true if this process can read the initiator's probe word from the initiator's memory.
 fn reaches_process(pid: i32, hello: &Hello) -> bool {
     if pid <= 0 {
         return false;
@@ -627,7 +630,7 @@ fn reaches_process(pid: i32, hello: &Hello) -> bool {
         && word.to_vec(0, 8) == hello.probe_value.to_ne_bytes()
 }
 
-/// Returns true if an error of the control socket only means that the peer is gone.
+/// Returns true if an error of the control socket only means that the peer has ended.
 fn is_end(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
@@ -643,7 +646,7 @@ fn no_rings() -> BreakReason {
 
 /// The number of control packets processed before other connections get their turn.
 const PACKETS_PER_TURN: usize = 32;
-/// The greatest number of handed-over descriptors that are kept.
+/// The limit for the number of handed-over descriptors that are stored.
 const HANDED_OVER_MAX: usize = 16;
 /// The tokens of the watched descriptors.
 const CONTROL: u8 = 0;

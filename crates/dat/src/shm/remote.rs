@@ -1,8 +1,8 @@
-//! The peer's regions and the three ways to access them.
+//! The peer's regions and the three ways to access their bytes.
 //!
-//! Invariant: nothing is moved unless the range is inside the announced region and the right is
+//! Invariant: no byte is moved unless the range is inside the announced region and the right is
 //! granted. A mapped region stays mapped until it is withdrawn or the connection ends. Its memory
-//! file is sealed, so it cannot shrink during a copy.
+//! file is sealed, so that it cannot shrink during a copy.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,16 +14,16 @@ use dafs_memory::{ImportError, Memory};
 use super::control::{ExposedRegion, PeerFile};
 use crate::{RegionPath, RemoteSegment, Stag, disposal};
 
-/// The peer's regions, by STag.
+/// The regions that the peer has announced, by STag.
 #[derive(Debug)]
 pub(super) struct PeerRegions {
     /// The regions, sorted by STag.
     regions: Vec<PeerRegion>,
-    /// The index of the region used last: successive requests often use the same one.
+    /// The index of the region used last, because successive requests often use the same region.
     recent: usize,
-    /// The process in which to access regions without a memory file, if that is allowed.
+    /// The process id for accessing regions without a memory file, if that is allowed.
     process: Option<rustix::process::RawPid>,
-    /// The user whose share of all mappings they use.
+    /// The user for whom these mappings count against the limits.
     user: Option<u32>,
 }
 
@@ -34,21 +34,21 @@ pub(super) struct PeerRegion {
     mapping: Option<Mapping>,
 }
 
-/// A mapping of a peer's file. The memory is unmapped before its claim is released.
+/// A mapping of a peer's file. The memory is unmapped before its reservation is released.
 #[derive(Debug)]
 struct Mapping {
     memory: Memory,
     _claim: Claim,
 }
 
-/// A reserved share of the mappings and bytes that all peers may have.
+/// A reservation of one mapping and its bytes, out of the limits for all peers.
 #[derive(Debug)]
 pub(super) struct Claim {
     user: Option<u32>,
     bytes: usize,
 }
 
-/// The number and size of the peers' mappings.
+/// A number of mappings and their total size in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mapped {
     mappings: usize,
@@ -61,7 +61,7 @@ struct Ledger {
     of_users: BTreeMap<Option<u32>, Mapped>,
 }
 
-/// The limit that a claim would exceed.
+/// The limit that a reservation would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
     Mappings,
@@ -72,7 +72,7 @@ static LEDGER: Mutex<Ledger> = Mutex::new(Ledger::new());
 
 impl Claim {
     fn new(user: Option<u32>, bytes: usize, most: Mapped) -> Result<Self, Full> {
-        // The bytes of trusted users do not count.
+        // The bytes of trusted users do not count against the limit.
         let bytes = if is_trusted(user) { 0 } else { bytes };
         lock().take(user, bytes, most)?;
         Ok(Self { user, bytes })
@@ -90,13 +90,13 @@ impl Ledger {
         Self { all: Mapped { mappings: 0, bytes: 0 }, of_users: BTreeMap::new() }
     }
 
-    /// Reserves a mapping. Trusted users only share the common limit. Each other user may use at
-    /// most as much as is left for all: a single user gets half, the next one half of the rest. So
-    /// users with much leave something for those who come later.
+    /// Reserves a mapping. Trusted users are subject only to the common limit. Any other user may
+    /// use at most as much as then remains free for all users: a single user gets half, the next
+    /// one half of the remainder. So users that use much leave something for later users.
     fn take(&mut self, user: Option<u32>, bytes: usize, most: Mapped) -> Result<(), Full> {
         let lost = dafs_memory::lost_mappings();
         let Mapped { mappings, bytes: mapped } = self.all;
-        // The number left after this one.
+        // The number of mappings that remain free after this one.
         let mappings_left = most.mappings.checked_sub(mappings + lost + 1).ok_or(Full::Mappings)?;
         let bytes_left = most.bytes.saturating_sub(mapped).checked_sub(bytes);
         let bytes_left = bytes_left.ok_or(Full::Bytes)?;
@@ -126,8 +126,8 @@ impl Ledger {
 }
 
 impl Mapped {
-    /// Returns the part of a limit that regions may use. The rest is left for the rings of later
-    /// connections.
+    /// Returns the fraction of the limits that regions may use. The remainder is kept for the rings
+    /// of later connections.
     fn of_regions(self) -> Self {
         Self { mappings: self.mappings / 8 * 7, bytes: self.bytes / 8 * 7 }
     }
@@ -147,7 +147,7 @@ fn lock() -> MutexGuard<'static, Ledger> {
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// True for a user that could do this process worse harm than filling its memory.
+/// Returns true for a user that could harm this process in worse ways than by filling its memory.
 pub(crate) fn is_trusted(user: Option<u32>) -> bool {
     user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
 }
@@ -156,13 +156,14 @@ pub(crate) fn is_trusted(user: Option<u32>) -> bool {
 fn import(file: PeerFile, length: usize, writable: bool) -> Result<Memory, String> {
     let fd = file.fd().map_err(|error| error.to_string())?;
     let memory = Memory::import(fd, length, writable).map_err(|e| import_failure(&e))?;
-    // The mapping keeps a reference to the file, so this close is not the last.
+    // The mapping keeps a reference to the file, so closing the descriptor here does not free the
+    // file.
     drop(file.take());
     Ok(memory)
 }
 
-/// Returns the text of an error including its cause, because a connection keeps its reason as
-/// text.
+/// Returns the text of an error including its cause, because a connection stores the reason of its
+/// end as text.
 fn import_failure(error: &ImportError) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
@@ -174,19 +175,20 @@ fn too_many_mappings() -> String {
     format!("the limit of {MAPPINGS_MAX} mapped regions, or this user's share of it, is reached")
 }
 
-/// How to access the bytes of a checked range.
+/// The way to access the bytes of a checked range.
 #[derive(Debug)]
 pub(super) enum Reach<'a> {
-    /// Copy to or from a mapping in this process, at this offset.
+    /// Copy to or from a mapping in this process, at this offset in the mapping.
     Mapped(&'a Memory, usize),
-    /// Copy to or from the memory of this process by `process_vm_writev` and `process_vm_readv`.
+    /// Copy to or from the memory of the process with this id by `process_vm_writev` and
+    /// `process_vm_readv`.
     Process(rustix::process::RawPid),
     /// Send the bytes through the ring.
     Staged,
 }
 
 impl PeerRegions {
-    /// Creates an empty table for a peer that is a process of this user.
+    /// Creates an empty table for a peer whose process belongs to this user.
     pub(super) fn new(user: Option<u32>) -> Self {
         Self { regions: Vec::new(), recent: 0, process: None, user }
     }
@@ -204,7 +206,7 @@ impl PeerRegions {
         Ok((import(file, length, true)?, claim))
     }
 
-    /// Sets the process in which regions without a memory file are accessed.
+    /// Sets the process id for accessing regions without a memory file.
     pub(super) fn set_process(&mut self, pid: rustix::process::RawPid) {
         self.process = Some(pid);
     }
@@ -214,9 +216,9 @@ impl PeerRegions {
         self.process.is_some()
     }
 
-    /// Adds an announced region and maps its file. If the memory would exceed the peer's share, it
-    /// is not mapped but accessed through the ring. Otherwise copies by this process could allocate
-    /// its missing pages at this process's cost.
+    /// Adds an announced region and maps its file. If the mapping would exceed the limit of the
+    /// peer's user, the region is not mapped but accessed through the ring: copies into a mapping
+    /// could allocate missing pages, for which this process is charged.
     pub(super) fn insert(
         &mut self,
         announced: ExposedRegion,
@@ -274,7 +276,7 @@ impl PeerRegions {
         self.find(stag).is_some()
     }
 
-    /// Checks a range and returns how to access it.
+    /// Checks a range and returns the way to access it.
     #[inline]
     pub(super) fn reach(
         &mut self,
@@ -326,7 +328,7 @@ impl Drop for PeerRegions {
     }
 }
 
-/// Returns how a peer will access `memory`, for its owner.
+/// Returns the way in which a peer will access `memory`, for the owner of the memory.
 pub(super) fn path_of(memory: &Memory, peer_reaches_process: bool) -> RegionPath {
     match (memory.file().is_some(), peer_reaches_process) {
         (true, _) => RegionPath::Mapped,
@@ -335,7 +337,8 @@ pub(super) fn path_of(memory: &Memory, peer_reaches_process: bool) -> RegionPath
     }
 }
 
-/// Copies between memory of this process and another process. `write` means to that process.
+/// Copies between memory of this process and another process. If `write` is true, copies to that
+/// process.
 pub(super) fn copy_process(
     pid: rustix::process::RawPid,
     memory: &Memory,
@@ -372,10 +375,11 @@ pub(super) fn copy_process(
     Ok(())
 }
 
-/// The number of regions that one peer may expose. Each costs a mapping.
+/// The limit for the number of regions that one peer may expose. Each may need a mapping.
 const REGIONS_MAX: usize = 1024;
-/// The number of mappings for all peers together: half of what Linux grants a process by default
-/// (vm.max_map_count). Without free mappings, a process cannot even allocate.
+/// The limit for the number of mappings for all peers together: half of the number that Linux
+/// allows a process by default (vm.max_map_count). Without free mappings, a process cannot even
+/// allocate memory.
 const MAPPINGS_MAX: usize = 32 << 10;
 
 /// Returns the limits for all peers together.
@@ -383,15 +387,16 @@ fn limits() -> Mapped {
     Mapped { mappings: MAPPINGS_MAX, bytes: *BYTES_MAX.get_or_init(bytes_max) }
 }
 
-/// Determines how much memory peers may have mapped. This reads files, so a listener does it first.
+/// Determines the limits for mapped memory. This reads files, so a listener does it before it
+/// accepts peers.
 pub(super) fn learn_limits() {
     limits();
 }
 
 static BYTES_MAX: OnceLock<usize> = OnceLock::new();
 
-/// Returns half of the memory that this process may use: that of the machine, or of its control
-/// group, which is charged for every page that a copy allocates.
+/// Returns half of the memory in bytes that this process may use: that of the machine, or of the
+/// process's control group, which is charged for every page that a copy allocates.
 fn bytes_max() -> usize {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));

@@ -1,18 +1,18 @@
 //! A one-way ring of frames in memory that two processes share.
 //!
-//! One side produces, the other consumes, without locks. A frame consists of a header word and a
+//! One side produces and the other consumes, without locks. A frame consists of a header word and a
 //! body. It starts on a cache line and never wraps around. The header contains the number of the
-//! lap around the ring. So the consumer polls exactly one word, in the line that carries the
-//! start of the frame, and a frame of one line needs only one line.
+//! lap around the ring, so that the consumer only polls one word, in the line that also contains
+//! the start of the frame. A frame of one line moves only one line between the cores.
 //!
 //! Invariants:
 //!
-//! - Before a header is committed, the word at the position of the next header is no header of this
-//!   lap: it is an older header, or zero if it may have been payload.
+//! - Before a header is committed, the word at the position of the next header is not a header of
+//!   this lap: it is an older header, or zero if it may have been payload.
 //! - `tail - head <= capacity - LINE`: the producer never touches unread bytes.
-//! - Nothing read from the ring is trusted. The header is loaded once, its length is checked
-//!   against the ring, and bodies are copied out before they are parsed. A hostile peer can damage
-//!   only its own messages.
+//! - No data in the ring is trusted. A header is loaded once, its length is checked against the
+//!   ring, and bodies are copied out before they are parsed. A hostile peer can damage only its own
+//!   messages.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -22,20 +22,20 @@ use super::delta::{LINE_BODY_BYTES, Last, SHORT_BYTES_MAX};
 use super::lane::{HEADER_BYTES, LINE, Lane, Layout};
 use crate::connection::Alarm;
 
-/// The contents of a frame.
+/// The kind of a frame, which determines the meaning of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameKind {
-    /// A message. The header's word names a region to invalidate, or is zero.
+    /// A message. The header's word is the STag of a region to invalidate, or zero.
     Send,
     /// Part of an RDMA write: address u64, then bytes. The header's word is the STag.
     Write,
     /// An RDMA read request: address u64, length u32. The header's word is the STag.
     ReadRequest,
-    /// Part of the response to the oldest pending read request.
+    /// Part of the response to the oldest pending read request of the receiving side.
     ReadResponse,
-    /// A message as a difference from the short one before it; always one line.
+    /// A message as a difference from the short message before it; always one line.
     Delta,
-    /// No more frames up to the end of the ring. The next one is at its start.
+    /// There are no more frames up to the end of the ring; the next frame is at the start.
     Wrap,
 }
 
@@ -64,8 +64,8 @@ impl FrameKind {
     }
 }
 
-/// The header of a frame: length of the body, kind, and one word. In memory, the lap number is next
-/// to them: see [`lap_of`].
+/// The header of a frame: the length of the body, the kind, and one word. In memory, the header
+/// also contains the lap number: see [`lap_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub kind: FrameKind,
@@ -74,7 +74,8 @@ pub(super) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Packs the header: kind in 4 bits (never zero), lap in 8, length in 20, word in the upper 32.
+    /// Packs the header: kind in 4 bits (never zero), lap in 8, length in 20, word in the upper 32
+    /// bits.
     fn pack(self, lap: u64) -> u64 {
         self.kind.bits() | lap << 4 | u64::from(self.length) << 12 | u64::from(self.word) << 32
     }
@@ -87,8 +88,8 @@ impl FrameHeader {
         })
     }
 
-    /// Returns what the frame counts for a consumer that sleeps until a number of messages have
-    /// arrived. A frame that needs a reaction at once counts as very many.
+    /// Returns the frame's weight for a consumer that sleeps until a number of messages have
+    /// arrived. A frame that needs a reaction at once has a very large weight.
     fn wake_units(self) -> u64 {
         match self.kind {
             FrameKind::Send | FrameKind::Delta => 1,
@@ -104,7 +105,7 @@ impl FrameHeader {
         }
     }
 
-    /// Returns true if it carries a message that [`Consumer::message`] copies out.
+    /// Returns true if the frame carries a message that [`Consumer::message`] copies out.
     #[inline]
     pub(super) fn is_short(self) -> bool {
         match self.kind {
@@ -145,13 +146,13 @@ impl Producer {
         }
     }
 
-    /// Returns the offset in the shared memory for the body of the next frame, if the ring has room
-    /// for it. The consumer sees nothing before [`Producer::commit`].
+    /// Reserves space for the next frame and returns the offset of its body in the shared memory,
+    /// or `None` if the ring has no room. The consumer sees nothing before [`Producer::commit`].
     #[inline]
     pub(super) fn reserve(&mut self, length: u32) -> Option<usize> {
         let size = frame_bytes(length);
         let to_end = self.lane.capacity() - self.lane.place(self.tail);
-        // A wrap marker precedes a frame that would cross the end.
+        // A wrap marker precedes a frame that would extend beyond the end of the ring.
         let (skip, room) = if size > to_end { (to_end, to_end + size) } else { (0, size) };
         if !self.has_room(room + LINE as u64) {
             return None;
@@ -163,7 +164,7 @@ impl Producer {
         Some(self.lane.body(self.tail))
     }
 
-    /// Makes the frame visible whose body was written at the reserved offset.
+    /// Makes a frame visible to the consumer, after its body was written at the reserved offset.
     #[inline]
     pub(super) fn commit(&mut self, header: FrameHeader) {
         if header.kind == FrameKind::Send {
@@ -173,8 +174,8 @@ impl Producer {
     }
 
     /// Writes a message of at most [`SHORT_BYTES_MAX`] bytes into the ring and makes it visible, as
-    /// a difference from the one before if that is shorter. `word` names a region to invalidate, or
-    /// is zero. Returns false if there is no room.
+    /// a difference from the message before if that is shorter. `word` is the STag of a region to
+    /// invalidate, or zero. Returns false if the ring has no room.
     #[inline]
     pub(super) fn put(&mut self, message: &[u8], word: u32) -> bool {
         let length = message.len() as u32;
@@ -194,7 +195,7 @@ impl Producer {
         true
     }
 
-    /// Makes the frame at the tail visible, after `fill` has written its body.
+    /// Calls `fill` to write the body of the frame at the tail, and then makes the frame visible.
     #[inline]
     fn put_frame(&mut self, header: FrameHeader, fill: impl FnOnce(&Lane, u64)) {
         let size = header.frame_bytes();
@@ -214,8 +215,8 @@ impl Producer {
         self.units = self.units.wrapping_add(header.wake_units());
     }
 
-    /// Ensures that the word of the next header is no header of this lap, and updates the record of
-    /// payload lines.
+    /// Ensures that the word of the next header does not look like a header of this lap, and
+    /// updates the record of payload lines.
     #[inline]
     fn clear_next(&mut self, size: u64) {
         if size == LINE as u64 && self.payload_line_count == 0 {
@@ -251,9 +252,9 @@ impl Producer {
         self.payload_lines[line / 64] & (1 << (line % 64)) != 0
     }
 
-    /// Prefetches the lines after the next header for writing, while there is time: the consumer
-    /// does not look at them before they carry a frame. All but the last `size` bytes of them have
-    /// been prefetched before.
+    /// Prefetches the lines after the next header for writing while there is time, because the
+    /// consumer does not access them before they contain a frame. All of these lines except the
+    /// last `size` bytes have been prefetched before.
     #[inline]
     fn prefetch_ahead(&self, size: u64) {
         let end = self.tail + (LINES_AHEAD + 1) * LINE as u64;
@@ -262,8 +263,8 @@ impl Producer {
         }
     }
 
-    /// Announces what was committed. Returns true if the consumer sleeps and must be woken, because
-    /// enough messages have arrived or `urgent` is set.
+    /// Announces the committed frames. Returns true if the consumer sleeps and must be woken,
+    /// because enough messages have arrived or `urgent` is true.
     #[inline]
     pub(super) fn must_wake(&self, urgent: bool) -> bool {
         self.lane.produced().store(self.units, Ordering::Release);
@@ -274,9 +275,9 @@ impl Producer {
         (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.claim_wakeup(wake_at)
     }
 
-    /// True if the consumer has received everything, sleeps for one more message and wants an early
-    /// wake-up: the message is about to come, and a wake-up takes time. A consumer that sleeps for
-    /// more messages, or has more to receive, gains nothing from an early wake-up.
+    /// Returns true if the consumer has received everything, sleeps for one more message and wants
+    /// an early wakeup. The message is about to be sent, and a wakeup takes time. A consumer that
+    /// sleeps for more messages, or has more to receive, gains nothing from an early wakeup.
     pub(super) fn must_wake_early(&self) -> bool {
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
         wake_at == self.units.wrapping_add(1)
@@ -285,7 +286,7 @@ impl Producer {
             && self.claim_wakeup(wake_at)
     }
 
-    /// Returns true if the consumer sleeps and this call has claimed the task of waking it.
+    /// Returns true if the consumer sleeps and this call is the one that must wake it.
     #[inline]
     fn claim_wakeup(&self, wake_at: u64) -> bool {
         let word = self.lane.wake_at();
@@ -293,7 +294,8 @@ impl Producer {
             && word.compare_exchange(wake_at, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Does the same as [`Producer::reserve`]; without room, asks to be woken when there is.
+    /// Reserves space as [`Producer::reserve`] does. If there is no room, asks the consumer for a
+    /// wakeup when there is.
     #[inline]
     pub(super) fn reserve_or_block(&mut self, length: u32) -> Option<usize> {
         self.reserve(length).or_else(
@@ -303,7 +305,8 @@ impl Producer {
         )
     }
 
-    /// Asks to be woken when there is room. Returns true if room has appeared meanwhile.
+    /// Asks the consumer for a wakeup when there is room. Returns true if room has appeared
+    /// meanwhile.
     pub(super) fn block(&mut self, length: u32) -> bool {
         self.lane.blocked().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -315,7 +318,7 @@ impl Producer {
         freed && self.reserve(length).is_some()
     }
 
-    /// Tells the peer that control packets withdraw something from it.
+    /// Informs the peer that control packets withdraw regions from it.
     pub(super) fn announce_withdrawal(&self) {
         self.lane.revision().fetch_add(1, Ordering::Release);
     }
@@ -327,8 +330,8 @@ impl Producer {
             return true;
         }
         let head = self.lane.head().load(Ordering::Acquire);
-        // A head outside what was produced is wrong. If it is ignored, the ring stays full, and
-        // the connection's timeouts end it.
+        // A head outside the produced range is invalid. It is ignored, so the ring stays full, and
+        // the connection's timeouts end the connection.
         if head >= self.head_seen && head <= self.tail {
             self.head_seen = head;
         }
@@ -349,7 +352,7 @@ pub(super) struct Consumer {
     line: [u8; LINE_BODY_BYTES],
 }
 
-/// The error that the ring contains something that cannot be a frame. Contains the header.
+/// The error that the ring contains a word that cannot be a frame header. Contains that word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadFrame(pub u64);
 
@@ -405,15 +408,15 @@ impl Consumer {
         Ok(self.last.refill(length, |bytes| self.lane.read(self.head, bytes)))
     }
 
-    /// Moves on from the last peeked frame, which has been copied out.
+    /// Advances past the last peeked frame, whose content has been copied out.
     #[inline]
     pub(super) fn advance(&mut self, header: FrameHeader) {
         self.head += header.frame_bytes();
         self.units = self.units.wrapping_add(header.wake_units());
     }
 
-    /// Releases the room of consumed frames. Returns true if the producer waits for it and must be
-    /// woken.
+    /// Releases the space of consumed frames. Returns true if the producer waits for space and must
+    /// be woken.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.published != self.head {
@@ -424,7 +427,7 @@ impl Consumer {
     }
 
     /// Announces that this side sleeps until the number of messages in `alarm` have arrived.
-    /// Returns false if they have already, or if something else has arrived that cannot wait.
+    /// Returns false if they have arrived already, or if a frame has arrived that cannot wait.
     pub(super) fn arm(&mut self, alarm: Alarm) -> bool {
         let Alarm { threshold, early } = alarm;
         self.lane.wants_early().store(u64::from(early), Ordering::Relaxed);
@@ -435,13 +438,13 @@ impl Consumer {
         fence(Ordering::SeqCst);
         let produced = self.lane.produced().load(Ordering::Acquire);
         let enough = produced.wrapping_sub(wake_at) < u64::MAX / 2;
-        // The peer writes this count. Without a frame as evidence, the peer could keep this side
-        // awake for nothing, at the expense of all others.
+        // The peer writes this count. If it were trusted without checking for a frame, the peer
+        // could keep this side awake for nothing, at the expense of all other connections.
         let has_work = (enough || threshold == 1) && !matches!(self.peek(), Ok(None));
         !has_work
     }
 
-    /// Clears the flag by which the producer waits for room. Returns true if it was set.
+    /// Clears the flag that the producer sets when it waits for space. Returns true if it was set.
     #[inline]
     pub(super) fn take_blocked(&self) -> bool {
         self.lane.blocked().load(Ordering::Relaxed) != 0
@@ -460,8 +463,8 @@ impl Consumer {
     }
 }
 
-/// Writes a frame's body. The first line, which the consumer polls, is written last and only once.
-/// If it were written earlier, it would move to the other core and back before the frame is
+/// Writes a frame's body. The first line, which the consumer polls, is written last and only once:
+/// if it were written earlier, it would move to the other core and back before the frame is
 /// complete.
 #[inline]
 fn write_body(lane: &Lane, tail: u64, body: &[u8]) {
@@ -474,9 +477,9 @@ fn write_body(lane: &Lane, tail: u64, body: &[u8]) {
     }
 }
 
-/// Returns the lap number of a position as headers contain it. An older header could be mistaken
-/// for a new one only after 256 laps without a write to its line. The record of payload lines
-/// ensures that it is zeroed before that.
+/// Returns the lap number of a position, as it appears in headers. An older header could be
+/// mistaken for a new one only after 256 laps without a write to its line. The record of payload
+/// lines ensures that the line is zeroed before that.
 #[inline]
 fn lap_of(position: u64, capacity: u64) -> u64 {
     // The capacity is a power of two: a division would cost more than the rest of a poll.
@@ -489,9 +492,9 @@ fn frame_bytes(length: u32) -> u64 {
     (u64::from(length) + HEADER_BYTES as u64).next_multiple_of(LINE as u64)
 }
 
-/// The number of lines of a usual request, plus one for the header after it.
+/// The number of lines of a typical request, plus one for the header after it.
 const LINES_AHEAD: u64 = 4;
-/// A number of wake units above any threshold.
+/// A number of wake units above any threshold, so that the consumer is woken at once.
 const URGENT_UNITS: u64 = 1 << 32;
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //!
-//! - Work is executed in the order posted. Staged reads may overlap, but nothing else starts before
-//!   they end, so completions keep that order, too.
-//! - A range is checked when it is posted and again when it is used, because its region may be gone
-//!   by then.
+//! - Work is executed in the order posted. Staged reads may overlap, but no other work starts
+//!   before they end, so that completions keep that order too.
+//! - A range is checked when it is posted and again when it is used, because its region may have
+//!   been deregistered by then.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ use super::{
 use crate::region::RegionTable;
 use crate::{Domain, Stag};
 
-/// A posted receive. Nearly all have one segment, which needs no allocation.
+/// A posted receive. Nearly all receives have one segment, which needs no allocation.
 #[derive(Debug)]
 pub(super) struct Receive {
     pub cookie: u64,
@@ -38,9 +38,9 @@ impl Receive {
     }
 }
 
-/// Posted work that waits for `flush` or for room in the ring. It has plain fields and no enums
-/// with contents: it is copied field by field, and the processor stalls on a load that spans
-/// several recent stores.
+/// Posted work that waits for `flush` or for space in the ring. It has plain fields and no enums
+/// with contents, because it is copied field by field, and the processor stalls on a load that
+/// spans several recent stores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     cookie: u64,
@@ -50,8 +50,8 @@ pub(super) struct Work {
     first: LocalSegment,
     /// The number of bytes already put into the ring (staged writes).
     done: u32,
-    /// The number of its pieces in the queue of pieces: all of a send, all but the first of a
-    /// transfer.
+    /// The number of the work's pieces in the queue of pieces: all pieces of a send, all but the
+    /// first of a transfer.
     pieces: u32,
     /// The STag that a send makes the peer invalidate; 0 for none.
     invalidate: u32,
@@ -89,7 +89,7 @@ impl Work {
 /// One piece of a gather or scatter list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Piece {
-    /// Bytes that were copied by the post.
+    /// Bytes that the post has copied.
     Inline {
         start: usize,
         length: u32,
@@ -97,7 +97,7 @@ pub(super) enum Piece {
     Segment(LocalSegment),
 }
 
-/// An RDMA read of this side whose response comes through the ring.
+/// An RDMA read by this side whose response comes through the ring.
 #[derive(Debug)]
 pub(super) struct StagedRead {
     pub cookie: u64,
@@ -106,7 +106,7 @@ pub(super) struct StagedRead {
     pub done: u32,
 }
 
-/// A read of the peer whose response goes through the ring.
+/// An RDMA read by the peer whose response goes through the ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub stag: Stag,
@@ -273,7 +273,7 @@ impl Connection {
         true
     }
 
-    /// Returns true if no posted work waits.
+    /// Returns true if no posted work is waiting.
     #[inline]
     fn is_idle(&self) -> bool {
         self.work.is_empty() && self.staged_reads.is_empty()
@@ -302,8 +302,8 @@ impl Connection {
         });
     }
 
-    /// Executes posted work as far as the ring has room. Wakes the peer if it sleeps and enough has
-    /// been sent for it.
+    /// Executes posted work as far as the ring has room. Wakes the peer if it sleeps and enough
+    /// messages have been sent to wake it.
     pub(super) fn execute(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         if self.is_executing {
             return Ok(());
@@ -446,7 +446,7 @@ impl Connection {
         if matches!(reach, Reach::Staged) {
             return self.stage_write(context, work);
         }
-        // If more work follows, an early wake-up gains nothing.
+        // If more work follows, an early wakeup gains nothing.
         let is_last = self.work.len() == 2 && self.work[1].kind == WorkKind::Send;
         let early = (remote.length as usize).checked_sub(EARLY_BYTES).filter(|_| is_last);
         let mut done = 0;
@@ -514,8 +514,8 @@ impl Connection {
         Ok(Outcome::Done)
     }
 
-    /// Reads control packets if a region may have been exposed or withdrawn since the last look at
-    /// the socket. Returns false if there are more packets than one turn reads. The work waits
+    /// Reads control packets if the peer may have exposed or withdrawn a region since they were
+    /// last read. Returns false if there are more packets than one turn reads; the work then waits
     /// until they are read.
     #[inline]
     fn refresh_regions(
@@ -604,7 +604,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reports executed work. A read through the ring is reported later.
+    /// Reports executed work. A read through the ring is reported later, when its response has
+    /// arrived.
     fn finish(&mut self, context: &mut Context<'_>, work: &Work) {
         self.discard_front(work);
         if work.kind == WorkKind::Read && !self.staged_reads.is_empty() {
@@ -689,10 +690,10 @@ pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
     BreakReason::PeerViolation(format!("remote access refused: {error:?}"))
 }
 
-/// When this many bytes of a write are left, a peer that sleeps for the message after it is woken.
-/// It is about as much as is copied during a wake-up.
+/// The number of remaining bytes of a write at which a peer that sleeps for the following message
+/// is woken. About as many bytes are copied during a wakeup.
 const EARLY_BYTES: usize = 64 << 10;
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
-/// The number of payload bytes in one frame of a staged transfer. Several such frames fit the
-/// smallest ring.
+/// The maximum number of payload bytes in one frame of a staged transfer. Several such frames fit
+/// in the smallest ring.
 const STAGED_BYTES_MAX: u32 = 4000;

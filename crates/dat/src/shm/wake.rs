@@ -1,9 +1,10 @@
-//! Wakes a sleeper at the other end.
+//! Wakes the other side of a connection when it sleeps.
 //!
 //! Invariant: the acceptor never writes to a descriptor that its peer holds. The non-blocking flag
-//! belongs to the open file, which all holders share. A peer could clear it, fill the counter, and
-//! block the next writer. So the acceptor creates both event descriptors. It gives the peer the one
-//! that the peer writes to, and an epoll instance that watches the other.
+//! belongs to the open file, which all holders share, so a peer could clear the flag, fill the
+//! counter, and block the next writer. Therefore the acceptor creates both event descriptors. It
+//! gives the peer the descriptor that the peer writes to, and an epoll instance that watches the
+//! other one.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,13 +16,13 @@ use rustix::event::epoll;
 pub(super) struct WakeEvents {
     /// The descriptor that is written to wake the peer.
     peer: OwnedFd,
-    /// The descriptor that becomes readable when the peer has something.
+    /// The descriptor that becomes readable when the peer wakes this side.
     own: OwnedFd,
 }
 
 impl WakeEvents {
-    /// Creates the acceptor's descriptors and those for the initiator: the one that it writes to,
-    /// and the one that it watches.
+    /// Creates the acceptor's side and the initiator's two descriptors: the one that the initiator
+    /// writes to, and the one that it watches.
     pub(super) fn new() -> io::Result<(Self, [OwnedFd; 2])> {
         let (peer, own) = (event_descriptor()?, event_descriptor()?);
         let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -36,12 +37,12 @@ impl WakeEvents {
         Ok(Self { peer, own })
     }
 
-    /// Returns the descriptor to watch edge-triggered. It needs no read to reset it.
+    /// Returns the descriptor to watch edge-triggered. No read is needed to reset it.
     pub(super) fn watched(&self) -> BorrowedFd<'_> {
         self.own.as_fd()
     }
 
-    /// Ends the peer's sleep.
+    /// Wakes the peer if it sleeps.
     pub(super) fn wake_peer(&self) {
         // A full counter means that the peer already has a pending wake-up.
         let _ = rustix::io::write(&self.peer, &1u64.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Connects and accepts: the MPA request and reply (RFC 5044 7, RFC 6581).
+//! Establishes connections: the MPA request and reply (RFC 5044 7, RFC 6581).
 //!
 //! Invariant: only start-up frames are sent until both sides agree. Bytes after the reply belong to
 //! the stream and are kept.
@@ -36,7 +36,7 @@ pub(crate) enum Phase {
         /// True if the peer does not use TLS although this listener requires it.
         turns_away: bool,
     },
-    /// Acceptor: the application has not decided yet.
+    /// Acceptor: the application has neither accepted nor rejected the connection yet.
     Pending(Box<Responder>),
     /// Acceptor: the peer closed the connection before the application decided.
     Vanished,
@@ -64,7 +64,7 @@ impl Connection {
             _ => Interest::Read,
         };
         self.watch(context, interest)?;
-        // Within one host, the connect has already finished, so no further turn is needed.
+        // On the same host the connect has already finished, so that no further turn is needed.
         if matches!(self.phase, Phase::Connecting(_)) && self.is_writable() {
             return self.on_connected(context);
         }
@@ -93,14 +93,14 @@ impl Connection {
             self.phase = Phase::Called(initiator);
             return self.push_start(context);
         }
-        // The buffer of a new socket has room for these few hundred bytes.
+        // The buffer of a new socket always has room for these few hundred bytes.
         self.send_whole(initiator.request())?;
         self.phase = Phase::Called(initiator);
         self.watch(context, Interest::Read)
     }
 
-    /// Passes bytes to the start-up machine and returns how many it used. Kept out of line, away
-    /// from the code for the bytes that come later.
+    /// Passes bytes to the start-up machine and returns the number of bytes used. Not inlined, to
+    /// keep it apart from the frequently used code for the bytes after the start-up.
     #[cold]
     #[inline(never)]
     pub(super) fn on_startup(
@@ -134,7 +134,8 @@ impl Connection {
                     }
                     Some(InitiatorOutcome::Rejected { private_data, .. }) => {
                         self.phase = Phase::Closed;
-                        // While TLS records are being read, the end of that turn parts.
+                        // If TLS records are being read, the code that reads them closes the
+                        // connection at the end of the turn.
                         if !self.layer.is_lent() {
                             self.part();
                         }
@@ -173,7 +174,8 @@ impl Connection {
         }
     }
 
-    /// Handles a complete request. Passes it to the application unless it cannot be served.
+    /// Handles a complete request: passes it to the application, or refuses it if it cannot be
+    /// served.
     fn on_request(
         &mut self,
         context: &mut Context<'_>,
@@ -187,7 +189,7 @@ impl Connection {
             return Err(BreakReason::PeerViolation(what.into()));
         }
         if request.markers {
-            // The reply says so: its R bit is set and its M bit, as always, is not.
+            // The reply conveys the refusal: its R bit is set and its M bit, as always, is not.
             self.refuse(b"");
             let what = "it wants markers in the stream, which are not supported";
             return Err(BreakReason::PeerViolation(what.into()));
@@ -226,7 +228,7 @@ impl Connection {
         self.push_out(context)
     }
 
-    /// Records that the peer of a pending connection is gone. `accept` reports it.
+    /// Records that the peer of a pending connection has closed it. `accept` reports this.
     pub(super) fn vanish(&mut self) {
         self.socket = None;
         self.phase = Phase::Vanished;
@@ -238,13 +240,13 @@ impl Connection {
             && let Ok(reply) =
                 responder.reject(&options::accepting(&self.config, false), private_data)
         {
-            // If the peer is gone, it needs no reply.
+            // If the peer has closed the connection, it needs no reply.
             let _ = self.send_whole(&reply);
         }
     }
 
-    /// Tells a peer that begins with TLS that this listener has no TLS. No TLS record begins like
-    /// an MPA reply, so the peer recognizes the reply.
+    /// Informs a peer that begins with TLS that this listener has no TLS. The peer recognizes the
+    /// reply, because no TLS record begins like an MPA reply.
     fn refuse_tls(&mut self) -> BreakReason {
         let length = NO_TLS.len() as u16;
         let reply = [&NO_TLS_REPLY[..], &length.to_be_bytes(), NO_TLS].concat();
@@ -255,15 +257,15 @@ impl Connection {
         BreakReason::PeerViolation("it speaks TLS, which this listener does not".into())
     }
 
-    /// Tells a responder that its terms cannot be met, where RFC 6581 requires that. Over TLS,
-    /// whose records are being read at that moment, only the end of the connection tells it.
+    /// Informs a responder that its terms cannot be met, as RFC 6581 requires. Over TLS, whose
+    /// records are being read at that moment, nothing can be sent, and the connection just ends.
     fn refuse_terms(
         &mut self,
         last_word: Option<([u8; TERMINATE_FPDU_BYTES_MAX], usize)>,
         violation: Violation,
     ) -> BreakReason {
         if let Some((bytes, length)) = last_word {
-            // If the peer is gone, it needs no reason.
+            // If the peer has closed the connection, it needs no reason.
             let _ = self.send_whole(&bytes[..length]);
         }
         BreakReason::PeerViolation(violation.to_string())
@@ -289,8 +291,9 @@ impl Connection {
         self.inbound.habits = Habits::new(mulpdu);
         self.awaits_ready = established.ready_by_send;
         self.phase = Phase::Established;
-        // An initiator sends its ready-to-receive indication only after the turn of reading. A
-        // write during that turn that finds the peer gone would start another read within it.
+        // An initiator sends its ready-to-receive indication only after the turn of reading. If it
+        // wrote during that turn and found that the peer has closed the connection, the write would
+        // start another read within the turn.
         let endpoint = context.endpoint;
         context.events.push(Event::Established { endpoint, private_data });
         Ok(())
@@ -319,9 +322,9 @@ impl Connection {
     }
 }
 
-/// Enables keepalive and a limit for unacknowledged data. A peer that lost power sends nothing, so
-/// an idle connection to it would never end. Without the limit, the kernel would wait a quarter
-/// of an hour for an acknowledgement.
+/// Enables keepalive and a time limit for unacknowledged data. A peer that lost power sends
+/// nothing, so an idle connection to it would never end. Without the limit, the kernel would wait a
+/// quarter of an hour for an acknowledgement.
 pub(super) fn watch_over(socket: impl AsFd) {
     let set = || {
         sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
@@ -330,7 +333,7 @@ pub(super) fn watch_over(socket: impl AsFd) {
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED.as_millis() as u32)
     };
-    // If the kernel refuses an option, the connection works until its peer vanishes.
+    // If the kernel refuses an option, the connection works, but does not detect a vanished peer.
     let _: rustix::io::Result<()> = set();
 }
 
@@ -341,23 +344,24 @@ pub(super) fn io_reason(error: rustix::io::Errno) -> BreakReason {
     }
 }
 
-/// The idle time before the first keepalive probe, and the interval between probes. The connection
-/// ends after the given number of probes without a reply: two minutes after the last data.
+/// The idle time before the first keepalive probe. With the interval and the number of probes
+/// below, a connection ends two minutes after the last data if no probe is acknowledged.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
-/// The longest time that sent data may stay unacknowledged.
+/// The maximum time for which sent data may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(120);
-/// The payload of one Ethernet frame.
+/// The number of payload bytes in one Ethernet frame.
 const SEGMENT_BYTES_DEFAULT: u32 = 1460;
-/// The private data of a reply that rejects a connection without TLS. The peer can show it to its
-/// user.
+/// The private data of a reply that rejects a connection without TLS. The peer can show the text to
+/// its user.
 const TLS_ONLY: &[u8] = b"this listener takes TLS connections only";
-/// The start of a rejection in plain form, up to the length of its private data, for a peer that
+/// The beginning of an unencrypted rejection, up to the length of its private data, for a peer that
 /// begins with TLS.
 const NO_TLS_REPLY: &[u8; 18] = b"MPA ID Rep Frame\x20\x01";
 const NO_TLS: &[u8] = b"this listener does not speak TLS";
-/// The private data that fits a request next to the enhanced data, in bytes.
+/// The maximum size in bytes of private data that fits in a request together with the enhanced
+/// data.
 const PRIVATE_BYTES_MAX: usize = dafs_iwarp::PRIVATE_DATA_OUT_BYTES_MAX;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! The RDMA writes and messages that the peer is likely to send next, as announced by the
-//! application.
+//! The RDMA writes and messages that the peer is likely to send next, according to the
+//! application's forecasts.
 //!
-//! Invariant: a group stays here only while its reply is certainly outstanding. A stale group
-//! would let bytes land in memory that the application has taken back. A message ends a group only
-//! if it follows all of the group's writes and no others, and has the announced length. Any other
-//! message may have been the reply to any group. Then all groups are forgotten and only counted as
-//! `unknown`. Nothing is expected until the unknown replies have arrived.
+//! Invariant: a group of expected writes is stored only while its reply is certainly outstanding. A
+//! stale group would let bytes be placed in memory that the application has taken back. A message
+//! ends a group only if it follows all of the group's writes and no others, and has the announced
+//! length. Any other message may have been the reply to any group. Then all groups are discarded
+//! and only counted as `unknown`, and nothing is expected until the unknown replies have arrived.
 //!
-//! So this works best with peers that send a reply directly after its writes. Other peers only lose
-//! speed. The exception is a peer that sends the failure of one request between the writes
-//! and the message of another, in a message of the same length.
+//! So prediction works best with peers that send a reply directly after its writes. With other
+//! peers, only speed is lost. There is one exception: a peer that sends the failure of one request
+//! between the writes and the message of another, in a message of the same length.
 //!
 //! A message may come before a group's writes. It is distinguished from a reply by its length: it
 //! is longer than the message that ends any group.
@@ -28,7 +28,7 @@ pub(super) struct Expectations {
     answer_max: u32,
     /// True if the peer has written for the first group since the last message.
     is_active: bool,
-    /// True if the peer has written something else since the last message.
+    /// True if the peer has written outside the first group since the last message.
     is_foreign: bool,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Group {
     writes: [RemoteSegment; WRITES_MAX],
     count: usize,
     pub message_length: u32,
-    /// The number of messages that follow this group.
+    /// The number of messages that are expected after this group.
     behind: u32,
-    /// The index of the write that continues, and how many of its bytes have arrived.
+    /// The index of the write that is in progress, and the number of its bytes that have arrived.
     present: usize,
     done: u32,
 }
@@ -61,7 +61,7 @@ impl Group {
         (group.count > 0).then_some(group)
     }
 
-    /// Returns the parts of the writes that have not arrived.
+    /// Returns the ranges of the writes that have not arrived.
     pub(super) fn rest(&self) -> impl Iterator<Item = RemoteSegment> {
         let first = self.writes[self.present..self.count].first().map(|write| RemoteSegment {
             address: write.address.wrapping_add(u64::from(self.done)),
@@ -82,7 +82,7 @@ impl Group {
         self.present == self.count
     }
 
-    /// Returns true, and counts the bytes, if they continue this group.
+    /// If the bytes continue this group, counts them and returns true.
     fn takes(&mut self, stag: Stag, address: u64, length: u32) -> bool {
         let Some(write) = self.writes[..self.count].get(self.present) else { return false };
         let fits = write.stag == stag
@@ -101,7 +101,7 @@ impl Group {
 }
 
 impl Expectations {
-    /// Records that the application has sent a request with this expected reply.
+    /// Records that the application has sent a request for which this reply is expected.
     pub(super) fn add(&mut self, forecast: &Forecast<'_>) {
         let room = self.groups.len() < GROUPS_MAX;
         match Group::new(forecast).filter(|_| room) {
@@ -113,7 +113,8 @@ impl Expectations {
         }
     }
 
-    /// Returns the groups likely to come next, in order. Returns none if that is unknown.
+    /// Returns the groups that are likely to come next, in order; none if the next group is
+    /// unknown.
     pub(super) fn likely(&self) -> impl Iterator<Item = &Group> {
         let known = self.unknown == 0 && !self.is_foreign;
         let count = if known { self.groups.len() } else { 0 };
@@ -148,7 +149,8 @@ impl Expectations {
         }
         match self.groups.iter_mut().position(|group| group.takes(stag, address, length)) {
             Some(index) => {
-                // The skipped groups are slow and are likely to stay so for a while.
+                // The skipped groups belong to slow requests and are likely to stay last for a
+                // while.
                 self.groups.rotate_left(index);
                 self.is_active = true;
             }
@@ -156,7 +158,8 @@ impl Expectations {
         }
     }
 
-    /// True if a message of this length is the one that comes before the first group's writes.
+    /// Returns true if a message of this length is the one that comes before the first group's
+    /// writes.
     #[inline]
     fn comes_before(&self, length: u32) -> bool {
         length > self.answer_max
@@ -187,9 +190,10 @@ impl Expectations {
     }
 }
 
-/// The number of writes that a group can hold. A reply with more is received without prediction.
+/// The maximum number of writes in a group. A reply with more writes is received without
+/// prediction.
 const WRITES_MAX: usize = 4;
-/// The number of groups. Replies to further requests are received without prediction.
+/// The maximum number of groups. Replies to further requests are received without prediction.
 const GROUPS_MAX: usize = 256;
 
 #[cfg(test)]

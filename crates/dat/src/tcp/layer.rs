@@ -1,15 +1,15 @@
-//! The layer between the stream and the socket: nothing, or TLS.
+//! The layer between the stream and the socket: either none or TLS.
 //!
-//! A listener that allows connections with and without TLS decides by the first byte of the peer.
-//! If only one of the sides uses TLS, each tells the other in the other's protocol: by an MPA
-//! rejection that carries a mark.
+//! A listener that allows connections with and without TLS decides by the peer's first byte. If
+//! only one side uses TLS, each side informs the other in the other's protocol: by an MPA rejection
+//! that carries a mark.
 //!
 //! Invariants:
 //!
-//! - A connection that has begun with TLS sends and accepts nothing else.
-//! - After a turn of reading, no complete record is left in memory, where epoll would not report
+//! - A connection that has begun with TLS sends and accepts only TLS.
+//! - After a turn of reading, no complete record is left in memory, because epoll would not report
 //!   it.
-//! - No byte of the stream is sent during such a turn.
+//! - No byte of the stream is sent during a turn of reading.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ pub(super) enum Layer {
     /// The first byte has not arrived.
     Undecided(TlsServer),
     Tls(Box<Records>),
-    /// TLS, during a turn of reading, which has borrowed the records.
+    /// TLS, during a turn of reading, which has borrowed the TLS records.
     Lent,
 }
 
@@ -46,9 +46,9 @@ pub(super) enum Step {
 /// The function that receives bytes of the stream.
 pub(super) type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), BreakReason>;
 
-/// Buffers that the connections of a thread share; each call uses them alone.
+/// Buffers that all connections of a thread share; each call has exclusive use of them.
 struct Buffers {
-    /// Bytes from the socket, after an incomplete record of earlier calls.
+    /// The bytes read from the socket, after an incomplete record from earlier calls.
     intake: Vec<u8>,
     /// Bytes of the stream that are about to be sealed into records.
     plain: Vec<u8>,
@@ -151,7 +151,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads a bounded part of what the socket has. Returns true if there was anything.
+    /// Reads data from the socket, up to a limit. Returns true if there was any data.
     fn read_records(
         &mut self,
         context: &mut Context<'_>,
@@ -180,7 +180,7 @@ impl Connection {
             if taken.is_err() {
                 break taken;
             }
-            // A rejection, or a peer that did not wait for the reply.
+            // The start-up was rejected, or the peer sent data without waiting for the reply.
             if matches!(self.phase, Phase::Closed | Phase::Vanished) {
                 break Ok(());
             }
@@ -200,7 +200,7 @@ impl Connection {
         records.hold(&intake[..filled]);
         records.is_ending |= ended.is_err();
         if let Some(socket) = &self.socket {
-            // The peer is told why TLS failed, if it is still there.
+            // The peer is informed why TLS failed, if it is still connected.
             let flushed = records.flush(socket);
             ended.and(flushed)?;
         } else {
@@ -230,8 +230,8 @@ impl Connection {
         }
     }
 
-    /// Passes bytes of the stream directly to their destination. Start-up bytes wait until the
-    /// step has ended, because only then the peer's identity is known.
+    /// Passes bytes of the stream to their destination. Bytes of the start-up wait until the step
+    /// has ended, because the peer's identity is known only then.
     fn on_plain(&mut self, context: &mut Context<'_>, plain: &[u8]) -> Result<(), BreakReason> {
         self.inbound.flows = true;
         let count = u32::try_from(plain.len()).unwrap_or(u32::MAX);
@@ -249,9 +249,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes the kept bytes together with the first bytes of `plain`. Copies only as many as
-    /// complete the header or trailer (with CRC, the frame). Returns how many bytes of `plain`
-    /// were used. If not all were, nothing is kept.
+    /// Processes the kept bytes together with the first bytes of `plain`. Copies only as many bytes
+    /// as are needed to complete the header or trailer (with CRC, the frame). Returns the number of
+    /// bytes of `plain` that were used. If bytes are left over, no kept bytes remain.
     fn join(&mut self, context: &mut Context<'_>, plain: &[u8]) -> Result<usize, BreakReason> {
         let (mut joined, mut step) = (0, JOINED_BYTES_MIN);
         while !self.inbound.kept.is_empty() && joined < plain.len() {
@@ -273,7 +273,7 @@ impl Connection {
         Ok(joined)
     }
 
-    /// Processes bytes of the start-up.
+    /// Processes bytes of the connection's start-up.
     fn start_up(
         &mut self,
         context: &mut Context<'_>,
@@ -345,8 +345,8 @@ impl Connection {
         self.watch(context, interest)
     }
 
-    /// Closes TLS in order, and then the socket. The last sent data must arrive even if the peer
-    /// has sent data that this side never reads.
+    /// Closes TLS in the regular way, and then the socket. The last sent data must arrive even if
+    /// the peer has sent data that this side never reads.
     pub(super) fn part(&mut self) {
         let Some(socket) = self.socket.take() else { return };
         if let Layer::Tls(records) = &mut self.layer {
@@ -397,7 +397,7 @@ pub(super) fn drain(socket: &OwnedFd) {
     }
 }
 
-/// Receives what has arrived. Returns `None` if nothing has, and 0 at the end.
+/// Receives pending data. Returns `None` if no data has arrived, and 0 at the end of the stream.
 pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>, BreakReason> {
     loop {
         match rustix::net::recv(socket, &mut *room, RecvFlags::DONTWAIT) {
@@ -409,17 +409,16 @@ pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>
     }
 }
 
-/// The first byte of a handshake record. Every TLS connection begins with it, and no MPA frame
-/// does.
+/// The type byte of a handshake record. Every TLS connection begins with it, and no MPA frame does.
 pub(super) const HANDSHAKE_RECORD: u8 = 0x16;
-/// The number of bytes of the stream sealed at once: four records.
+/// The number of bytes of the stream that are sealed at once, which fill four records.
 pub(super) const PLAIN_BYTES_MAX: usize = 64 << 10;
-/// The longest handshake message, including certificates, that a peer may have sent in part. A
+/// The maximum length in bytes of a partly received handshake message, including certificates. A
 /// record has at most a quarter of this length.
 pub(super) const HELD_BYTES_MAX: usize = 64 << 10;
 /// The number of bytes for one read from the socket, including an incomplete record.
 const INTAKE_BYTES: usize = HELD_BYTES_MAX + (128 << 10);
-/// The first number of bytes to join. Half of it holds a header and a trailer.
+/// The minimum number of bytes to join. Half of it is sufficient for a header and a trailer.
 const JOINED_BYTES_MIN: usize = 64;
-/// The number of reads of pending input before a close.
+/// The limit for the number of reads of pending input before a close.
 const DRAINS_MAX: usize = 64;

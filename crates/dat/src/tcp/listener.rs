@@ -10,7 +10,7 @@ use super::Connection;
 use crate::spare::Spare;
 use crate::{Address, AddressError, ListenerId, TlsServer};
 
-/// Listens on a TCP address.
+/// A socket that listens on a TCP address.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
@@ -42,7 +42,7 @@ impl Listener {
         Address::Tcp(self.address)
     }
 
-    /// Returns the number of peers turned away for lack of descriptors.
+    /// Returns the number of peers that were turned away because no descriptors were free.
     pub(crate) fn turned_away(&self) -> u64 {
         self.spare.turned_away()
     }
@@ -75,5 +75,6 @@ fn socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
 }
 
 /// The number of connections that may wait to be accepted. The kernel limits it to
-/// `net.core.somaxconn`, which has the same default. A client beyond it tries again after a second.
+/// `net.core.somaxconn`, which has the same default. A client beyond this limit tries again after a
+/// second.
 const BACKLOG: i32 = 4096;

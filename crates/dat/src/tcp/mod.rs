@@ -1,19 +1,19 @@
-//! The provider `tcp`: software iWARP over TCP sockets.
+//! The provider `tcp` implements software iWARP over TCP sockets.
 //!
-//! The crate `dafs_iwarp` implements the protocol and touches no payload. This provider connects
-//! and moves the bytes. Its modules:
+//! The crate `dafs_iwarp` implements the protocol and does not access payload. This provider
+//! connects sockets and moves the bytes. Its modules:
 //!
 //! - `listener`, `establish`: sockets, and the MPA frames that begin a stream; `options`: the form
 //!   of these frames.
-//! - `transmit`: turns posted work into frames; `outgoing`: sends the frames, with one system call
-//!   for everything posted, and payload directly from registered memory.
+//! - `transmit`: converts posted work into frames; `outgoing`: sends the frames, with one system
+//!   call for all posted work, and payload directly from registered memory.
 //! - `receive`: receives and checks bytes; `place`: finds the destination of payload.
 //! - `plan`: lays out one receive call for many frames, with payload directly to its destination;
-//!   `expect`: knows which frames are likely.
-//! - `layer`, `records`: TLS between the stream and the socket, if it is in use.
+//!   `expect`: predicts the next frames.
+//! - `layer`, `records`: TLS between the stream and the socket, if the connection uses it.
 //!
-//! Invariant: work is framed and completes in the order posted. The ledger holds one entry for
-//! each work request until its completion is reported.
+//! Invariant: work is framed and completes in the order posted. The ledger has one entry for each
+//! work request until the completion of that request is reported.
 
 mod establish;
 mod expect;
@@ -71,10 +71,12 @@ pub(crate) struct Connection {
     stream: Option<Stream>,
     /// True if both sides accept frames longer than a TCP segment: [`MpaOptions::long_frames`].
     long_frames: bool,
-    /// True if the first message may be the empty Send by which the initiator shows readiness.
+    /// True if the first message may be the empty Send by which the initiator shows that it is
+    /// ready.
     awaits_ready: bool,
     receives: VecDeque<Receive>,
-    /// The posted work that waits to be framed, and the message that is partly framed.
+    /// The posted work that waits to be framed; the field after it is the message that is partly
+    /// framed.
     work: VecDeque<Work>,
     underway: Option<PartialMessage>,
     outgoing: Outgoing,
@@ -86,16 +88,16 @@ pub(crate) struct Connection {
     low_water: usize,
 }
 
-/// The two halves of the protocol.
+/// The sending and the receiving half of the protocol.
 struct Stream {
     transmitter: Transmitter,
     receiver: Receiver,
-    /// True if this side may send before the other has sent.
+    /// True if this side may send before the other side has sent anything.
     speaks_first: bool,
 }
 
 impl Stream {
-    /// Returns true if this side may send. An acceptor must not send before the initiator has
+    /// Returns true if this side may send. An acceptor must not send before the initiator has sent
     /// (RFC 5044 7.1.2).
     fn may_speak(&self) -> bool {
         self.speaks_first || self.receiver.has_heard()
@@ -323,7 +325,8 @@ impl crate::connection::Connection for Connection {
     fn gather(&mut self, threshold: usize) -> bool {
         let due = self.bytes_due(threshold).saturating_sub(self.layer.held());
         let bytes = due.min(GATHERED_BYTES_MAX);
-        // Gather once after each arrival: if the peer stops sending, the next sleep is normal.
+        // Gather only once after each arrival: if the peer stops sending, the next sleep is a
+        // normal one.
         let is_worth_it = bytes >= GATHERED_BYTES_MIN && std::mem::take(&mut self.inbound.flows);
         is_worth_it && self.set_low_water(bytes)
     }
@@ -378,7 +381,7 @@ impl crate::connection::Connection for Connection {
         _context: &mut Context<'_>,
         _entry: &RegionEntry,
     ) -> Result<(), BreakReason> {
-        // Peers name regions in their frames, so nothing is sent in advance.
+        // Over iWARP, peers name regions in their frames, so nothing is sent in advance.
         Ok(())
     }
 
@@ -400,9 +403,11 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
-/// The smallest amount worth gathering. Smaller amounts arrive at once in any case.
+/// The smallest amount of data, in bytes, worth gathering. Smaller amounts arrive at once in any
+/// case.
 const GATHERED_BYTES_MIN: usize = 32 << 10;
-/// The greatest amount to gather. Beyond it, copying overlaps with the arrival of the rest.
+/// The largest amount of data to gather, in bytes. Beyond it, it is better to copy while the rest
+/// arrives.
 const GATHERED_BYTES_MAX: usize = 256 << 10;
 /// The token of the only descriptor of a connection.
 const SOCKET: u8 = 0;

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use super::layer::{Deliver, Step};
 use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
 
-/// The records of one connection.
+/// The TLS records of one connection, of which there are none.
 pub(super) struct Records {
     pub has_ended: bool,
     pub is_ending: bool,
@@ -20,7 +20,7 @@ impl Records {
         match target.never {}
     }
 
-    /// Refuses: no server with TLS can be created.
+    /// Never called, because no server with TLS can be created in this build.
     pub fn answering(_server: &TlsServer) -> Result<Self, TlsFailure> {
         Err(TlsFailure::NotSpoken)
     }

@@ -1,11 +1,13 @@
-//! The bytes that are framed but not yet accepted by the socket, and the work that awaits its
-//! completion.
+//! The bytes that are framed but not yet accepted by the socket, and the framed work that is not
+//! completed.
 //!
 //! Invariants:
 //!
 //! - The chunks describe the bytes of the stream in order, without gaps, in whole frames.
-//! - Payload stays where it is, in memory that the chunk keeps alive, until the socket has it.
-//! - A completion is reported when the socket has all bytes of the work and of everything before.
+//! - Payload stays in memory that the chunk keeps alive, and is not copied, until the socket has
+//!   accepted it.
+//! - A completion is reported when the socket has accepted all bytes of the work and of all earlier
+//!   work.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -25,24 +27,24 @@ use crate::{BreakReason, CompletionStatus, Operation, Signal};
 #[derive(Default)]
 pub(super) struct Outgoing {
     chunks: VecDeque<Chunk>,
-    /// Headers, trailers and copied bytes. Chunks describe ranges of it.
+    /// Headers, trailers and copied bytes. Chunks refer to ranges of this buffer.
     scratch: Vec<u8>,
-    /// The number of bytes of `scratch` that chunks describe or described. The rest comes last in
-    /// the stream.
+    /// The number of bytes of `scratch` that chunks refer to or have referred to. The bytes after
+    /// them come last in the stream.
     named: usize,
-    /// The number of bytes of the first chunk that the socket has.
+    /// The number of bytes of the first chunk that the socket has accepted.
     sent: usize,
-    /// The numbers of bytes framed and sent since the beginning.
+    /// The total number of bytes framed; the field after it is the total number of bytes sent.
     framed_total: u64,
     sent_total: u64,
-    /// Framed work in the order posted, until it is reported.
+    /// The framed work that is not reported yet, in the order posted.
     ledger: VecDeque<Entry>,
     /// The scatter lists of this side's reads in flight, oldest first.
     pub reads: VecDeque<SegmentList>,
-    /// The numbers of reads requested and completed since the beginning.
+    /// The total number of reads requested; the field after it is the number completed.
     requested_total: u64,
     answered_total: u64,
-    /// The peer's reads without a response yet, oldest first.
+    /// The peer's reads that have no response yet, oldest first.
     pub answers: VecDeque<Answer>,
 }
 
@@ -61,11 +63,11 @@ struct Entry {
     due: Due,
 }
 
-/// The condition under which work is complete.
+/// The condition under which a work request is complete.
 enum Due {
-    /// The socket has accepted this many bytes in total.
+    /// The socket has accepted this total number of bytes.
     Sent(u64),
-    /// This many reads have completed in total.
+    /// This total number of reads has completed.
     Answered(u64),
 }
 
@@ -78,7 +80,7 @@ impl Outgoing {
         receiver: &mut Receiver,
     ) -> Result<(), BreakReason> {
         if transmitter.ready_to_receive_pending() == Some(ReadyToReceive::Read) {
-            // Its response is counted among those to the user's reads.
+            // The response to the indication is counted like those to the user's reads.
             self.reads.push_back(SegmentList::new(&[]));
             self.requested_total += 1;
         }
@@ -88,13 +90,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Returns true if enough is framed, so that further work must wait.
+    /// Returns true if so much is framed that further work must wait.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.chunks.len() >= CHUNKS_MAX || self.scratch.len() >= SCRATCH_BYTES_MAX
     }
 
-    /// Returns true if the socket has everything.
+    /// Returns true if the socket has accepted all framed bytes.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.named == self.scratch.len()
@@ -123,7 +125,7 @@ impl Outgoing {
         self.framed_total += count as u64;
     }
 
-    /// Appends room for `count` bytes to send, and returns it.
+    /// Appends space for `count` bytes to send, and returns the space.
     #[inline]
     pub(super) fn room(&mut self, count: usize) -> &mut [u8] {
         let start = self.scratch.len();
@@ -132,7 +134,7 @@ impl Outgoing {
         &mut self.scratch[start..]
     }
 
-    /// Makes one chunk of the bytes appended since the last chunk.
+    /// Creates one chunk from the bytes appended since the last chunk.
     #[inline]
     fn name_scratch(&mut self) {
         let (start, length) = (self.named, self.scratch.len() - self.named);
@@ -171,7 +173,7 @@ impl Outgoing {
         self.ledger.push_back(Entry { operation, cookie, length, signal, due });
     }
 
-    /// Returns the name of the next read's sink. It has a meaning only on this side.
+    /// Returns the STag of the next read's sink, which has a meaning only on this side.
     pub(super) fn next_sink(&self) -> u32 {
         (self.requested_total as u32 & SINK_MASK) + 1
     }
@@ -183,8 +185,8 @@ impl Outgoing {
         self.report(context);
     }
 
-    /// Writes until the socket has everything or accepts no more. Returns true if it accepts no
-    /// more.
+    /// Writes until the socket has accepted all bytes or accepts no more. Returns true if it
+    /// accepts no more.
     #[inline(never)]
     pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         self.name_scratch();
@@ -231,8 +233,8 @@ impl Outgoing {
         Ok(false)
     }
 
-    /// Copies the next bytes of the stream into `room` and returns how many. They count as accepted
-    /// by the socket: the caller must send them before anything else.
+    /// Copies the next bytes of the stream into `room` and returns their number. They count as
+    /// accepted by the socket, so the caller must send them before anything else.
     pub(super) fn take(&mut self, room: &mut [u8]) -> usize {
         self.name_scratch();
         let (mut filled, mut skip) = (0, self.sent);
@@ -261,8 +263,8 @@ impl Outgoing {
         filled
     }
 
-    /// Counts bytes as sent. Inlined: a call costs a tenth of all that a write to a plain
-    /// connection does.
+    /// Counts bytes as sent. Inlined, because a call would cost a tenth of the total cost of a
+    /// write to a plain connection.
     #[inline(always)]
     fn advance(&mut self, written: usize) {
         self.sent_total += written as u64;
@@ -285,7 +287,8 @@ impl Outgoing {
         }
     }
 
-    /// Removes the part of the scratch buffer that the socket has, if that is more than half.
+    /// Removes the bytes at the start of the scratch buffer that the socket has accepted, if they
+    /// are more than half of it.
     fn compact(&mut self) {
         let first = self.chunks.iter().find_map(|chunk| match chunk {
             Chunk::Scratch { start, .. } => Some(*start),
@@ -332,11 +335,11 @@ impl Outgoing {
     }
 }
 
-/// The number of entries of one `sendmsg`, which is the kernel's limit.
+/// The maximum number of entries of one `sendmsg`, which is the kernel's limit.
 const IOVECS: usize = 1024;
-/// Framing stops at this many chunks or bytes of scratch until the socket has accepted some.
-/// Further posted work waits unframed.
+/// The number of chunks at which framing stops until the socket has accepted some. Further posted
+/// work waits without being framed. There is also a limit for the bytes of `scratch`.
 const CHUNKS_MAX: usize = 2 * IOVECS;
 const SCRATCH_BYTES_MAX: usize = 256 << 10;
-/// Allows more sink names than reads can ever be open. No sink has the name zero.
+/// A mask that allows more sink STags than reads can ever be open. No sink has the STag zero.
 const SINK_MASK: u32 = 0x00ff_ffff;

@@ -1,7 +1,8 @@
 //! The destination of a frame's payload.
 //!
 //! Invariant: a place is a name that is looked up in the region table and checked at every use. If
-//! a region is withdrawn while a frame is incomplete, the rest of the frame cannot reach it.
+//! a region is withdrawn while a frame is incomplete, the remaining bytes of the frame cannot be
+//! written to the region.
 
 use std::collections::VecDeque;
 
@@ -33,7 +34,7 @@ pub(super) struct Directory<'a> {
 pub(super) struct Place {
     target: PlaceOf,
     length: u32,
-    /// The number of bytes already placed.
+    /// The number of payload bytes already placed.
     done: u32,
     /// The number of pad and CRC bytes after the payload.
     pub trailer_length: usize,
@@ -41,13 +42,13 @@ pub(super) struct Place {
 
 #[derive(Clone, Copy, Debug)]
 enum PlaceOf {
-    /// The protocol machine keeps the payload.
+    /// The protocol machine itself keeps the payload.
     Machine,
     /// The payload goes to a region that the peer named.
     Region { stag: Stag, address: u64 },
     /// The payload goes to the oldest posted receive.
     Receive { message_offset: u32 },
-    /// The payload goes to the sink of the oldest open read.
+    /// The payload goes to the scatter list of the oldest open read.
     Read { message_offset: u32 },
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Place {
-    /// The place of a frame without payload that consumes no receive.
+    /// The place for a frame without payload that consumes no receive.
     pub(super) const NOWHERE: Self =
         Self { target: PlaceOf::Machine, length: 0, done: 0, trailer_length: 4 };
 
@@ -94,8 +95,8 @@ impl Place {
         Ok(Self { target, length, done: 0, trailer_length })
     }
 
-    /// True if payload may be read directly to this place without passing through the protocol
-    /// machine.
+    /// Returns true if payload may be read directly into this place without passing through the
+    /// protocol machine.
     #[inline]
     pub(super) fn is_memory(&self) -> bool {
         !matches!(self.target, PlaceOf::Machine)
@@ -136,7 +137,7 @@ impl Place {
         }
     }
 
-    /// Copies bytes to their place.
+    /// Copies payload bytes to their place.
     pub(super) fn put(
         &mut self,
         directory: &Directory<'_>,
@@ -152,10 +153,10 @@ impl Place {
         Ok(())
     }
 
-    /// Counts bytes that have been placed.
+    /// Counts payload bytes that have been placed.
     #[inline]
     pub(super) fn advance(&mut self, count: usize) {
-        // The wire counts a frame's payload in 16 bits.
+        // The frame format limits a payload to 16 bits, so the cast loses nothing.
         self.done += count as u32;
     }
 }
@@ -188,7 +189,7 @@ impl<'a> Directory<'a> {
                 skip -= segment.length;
                 continue;
             }
-            // The region was deregistered while a receive or a read still used it.
+            // The region was deregistered while a posted receive or read still used it.
             let found = self.regions.local(self.domain, segment);
             let (memory, at) = found.map_err(|_| PlacementError::InvalidStag)?;
             let length = (segment.length - skip).min(length) as usize;
@@ -198,7 +199,7 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// Returns the error that tells the peer why it may not reach a region.
+/// Returns the error by which the peer is informed why it may not access a region.
 pub(super) fn access_error(error: AccessError) -> PlacementError {
     match error {
         AccessError::InvalidStag => PlacementError::InvalidStag,
@@ -209,7 +210,7 @@ pub(super) fn access_error(error: AccessError) -> PlacementError {
     }
 }
 
-/// Returns the directory for one call.
+/// Returns the tables for one call.
 pub(super) fn directory<'a>(
     context: &'a Context<'_>,
     receives: &'a VecDeque<Receive>,

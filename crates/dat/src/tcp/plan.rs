@@ -1,10 +1,10 @@
 //! Plans one receive call for many frames: headers, trailers and messages go to a staging buffer,
-//! payload directly to its likely destination.
+//! and payload goes directly to its likely destination.
 //!
 //! Invariant: a plan is only a guess about the layout of the stream. Each gap (a range that
-//! bypasses the staging buffer) lies in memory that the peer may write at the moment of the call,
-//! or that awaits the peer's reply. No two gaps overlap. The headers show afterwards, frame by
-//! frame, if the guess was right. Misplaced bytes are collected in stream order and placed again.
+//! bypasses the staging buffer) lies in memory that the peer may write at the time of the call, or
+//! that awaits the peer's reply. No two gaps overlap. The headers show afterwards, frame by frame,
+//! whether the guess was right. Misplaced bytes are collected in stream order and placed again.
 
 use std::ops::Range;
 
@@ -22,26 +22,26 @@ use crate::{LocalKey, RemoteSegment};
 /// A range of the stream that bypasses the staging buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
-    /// The number of staged bytes that come before it in the stream.
+    /// The number of staged bytes that come before the gap in the stream.
     pub at: usize,
-    /// The region, the offset in its memory, and the length.
+    /// The key of the gap's region, the offset in its memory, and the length.
     pub key: LocalKey,
     pub offset: usize,
     pub length: usize,
-    /// The frame's header, if the gap is the payload of a whole RDMA write, and the length of its
-    /// trailer.
+    /// If the gap is the payload of a whole RDMA write: the header of that frame, and then the
+    /// length of its trailer.
     pub write: Option<WriteHeader>,
     pub trailer_length: usize,
 }
 
-/// The information from which a plan is made.
+/// The data from which a plan is made.
 pub(super) struct PlanInput<'a> {
     pub directory: Directory<'a>,
     pub receiver: &'a Receiver,
     /// The place of the frame that has partly arrived.
     pub place: Option<&'a Place>,
     pub expectations: &'a Expectations,
-    /// The number of bytes of the oldest open read that have arrived, including the present frame.
+    /// The number of bytes of the oldest open read that have arrived, including the current frame.
     pub read_done: u32,
     pub habits: &'a Habits,
 }
@@ -49,20 +49,21 @@ pub(super) struct PlanInput<'a> {
 /// The observed behaviour of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
-    /// The payload of tagged frames that are not the last of their message.
+    /// The number of payload bytes in tagged frames that are not the last of their message.
     pub payload_max: u32,
-    /// The number of gaps worth planning: twice what has lately arrived in one call.
+    /// The number of gaps worth planning: twice the number that recently arrived in one call.
     pub reach: usize,
-    /// The length of the last message, and how many messages before it had the same length.
+    /// The length of the last message, and the number of messages before it that had the same
+    /// length.
     message_length: u32,
     alike: u32,
 }
 
-/// The plan for one receive call. It is reused, so no call allocates.
+/// The plan for one receive call. The object is reused, so that no call allocates.
 #[derive(Default)]
 pub(super) struct Plan {
     pub gaps: Vec<Gap>,
-    /// The vector passed to the kernel.
+    /// The scatter vector that is passed to the kernel.
     pub vector: Vec<libc::iovec>,
     /// The total number of bytes requested.
     pub wanted: usize,
@@ -82,17 +83,17 @@ struct Layout<'b> {
     gaps_left: usize,
 }
 
-/// The error that no more of the guess fits.
+/// The error that the plan has no room for more of the guess.
 struct Full;
 
 impl Habits {
-    /// Starts from this side's own limit: both peers of a path mostly have the same.
+    /// Starts from this side's own limit, because both ends of a path usually have the same limit.
     pub(super) fn new(mulpdu: u16) -> Self {
         let payload_max = payload_max(mulpdu, true);
         Self { payload_max, reach: REACH_MIN, message_length: 0, alike: 0 }
     }
 
-    /// Records for how many gaps a plan was right.
+    /// Records the number of gaps for which a plan was right.
     pub(super) fn on_gaps(&mut self, count: usize) {
         self.reach = (2 * count).clamp(REACH_MIN, GAPS_MAX);
     }
@@ -130,12 +131,13 @@ impl Plan {
                 match layout.guess(input) {
                     Ok(room) => room,
                     Err(Full) if layout.plan.gaps.is_empty() => ROOM_UNEXPECTED,
-                    // The staged bytes end with the trailer and header before a gap, so nothing
-                    // may be added.
+                    // The staged bytes end with the trailer and header before a gap, so nothing may
+                    // be added after them.
                     Err(Full) => 0,
                 }
             }
-            // With CRC, whole frames are collected, and the longest must fit.
+            // With CRC, whole frames are collected, so the longest frame must fit in the staging
+            // buffer.
             Some(_) => layout.staging.len(),
             None => ROOM_UNEXPECTED,
         };
@@ -144,8 +146,8 @@ impl Plan {
 }
 
 impl Layout<'_> {
-    /// Plans the rest of the present frame, then the frames that are likely to follow. Returns how
-    /// much staging room after them is useful.
+    /// Plans the remainder of the current frame, then the frames that are likely to follow. Returns
+    /// the number of bytes of staging room that are useful after them.
     fn guess(&mut self, input: &PlanInput<'_>) -> Result<usize, Full> {
         let directory = &input.directory;
         let mut room = ROOM_UNEXPECTED;
@@ -194,8 +196,8 @@ impl Layout<'_> {
         Ok(room)
     }
 
-    /// Plans messages of the same length as before into the posted receives after the first `skip`.
-    /// Posted receives may be written until they complete.
+    /// Plans messages of the same length as before into the posted receives after the first `skip`
+    /// receives. The memory of a posted receive may be written until the receive completes.
     fn messages(&mut self, input: &PlanInput<'_>, skip: usize) -> Result<(), Full> {
         let Some(length) = input.habits.next_message() else { return Ok(()) };
         let directory = &input.directory;
@@ -234,8 +236,8 @@ impl Layout<'_> {
         self.stage(UNTAGGED_HEADER_BYTES + length as usize + trailer_length(ulpdu))
     }
 
-    /// Plans the rest of a read response that has begun. If it has not begun, the peer may refuse
-    /// the read, and a refusal must leave the sink unchanged.
+    /// Plans the remainder of a read response that has begun. A response that has not begun is not
+    /// planned: the peer may refuse the read, and a refusal must leave the destination unchanged.
     fn response(&mut self, input: &PlanInput<'_>, scatter: &SegmentList) -> Result<(), Full> {
         let directory = &input.directory;
         let mut done = input.read_done;
@@ -296,9 +298,9 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Checks that a gap overlaps no other. If one call stored two parts of the stream at the same
-    /// address, the first would be lost, which is fatal if the guess was wrong. The announced
-    /// writes may overlap, and so may the writes that come instead.
+    /// Checks that a gap overlaps no other gap. If one call stored two ranges of the stream at the
+    /// same address, the first would be lost, which is fatal if the guess was wrong. The announced
+    /// writes may overlap, and so may the writes that actually arrive.
     fn claim(&mut self, range: Range<usize>) -> Result<(), Full> {
         let span = &mut self.plan.span;
         if self.plan.gaps.is_empty() {
@@ -318,7 +320,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Adds the staged bytes up to this point to the vector.
+    /// Adds the staged bytes up to this position to the vector.
     fn name_staged(&mut self) {
         let piece = &mut self.staging[self.named..self.at];
         if !piece.is_empty() {
@@ -329,17 +331,17 @@ impl Layout<'_> {
         }
     }
 
-    /// Adds `room` bytes at the end, but at least one: so a call that returns fewer bytes than
-    /// requested shows that the socket is empty.
+    /// Adds staging room of `room` bytes, but at least one, at the end. A call that returns fewer
+    /// bytes than requested then shows that the socket is empty.
     fn finish(mut self, room: usize) {
         self.at = (self.at.max(self.named) + room).min(self.staging.len());
         self.name_staged();
     }
 }
 
-/// Returns the staging room for bytes that nothing predicts, after payload of this length. The room
-/// is large if many short frames would fill it. It is small if it would receive payload that
-/// could be placed without a copy once its header is known.
+/// Returns the staging room in bytes for data that nothing predicts, after payload of this length.
+/// The room is large if many short frames would fill it. It is small if it would receive payload
+/// that could be placed without a copy once its header is known.
 fn room_before(payload_length: u64) -> usize {
     if payload_length < LONG_BYTES_MIN { ROOM_UNEXPECTED } else { ROOM_AFTER }
 }
@@ -357,18 +359,21 @@ fn tagged_trailer(payload_length: u32) -> usize {
 
 /// The size of the staging buffer: room for one kept frame and another one after it.
 pub(super) const STAGING_BYTES: usize = 132 << 10;
-/// The part of the staging buffer that a plan may use.
+/// The number of bytes of the staging buffer that a plan may use.
 const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNEXPECTED;
-/// The room after the plan when nothing is expected, and when something is.
+/// The staging room in bytes after the plan if nothing is expected, and below it the room if data
+/// is expected.
 const ROOM_UNEXPECTED: usize = 64 << 10;
 const ROOM_AFTER: usize = 4 << 10;
-/// Payload of at least this length is better waited for than copied.
+/// The payload length in bytes from which waiting for the header costs less than copying the
+/// payload.
 const LONG_BYTES_MIN: u64 = 16 << 10;
-/// The number of messages of equal length after which the next is expected to be as long, and the
-/// shortest message that is worth a gap instead of a copy.
+/// The number of messages of equal length after which the next one is expected to have that length
+/// too, and below it the shortest message that is worth a gap instead of a copy.
 const ALIKE_MIN: u32 = 4;
 const MESSAGE_GAP_MIN: u32 = 2 << 10;
-/// The number of gaps of one plan. With the staged bytes between them they fit one call's vector.
+/// The maximum number of gaps in one plan. Together with the staged bytes between them they fit in
+/// one call's vector.
 const GAPS_MAX: usize = 256;
 const REACH_MIN: usize = 16;
 // The kernel accepts at most this many entries.

@@ -4,9 +4,9 @@
 //!
 //! - Bytes are checked in stream order, and none overwrites bytes that are not checked yet.
 //! - Payload is delivered only where the protocol machine and the region table allow it.
-//! - The bytes left in the staging buffer after a turn are part of one frame's header or trailer
-//!   (with CRC, of one frame). The connection keeps a copy, so all connections of a thread can
-//!   share one staging buffer.
+//! - The bytes left in the staging buffer after a turn belong to the header or trailer of one frame
+//!   (with CRC, to one frame). The connection keeps a copy of them, so that all connections of a
+//!   thread can share one staging buffer.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -25,13 +25,13 @@ use crate::{BreakReason, Completion, CompletionStatus, Operation, Stag};
 
 /// The state that a connection keeps between two reads.
 pub(super) struct Inbound {
-    /// The first bytes of a header or trailer (with CRC, of a frame).
+    /// The first bytes of an incomplete header or trailer (with CRC, of an incomplete frame).
     pub kept: Vec<u8>,
-    /// The place of the present frame's payload.
+    /// The place of the current frame's payload.
     place: Option<Place>,
     pub expectations: Expectations,
     pub habits: Habits,
-    /// The number of bytes of the oldest open read that have arrived, including the present frame.
+    /// The number of bytes of the oldest open read that have arrived, including the current frame.
     read_done: u32,
     /// The number of bytes after the last arrival whose destination has been prefetched.
     pub warm: u32,
@@ -39,7 +39,7 @@ pub(super) struct Inbound {
     pub flows: bool,
 }
 
-/// Buffers that the connections of a thread share; each call uses them alone.
+/// Buffers that all connections of a thread share; each call has exclusive use of them.
 struct Buffers {
     staging: Vec<u8>,
     plan: Plan,
@@ -96,7 +96,8 @@ impl Connection {
         }
     }
 
-    /// Reads what the socket has, and sends what that allows. Returns true if there was anything.
+    /// Reads data from the socket, and sends work that the data allows to be sent. Returns true if
+    /// there was any data.
     pub(super) fn read_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let has_read = self.read_turn(context)?;
         if has_read {
@@ -105,7 +106,7 @@ impl Connection {
         Ok(has_read)
     }
 
-    /// Reads a bounded part of what the socket has. Returns true if there was anything.
+    /// Reads data from the socket, up to a limit. Returns true if there was any data.
     pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         if !self.layer.is_plain() {
             return self.read_layer(context);
@@ -148,8 +149,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of bytes that the next `threshold` messages bring, as far as announced.
-    /// The result is slightly low, because headers are not counted.
+    /// Returns the number of bytes that the next `threshold` messages will bring, according to the
+    /// forecasts. The result is slightly low, because headers are not counted.
     pub(super) fn bytes_due(&self, threshold: usize) -> usize {
         let Some(stream) = &self.stream else { return 0 };
         let present = match stream.receiver.next_step() {
@@ -172,7 +173,7 @@ impl Connection {
         Err(BreakReason::Peer)
     }
 
-    /// Receives according to a plan, after the kept bytes. Returns `None` if nothing has arrived.
+    /// Receives according to a plan, after the kept bytes. Returns `None` if no data has arrived.
     fn receive(
         &mut self,
         context: &Context<'_>,
@@ -215,8 +216,8 @@ impl Connection {
         }
     }
 
-    /// Checks in stream order what one call has received. The plan was right as far as the headers,
-    /// read one by one, place each gap's bytes where they already are.
+    /// Checks the bytes that one call has received, in stream order. The plan was right up to the
+    /// first gap whose bytes the headers do not place exactly there.
     fn judge(
         &mut self,
         context: &mut Context<'_>,
@@ -242,7 +243,7 @@ impl Connection {
                 let end = filled - header.len();
                 start += self.take(context, &staging[start..end], &pending)?;
                 if start == end && self.on_expected_write(context, header, gap) {
-                    // The trailer follows. Without CRC it contains nothing to check.
+                    // The trailer follows. Without CRC, it contains nothing to check.
                     start = filled + gap.trailer_length;
                     left -= gap.length;
                     count += 1;
@@ -296,8 +297,8 @@ impl Connection {
         true
     }
 
-    /// Receives the next message if it is plain, complete and fits one range of memory. Returns the
-    /// number of bytes used.
+    /// Receives the next message if it is complete, does not invalidate a region, and fits in one
+    /// range of memory. Returns the number of bytes used.
     #[inline]
     fn take_message(
         &mut self,
@@ -354,8 +355,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes bytes as far as possible, but stops before placing bytes over others of the stream
-    /// that still lie in gaps. Returns how many bytes were used.
+    /// Processes as many bytes as possible, but stops before it would overwrite other bytes of the
+    /// stream that still lie in gaps. Returns the number of bytes used.
     pub(super) fn take(
         &mut self,
         context: &mut Context<'_>,
@@ -417,8 +418,8 @@ impl Connection {
         }
     }
 
-    /// Processes one whole frame and checks its CRC first, so that no damaged bytes are placed, as
-    /// RFC 5044 5 recommends. Returns `None` if the frame is incomplete.
+    /// Processes one whole frame. Checks its CRC first, so that no damaged bytes are placed, as RFC
+    /// 5044 5 recommends. Returns `None` if the frame is incomplete.
     fn take_checked(
         &mut self,
         context: &mut Context<'_>,
@@ -496,7 +497,7 @@ impl Connection {
         put.map_err(|error| self.refuse_placement(error))
     }
 
-    /// Refuses the peer's request for a place. The peer is told by a Terminate.
+    /// Refuses a placement that the peer requested. The peer is informed by a Terminate.
     fn refuse_placement(&mut self, error: PlacementError) -> BreakReason {
         if let Some(stream) = &mut self.stream {
             let _ = stream.receiver.refuse(error);
@@ -541,7 +542,7 @@ impl Connection {
                     None => "Terminate".into(),
                 }))
             }
-            // A later version of the state machines may have more of them.
+            // A later version of the state machines may have more events.
             other => Err(BreakReason::System(format!("unknown iWARP event {other:?}"))),
         }
     }
@@ -592,7 +593,7 @@ impl Connection {
         }
     }
 
-    /// Refuses the peer's read. The peer is told by a Terminate.
+    /// Refuses a read by the peer. The peer is informed by a Terminate.
     pub(super) fn refuse_answer(&mut self, answer: &Answer, error: PlacementError) -> BreakReason {
         if let Some(stream) = &mut self.stream {
             let _ = stream.receiver.refuse_read(answer.sequence, &answer.request, error);
@@ -601,18 +602,19 @@ impl Connection {
     }
 }
 
-/// The gaps whose bytes have arrived but are not checked.
+/// The gaps whose bytes have arrived but are not checked yet.
 pub(super) struct Pending<'p> {
     gaps: &'p [Gap],
-    /// The range of addresses that contains them.
+    /// The range of addresses that contains all these gaps.
     span: Range<usize>,
 }
 
 impl Pending<'_> {
     pub(super) const NONE: Pending<'static> = Pending { gaps: &[], span: 0..0 };
 
-    /// True if the next `count` bytes of the present frame would overwrite such bytes. This happens
-    /// when a frame is longer than expected and continues where the next one was planned.
+    /// Returns true if the next `count` bytes of the current frame would overwrite bytes in these
+    /// gaps. This happens when a frame is longer than expected and continues where the next frame
+    /// was planned.
     #[inline]
     fn lies_under(&self, context: &Context<'_>, connection: &Connection, count: usize) -> bool {
         let place = connection.inbound.place.as_ref().filter(|place| place.is_memory());
@@ -620,7 +622,7 @@ impl Pending<'_> {
         let directory = connection.directory(context);
         let mut ahead = 0;
         while ahead < count {
-            // Bytes without a valid place are not written anywhere.
+            // Bytes without a valid place are not written, so they overwrite nothing.
             let Ok(run) = place.run(&directory, ahead as u32) else { return false };
             let length = run.length.min(count - ahead);
             let start = run.memory.pointer(run.offset, length) as usize;
@@ -646,19 +648,19 @@ impl Pending<'_> {
     }
 }
 
-/// The bytes that a call has received after the point where its plan proved wrong.
+/// The bytes that a call has received after the position where its plan proved wrong.
 struct Misplaced<'p> {
-    /// The gaps from there on. The first one holds the bytes after `staging[start..filled]`.
+    /// The gaps from that position on. The first gap follows the bytes `staging[start..filled]`.
     gaps: &'p [Gap],
     start: usize,
     filled: usize,
-    /// The number of bytes of the stream after `filled`.
+    /// The number of received bytes of the stream after `filled`.
     left: usize,
 }
 
 impl Misplaced<'_> {
-    /// Collects the bytes in stream order. All are copied out before any is placed, because they
-    /// may lie where others belong.
+    /// Collects the bytes in stream order. All are copied out before any is placed, because their
+    /// memory may be the destination of others.
     fn gather(
         &self,
         context: &Context<'_>,
@@ -696,12 +698,13 @@ pub(super) fn refused(refusal: &dafs_iwarp::Refusal) -> BreakReason {
     BreakReason::System(format!("iWARP stream: {refusal}"))
 }
 
-/// The number of receive calls in one turn, so that other connections are served too.
+/// The number of receive calls in one turn, limited so that other connections are served too.
 const READS_PER_TURN: usize = 8;
-/// A turn ends after this many bytes. So the application sends further requests while the peer
-/// still sends, and the peer does not run out of work.
+/// The number of bytes after which a turn ends, so that the application can send further requests
+/// while the peer still sends, and the peer does not run out of work.
 pub(super) const TURN_BYTES_MAX: usize = 512 << 10;
-/// The number of bytes prefetched at once while nothing arrives; takes some microseconds.
+/// The number of bytes prefetched at once while nothing arrives, which takes some microseconds.
 const WARM_BYTES: u32 = 16 << 10;
-/// The limit of prefetched bytes. More would evict other data from the processor's caches.
+/// The limit for the number of prefetched bytes. More would evict other data from the processor's
+/// caches.
 const WARM_BYTES_MAX: u32 = 256 << 10;

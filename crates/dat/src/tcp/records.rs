@@ -5,11 +5,11 @@
 //!
 //! - A byte of the stream is passed on only from a record that the TLS library has opened, in
 //!   order.
-//! - Records go to the socket in the order made, each byte once.
-//! - Less than [`HELD_BYTES_MAX`](super::layer::HELD_BYTES_MAX) bytes of the peer's are held. They
+//! - Records are sent in the order in which they were made, each byte once.
+//! - Fewer than [`HELD_BYTES_MAX`](super::layer::HELD_BYTES_MAX) bytes of the peer are held. They
 //!   contain no complete record, unless the connection is about to end.
-//! - The library keeps positions in the bytes it has seen. So it is always passed the same bytes
-//!   again, without those it has discarded.
+//! - The library keeps positions in the bytes that it has seen. So it is always passed the same
+//!   bytes again, except those that it has discarded.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -30,12 +30,12 @@ use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
 /// The TLS state and buffers of one connection.
 pub(super) struct Records {
     side: Side,
-    /// Bytes of the peer that form no complete record yet.
+    /// The received bytes that form no complete record yet.
     held: Vec<u8>,
-    /// Bytes of records; the socket has accepted the first `sent`.
+    /// The bytes of records to send; the socket has accepted the first `sent` bytes.
     unsent: Vec<u8>,
     sent: usize,
-    /// The first data of this side, sent when the handshake is done.
+    /// The first data of this side, which is sent when the handshake is done.
     first_word: Vec<u8>,
     has_heard: bool,
     /// True if the peer has sent its close_notify.
@@ -63,14 +63,15 @@ thread_local! {
 }
 
 impl Records {
-    /// Creates the connecting side. Call `begin` when the socket is connected.
+    /// Creates the records of the connecting side. The caller must call `begin` when the socket is
+    /// connected.
     pub(super) fn connecting(target: &TlsTarget) -> Result<Self, TlsFailure> {
         let (config, name) = (target.config.clone(), target.name.clone());
         let connection = UnbufferedClientConnection::new(config, name).map_err(failure_of)?;
         Ok(Self::new(Side::Client(Box::new(connection))))
     }
 
-    /// Creates the listening side.
+    /// Creates the records of the accepting side.
     pub(super) fn answering(server: &TlsServer) -> Result<Self, TlsFailure> {
         let config = Arc::clone(&server.current().config);
         let connection = UnbufferedServerConnection::new(config).map_err(failure_of)?;
@@ -118,7 +119,7 @@ impl Records {
         count
     }
 
-    /// Holds bytes that form no complete record, or that are left at the end.
+    /// Stores bytes that form no complete record, or that are left when the connection ends.
     pub(super) fn hold(&mut self, bytes: &[u8]) {
         self.held.clear();
         self.held.extend_from_slice(bytes);
@@ -159,7 +160,7 @@ impl Records {
         (is_odd && matches!(self.side, Side::Client(_))).then_some(TlsFailure::NotSpoken)
     }
 
-    /// Handles the end of the stream. Fails unless the peer has announced the end.
+    /// Handles the end of the stream. Returns an error unless the peer has sent its close_notify.
     pub(super) fn on_end(&self) -> Result<(), TlsFailure> {
         match self.side {
             _ if self.has_ended => Ok(()),
@@ -189,8 +190,8 @@ impl Records {
         }
     }
 
-    /// Collects the alerts by which the library tells the peer why it refused the bytes. The
-    /// library must not look at these bytes again, and does not while it has alerts to send.
+    /// Collects the alerts by which the library informs the peer why it refused the bytes. The
+    /// library must not process these bytes again, and does not do so while it has alerts to send.
     fn gather_alerts(&mut self, bytes: &mut [u8]) {
         for _ in 0..ALERTS_MAX {
             if !self.common().wants_write() {
@@ -228,7 +229,7 @@ impl Records {
             }
             self.sent += count;
         }
-        // The memory of a backlog is kept only while there is one.
+        // The memory of a backlog is released when the backlog has been sent.
         if self.sent > 0 {
             (self.unsent, self.sent) = (Vec::new(), 0);
         }
@@ -265,8 +266,8 @@ impl Records {
         })
     }
 
-    /// Lets `write` make records once the library is ready for it. Incomplete records of the peer
-    /// stay held.
+    /// Calls `write` to make records once the library is ready for it. Incomplete records of the
+    /// peer stay stored.
     fn write_traffic(
         &mut self,
         write: impl FnOnce(Writer<'_>) -> Result<usize, EncryptError>,
@@ -311,7 +312,7 @@ impl Records {
     }
 
     /// Sends the close_notify and other pending output, as far as the socket accepts it at once.
-    /// Then closes this direction.
+    /// Then shuts down the sending direction.
     pub(super) fn part(&mut self, socket: &OwnedFd) {
         let mut goodbye = [0; GOODBYE_BYTES_MAX];
         let said = self.write_traffic(|writer| match writer {
@@ -377,7 +378,7 @@ impl Turn<'_, '_> {
         (discard, stepped)
     }
 
-    /// Sends the first data, because the handshake is done.
+    /// Sends the first data, after the handshake is done.
     fn send_first<D>(&mut self, mut writer: WriteTraffic<'_, D>) -> Result<Step, Trouble> {
         if self.first_word.is_empty() {
             return Ok(Step::Blocked);
@@ -392,8 +393,8 @@ impl Turn<'_, '_> {
     }
 }
 
-/// Takes the output of the library, and skips data of the peer if it is to be ignored. Returns
-/// false if the state is neither of the two.
+/// Takes output from the library, or skips data of the peer if it must be ignored. Returns false if
+/// the library is in neither of these two states.
 fn pass<D>(
     state: Result<ConnectionState<'_, '_, D>, rustls::Error>,
     unsent: &mut Vec<u8>,
@@ -417,13 +418,14 @@ fn pass<D>(
 
 fn encode<D>(data: &mut EncodeTlsData<'_, D>, unsent: &mut Vec<u8>) -> bool {
     let start = unsent.len();
-    // The first attempt tells the length. This side's own certificates bound it.
+    // The first attempt returns the required length, which is limited by this side's own
+    // certificates.
     let Err(EncodeError::InsufficientSize(needed)) = data.encode(&mut []) else { return false };
     unsent.resize(start + needed.required_size, 0);
     data.encode(&mut unsent[start..]).is_ok()
 }
 
-/// Sends what the socket accepts now. Returns 0 if it accepts nothing.
+/// Sends as many bytes as the socket accepts now, and returns their number, which may be 0.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, BreakReason> {
     loop {
         match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -437,12 +439,13 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, BreakReason> {
 
 /// The record types: change of cipher, alert, handshake, data.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 0x14..=0x17;
-/// The greatest number of bytes that [`PLAIN_BYTES_MAX`] bytes become when sealed, including a
-/// key update before them.
+/// The maximum number of bytes that [`PLAIN_BYTES_MAX`] bytes become when sealed, including a key
+/// update before them.
 const SEALED_BYTES: usize = PLAIN_BYTES_MAX + 2048;
-/// The length of an MPA request and the record around it.
+/// The maximum length in bytes of an MPA request with the record around it.
 const FIRST_WORD_BYTES_MAX: usize = 1024;
-/// The length of a close_notify and of pending key updates that are sent with it.
+/// The maximum length in bytes of a close_notify and of the pending key updates that are sent with
+/// it.
 const GOODBYE_BYTES_MAX: usize = 512;
-/// The number of messages of the library that one failure may cause.
+/// The maximum number of messages that the library may send because of one failure.
 const ALERTS_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! A scatter or gather list that allocates nothing while it is short, as nearly all are.
+//! A scatter or gather list that allocates nothing while it is short, as nearly all lists are.
 //!
 //! Invariant: the segments keep their order.
 

@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //!
-//! - Work is framed in the order posted, at the post itself unless something must wait.
+//! - Work is framed in the order posted, and at the time of the post unless the work must wait.
 //! - A message is framed completely before the next one begins.
-//! - Waiting work refers to its memory by name, so a backlog of any size costs only its list.
+//! - Waiting work refers to its memory by key, so that a backlog of any size needs memory only for
+//!   its list.
 
 use dafs_iwarp::{
     HEADER_BYTES_MAX, MessageSequence, Outbound, PlacementError, READ_REQUEST_FPDU_BYTES,
@@ -68,14 +69,14 @@ enum Pieces<'a> {
     Mixed(&'a [StoredPiece], &'a [u8]),
 }
 
-/// A read of the peer that waits for its response.
+/// A read by the peer that waits for its response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub sequence: MessageSequence,
     pub request: ReadRequest,
 }
 
-/// A message of which some frames have been made.
+/// A message that is partly framed.
 #[derive(Debug)]
 pub(super) struct PartialMessage {
     segments: Segments,
@@ -189,8 +190,8 @@ impl<'a> Pieces<'a> {
 }
 
 impl Answer {
-    /// Returns where a part of the response lies, if the peer may read it at this moment. A read of
-    /// zero bytes is not checked.
+    /// Returns the memory of a part of the response, if the peer may read it at this time. A read
+    /// of zero bytes is not checked.
     pub(super) fn source<'c>(
         &self,
         context: &'c Context<'_>,
@@ -252,8 +253,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Frames work at once if possible, otherwise queues it. Inlined, because the caller knows the
-    /// kinds of the work and of the pieces.
+    /// Frames work at once if possible, and otherwise queues it. Inlined, because the kinds of the
+    /// work and of the pieces are then known at compile time.
     #[inline(always)]
     fn queue(
         &mut self,
@@ -296,7 +297,7 @@ impl Connection {
         }
         let pushed = self.try_push(context);
         if let Err(BreakReason::Peer) = pushed {
-            // What the peer sent earlier may say why it closed the connection.
+            // Earlier data from the peer may contain the reason why it closed the connection.
             self.read_turn(context)?;
         }
         pushed
@@ -317,8 +318,8 @@ impl Connection {
         }
     }
 
-    /// Frames waiting work as far as limits and the protocol allow it now. Returns true if only
-    /// the limits stopped it.
+    /// Frames waiting work as far as the limits and the protocol allow it now. Returns true if only
+    /// the limits stopped the framing.
     fn frame_work(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         loop {
             if self.underway.is_none() && !self.begin_next(context)? {
@@ -349,8 +350,8 @@ impl Connection {
         }
     }
 
-    /// Begins the next waiting message. Responses to the peer's reads come first: they must not
-    /// wait for responses to this side's reads. Returns false if no message may be sent.
+    /// Begins the next waiting message. Responses to the peer's reads come first, because they must
+    /// not wait for responses to this side's reads. Returns false if no message may be sent.
     fn begin_next(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let Some(stream) = &mut self.stream else { return Ok(false) };
         if !stream.may_speak() {
@@ -445,7 +446,7 @@ impl Connection {
         }
     }
 
-    /// Sends a pending Terminate, which tells the peer why the stream ends, if the socket accepts
+    /// Sends a pending Terminate, which informs the peer why the stream ends, if the socket accepts
     /// it.
     pub(super) fn send_terminate(&mut self) {
         if self.socket.is_none() {
@@ -472,7 +473,7 @@ impl Connection {
     }
 }
 
-/// Frames the request of a read. Returns false if as many reads are open as agreed.
+/// Frames a read request. Returns false if as many reads are open as were agreed.
 fn request_read(
     stream: &mut Stream,
     outgoing: &mut Outgoing,
@@ -500,13 +501,13 @@ fn request_read(
     Ok(true)
 }
 
-/// Completes as failed the work that breaks the connection.
+/// Completes the work that breaks the connection as failed.
 fn fail(context: &mut Context<'_>, work: &Work, reason: BreakReason) -> BreakReason {
     context.complete(work.operation(), work.cookie, CompletionStatus::Failed, 0);
     reason
 }
 
-/// One frame to be made.
+/// One frame that is about to be made.
 struct Frame<'a> {
     segment: &'a Segment,
     header: &'a [u8; HEADER_BYTES_MAX],
@@ -514,7 +515,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Makes the frame from its part of the pieces.
+    /// Makes the frame, with its share of the bytes from the pieces.
     #[inline(always)]
     fn put(
         &self,
@@ -561,7 +562,8 @@ impl Frame<'_> {
         self.finish(outgoing);
     }
 
-    /// Adds payload. With CRC, payload is copied, because it may change before the socket has it.
+    /// Adds payload. With CRC, payload is copied, because it could change between the computation
+    /// of the CRC and the sending.
     #[inline(always)]
     fn payload(&self, outgoing: &mut Outgoing, memory: &Memory, offset: usize, length: usize) {
         if self.crc {
@@ -592,5 +594,6 @@ impl Frame<'_> {
 
 /// The reason when a gather list names a region that was deregistered.
 const GONE: &str = "a region was deregistered while posted work used it";
-/// Longer messages are framed by the flush, piece by piece.
+/// The maximum length in bytes of a message that is framed by the post. Longer messages are framed
+/// by the flush, piece by piece.
 const AT_ONCE_BYTES_MAX: u32 = 64 << 10;
