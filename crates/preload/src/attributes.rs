@@ -133,10 +133,10 @@ pub(crate) fn owners(user: u32, group: u32) -> Option<SetAttributes> {
     is_wanted.then(|| SetAttributes { owner, owner_group, ..SetAttributes::default() })
 }
 
-/// The major device number of DAFS. No Linux device has it.
+/// The major device number that DAFS files report. No device of Linux uses this number.
 const MAJOR: u32 = 0xdaf;
 /// The preferred transfer size in bytes.
 const BLOCK: u32 = 65536;
 const FRAGMENT: u64 = 4096;
-/// The bytes "DAFS".
+/// The file system type in `statfs`: the bytes "DAFS".
 const FILE_SYSTEM_TYPE: i64 = 0x4441_4653;

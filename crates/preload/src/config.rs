@@ -1,7 +1,7 @@
-//! The configuration from the environment: which prefixes are mapped to which servers.
+//! The configuration from the environment: the path prefixes, and the servers they are mapped to.
 //!
-//! Invariant: it is read once when the program starts, and all programs that this one starts
-//! inherit it.
+//! Invariant: the configuration is read once when the program starts, and all programs that this
+//! program starts inherit it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,17 +26,17 @@ pub(crate) struct Mount {
 pub(crate) struct Config {
     /// The prefixes, longest first.
     pub mounts: Vec<Mount>,
-    /// True if an append is a plain write at the end of the file as this process sees it.
+    /// True if a write to a file with O_APPEND goes to the end of the file as this process sees it.
     pub appends_locally: bool,
-    /// The file to which reports are appended at the end.
+    /// The file to which this process appends a report when it ends.
     pub report: Option<PathBuf>,
-    /// The variables to pass on to every started program, as `NAME=value`.
+    /// The environment variables to pass to every started program, as `NAME=value`.
     pub environment: Vec<Vec<u8>>,
 }
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
 
-/// Returns the configuration. It is empty until it is read.
+/// Returns the configuration, which is empty until [`read`] was called.
 pub(crate) fn get() -> &'static Config {
     static NONE: Config = Config {
         mounts: Vec::new(),
@@ -101,24 +101,25 @@ fn mount(entry: &[u8]) -> Result<Mount, String> {
     Ok(Mount { prefix, location })
 }
 
-/// True if a variable is set to something other than an empty text or 0.
+/// True if an environment variable is set to something other than an empty text or 0.
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value != OsStr::new("") && value != OsStr::new("0"))
 }
 
-/// The mappings: `/prefix=URL`, separated by `;`.
+/// The environment variable with the mappings: `/prefix=URL`, separated by `;`.
 pub(crate) const MAP: &str = "DAFS_PRELOAD_MAP";
-/// The file to which reports are appended.
+/// The environment variable that names the file to which reports are appended.
 pub(crate) const REPORT: &str = "DAFS_PRELOAD_REPORT";
-/// The working directory, if it is beneath a prefix.
+/// The environment variable with the working directory, set if that is beneath a prefix.
 pub(crate) const DIRECTORY: &str = "DAFS_PRELOAD_DIRECTORY";
-/// The dynamic linker's list of libraries to preload.
+/// The environment variable in which the dynamic linker finds the libraries to preload.
 pub(crate) const LIBRARIES: &str = "LD_PRELOAD";
 
-/// A file whose first line is the password for users that URLs name without one.
+/// The environment variable that names a password file. Its first line is the password for users
+/// that URLs name without a password.
 pub(crate) const PASSWORD_FROM: &str = "DAFS_PRELOAD_PASSWORD_FROM";
 
-/// Set if appends need not be atomic with those of other clients.
+/// The environment variable that is set if appends need not be atomic with those of other clients.
 pub(crate) const LOCAL_APPEND: &str = "DAFS_PRELOAD_LOCAL_APPEND";
 
 const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT, LOCAL_APPEND, PASSWORD_FROM];

@@ -26,7 +26,7 @@ use crate::errors::{Failure, Outcome};
 use crate::state::note_own;
 use crate::waiting::wait_while_reachable;
 
-/// The client, its sessions, and the memory that servers can access.
+/// The client, its sessions, and the memory registered for transfers.
 #[derive(Default)]
 pub(crate) struct Connection {
     client: Option<Client>,
@@ -95,8 +95,9 @@ impl Connection {
         }
     }
 
-    /// Returns a read-only descriptor of the local file behind a file of a mount, if the server is
-    /// on this host and passes it. The caller owns the descriptor, which is below the floor.
+    /// Returns a read-only descriptor of the local file that holds a file of a mount, if the server
+    /// is on this host and passes a descriptor. The caller owns the descriptor, whose number is
+    /// below the floor.
     pub(crate) fn descriptor_of(
         &mut self,
         index: usize,
@@ -115,34 +116,33 @@ impl Connection {
     }
 
     /// Disconnects from the servers, so that they keep no state of this process. Does not wait for
-    /// a server that has restarted.
+    /// a server that is unreachable.
     pub(crate) fn disconnect_all(&mut self) {
         for (session, _) in std::mem::take(&mut self.mounts).into_iter().flatten() {
             let client = session.client();
-            // The process is ending, so errors are ignored and it does not wait for an unreachable
-            // server.
+            // The process is ending, so ignore errors, and do not wait for an unreachable server.
             let _ = wait_while_reachable(&client, session.disconnect_async());
         }
     }
 
-    /// Returns the memory through which servers transfer data. It exists from the first session on.
+    /// Returns the memory through which servers transfer data. Fails before the first session.
     pub(crate) fn staging(&self) -> Outcome<Buffer> {
         self.staging.clone().ok_or(Failure::Errno(libc::EIO))
     }
 
-    /// Forgets the sessions after a change of identity, so that new ones are made. Open files keep
-    /// theirs.
+    /// Forgets the sessions after a change of identity, so that later calls make new sessions. Open
+    /// files keep their sessions.
     pub(crate) fn change_identity(&mut self) {
         self.mounts.clear();
         self.listening.clear();
     }
 
-    /// Returns the client. It exists from the first session on.
+    /// Returns the client, or `None` before the first session.
     pub(crate) fn client(&self) -> Option<Client> {
         self.client.clone()
     }
 
-    /// Returns how often a session was recovered after a server restart.
+    /// Returns the number of times that a session was recovered after a server restart.
     pub(crate) fn restarts(&self) -> u64 {
         self.restarts.get()
     }
@@ -152,7 +152,7 @@ impl Connection {
         &self.own
     }
 
-    /// Records a descriptor as the library's own.
+    /// Records a descriptor as one that the library itself uses.
     pub(crate) fn keep(&mut self, number: RawFd) {
         note_own(number, true);
         self.own.insert(number);
@@ -161,8 +161,8 @@ impl Connection {
     /// Drops the connection in a child process without sending anything.
     pub(crate) fn forget(self) {
         for number in &self.own {
-            // If the child kept its copy of the connection, it would stay open after the parent
-            // closes its own.
+            // If the child kept its copies of the descriptors, the connection would stay open after
+            // the parent has closed it.
             note_own(*number, false);
             real!(close(*number => i32) -> i32);
         }
@@ -174,7 +174,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the client configuration from the environment: how long to poll before sleeping.
+/// Returns the client configuration, with the time to poll before sleeping from the environment.
 fn client_config() -> Result<ClientConfig, String> {
     let mut config = ClientConfig::default();
     if let Some(text) = variable("DAFS_SPIN") {
@@ -211,7 +211,7 @@ fn options(location: &Location) -> Result<SessionOptions, String> {
         .channels(channels()?))
 }
 
-/// Returns the maximum number of connections for transfers.
+/// Returns the maximum number of connections for transfers from the environment.
 fn channels() -> Result<u16, String> {
     let most = SessionOptions::CHANNELS_MAX;
     let number = match variable("DAFS_CHANNELS").as_deref() {
@@ -233,7 +233,7 @@ fn login(location: &Location) -> Result<Login, String> {
     Ok(Login::Password { user: user.clone(), password })
 }
 
-/// Reads a pipe, or a file that other users can neither read nor write.
+/// Reads a password from a pipe, or from a file that other users can neither read nor write.
 fn read_secret(path: &str) -> std::io::Result<String> {
     let mut file = std::fs::File::open(path)?;
     // Check the open file, because its name may refer to another file a moment later.
@@ -262,8 +262,8 @@ pub(crate) fn descriptors() -> BTreeSet<RawFd> {
     numbers.collect()
 }
 
-/// Runs `act` so that its new descriptors get numbers above the floor: the low numbers are occupied
-/// meanwhile.
+/// Runs `act`, and occupies all numbers below the floor meanwhile, so that descriptors opened by
+/// `act` get numbers above it.
 pub(crate) fn above_floor<T>(act: impl FnOnce() -> T) -> T {
     let floor = floor();
     let mut fillers = Vec::new();
@@ -281,13 +281,14 @@ pub(crate) fn above_floor<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Returns the lowest number for the library's own descriptors, if the limit allows that.
+/// Returns the lowest number for the library's own descriptors: [`FLOOR`], or less if the
+/// descriptor limit is low.
 pub(crate) fn floor() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(FLOOR, |limit| FLOOR.min(limit as RawFd / 2))
 }
 
-/// The client's descriptors are not below this number, if the limit allows that.
+/// The lowest number for the library's own descriptors, if the descriptor limit allows it.
 const FLOOR: RawFd = 512;
-/// The maximum number of bytes in one transfer.
+/// The size of the staging memory, which is the maximum number of bytes in one transfer.
 pub(crate) const STAGING_BYTES: usize = 1 << 20;

@@ -1,8 +1,8 @@
 //! Reads, writes, appends to and syncs files.
 //!
 //! Invariants:
-//! - An offset that several processes share moves exactly once for each read or write.
-//! - A write through a descriptor with O_APPEND goes to the end of the file, whichever other
+//! - The offset that several processes share is advanced exactly once for each read or write.
+//! - A write through a descriptor with O_APPEND goes to the end of the file, even while other
 //!   clients write.
 
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::state::{Description, State};
 use crate::user_memory::{Purpose, must_have};
 use crate::waiting::wait_result;
 
-/// A buffer of the program.
+/// A buffer in the program's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     /// The address of the first byte.
@@ -39,6 +39,8 @@ impl Piece {
         })
     }
 
+    /// Returns the buffer for writing. Fails with EFAULT if it is not writable.
+    ///
     /// # Safety
     /// The program passes this memory for writing for the duration of the call.
     unsafe fn as_mut<'m>(self) -> Outcome<&'m mut [u8]> {
@@ -50,6 +52,8 @@ impl Piece {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start, self.length) })
     }
 
+    /// Returns the buffer for reading. Fails with EFAULT if it is not readable.
+    ///
     /// # Safety
     /// The program passes this memory for reading for the duration of the call.
     unsafe fn as_ref<'m>(self) -> Outcome<&'m [u8]> {
@@ -63,8 +67,8 @@ impl Piece {
 }
 
 impl State {
-    /// Reads at an offset. Returns the number of bytes, which is smaller than requested only at the
-    /// end of the file.
+    /// Reads at an offset. Returns the number of bytes read, which is smaller than requested only
+    /// at the end of the file.
     pub(crate) fn read_at(
         &mut self,
         of: &Description,
@@ -75,7 +79,8 @@ impl State {
         loop {
             let restarts = self.connection.restarts();
             let read = self.read_once(of, pieces, position(offset)?)?;
-            // If a server restarted meanwhile, it may have lost earlier writes, so read again.
+            // If a server restarted meanwhile, earlier writes may be lost, so read again after they
+            // were written again.
             if self.connection.restarts() == restarts {
                 return Ok(read);
             }
@@ -111,7 +116,7 @@ impl State {
         Ok(done as isize)
     }
 
-    /// Reads at the shared offset of the descriptors and advances it.
+    /// Reads at the offset that all duplicates of the descriptor share, and advances the offset.
     pub(crate) fn read(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
         loop {
             let before = of.page.offset().load(Ordering::Acquire);
@@ -141,7 +146,7 @@ impl State {
         self.put(of, pieces, at)
     }
 
-    /// Writes at the shared offset of the descriptors and advances it.
+    /// Writes at the offset that all duplicates of the descriptor share, and advances the offset.
     pub(crate) fn write(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<isize> {
         must_write(of)?;
         if of.page.flags() & libc::O_APPEND != 0 {
@@ -174,7 +179,7 @@ impl State {
             // SAFETY: the program passes this memory to be written from.
             let put = unsafe { part.as_ref() }.and_then(|part| {
                 self.put_part(of, &file, at, part)?;
-                // With the reply, the server may have reported that it lost earlier data.
+                // The reply may have shown that the server has lost earlier data.
                 self.unstable.take_loss(of.key())
             });
             match put {
@@ -193,7 +198,7 @@ impl State {
         Ok(done as isize)
     }
 
-    /// Writes a part that fits the staging memory.
+    /// Writes bytes that fit in the staging memory.
     fn put_part(&mut self, of: &Description, file: &File, at: u64, part: &[u8]) -> Outcome<()> {
         let staging = self.connection.staging()?;
         staging.write(0, part);
@@ -210,7 +215,8 @@ impl State {
         Ok(())
     }
 
-    /// Appends. Returns the end of the appended data, and the number of bytes.
+    /// Appends to a file. Returns the offset of the end of the appended data, and the number of
+    /// bytes.
     fn append(&mut self, of: &Description, pieces: &[Piece]) -> Outcome<(u64, isize)> {
         let file = self.file(of)?;
         let staging = self.connection.staging()?;
@@ -257,14 +263,14 @@ impl State {
         Ok((end, done as isize))
     }
 
-    /// Waits for a transfer to or from the staging memory.
+    /// Waits for a transfer to or from the staging memory, and returns the transfer's result.
     fn moved<T>(&mut self, moving: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         let Some(client) = self.connection.client() else { return fail(libc::EIO) };
         wait_result(&client, moving)
     }
 
-    /// Reads for the library itself, at most the size of the staging memory. Returns fewer bytes
-    /// only at the end of the file.
+    /// Reads on behalf of the library itself, at most as many bytes as the staging memory has.
+    /// Returns fewer bytes than `length` only at the end of the file.
     pub(crate) fn read_aside(&mut self, file: &File, at: u64, length: usize) -> Outcome<Vec<u8>> {
         let staging = self.connection.staging()?;
         let mut bytes = vec![0; self.moved(read_whole(file, at, &staging, length))?];
@@ -272,9 +278,9 @@ impl State {
         Ok(bytes)
     }
 
-    /// Writes for the library itself, at most the size of the staging memory. Mapped memory of the
-    /// file is not updated. Data written to an open file of the program is held for a replay like
-    /// the program's own writes.
+    /// Writes on behalf of the library itself, at most as many bytes as the staging memory has.
+    /// Mapped memory of the file is not updated. Data written to a file that the program has open
+    /// is held, so that it can be written again after a server restart.
     pub(crate) fn write_aside(
         &mut self,
         file: &File,
@@ -290,8 +296,8 @@ impl State {
         Ok(())
     }
 
-    /// Writes bytes that exist only in the caller's memory, or writes held bytes again. Returns the
-    /// first and the last verifier of the replies.
+    /// Writes bytes that are not in the program's memory, such as held bytes that must be written
+    /// again. Returns the write verifiers of the first and the last reply.
     pub(crate) fn write_held(
         &mut self,
         file: &File,
@@ -318,7 +324,8 @@ impl State {
         Ok(())
     }
 
-    /// Flushes written data to stable storage. The server takes care of directory entries.
+    /// Flushes the written data of a file to stable storage. Directory entries need no flush,
+    /// because the server makes them durable.
     pub(crate) fn sync(&mut self, of: &Description) -> Outcome<i32> {
         of.must_be_open()?;
         if of.identity.kind == Kind::File {
@@ -338,7 +345,7 @@ impl State {
             libc::SEEK_SET => 0,
             libc::SEEK_CUR => of.page.offset().load(Ordering::Acquire) as i64,
             libc::SEEK_END => size,
-            // Files have no holes, except the one after the end.
+            // Files appear to have no holes, except for the one after the end.
             libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset >= size => {
                 return fail(libc::ENXIO);
             }
@@ -371,7 +378,7 @@ impl State {
         Ok(0)
     }
 
-    /// Allocates space for a range by writing the part that is beyond the end of the file.
+    /// Allocates space for a range. Writes zeros to the part beyond the end of the file.
     pub(crate) fn reserve(&mut self, of: &Description, offset: i64, length: i64) -> Outcome<i32> {
         must_write(of)?;
         if offset < 0 || length <= 0 {
@@ -410,7 +417,7 @@ impl State {
     }
 }
 
-/// Reads `length` bytes; fewer only at the end of the file.
+/// Reads `length` bytes into the staging memory. Returns fewer only at the end of the file.
 async fn read_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Outcome<usize> {
     let mut done = 0;
     loop {
@@ -426,7 +433,8 @@ async fn read_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Ou
     }
 }
 
-/// Writes all bytes. Returns the first and the last verifier of the replies.
+/// Writes all bytes of the staging memory. Returns the write verifiers of the first and the last
+/// reply.
 async fn write_whole(
     file: &File,
     at: u64,

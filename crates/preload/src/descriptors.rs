@@ -1,9 +1,9 @@
 //! Duplicates, closes, queries and configures descriptors.
 //!
 //! Invariants:
-//! - The kernel assigns descriptor numbers and handles close-on-exec. The DAFS part of a descriptor
-//!   follows its number.
-//! - The program never sees the client's own descriptors.
+//! - The kernel assigns descriptor numbers and handles close-on-exec. The description of a DAFS
+//!   file is found by the descriptor's number.
+//! - The program never sees descriptors that the client uses.
 
 use std::os::fd::RawFd;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ impl State {
         closed.map(|()| 0)
     }
 
-    /// Releases everything that belongs to a closed descriptor, except its number.
+    /// Releases everything that belongs to a closed descriptor. The number itself stays open.
     pub(crate) fn release_description(&mut self, number: RawFd) -> Outcome<()> {
         let Some(description) = self.take(number) else { return Ok(()) };
         // Closing any descriptor of a file releases the process's locks on it (POSIX).
@@ -39,7 +39,7 @@ impl State {
         }
         let is_writer = description.identity.access != libc::O_RDONLY;
         let Some(description) = Rc::into_inner(description) else {
-            // Report the error without clearing it: the last close reports it for good.
+            // Report the error without clearing it, because the last close must report it too.
             return if is_writer { self.unstable.loss(of) } else { Ok(()) };
         };
         let is_last = is_writer && !self.is_open(of);
@@ -52,7 +52,7 @@ impl State {
         all.any(|other| other.key() == key)
     }
 
-    /// Closes the opens of a description.
+    /// Closes all opens on the server that belong to a description.
     pub(crate) fn end(&mut self, description: &Description) -> Outcome<()> {
         drop(description.locks.take());
         let (identity, times) = (&description.identity, description.times.take());
@@ -60,7 +60,7 @@ impl State {
             Some(file) => {
                 let client = file.session().client();
                 match wait(&client, file.close_async()) {
-                    // Data that a restart has lost is written again from the held copy.
+                    // Data that a server restart has lost is written again from the held copy.
                     Err(ClientError::DataLost { .. }) => {
                         self.unstable.note_needs_rewrite(description.key());
                         Ok(())
@@ -72,14 +72,14 @@ impl State {
         };
         if let (Some(times), Ok(_)) = (times, &closed) {
             let (session, _) = self.connection.mount(identity.mount)?;
-            // If the file has been removed, its times do not matter.
+            // Ignore an error: if the file was removed, its times do not matter.
             let setting = session.set_attributes_async(identity.handle, &times, &identity.path);
             let _ = wait(&session.client(), setting);
         }
         closed
     }
 
-    /// Implements `dup2` and `dup3` if one of the numbers is ours.
+    /// Implements `dup2` and `dup3` if one of the descriptors refers to a file in DAFS.
     pub(crate) fn copy_onto(&mut self, from: RawFd, onto: RawFd, flags: i32) -> Outcome<i32> {
         let is_same = from == onto;
         if self.connection.own().contains(&onto) {
@@ -97,7 +97,7 @@ impl State {
             return Ok(answer);
         }
         let copied = self.look(from);
-        // Errors of closing the previous file are not reported.
+        // Errors of closing the file that `onto` referred to are not reported, as in Linux.
         let _ = self.release_description(onto);
         if let Some(description) = copied {
             self.enter(onto, description);
@@ -120,7 +120,7 @@ impl State {
         Ok(number)
     }
 
-    /// Implements `fcntl`, except locks.
+    /// Implements all `fcntl` commands except those for locks.
     pub(crate) fn control(&mut self, number: RawFd, command: i32, argument: usize) -> Outcome<i32> {
         let description = self.get(number)?;
         match command {
@@ -159,7 +159,8 @@ impl State {
         }
     }
 
-    /// Closes a range of numbers, or marks them close-on-exec, except the client's own.
+    /// Implements `close_range`: closes a range of descriptors or marks them close-on-exec. Leaves
+    /// out the client's own descriptors.
     pub(crate) fn close_range(&mut self, first: u32, last: u32, flags: i32) -> Outcome<i32> {
         if first > last {
             return fail(libc::EINVAL);

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A stream shows the contents of the directory at the time it was opened or rewound.
-//! - A stream of ours is distinguished from one of the C library by its first words, which only
-//!   ours has.
+//! - A stream of this library is distinguished from a stream of the C library by its first words,
+//!   which no stream of the C library can have.
 
 use std::ffi::{OsString, c_int};
 use std::os::fd::RawFd;
@@ -22,13 +22,13 @@ use crate::state::{Description, State};
 use crate::waiting::wait_result;
 use crate::walk::attributes;
 
-/// A directory stream. Programs hold its address.
+/// A directory stream. The program has a pointer to it.
 #[repr(C)]
 pub(crate) struct Stream {
-    /// The C library's streams have their descriptor here.
+    /// A value that is no descriptor number. The C library's streams have their descriptor here.
     mark: c_int,
     number: RawFd,
-    /// The address of this stream itself.
+    /// The address of this stream itself, as a second mark.
     own: *const Stream,
     entries: Vec<Entry>,
     next: usize,
@@ -43,22 +43,23 @@ pub(crate) struct Entry {
 }
 
 impl Stream {
-    /// True if the address is that of a stream of ours.
+    /// True if this library made the stream at an address.
     ///
     /// # Safety
-    /// The address is null or that of a stream. Streams of the C library are longer than ours.
+    /// The address is null or that of a directory stream. A stream of the C library is longer than
+    /// the marks that are read.
     pub(crate) unsafe fn is_ours(stream: *const Stream) -> bool {
         if stream.is_null() {
             return false;
         }
-        // SAFETY: the caller guarantees that these fields can be read.
+        // SAFETY: the caller guarantees that the marks can be read.
         unsafe {
             let own = &raw const (*stream).own;
             (&raw const (*stream).mark).read() == MARK && own.read() == stream
         }
     }
 
-    /// Makes a stream for an open directory.
+    /// Makes a stream for an open directory. `number` is the directory's descriptor.
     pub(crate) fn open(state: &mut State, number: RawFd) -> Outcome<*mut Stream> {
         let entries = state.entries(number)?;
         // SAFETY: all-zero bytes are a valid entry.
@@ -124,7 +125,7 @@ impl State {
             true => own,
             false => match parent(&session, identity.handle) {
                 Ok(Some(parent)) => parent.file_id,
-                // Without search permission, the parent is not known.
+                // Without search permission, the parent is not known, so use the directory itself.
                 Ok(None) | Err(_) => own,
             },
         };
@@ -137,7 +138,7 @@ impl State {
             listed.into_iter().filter(|entry| !matches!(entry.name.as_bytes(), b"." | b".."))
         {
             let known = entry.metadata.as_ref();
-            // Without search permission, only names are known.
+            // Without search permission, only the names are known, and not the inodes and types.
             let inode = known.map_or(own, |metadata| metadata.file_id);
             let kind = known.map_or(libc::DT_UNKNOWN, |it| (type_bits(it.kind) >> 12) as u8);
             entries.push(Entry { name: entry.name, inode, kind });
@@ -147,8 +148,8 @@ impl State {
 }
 
 impl State {
-    /// Writes entries in the kernel's format into memory, from the descriptor's position on.
-    /// Returns the number of bytes.
+    /// Implements `getdents64`: writes entries into memory in the kernel's format, starting at the
+    /// descriptor's offset. Returns the number of bytes written.
     pub(crate) fn entries_into(
         &mut self,
         number: RawFd,
@@ -183,7 +184,7 @@ impl State {
     }
 }
 
-/// Returns the parent of a directory.
+/// Returns the attributes of a directory's parent; `None` if there is no parent.
 fn parent(session: &Session, directory: FileHandle) -> Outcome<Option<Metadata>> {
     let asking = session.chain().at(directory).parent().getattr().run_async();
     Ok(match wait_result(&session.client(), asking)?.into_iter().last() {
@@ -192,6 +193,6 @@ fn parent(session: &Session, directory: FileHandle) -> Outcome<Option<Metadata>>
     })
 }
 
-/// A value that is no valid descriptor number.
+/// The first word of a stream of this library. It is no valid descriptor number.
 const MARK: c_int = i32::MIN + 0x0da_f5d;
 const HEAD_BYTES: usize = std::mem::offset_of!(dirent64, d_name);

@@ -1,19 +1,19 @@
 //! Converts failures into error numbers like the kernel's.
 //!
-//! Invariant: whatever a server or a connection does, a program gets an error number that the
-//! manual of the call allows.
+//! Invariant: whatever a server or a connection does, a program gets an error number that is listed
+//! in the manual of its call.
 
 use std::ffi::OsString;
 
 use dafs_client::{ChainFailure, ClientError};
 use dafs_posix::errno::errno;
 
-/// The reason why a call did not succeed.
+/// The reason why a call did not succeed in DAFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The call fails with this error number.
     Errno(i32),
-    /// The path leads out of DAFS, to this path.
+    /// The path leads out of DAFS, to this absolute path, which must be routed again.
     Elsewhere(OsString),
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn set(errno: i32) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// The return type of a call, with the value that reports a failure.
+/// A return type of C library calls, with the value that reports a failure.
 pub(crate) trait Answer: Sized {
     /// The value that reports a failure.
     const FAILED: Self;

@@ -1,12 +1,12 @@
 //! The lock that protects all state of this library.
 //!
 //! Invariants:
-//! - One thread at a time holds the lock ("is inside").
-//! - A C library call made while inside, by the client or by this library, is never treated as a
-//!   call of the program.
+//! - At most one thread at a time holds the lock. That thread "is inside".
+//! - A C library call that a thread makes while it is inside, in the client or in this library, is
+//!   never treated as a call of the program.
 //! - A panic inside becomes EIO.
 //!
-//! A fork takes the lock first, so that the child finds consistent state.
+//! A fork takes the lock first, so that the child finds the state consistent.
 
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,25 +21,26 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True if this thread is inside, so that its calls are not the program's.
+/// True if this thread is inside, so that its C library calls are not the program's.
 #[inline]
 pub(crate) fn is_inside() -> bool {
-    // While a thread ends, its thread-local flag is gone, and the kernel serves its calls.
+    // While a thread ends, its thread-local flag is gone. Then treat the thread as inside, so that
+    // the kernel serves its calls.
     INSIDE.try_with(Cell::get).unwrap_or(true)
 }
 
 struct Shared {
-    /// 0: free, 1: locked, 2: locked, with waiting threads.
+    /// The state of the lock. 0: free; 1: locked; 2: locked, and threads wait for it.
     word: AtomicU32,
     state: UnsafeCell<Option<Box<State>>>,
 }
 
-// SAFETY: the state contains many `Rc`s and client objects made of them. They are reached only
-// through `state`, by the thread that holds the lock: `with`, `before_fork` and `in_child` are the
-// only ways, and the lock orders the accesses of successive threads. So two threads never change a
-// reference count at the same time, provided that no copy of an `Rc` stays outside. The result of
-// `with` is `Send`, the references that the others lend end with their calls, and nothing of the
-// state is stored in a thread-local variable: the only one in this crate is a flag
+// SAFETY: the state contains `Rc`s and client objects made of them. They are reached only through
+// `state`, and only by the thread that holds the lock: `with`, `before_fork` and `in_child` are the
+// only functions that access `state`, and the lock orders the accesses of different threads. So two
+// threads never change a reference count at the same time, as long as no `Rc` is copied out of the
+// state. None is: the result of `with` is `Send`, the references that the other two functions pass
+// end with the call, and the only thread-local variable in this crate is a flag
 // (`tests/tests/house.rs` checks that). Nothing in the state depends on the thread that made it.
 unsafe impl Sync for Shared {}
 
@@ -51,7 +52,7 @@ impl Shared {
             return;
         }
         while self.word.swap(2, Ordering::Acquire) != 0 {
-            // After any wakeup, the loop checks the word again.
+            // Ignore the result, because the loop checks the word again after any wakeup.
             let _ = futex::wait(&self.word, futex::Flags::PRIVATE, 2, None);
         }
     }
@@ -63,7 +64,7 @@ impl Shared {
     }
 }
 
-/// Marks the thread as inside until it is dropped.
+/// Marks this thread as inside until the value is dropped.
 struct Inside;
 
 impl Inside {
@@ -81,15 +82,15 @@ impl Drop for Inside {
     }
 }
 
-/// Runs `act` with exclusive access to the state. Preserves the thread's `errno` unless the call
-/// sets it. The result is [`Send`], so that no `Rc` of the state gets out.
+/// Runs `act` with exclusive access to the state. Preserves the thread's `errno` unless `act` sets
+/// it. The result is [`Send`], so that no `Rc` of the state can leave the lock.
 pub(crate) fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     if is_inside() {
         return Err(Failure::Errno(libc::EDEADLK));
     }
     let errno = errors::get();
     let _inside = Inside::enter();
-    // SAFETY: the lock is held, and a thread that is inside does not enter again.
+    // SAFETY: this thread holds the lock, and a thread that is inside does not enter again.
     let state = unsafe { &mut *SHARED.state.get() };
     let done = catch_unwind(AssertUnwindSafe(|| {
         let state = state.get_or_insert_default();
@@ -100,11 +101,11 @@ pub(crate) fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outco
     done.unwrap_or(Err(Failure::Errno(libc::EIO)))
 }
 
-/// Does the same for the result of a call, which may be an address.
+/// Runs `act` like [`with`], for results of calls that are not [`Send`] because they are addresses.
 pub(crate) fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     struct Told<T>(T);
-    // SAFETY: the types with `Answer` are numbers and addresses for the program. None of them
-    // contains anything of the state.
+    // SAFETY: the types that implement `Answer` are integers and addresses of the program's memory.
+    // None of them refers to the state.
     unsafe impl<T: Answer> Send for Told<T> {}
     with(|state| act(state).map(Told)).map(|told| told.0)
 }
@@ -118,7 +119,7 @@ pub(crate) fn refused<T: Answer>(failure: &Failure) -> T {
     T::FAILED
 }
 
-/// Runs `act` without the lock, and marks its calls as not the program's.
+/// Runs `act` without the lock. C library calls that `act` makes are not treated as the program's.
 pub(crate) fn without_interception<T>(act: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(true);
     let done = act();
@@ -126,8 +127,8 @@ pub(crate) fn without_interception<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs before a fork: takes the lock, so that no other thread is inside during the fork. `prepare`
-/// shares what the child inherits.
+/// Runs before a fork. Takes the lock, so that no other thread is inside during the fork, and calls
+/// `prepare` to share the state that the child inherits.
 pub(crate) fn before_fork(prepare: impl FnOnce(&mut State)) {
     if is_inside() {
         return;
@@ -141,15 +142,15 @@ pub(crate) fn before_fork(prepare: impl FnOnce(&mut State)) {
     }
 }
 
-/// Runs after a fork, in the parent.
+/// Runs after a fork in the parent. Releases the lock.
 pub(crate) fn after_fork() {
     if !is_inside() {
         SHARED.unlock();
     }
 }
 
-/// Runs after a fork, in the child, whose only thread this is. `reset` clears what belongs to the
-/// parent.
+/// Runs after a fork in the child, which has only this thread. Calls `reset` to clear the state
+/// that belongs to the parent, and releases the lock.
 pub(crate) fn in_child(reset: impl FnOnce(&mut State)) {
     if is_inside() {
         return;

@@ -1,9 +1,10 @@
 //! A library that programs load with `LD_PRELOAD`. It serves their calls beneath chosen paths from
 //! DAFS servers, without the kernel.
 //!
-//! It precedes the C library: each function that opens, names or uses files is defined here, too
-//! (`abi`). It checks whether the call is for DAFS, and otherwise calls the C library's function
-//! (`real`). `docs/preload.md` lists what it serves and what it does not.
+//! The library precedes the C library in the order of symbol lookup, and defines each function that
+//! opens, names or uses files (`abi`). Such a function checks whether the call is for DAFS, and
+//! otherwise calls the C library's function (`real`). `docs/preload.md` lists the calls that the
+//! library serves and those that it does not.
 //!
 //! Invariants:
 //! - A call that is not for DAFS reaches the C library with unchanged arguments. The overhead is a
@@ -12,7 +13,8 @@
 //! - A C library call made by this library is never treated as a call of the program (`guard`).
 //! - No panic leaves the library.
 //!
-//! It supports glibc on 64-bit machines. Elsewhere it is empty, and programs run without it.
+//! The library supports glibc on 64-bit machines. Elsewhere it is empty, and programs run without
+//! it.
 #![cfg_attr(
     not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")),
     allow(unused)
@@ -23,7 +25,7 @@
 mod real;
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-// The C library's functions are exported by name, whatever Rust can reach.
+// The functions are exported by their C names, so `pub` is needed although Rust cannot reach them.
 #[allow(unreachable_pub)]
 mod abi;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]

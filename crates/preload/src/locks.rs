@@ -1,11 +1,12 @@
 //! Advisory locks. The server keeps them, so that all processes and hosts see them.
 //!
-//! `dafs_posix` defines the byte ranges that represent them on the server, where they cannot
+//! `dafs_posix` defines the byte ranges that represent these locks on the server, where they cannot
 //! conflict with other locks.
 //!
-//! Invariants: a process's locks on a file belong to one open of their own, which ends when the
-//! process closes any descriptor of the file (POSIX). The locks of a description belong to another
-//! open, which ends with the description.
+//! Invariants:
+//! - The `fcntl` locks of this process on a file belong to an open on the server that is made for
+//!   them. This open ends when the process closes any descriptor of the file (POSIX).
+//! - The locks of a description belong to another open, which ends with the description.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -19,18 +20,18 @@ use crate::page::Kind;
 use crate::state::{Description, State};
 use crate::waiting::{wait_result, wait_while_reachable};
 
-/// The owner of a lock.
+/// The owner of a lock on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The process.
+    /// The process, as for `fcntl` locks.
     Process,
-    /// All descriptors that share an offset.
+    /// The description, that is all descriptors that share an offset, as for `flock`.
     Description,
 }
 
 impl State {
-    /// Takes or releases an `fcntl` lock without blocking. A caller that wants to wait gets a place
-    /// in the queue. Returns false if another owner holds the lock.
+    /// Takes or releases an `fcntl` lock without blocking. Returns false if another owner holds the
+    /// lock. If the program wants to wait, the server then keeps the request in the lock's queue.
     pub(crate) fn lock(
         &mut self,
         of: &Description,
@@ -97,7 +98,7 @@ impl State {
             libc::LOCK_EX => LockKind::Exclusive,
             _ => return fail(libc::EINVAL),
         };
-        // Few programs lock directories. Such locks exclude nothing.
+        // Locks on directories exclude nothing, because few programs use them.
         if of.identity.kind == Kind::Directory {
             return Ok(true);
         }
@@ -105,14 +106,13 @@ impl State {
         take(&file, kind, range, operation & libc::LOCK_NB == 0)
     }
 
-    /// Releases all locks of this process and waits for the replies. So a process that waits for
-    /// the end of this one finds the locks released, as with the kernel's.
+    /// Releases all locks of this process and waits for the replies, so that a process that waits
+    /// for the end of this one finds the locks released, as with locks of the kernel.
     pub(crate) fn give_up_locks(&mut self) {
         let owned = std::mem::take(&mut self.owned).into_values();
         let described = self.descriptions().filter_map(|of| of.locks.take()).collect::<Vec<_>>();
         for file in owned.chain(described).filter_map(Rc::into_inner) {
-            // The process is ending, so errors are ignored and it does not wait for an unreachable
-            // server.
+            // The process is ending, so ignore errors, and do not wait for an unreachable server.
             let client = file.session().client();
             let _ = wait_while_reachable(&client, file.close_async());
         }
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// Returns the open that owns the locks.
+    /// Returns the open on the server that owns the locks, and makes it if there is none.
     fn owner(&mut self, of: &Description, owner: Owner) -> Outcome<Rc<File>> {
         if let Some(file) = self.known_owner(of, owner) {
             return Ok(file);

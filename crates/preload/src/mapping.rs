@@ -1,11 +1,13 @@
 //! Maps files into memory, as copies or as the local file itself.
 //!
-//! If the server is on this host and passes a descriptor, a private mapping maps the local file
-//! itself, and so does a mapping that is only read, through a descriptor that cannot write.
-//! Otherwise such a mapping is anonymous memory filled from the file. A shared, writable mapping is
-//! memory that all processes of this user on this host share if they map the same file in this way.
-//! Changes in it are written to the file at `msync`, `munmap` and exit, and before this process
-//! reads the file.
+//! Three kinds of mappings exist:
+//! - The local file itself, if the server is on this host and passes a descriptor. This is used for
+//!   a private mapping, and for a mapping that is only read through a descriptor that cannot write.
+//! - Anonymous memory that is filled from the file. This is used for the same mappings if the
+//!   server passes no descriptor.
+//! - Shared memory, for a shared and writable mapping. All processes of this user on this host that
+//!   map the same file in this way share the memory. Changes in it are written to the file at
+//!   `msync`, `munmap` and exit, and before this process reads the file.
 //!
 //! Invariants:
 //! - The shared memory of a file ([`crate::shared`]) is filled from the file by the first process
@@ -35,10 +37,10 @@ use crate::state::{Description, State};
 use crate::waiting::wait_result;
 use crate::working_directory::shown;
 
-/// True if this process has mapped files, so that unmapping must be tracked.
+/// True if this process may have mapped files, so that `munmap` calls must be tracked.
 static TRACKED: AtomicBool = AtomicBool::new(false);
 
-/// True if there may be mappings to track.
+/// True if this process may have mapped files.
 pub(crate) fn is_tracked() -> bool {
     TRACKED.load(Ordering::Relaxed)
 }
@@ -60,7 +62,7 @@ pub(crate) struct MmapRequest {
     pub offset: i64,
 }
 
-/// All mappings of this process.
+/// All mappings of DAFS files in this process.
 #[derive(Default)]
 pub(crate) struct Mappings {
     regions: Vec<Region>,
@@ -69,7 +71,7 @@ pub(crate) struct Mappings {
     objects: HashMap<FileHandle, Rc<SharedObject>>,
 }
 
-/// A shared mapping.
+/// A shared mapping of a file.
 struct Region {
     start: usize,
     length: usize,
@@ -100,7 +102,8 @@ impl Mappings {
             || self.copies.iter().any(|(at, length)| meets(*at, *length))
     }
 
-    /// Drops the claims in a child process: they belong to the parent's connection.
+    /// Drops the claims to shared memory in a child process, because the claims belong to the
+    /// parent's connection.
     pub(crate) fn forget_claims(&mut self) {
         for object in self.objects.values() {
             std::mem::forget(object.claim.take());
@@ -130,8 +133,9 @@ impl State {
             (false, true, libc::O_RDONLY) => fail(libc::EACCES),
             (false, false, libc::O_RDONLY) => self.map_copy(&of, request),
             (false, true, _) => self.map_shared(of, request),
-            // A process that can write expects to see later writes, which a copy would not show.
-            // Programs cope without such a mapping on file systems that have none.
+            // A process that can write to the file expects its mapping to show later writes, which
+            // a copy would not show. So refuse the mapping: programs handle that, because some file
+            // systems have no mappings.
             (false, false, _) => {
                 missed(Miss::Mapping);
                 fail(libc::ENODEV)
@@ -154,12 +158,12 @@ impl State {
         }
         let piece = Piece { start: mapped.0.cast(), length: request.length };
         if let Err(failure) = self.read_at(of, &[piece], request.offset) {
-            // SAFETY: nothing knows of this memory yet.
+            // SAFETY: the program does not know the address of this memory yet.
             unsafe { unmap(mapped.0, request.length) };
             return Err(failure);
         }
         if request.protection != writable {
-            // SAFETY: nothing knows of this memory yet.
+            // SAFETY: the program does not know the address of this memory yet.
             unsafe { libc::mprotect(mapped.0, request.length, request.protection) };
         }
         self.mappings.copies.push((mapped.0 as usize, request.length));
@@ -167,8 +171,8 @@ impl State {
         Ok(mapped)
     }
 
-    /// Maps the local file itself. The mapping then shows what local processes see. This is not
-    /// done if the process can write through the descriptor or shares the file's memory with
+    /// Maps the local file itself, so that the mapping shows the writes of local processes. Returns
+    /// `None` if the process can write through the descriptor or shares the file's memory with
     /// others, because then programs expect to see writes at once.
     fn map_itself(&mut self, of: &Description, request: MmapRequest) -> Option<Mapped> {
         let handle = of.identity.handle;
@@ -212,7 +216,8 @@ impl State {
         Ok(mapped)
     }
 
-    /// Ensures that no other host or user has shared memory of this file, now or later.
+    /// Claims the right to share memory of this file, so that no other host or user shares its
+    /// memory, now or later.
     fn claim(&mut self, of: &Description, object: &SharedObject) -> Outcome<Rc<File>> {
         if let Some(claimed) = &*object.claim.borrow() {
             return Ok(claimed.clone());
@@ -233,8 +238,8 @@ impl State {
         fail(libc::EAGAIN)
     }
 
-    /// Announces with a lock on an open of the file that this host shares its memory. Returns true
-    /// if no other host or user does.
+    /// Takes a lock on an open of the file, which announces that this host shares the file's
+    /// memory. Returns false if another host or user has the lock.
     fn announce(&mut self, mount: usize, file: &File) -> Outcome<bool> {
         let host = host_of(mount);
         let client = file.session().client();
@@ -249,9 +254,10 @@ impl State {
         Ok(is_free)
     }
 
-    /// Removes shared memory that killed programs have left, except that of the file to be mapped.
-    /// Their changes are written if the file is on the same server as that file. Memory of other
-    /// servers' files stays, as does memory that cannot be written. The caller holds the guard.
+    /// Removes shared memory that killed programs have left, except that of the file `but`, which
+    /// is to be mapped. Changes in the memory are written first, if the file is on the same server
+    /// as `but`. Memory of other servers' files stays, and so does memory whose changes cannot be
+    /// written. The caller holds the guard.
     fn sweep(&mut self, mount: usize, but: &FileHandle) {
         let here = server_of(mount);
         for (server, handle, object) in SharedObject::abandoned() {
@@ -266,8 +272,8 @@ impl State {
         }
     }
 
-    /// Writes changes that killed programs left in memory to the file. Returns true if the memory
-    /// may be removed.
+    /// Writes changes that killed programs left in shared memory to the file. Returns true if the
+    /// memory may be removed.
     fn rescue(&mut self, mount: usize, handle: FileHandle, object: &SharedObject) -> Outcome<bool> {
         let (session, _) = self.connection.mount(mount)?;
         let options = OpenOptions::read().access(ShareAccess::Both);
@@ -285,8 +291,8 @@ impl State {
         Ok(true)
     }
 
-    /// Writes changes that killed programs left in the memory of a file: all of them, or none if
-    /// another client has written there since.
+    /// Writes the changes that killed programs left in the shared memory of a file. Writes all of
+    /// them, or none if another client has written to these ranges since.
     fn write_back_abandoned(&mut self, file: &File, name: &str, of: &SharedObject) -> Outcome<()> {
         let mut end = u64::MAX;
         for change in of.changes(0, end) {
@@ -300,7 +306,7 @@ impl State {
                 );
                 return Ok(());
             }
-            // Memory beyond the end of the file represents nothing.
+            // Ignore memory beyond the end of the file.
             if length < change.now.len() {
                 end = change.offset + length as u64;
                 break;
@@ -395,7 +401,7 @@ impl State {
         }
         let Ok(_guard) = SharedObject::guard() else { return };
         self.mappings.objects.retain(|_, object| {
-            // The table holds one reference. If there is no other, no region uses the object.
+            // The table holds one reference. If it is the only one, no region uses the object.
             let is_used = Rc::strong_count(object) > 1;
             if !is_used {
                 object.remove_if_last();
@@ -416,12 +422,14 @@ fn map(request: MmapRequest) -> Mapped {
     ) -> Mapped)
 }
 
+/// Unmaps memory.
+///
 /// # Safety
-/// Nothing refers to this memory any more.
+/// There are no references to this memory any more.
 unsafe fn unmap(address: *mut c_void, length: usize) {
     real!(munmap(address => *mut c_void, length => usize) -> i32);
 }
 
 const MAP_TYPE: i32 = 0xf;
-/// The minimum size in bytes for mapping the local file itself, which costs extra messages.
+/// The minimum size in bytes of a mapping of the local file itself, which costs extra messages.
 const ITSELF_MIN: usize = 256 << 10;

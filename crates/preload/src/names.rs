@@ -69,7 +69,7 @@ impl State {
     /// Renames an object on the server.
     pub(crate) fn rename(&mut self, from: &Place, to: &Place, flags: u32) -> Outcome<i32> {
         if flags & !libc::RENAME_NOREPLACE != 0 {
-            // The error of a file system that supports none of these flags.
+            // A file system that supports none of these flags returns this error.
             return fail(libc::EINVAL);
         }
         if from.mount != to.mount {
@@ -139,7 +139,7 @@ impl State {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EINVAL)?;
         if slot.is_directory {
-            // With a trailing slash, the call is for the target of the link.
+            // With a trailing slash, the path names the target of the link, which is no link.
             self.object(place, true)?;
             return fail(libc::EINVAL);
         }
@@ -150,8 +150,8 @@ impl State {
         }
     }
 
-    /// Makes a named pipe, a device or a socket. On the server these are only names; they work
-    /// within the clients' kernels.
+    /// Makes a named pipe, a device or a socket. The server only stores the name; data passes
+    /// through the kernel of the client's host.
     pub(crate) fn make_special(
         &mut self,
         place: &Place,
@@ -184,7 +184,7 @@ impl State {
         Ok(0)
     }
 
-    /// Sets a mode. Symbolic links have no mode of their own.
+    /// Sets a mode. Fails for symbolic links, which have no mode of their own.
     pub(crate) fn set_mode(&mut self, place: &Place, follow: bool, mode: u32) -> Outcome<i32> {
         let object = self.object(place, follow)?;
         if object.metadata.kind == ObjectType::SymbolicLink {

@@ -24,7 +24,7 @@ use crate::waiting::{wait, wait_result};
 use crate::walk::{Slot, attributes};
 use crate::working_directory::shown;
 
-/// The mode bits that new objects do not get.
+/// The program's umask: the mode bits that new objects do not get.
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
 /// Records the program's new umask.
@@ -128,8 +128,8 @@ impl State {
     }
 
     fn enter_file(&mut self, slot: &Slot, file: File, flags: i32) -> Outcome<RawFd> {
-        // The server lets a user with only execute permission read a file, so check read
-        // permission. The superuser can read everything.
+        // The server lets a user with only execute permission read a file, so check read permission
+        // here. The superuser needs no check.
         let reads = flags & libc::O_ACCMODE != libc::O_WRONLY;
         let is_asked = flags & (libc::O_CREAT | TO_RUN) == 0;
         if reads && is_asked && !rustix::process::geteuid().is_root() {
@@ -186,14 +186,14 @@ impl State {
                 must_have(&slot.session, metadata.handle, rights_of(flags))?;
                 Err(Failure::Elsewhere(sockets::pipe(slot.mount, &metadata)?.into()))
             }
-            // Devices behave as with `nodev`. A socket at a name in DAFS has no listener that an
-            // open could reach.
+            // Devices cannot be opened, as with the mount option `nodev`. A socket in DAFS cannot
+            // be opened either.
             ObjectType::BlockDevice | ObjectType::CharacterDevice => fail(libc::EACCES),
             _ => fail(libc::ENXIO),
         }
     }
 
-    /// Assigns a descriptor to an open file.
+    /// Assigns a new descriptor to an open file, and enters it into the table.
     fn place_descriptor(
         &mut self,
         identity: Identity,
@@ -207,7 +207,7 @@ impl State {
         Ok(number)
     }
 
-    /// Returns the open of a description. Makes one if this process has none.
+    /// Returns this process's open of a description on the server. Makes an open if there is none.
     pub(crate) fn file(&mut self, description: &Description) -> Outcome<Rc<File>> {
         if let Some(file) = &*description.file.borrow() {
             return Ok(file.clone());
@@ -231,7 +231,7 @@ impl State {
     }
 }
 
-/// Fails with EACCES if any of these rights is missing.
+/// Fails with EACCES if the user lacks any of these rights to the object.
 pub(crate) fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> Outcome<()> {
     let asking = session.chain().at(handle).access(rights).run_async();
     let brought = wait_result(&session.client(), asking)?;
@@ -252,8 +252,8 @@ pub(crate) fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
     }
 }
 
-/// An internal flag that programs cannot pass: the file is opened to be executed, which needs no
-/// read permission.
+/// An internal flag for opens, which programs cannot pass. It means that the file is opened to be
+/// executed, which needs no read permission.
 pub(crate) const TO_RUN: i32 = i32::MIN;
 
 fn is_exclusive(flags: i32) -> bool {

@@ -1,13 +1,14 @@
-//! The kernel descriptors that represent open files, and their offsets and flags. Offset and flags
-//! are in this process at first, and move to a page of shared memory before another process can
-//! share the descriptor.
+//! The kernel descriptors that represent open files, and the files' offsets and flags. The offset
+//! and flags are in this process's memory at first. They move to a page of shared memory before
+//! another process can share the descriptor.
 //!
 //! Invariants:
-//! - The kernel assigns the descriptor numbers, so no other file gets the same number. They are
-//!   O_PATH descriptors: a call that this library does not see fails with EBADF instead of reading
-//!   or writing another file.
-//! - A page records which file it belongs to and its offset, also for children and after `exec`. A
-//!   process that inherits a descriptor without a page, in a way that was not seen, gets EBADF.
+//! - The kernel assigns the descriptor numbers, so no other file gets the same number. The
+//!   descriptors are O_PATH descriptors: a call that this library does not see fails with EBADF
+//!   instead of reading or writing another file.
+//! - A page contains the identity of its file and its offset, so that children and programs after
+//!   `exec` find them. If a process inherits a descriptor that has no page, because this library
+//!   did not see how the process was created, calls with the descriptor fail with EBADF.
 
 use std::cell::OnceCell;
 use std::ffi::{CString, OsStr, OsString};
@@ -36,10 +37,10 @@ pub(crate) enum Kind {
     Object = 3,
 }
 
-/// Identifies the open file.
+/// The properties of an open file that do not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// Index of its mount.
+    /// The index of the mount that contains the file.
     pub mount: usize,
     /// The kind of the object.
     pub kind: Kind,
@@ -47,11 +48,11 @@ pub(crate) struct Identity {
     pub handle: FileHandle,
     /// The path beneath the mount without symbolic links, at the time of the open.
     pub path: OsString,
-    /// O_RDONLY, O_WRONLY or O_RDWR.
+    /// The access mode: O_RDONLY, O_WRONLY or O_RDWR.
     pub access: i32,
 }
 
-/// The changeable part of an open file.
+/// The properties of an open file that change. All processes that share the file share them.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct SharedFields {
@@ -89,17 +90,17 @@ impl Page {
         self.fields().flags.store(flags as u32, Ordering::Relaxed);
     }
 
-    /// True if processes that inherit the descriptors find this page.
+    /// True if the page is in shared memory, where processes that inherit the descriptors find it.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.get().is_some()
     }
 
-    /// Moves the page to shared memory, where other processes find it through these descriptors.
-    /// The descriptors keep their numbers.
+    /// Moves the page to shared memory, and replaces these descriptors, under the same numbers, by
+    /// descriptors of that memory. Other processes find the page through them.
     ///
     /// # Errors
-    /// The kernel's error. Other processes find no page through descriptors that could not be
-    /// replaced.
+    /// The kernel's error. A descriptor that could not be replaced does not lead other processes to
+    /// the page.
     pub(crate) fn share(&self, identity: &Identity, numbers: &[RawFd]) -> Outcome<()> {
         let mut memory = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(system)?);
         memory.write_all(&encode(identity)).map_err(|_| Failure::Errno(libc::ENOMEM))?;
@@ -108,7 +109,7 @@ impl Page {
         to.offset.store(from.offset.load(Ordering::Acquire), Ordering::Release);
         to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
         let o_path = o_path_of(&memory)?;
-        // From here on the shared page is authoritative for every process that has it.
+        // From here on, this process uses the shared page too.
         let _ = self.shared.set(mapping);
         let mut outcome = Ok(());
         for &number in numbers {
@@ -131,12 +132,12 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn fields(&self) -> &SharedFields {
-        // SAFETY: it points to a mapped page, which is unmapped only when this value is dropped.
+        // SAFETY: the pointer is that of a mapped page, which is unmapped only by `drop`.
         unsafe { self.0.as_ref() }
     }
 
     fn of(file: &impl AsFd) -> Outcome<Self> {
-        // SAFETY: a new mapping that nothing else refers to.
+        // SAFETY: this makes a new mapping, to which no references exist.
         let mapped = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -154,17 +155,17 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nothing refers to it any more.
+        // SAFETY: the page was mapped with this length, and there are no references to it any more.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), BYTES) };
     }
 }
 
-/// The descriptor that is duplicated for every open file that only this process uses. No operation
-/// works on it.
+/// The descriptor that is duplicated for each open file that only this process uses. No operation
+/// succeeds on it.
 #[derive(Debug)]
 pub(crate) struct Placeholder {
     number: RawFd,
-    /// The device and inode, which its duplicates share.
+    /// The device and inode of the descriptor, which are those of its duplicates too.
     object: (u64, u64),
 }
 
@@ -195,11 +196,11 @@ impl Placeholder {
         if number == -1 { Err(Failure::Errno(crate::errors::get())) } else { Ok(number) }
     }
 
-    /// True if a number is still a duplicate of the placeholder, and was not closed or reused by a
-    /// call that this library did not see.
+    /// True if a number is still a duplicate of the placeholder. It is not if the program closed or
+    /// reused the number by a call that this library did not see.
     pub(crate) fn is_at(&self, number: RawFd) -> bool {
         let is_open = real!(fcntl(number => RawFd, libc::F_GETFD => i32, 0 => usize) -> i32) != -1;
-        // SAFETY: the number is open, and the borrow ends here.
+        // SAFETY: the descriptor is open, and it is borrowed only for this call.
         is_open && object(&unsafe { BorrowedFd::borrow_raw(number) }) == Ok(self.object)
     }
 }
@@ -209,7 +210,7 @@ fn object(of: &impl AsFd) -> rustix::io::Result<(u64, u64)> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// Duplicates a descriptor onto a number, which keeps its close-on-exec flag.
+/// Duplicates a descriptor onto a number. The number keeps its close-on-exec flag.
 fn put_onto(from: &OwnedFd, number: RawFd) -> Outcome<()> {
     let flags = real!(fcntl(number => RawFd, libc::F_GETFD => i32, 0 => usize) -> i32);
     let flags = if flags & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
@@ -218,7 +219,7 @@ fn put_onto(from: &OwnedFd, number: RawFd) -> Outcome<()> {
     if moved == -1 { Err(Failure::Errno(crate::errors::get())) } else { Ok(()) }
 }
 
-/// Reopens the memory as an O_PATH descriptor, which cannot be read.
+/// Reopens shared memory as an O_PATH descriptor, which cannot be read or written.
 fn o_path_of(memory: &impl AsFd) -> Outcome<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", memory.as_fd().as_raw_fd());
@@ -229,8 +230,9 @@ fn system(error: rustix::io::Errno) -> Failure {
     Failure::Errno(error.raw_os_error())
 }
 
-/// Returns the identity and page of an inherited descriptor, or `None` if it is not one of ours.
-/// Descriptors with the same first number share a page.
+/// Returns the identity and the page of an inherited descriptor; `None` if this library did not
+/// make the descriptor. Also returns the page's inode number: descriptors with the same number
+/// share a page.
 pub(crate) fn inherited(number: RawFd) -> Option<(u64, Identity, Page)> {
     let link = format!("/proc/self/fd/{number}");
     let target = rustix::fs::readlink(&*link, Vec::new()).ok()?;
@@ -248,7 +250,8 @@ pub(crate) fn inherited(number: RawFd) -> Option<(u64, Identity, Page)> {
     Some((inode, identity, Page { own: SharedFields::default(), shared }))
 }
 
-/// Encodes an identity in as few bytes as possible: unwritten memory costs nothing.
+/// Encodes an identity in as few bytes as possible, because memory that is not written costs
+/// nothing.
 fn encode(identity: &Identity) -> Vec<u8> {
     let length = identity.path.len().min(BYTES - PATH);
     let mut bytes = vec![0; PATH + length];
@@ -305,7 +308,7 @@ impl Identity {
 }
 
 const NAME: &str = "dafs";
-/// How /proc shows a descriptor that has a page. The placeholder has another name.
+/// The beginning of the link in /proc of a descriptor with a page. The placeholder's link differs.
 const LINK: &str = "/memfd:dafs ";
 const PRIVATE_NAME: &str = "dafs-private";
 const MAGIC: u64 = 0x6461_6673_7061_6765;

@@ -1,7 +1,7 @@
 //! Starting programs: their environment, and programs that are files in DAFS.
 //!
-//! Invariant: a program started from here has the same mappings and the same working directory,
-//! whatever environment it is given.
+//! Invariant: a program that this process starts has the same mappings and the same working
+//! directory, whatever environment the caller gives to it.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::RawFd;
@@ -16,7 +16,7 @@ use crate::opening::TO_RUN;
 use crate::route::{self, Place};
 use crate::state::State;
 
-/// A list of strings as `exec` takes it.
+/// A list of strings, as `exec` takes it, with the memory of the strings.
 pub(crate) struct Strings {
     _held: Vec<CString>,
     pointers: Vec<*const c_char>,
@@ -34,10 +34,11 @@ impl Strings {
     }
 }
 
-/// Returns the environment for a started program: the given one with the variables of this library.
+/// Returns the environment for a started program: the given environment and the variables of this
+/// library.
 ///
 /// # Safety
-/// The pointer is null or a list as `exec` takes it.
+/// The pointer is null or that of a list as `exec` takes it.
 pub(crate) unsafe fn environment(given: *const *const c_char) -> Strings {
     let own = &config::get().environment;
     // SAFETY: the caller guarantees the list.
@@ -55,7 +56,7 @@ pub(crate) unsafe fn environment(given: *const *const c_char) -> Strings {
     for entry in own {
         let libraries = format!("{}=", config::LIBRARIES);
         match entry.strip_prefix(libraries.as_bytes()) {
-            // The program may have changed the list of libraries, so add ours to it.
+            // The program may have changed the list of preloaded libraries, so add this library.
             Some(library) => put_library(&mut held, &libraries, library),
             None => held.extend(CString::new(entry.clone())),
         }
@@ -78,15 +79,17 @@ fn put_library(held: &mut Vec<CString>, name: &str, library: &[u8]) {
     held.extend(CString::new([name.as_bytes(), &value].concat()));
 }
 
+/// Copies a list of strings.
+///
 /// # Safety
-/// The pointer is null or a list as `exec` takes it.
+/// The pointer is null or that of a list as `exec` takes it.
 unsafe fn strings(list: *const *const c_char) -> Vec<CString> {
     let mut held = Vec::new();
     if list.is_null() {
         return held;
     }
     for index in 0.. {
-        // SAFETY: the list continues up to its null, and this index is not beyond it.
+        // SAFETY: the list continues up to its null pointer, which was not reached before `index`.
         let text = unsafe { *list.add(index) };
         if text.is_null() {
             break;
@@ -97,7 +100,7 @@ unsafe fn strings(list: *const *const c_char) -> Vec<CString> {
     held
 }
 
-/// How to run a program that is in DAFS.
+/// The way to run a program that is a file in DAFS.
 pub(crate) enum Program {
     /// Execute the descriptor of a local copy.
     Copy(RawFd),

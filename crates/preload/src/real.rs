@@ -6,7 +6,8 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Returns the address of the next function with a name, or null if there is none.
+/// Returns the address of the C library's function with a name, or null if there is none. Caches
+/// the address in `place`.
 pub(crate) fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = place.load(Ordering::Relaxed);
     if !known.is_null() {

@@ -1,5 +1,5 @@
-//! Counts which calls were served, which were not and why, and writes a report at the end if
-//! requested.
+//! Counts the calls that were served, and those that were not with the reason. Writes a report at
+//! the end if one is requested.
 //!
 //! Invariant: counting takes no lock and allocates no memory.
 
@@ -26,7 +26,7 @@ counted! {
     Close = "close",
     Read = "read",
     Write = "write",
-    /// Queries of attributes.
+    /// Queries of attributes and symbolic links.
     Look = "stat, access, readlink",
     List = "opendir, readdir",
     /// Changes of names.
@@ -60,19 +60,19 @@ macro_rules! missed {
 }
 
 missed! {
-    /// A path that leaves DAFS.
+    /// A path that leads out of DAFS.
     Out = "paths that lead out of DAFS by .. or a symbolic link: the kernel served them",
-    /// Unsupported kinds of mappings.
+    /// A mapping that this library does not support.
     Mapping = "mmap that a copy cannot stand for: refused",
-    /// Memory that another host or user shares already.
+    /// A mapping of a file whose memory another host or user shares already.
     Elsewhere = "mmap of memory that another host or user shares: EAGAIN",
-    /// Calls that failed.
+    /// A call that failed in DAFS.
     Refused = "calls that failed in DAFS with an error number",
-    /// File watches.
+    /// A watch (inotify) of a file.
     Watch = "inotify of a file in DAFS: EOPNOTSUPP",
-    /// I/O rings.
+    /// A ring for asynchronous I/O (`io_uring`).
     Ring = "io_uring was set up: the kernel serves it and does not know files in DAFS",
-    /// Readiness notification.
+    /// A file that was added to an epoll set.
     Epoll = "epoll of a file: EPERM, as for any file",
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn write() {
         return;
     }
     let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    // Use a single write, so that reports of several processes are not interleaved.
+    // Use a single write, so that the reports of several processes are not interleaved.
     if let Ok(mut file) = file {
         let _ = file.write_all(text.as_bytes());
     }

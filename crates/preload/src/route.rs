@@ -1,8 +1,8 @@
 //! Decides which paths belong to DAFS, and tracks the working directory.
 //!
-//! Invariant: a path belongs to DAFS if it begins with a prefix, or is relative to a working
-//! directory beneath a prefix, or relative to one of our descriptors. `..` at the root of a mount
-//! leads out of it. Every other path goes to the kernel unchanged.
+//! Invariant: a path belongs to DAFS if it begins with a prefix, if it is relative to a working
+//! directory beneath a prefix, or if it is relative to a descriptor of a DAFS directory. `..` at
+//! the root of a mount leads out of DAFS. Every other path goes to the kernel unchanged.
 
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::os::fd::RawFd;
@@ -22,25 +22,25 @@ use crate::working_directory::shown;
 /// A path in DAFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Index of the mount.
+    /// The index of the mount that contains the path.
     pub mount: usize,
     /// The names beneath the mount. They may include `..` that stays inside, but no `.` or empty
     /// names.
     pub names: Vec<OsString>,
-    /// The path ended with a slash or a dot, so it must be a directory.
+    /// True if the path ended with a slash or a dot, so that it must name a directory.
     pub is_directory: bool,
-    /// The path ended with `.` or `..`, which cannot be created, removed or renamed.
+    /// True if the path ended with `.` or `..`, which cannot be created, removed or renamed.
     pub is_dot: bool,
-    /// The descriptor itself, if the path was empty.
+    /// The descriptor that the call is for, if the path was empty.
     pub descriptor: Option<RawFd>,
-    /// A directory on the path with a known handle, whatever its name is by now.
+    /// A directory on the path whose handle is known, so that a rename of it has no effect.
     pub start: Option<Box<Start>>,
 }
 
 /// A directory at which a relative path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
-    /// The number of names that lead to it.
+    /// The number of names of the path that lead to the directory.
     pub depth: usize,
     /// The server's file handle.
     pub handle: FileHandle,
@@ -49,17 +49,18 @@ pub(crate) struct Start {
 /// The destination of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// The kernel, with the original path.
+    /// The kernel serves the call, with the original path.
     Kernel,
-    /// The kernel, with this path.
+    /// The kernel serves the call, with this path.
     KernelAt(CString),
-    /// DAFS, at this place.
+    /// DAFS serves the call, at this place.
     Dafs(Place),
     /// The call fails with this error number.
     Refused(i32),
 }
 
-/// The working directory as an absolute path, if it is beneath a prefix, with its handle if known.
+/// The absolute path of the working directory if it is beneath a prefix, and its handle if that is
+/// known.
 static DIRECTORY: RwLock<Option<(OsString, Option<FileHandle>)>> = RwLock::new(None);
 static IS_INSIDE_MOUNT: AtomicBool = AtomicBool::new(false);
 
@@ -85,7 +86,7 @@ pub(crate) fn set_directory(path: Option<OsString>, handle: Option<FileHandle>) 
     IS_INSIDE_MOUNT.store(is_inside, Ordering::Release);
 }
 
-/// Decides where a call with a path goes.
+/// Decides whether DAFS or the kernel serves a call with this path.
 ///
 /// # Safety
 /// The path is null or a pointer from the program, and its text does not change during the call.
@@ -94,7 +95,7 @@ pub(crate) unsafe fn route(at: RawFd, path: *const c_char) -> Route {
         return Route::Kernel;
     }
     let path = if path.is_null() {
-        // For some calls, a null path means the descriptor itself.
+        // For some calls, a null path means that the call is for the descriptor itself.
         if !is_ours(at) {
             return Route::Kernel;
         }
@@ -141,8 +142,8 @@ pub(crate) unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     route
 }
 
-/// Returns the absolute path and handle of a descriptor, or the place that the descriptor itself
-/// is.
+/// Returns the absolute path and the handle of a directory's descriptor. If the path is empty,
+/// returns the place of the descriptor itself instead.
 fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(OsString, FileHandle), Place>> {
     let description = guard::with(|state| {
         let description = state.get(at)?;
@@ -166,8 +167,8 @@ fn absolute(path: &[u8]) -> Route {
         Some(MountMatch::Beneath(place)) => Route::Dafs(place),
         Some(MountMatch::Out(path)) => outside(path),
         None if has_parents(path) => match mount_of(normal(path).as_bytes()) {
-            // The prefix is reached only through names that the kernel would have had to resolve,
-            // so the path stays with the kernel.
+            // The path reaches the prefix only through `..` after other names. These names are
+            // removed by their text, without resolving symbolic links.
             Some(MountMatch::Beneath(place)) => Route::Dafs(place),
             _ => Route::Kernel,
         },
@@ -175,7 +176,7 @@ fn absolute(path: &[u8]) -> Route {
     }
 }
 
-/// Routes an absolute path that was composed here.
+/// Routes an absolute path that this library has composed.
 pub(crate) fn route_absolute(path: &[u8]) -> Route {
     match absolute(path) {
         Route::Kernel => outside(OsStr::from_bytes(path).to_owned()),
@@ -196,7 +197,7 @@ enum MountMatch {
     Out(OsString),
 }
 
-/// Returns which mount an absolute path is beneath, if any.
+/// Returns the mount that an absolute path is beneath, if there is one.
 fn mount_of(path: &[u8]) -> Option<MountMatch> {
     'mounts: for (mount, entry) in config::get().mounts.iter().enumerate() {
         let mut names = names_of(path);
@@ -249,11 +250,11 @@ fn normal(path: &[u8]) -> OsString {
     OsString::from_vec([b"/", &*names.join(&b'/')].concat())
 }
 
-/// Resolves a path that the kernel did not find: it may lead through a symbolic link of the
-/// kernel's to a place beneath a prefix.
+/// Resolves a path that the kernel did not find. It may lead through a symbolic link on a local
+/// file system to a place beneath a prefix.
 ///
 /// # Safety
-/// As for [`route`].
+/// The same as for [`route`].
 pub(crate) unsafe fn through_kernel_links(at: RawFd, path: *const c_char) -> Option<Place> {
     if path.is_null() || config::get().mounts.is_empty() || guard::is_inside() {
         return None;
@@ -307,5 +308,5 @@ fn names_backwards(path: &[u8]) -> Vec<Vec<u8>> {
     names_of(path).map(<[u8]>::to_vec).rev().collect()
 }
 
-/// A path with more symbolic links fails with ELOOP.
+/// The maximum number of symbolic links in a path. A path with more fails with ELOOP.
 pub(crate) const LINKS_MAX: u32 = 40;

@@ -1,15 +1,16 @@
 //! Memory that the processes of one user on one host share for a mapped file.
 //!
-//! It is a file in `/dev/shm`, named after the user, the server's name and the file's handle. Next
-//! to it is its base file: the contents of the DAFS file when it was last read or written through
-//! this memory. A difference between memory and base is a change that is not in the DAFS file yet.
-//! So changes are known even after all processes that made them were killed.
+//! The memory is a file in `/dev/shm`, named after the user, the server's name and the file's
+//! handle. A second file next to it, the base file, has the contents of the DAFS file when it was
+//! last read or written through this memory. A difference between memory and base is a change that
+//! is not in the DAFS file yet. So changes are known even after all processes that made them were
+//! killed.
 //!
 //! Invariants:
-//! - Every process that uses the memory holds a shared kernel lock on it. A process that checks
-//!   whether it is used, fills it or removes it holds the [guard].
-//! - Wherever a writer is killed, no byte is in the base file before it is in the memory, and the
-//!   base never contains data that the DAFS file did not.
+//! - Every process that uses the memory holds a shared kernel lock on it. A process holds the
+//!   [guard] while it checks whether the memory is used, fills it or removes it.
+//! - Bytes are written to the memory before they are written to the base file, and the base file
+//!   never contains data that the DAFS file did not. This holds even if a writer is killed.
 //!
 //! [guard]: SharedObject::guard
 
@@ -31,11 +32,12 @@ pub(crate) struct SharedObject {
     memory: File,
     base: File,
     path: String,
-    /// The process that opened it. A child shares the lock and must not remove the memory.
+    /// The process that opened the memory. A child process shares its kernel lock and must not
+    /// remove the memory.
     process: u32,
-    /// True if no process used it when it was opened: it is new, or its users were killed.
+    /// True if no process used the memory when it was opened: it is new, or its users were killed.
     is_abandoned: Cell<bool>,
-    /// The open that holds the claim to share the memory.
+    /// The open on the server that holds the claim to share the memory.
     pub claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
 
@@ -65,19 +67,19 @@ impl SharedObject {
         Ok(Self { memory, base, path, process, is_abandoned: Cell::new(alone.is_ok()), claim })
     }
 
-    /// Takes the lock for checking whether objects are used.
+    /// Takes the lock that a process holds while it checks whether shared memory is used.
     pub(crate) fn guard() -> Outcome<File> {
         lock(&format!("{}.lock", stem()))
     }
 
-    /// Takes the lock for writing changes to the file, so that an older state never overwrites a
-    /// newer one.
+    /// Takes the lock for writing changes to the DAFS file, so that an older state never overwrites
+    /// a newer one.
     pub(crate) fn writing(&self) -> Outcome<File> {
         lock(&base_of(&self.path))
     }
 
-    /// Returns the memory that this user's killed programs have left, with its server and file
-    /// handle. The caller holds the guard.
+    /// Returns the shared memory that killed programs of this user have left, with the numbers of
+    /// the servers and the file handles. The caller holds the guard.
     pub(crate) fn abandoned() -> Vec<(u64, FileHandle, Self)> {
         let own = format!("{}-", stem());
         let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
@@ -91,8 +93,8 @@ impl SharedObject {
         left.collect()
     }
 
-    /// True if no process has used it since it was created, or since its users were killed. Then
-    /// its changes are not in any file.
+    /// True if no process has used the memory since it was created, or since its users were killed.
+    /// In the second case it may contain changes that are not in the DAFS file.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.is_abandoned.get()
     }
@@ -134,14 +136,14 @@ impl SharedObject {
         note(&self.memory, &self.base, offset, bytes);
     }
 
-    /// Updates the base after the memory was written to the file.
+    /// Updates the base after a change in the memory was written to the DAFS file.
     pub(crate) fn note_base(&self, offset: u64, bytes: &[u8]) {
         let _ = self.base.write_all_at(bytes, offset);
     }
 
     /// Clears the memory beyond the new end of a truncated or extended file, for all processes that
-    /// map it, and in memory left by killed programs. The pages stay, because accessing missing
-    /// pages would kill a process.
+    /// map the file, and in memory that killed programs have left. The pages stay allocated,
+    /// because a process would be killed if it accessed missing pages.
     pub(crate) fn note_length(mount: usize, handle: &FileHandle, length: u64) {
         let path = path_of(mount, handle);
         // Take no lock, because that would mark the memory as used.
@@ -184,8 +186,9 @@ impl SharedObject {
     }
 }
 
-/// Writes the file's data to the memory and the base, as far as they extend. The memory comes
-/// first: if it is newer than its base, it is compared with the file.
+/// Writes data of the DAFS file to the memory and the base, as far as they extend. The memory is
+/// written first: if the writer is killed in between, the difference counts as a change and is
+/// compared with the DAFS file.
 fn note(memory: &File, base: &File, offset: u64, bytes: &[u8]) {
     let length = length_of(base).saturating_sub(offset).min(bytes.len() as u64) as usize;
     let _ = memory.write_all_at(&bytes[..length], offset);
@@ -203,7 +206,7 @@ fn lock(path: &str) -> Outcome<File> {
     Ok(file)
 }
 
-/// Opens a file that belongs to this user alone. A file that another user put there is refused.
+/// Opens a file that belongs to this user alone. Fails if another user created the file.
 fn open_own(path: &str, flags: OFlags) -> Outcome<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags;
     let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
@@ -221,7 +224,7 @@ fn no_room(_: std::io::Error) -> Failure {
     Failure::Errno(libc::ENOMEM)
 }
 
-/// Returns the first byte that differs, and the end of the last one.
+/// Returns the offset of the first byte that differs, and the end of the last one that differs.
 fn changed(now: &[u8], base: &[u8]) -> Option<(usize, usize)> {
     if now == base {
         return None;
@@ -240,7 +243,7 @@ fn base_of(path: &str) -> String {
     format!("{path}.base")
 }
 
-/// Returns a number for the server's name. Mounts with different names of the same server do not
+/// Returns a hash of the server's name. Mounts that use different names of the same server do not
 /// share memory.
 pub(crate) fn server_of(mount: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -248,8 +251,8 @@ pub(crate) fn server_of(mount: usize) -> u64 {
     hasher.finish()
 }
 
-/// Returns a number for those that can share memory: this host (its `/dev/shm`, if there are
-/// several), this user, and this name of the server.
+/// Returns a hash that is equal for processes that can share memory: those on this host (with this
+/// `/dev/shm`, if there are several), of this user, and with this name of the server.
 pub(crate) fn host_of(mount: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -258,7 +261,7 @@ pub(crate) fn host_of(mount: usize) -> u64 {
     hasher.finish()
 }
 
-/// The common prefix of this user's files in `/dev/shm`.
+/// Returns the common prefix of the paths of this user's files in `/dev/shm`.
 pub(crate) fn stem() -> String {
     format!("/dev/shm/dafs-{}", rustix::process::geteuid().as_raw())
 }
@@ -279,9 +282,9 @@ fn handle_of(text: &str) -> Option<FileHandle> {
     Some(FileHandle(bytes.try_into().ok()?))
 }
 
-/// Changes are tracked in pieces of this many bytes.
+/// The size in bytes of the units in which changes are tracked.
 pub(crate) const PAGE: usize = 4096;
 /// The number of bytes compared at once.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Descriptors of shared memory have numbers from here on, above those that programs use.
+/// The lowest number for descriptors of shared memory, above the numbers that programs use.
 const HIGH: RawFd = 512;

@@ -1,8 +1,9 @@
 //! Shares descriptors with other processes: each descriptor gets a page ([`crate::page`]) before a
 //! process is created that inherits it, or before `exec`.
 //!
-//! Invariant: a child, or the program after `exec`, either shares offset and flags with the process
-//! it inherits a descriptor from, or finds no file there. It never has a separate offset.
+//! Invariant: a child, or the program after `exec`, shares the offset and flags of an inherited
+//! descriptor with the process it inherits from, or finds no file under that number. It never has
+//! a separate offset.
 
 use std::io::Write;
 use std::os::fd::RawFd;
@@ -14,7 +15,7 @@ use crate::page::{Identity, Placeholder};
 use crate::state::{DESCRIPTORS_MAX, Description, State};
 use crate::working_directory;
 
-/// What will inherit the descriptors.
+/// The process or program that will inherit the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inheritor {
     /// A child process with a copy of all descriptors.
@@ -40,8 +41,8 @@ impl State {
         Ok(number)
     }
 
-    /// Gives a page to every descriptor that will be inherited. If one cannot get a page, it is not
-    /// inherited, and a line on standard error says why.
+    /// Gives a page to every descriptor that will be inherited. A descriptor for which that fails
+    /// is not inherited, and a line on standard error gives the reason.
     pub(crate) fn share(&mut self, inheritor: Inheritor) {
         self.unstable.release_all();
         let mut done: Vec<*const Description> = Vec::new();
@@ -70,7 +71,8 @@ impl State {
 
     fn share_one(&self, description: &Rc<Description>) -> Outcome<()> {
         let of_it = self.table().filter(|(_, other)| Rc::ptr_eq(other, description));
-        // A number that was closed by a call that was not seen may belong to another file by now.
+        // A number may belong to another file by now, if it was closed by a call that this library
+        // did not see.
         let is_there = |number: &RawFd| {
             self.placeholder.as_ref().is_some_and(|placeholder| placeholder.is_at(*number))
         };
@@ -83,7 +85,7 @@ impl State {
         let entries = self.table().filter(|(_, description)| !description.page.is_shared());
         let numbers: Vec<RawFd> = entries.map(|(number, _)| number).collect();
         for number in numbers {
-            // The open belongs to the parent, so it must not be closed.
+            // The open on the server belongs to the parent, so the child must not close it.
             std::mem::forget(self.take(number));
         }
     }

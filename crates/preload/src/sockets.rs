@@ -1,8 +1,8 @@
 //! Sockets and pipes at names in DAFS: the server stores the name, and this host's kernel transfers
 //! the data.
 //!
-//! Invariant: only processes on the same host can meet at a name, and for pipes only of the same
-//! user. Others find no peer there.
+//! Invariant: only processes on the same host can connect through such a name, and for pipes only
+//! processes of the same user. Other processes find no peer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -44,7 +44,8 @@ pub(crate) fn forget_pipe(mount: usize, object: &Metadata) {
 }
 
 impl State {
-    /// Makes the name of a socket. Returns the abstract address that the kernel binds instead.
+    /// Makes the name of a socket in DAFS. Returns the abstract address that the kernel binds
+    /// instead.
     pub(crate) fn bind(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         match self.make_special(place, NewObject::Socket, 0o777) {
             Err(Failure::Errno(libc::EEXIST)) => return fail(libc::EADDRINUSE),
@@ -54,7 +55,7 @@ impl State {
         Ok(abstract_name(place.mount, &object.metadata))
     }
 
-    /// Returns the abstract address that the kernel connects to instead.
+    /// Returns the abstract address that the kernel connects to in place of this socket's name.
     pub(crate) fn listener(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         let object = self.object(place, true)?;
         let rights = AccessMask::MODIFY | AccessMask::EXTEND;

@@ -1,6 +1,6 @@
 //! Hooks for the start, fork and end of a program.
 //!
-//! Invariant: nothing here connects to a server. If nothing is mapped, nothing is done.
+//! Invariant: these hooks never connect to a server, and have no effect if no prefix is mapped.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     // A panic must not reach the edge of an `extern "C"` function, where it would abort the
-    // program. None is expected here; after one, the program continues without DAFS.
+    // program. No panic is expected here; after one, the program continues without DAFS.
     let _ = std::panic::catch_unwind(|| {
         guard::without_interception(config::read);
         if config::get().mounts.is_empty() {
@@ -47,7 +47,7 @@ extern "C" fn start() {
     });
 }
 
-/// Finds inherited descriptors.
+/// Enters inherited descriptors of DAFS files into the table.
 fn find_inherited() {
     let _ = guard::with(|state| {
         let mut known: Vec<(u64, Rc<Description>)> = Vec::new();
@@ -83,7 +83,8 @@ unsafe extern "C" fn in_child() {
     });
 }
 
-/// Shares descriptors before a process is created without a fork handler of the C library.
+/// Shares descriptors before the creation of a process for which the C library calls no fork
+/// handler.
 pub(crate) fn share_before(inheritor: Inheritor) {
     let _ = guard::with(|state| {
         state.share(inheritor);

@@ -1,8 +1,8 @@
 //! The state of this library: the connection, the table of descriptors and open files, the working
 //! directory, and mapped memory.
 //!
-//! Invariant: a descriptor's entry exists exactly as long as its number is open. Whether a number
-//! has an entry can be checked without the lock.
+//! Invariant: a descriptor has an entry exactly as long as its number is open. Functions can check
+//! without the lock whether a number has an entry.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::mapping::Mappings;
 use crate::page::{Identity, Kind, Page, Placeholder};
 use crate::unstable::{AllUnstable, Key};
 
-/// An open file, shared by all descriptors with the same offset.
+/// An open file. All descriptors that share an offset refer to one description.
 pub(crate) struct Description {
     /// Identifies the file across opens.
     pub identity: Identity,
@@ -30,7 +30,7 @@ pub(crate) struct Description {
     /// This process's open on the server, made when needed.
     pub file: RefCell<Option<Rc<File>>>,
     /// Times that the program set after its last write. When the file is closed, the server writes
-    /// the data to its disk, which changes the times. So they are set again then.
+    /// the data to its disk, which changes the times. So these times are set again after the close.
     pub times: RefCell<Option<SetAttributes>>,
     /// The directory's contents when `getdents64` last started at its beginning.
     pub listing: RefCell<Rc<Vec<Entry>>>,
@@ -51,7 +51,7 @@ impl Description {
         (self.identity.mount, self.identity.handle)
     }
 
-    /// Returns EBADF for an O_PATH descriptor, which has no open.
+    /// Fails with EBADF for an O_PATH descriptor, which has no open on the server.
     pub(crate) fn must_be_open(&self) -> Outcome<()> {
         if self.identity.kind == Kind::Object { Err(Failure::Errno(libc::EBADF)) } else { Ok(()) }
     }
@@ -62,13 +62,13 @@ impl Description {
 pub(crate) struct State {
     /// The connection to the servers.
     pub connection: Connection,
-    /// The descriptor that new ones are duplicated from, made when needed.
+    /// The descriptor that new descriptors are duplicated from. It is made when first needed.
     pub placeholder: Option<Placeholder>,
     /// The descriptions by descriptor number.
     table: Vec<Option<Rc<Description>>>,
     /// The opens that own this process's `fcntl` locks.
     pub owned: HashMap<(usize, FileHandle), Rc<File>>,
-    /// The names of users and groups.
+    /// The cache of user and group names.
     pub names: Names,
     /// The files that are mapped into memory.
     pub mappings: Mappings,
@@ -83,12 +83,12 @@ impl State {
         self.table.get(index).cloned().flatten().ok_or(Failure::Errno(libc::EBADF))
     }
 
-    /// Returns the description of a descriptor, if it is one of ours.
+    /// Returns the description of a descriptor; `None` if it does not refer to a file in DAFS.
     pub(crate) fn look(&self, number: RawFd) -> Option<Rc<Description>> {
         self.get(number).ok()
     }
 
-    /// Enters a descriptor. Returns its previous description.
+    /// Enters a descriptor into the table. Returns the description that had the number before.
     pub(crate) fn enter(&mut self, number: RawFd, it: Rc<Description>) -> Option<Rc<Description>> {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         if index >= DESCRIPTORS_MAX {
@@ -126,8 +126,8 @@ impl State {
         self.table().map(|(number, _)| number).collect()
     }
 
-    /// Drops, in a child, everything that belongs to the parent's connection, without sending
-    /// anything: a message would use that connection.
+    /// Drops, in a child, everything that belongs to the parent's connection. Sends nothing,
+    /// because a message would go over the parent's connection.
     pub(crate) fn forget_connection(&mut self) {
         for entry in self.table.iter().flatten() {
             std::mem::forget(entry.file.take());
@@ -166,7 +166,7 @@ fn mark_of(number: RawFd) -> u8 {
     MARKS.get(number as usize).map_or(0, |mark| mark.load(Ordering::Acquire))
 }
 
-/// Descriptor numbers beyond this are refused with EMFILE.
+/// The limit of descriptor numbers. Opens that would get a higher number fail with EMFILE.
 pub(crate) const DESCRIPTORS_MAX: usize = 1 << 16;
 
 const OURS: u8 = 1;

@@ -1,12 +1,12 @@
 //! C library streams (`FILE`) on files in DAFS.
 //!
 //! The C library's streams read and write internally, without a call that this library could
-//! intercept. So a stream on a file in DAFS is a stream with custom functions (`fopencookie`).
-//! While a standard descriptor refers to a file in DAFS, the program's `stdin`, `stdout` or
-//! `stderr` is such a stream.
+//! intercept. Therefore a stream on a file in DAFS is a stream with custom functions
+//! (`fopencookie`). While a standard descriptor refers to a file in DAFS, the program's `stdin`,
+//! `stdout` or `stderr` is such a stream.
 //!
-//! Invariant: the descriptor of a stream is the one that `fileno` returns, and is closed with the
-//! stream.
+//! Invariant: `fileno` of a stream returns the descriptor of the file in DAFS, which is closed with
+//! the stream.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::RawFd;
@@ -48,7 +48,7 @@ unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: u
             crate::abi::io::write(cookie as usize as RawFd, from, length - done)
         };
         if written <= 0 {
-            // A stream's write function reports failure by a short count.
+            // A stream's write function reports a failure by a short count.
             return done as isize;
         }
         done += written as usize;
@@ -77,7 +77,8 @@ unsafe extern "C" fn close_nothing(_: *mut c_void) -> c_int {
     0
 }
 
-/// Makes a stream on a descriptor. Returns null and sets `errno` on failure.
+/// Makes a stream on a descriptor. `closes` says whether closing the stream closes the descriptor.
+/// Returns null and sets `errno` on failure.
 ///
 /// # Safety
 /// The mode ends with a zero.
@@ -87,8 +88,8 @@ pub(crate) unsafe fn open(number: RawFd, mode: *const c_char, closes: bool) -> *
     // SAFETY: the functions exist as long as the program, and the caller guarantees the mode.
     let stream = unsafe { fopencookie(number as usize as *mut c_void, mode, functions) };
     if !stream.is_null() {
-        // SAFETY: a glibc stream on a 64-bit machine stores its descriptor there. Streams with
-        // custom functions only return it.
+        // SAFETY: a glibc stream on a 64-bit machine stores its descriptor at this offset. Streams
+        // with custom functions use the field only for `fileno`.
         unsafe { stream.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(number) };
     }
     stream
@@ -151,8 +152,8 @@ pub(crate) fn follow(number: RawFd) {
     }
     let standard = &STANDARD[number as usize];
     let variable = variable(number);
-    // SAFETY: the C library's variables each hold a stream. Only one thread may change a standard
-    // descriptor, as with any other use of it.
+    // SAFETY: each of the C library's variables holds a stream. The program must not use a standard
+    // descriptor in other threads while it changes the descriptor.
     unsafe {
         let now = *variable;
         let ours = standard.ours.load(Ordering::Acquire);
@@ -183,7 +184,7 @@ unsafe fn open_standard(number: RawFd) -> *mut FILE {
     // SAFETY: the mode ends with a zero.
     let stream = unsafe { open(number, mode.as_ptr(), true) };
     if number == 2 && !stream.is_null() {
-        // SAFETY: it is a stream to which nothing has been written yet.
+        // SAFETY: nothing has been written to this stream yet.
         unsafe { libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0) };
     }
     stream
@@ -204,9 +205,9 @@ pub(crate) fn follow_all() {
 
 /// Flushes all streams of the C library.
 pub(crate) fn flush_all() {
-    // SAFETY: null means all streams.
+    // SAFETY: a null pointer means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
-/// Where glibc stores the descriptor in a stream on 64-bit machines.
+/// The offset at which glibc stores the descriptor in a stream on 64-bit machines.
 const NUMBER_AT: usize = 112;

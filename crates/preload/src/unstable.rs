@@ -1,13 +1,13 @@
 //! Written data that a server restart may still lose.
 //!
 //! Invariants: data that was reported to the program as written is held here until it is on stable
-//! storage or its file is closed, up to a limit for the process. When the server's verifier
-//! changes, the held data is written again in its original order. Data that cannot be written
-//! again, or is no longer held, is reported as lost by the next write, sync or close.
+//! storage or its file is closed, up to a limit for the process. When the server's write verifier
+//! changes, the held data is written again in its original order. If data cannot be written again,
+//! or was not held, the next write, sync or close reports its loss.
 //!
-//! Other clients that know of the data may overwrite it, so that it must not be written again
-//! later. Therefore held data is dropped at a fork and when a lock is released. A loss after that
-//! is reported.
+//! Another client may read the data and then overwrite it; writing it again later would undo that.
+//! Therefore held data is dropped at a fork and when a lock is released. A loss of dropped data is
+//! reported.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -22,30 +22,31 @@ use crate::waiting::wait_result;
 /// Identifies a file: the index of its mount, and its handle.
 pub(crate) type Key = (usize, FileHandle);
 
-/// The data of all files that may be lost.
+/// The written data of all files that a server restart may lose.
 #[derive(Default)]
 pub(crate) struct AllUnstable {
     files: HashMap<Key, Unstable>,
     /// The number of held bytes.
     held: usize,
-    /// The number of server restarts already handled.
+    /// The number of server restarts after which data was already written again.
     restarts: u64,
 }
 
-/// The data of one file that may be lost.
+/// The written data of one file that a server restart may lose.
 #[derive(Default)]
 struct Unstable {
     pieces: Vec<Piece>,
-    /// The bytes of the pieces, one after the other.
+    /// The bytes of all pieces, one piece after the other.
     bytes: Vec<u8>,
     verifier: Option<Verifier>,
     /// True if data that may be lost is no longer held.
     is_incomplete: bool,
     /// True if a server has restarted and does not have the held data.
     needs_rewrite: bool,
-    /// The error of a request refused since the last sync. It may mean that earlier data was lost.
+    /// The error of a request that failed since the last sync. The error may mean that earlier data
+    /// was lost.
     refused: Option<i32>,
-    /// The error that must still be reported to the program.
+    /// The error of a loss that must still be reported to the program.
     lost: Option<i32>,
 }
 
@@ -58,7 +59,7 @@ struct Piece {
 }
 
 impl Unstable {
-    /// Adds bytes after those that are held.
+    /// Adds a piece after the held pieces.
     fn push(&mut self, offset: u64, bytes: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
@@ -73,12 +74,13 @@ impl Unstable {
         }
     }
 
-    /// Notes the verifier of a reply. Returns false if earlier data must be written again.
+    /// Notes the write verifier of a reply. Returns false if it differs from the previous one, so
+    /// that earlier data must be written again.
     fn note(&mut self, verifier: Verifier) -> bool {
         self.verifier.replace(verifier).is_none_or(|before| before == verifier)
     }
 
-    /// Drops all held data. Returns the number of bytes.
+    /// Drops all held data of the file. Returns the number of bytes dropped.
     fn drop_held(&mut self) -> usize {
         self.pieces.clear();
         std::mem::take(&mut self.bytes).len()
@@ -106,7 +108,8 @@ impl AllUnstable {
         self.files.entry(key).or_default().note(verifier)
     }
 
-    /// Notes the error of a failed request for a file's data. The next sync shows what it means.
+    /// Notes the error of a failed request for a file's data. The next sync shows whether data was
+    /// lost.
     fn note_failure(&mut self, key: Key, failure: &Failure) {
         if let Failure::Errno(errno) = failure
             && may_report_loss(*errno)
@@ -115,7 +118,7 @@ impl AllUnstable {
         }
     }
 
-    /// Records a loss, to be reported once. A reason from the server takes precedence.
+    /// Records a loss, to be reported once. An error that came from the server is not replaced.
     pub(crate) fn record_loss(&mut self, key: Key, errno: i32) {
         let of = self.files.entry(key).or_default();
         self.held -= of.drop_held();
@@ -123,8 +126,8 @@ impl AllUnstable {
         of.lost = Some(before.unwrap_or(errno));
     }
 
-    /// Keeps the error behind a short count for the next call, if it is one that the server reports
-    /// only once.
+    /// Keeps the error of a call that returns a short count, so that the next call reports the
+    /// error. Keeps only errors that the server reports once.
     pub(crate) fn defer_error(&mut self, key: Key, failure: &Failure) {
         if let Failure::Errno(errno) = failure
             && may_report_loss(*errno)
@@ -133,13 +136,13 @@ impl AllUnstable {
         }
     }
 
-    /// Returns the error for a loss.
+    /// Fails with the error of a loss that was recorded.
     pub(crate) fn loss(&self, key: Key) -> Outcome<()> {
         let lost = self.files.get(&key).and_then(|of| of.lost);
         lost.map_or(Ok(()), fail)
     }
 
-    /// Returns the error for a loss and clears it.
+    /// Fails with the error of a loss that was recorded, and clears the record.
     pub(crate) fn take_loss(&mut self, key: Key) -> Outcome<()> {
         let told = self.loss(key);
         if let Some(of) = self.files.get_mut(&key) {
@@ -156,7 +159,7 @@ impl AllUnstable {
         }
     }
 
-    /// Forgets a file that is no longer open here.
+    /// Forgets a file that this process no longer has open.
     fn forget(&mut self, key: Key) {
         if let Some(mut of) = self.files.remove(&key) {
             self.held -= of.drop_held();
@@ -179,7 +182,7 @@ impl AllUnstable {
         keys.into_iter().for_each(|key| self.release(key));
     }
 
-    /// Cuts held data beyond the new end of a truncated file.
+    /// Drops held data beyond the new end of a truncated file.
     pub(crate) fn truncate(&mut self, key: Key, size: u64) {
         let Some(of) = self.files.get_mut(&key) else { return };
         for piece in &mut of.pieces {
@@ -276,8 +279,8 @@ impl State {
                             continue 'anew;
                         }
                     }
-                    // The error may report an earlier loss, which the server reports only once, so
-                    // try again.
+                    // The error may be the report of an earlier loss, which the server sends only
+                    // once, so try again.
                     Err(Failure::Errno(errno)) if may_report_loss(errno) && !has_failed => {
                         has_failed = true;
                         continue 'anew;
@@ -297,7 +300,7 @@ impl State {
         Some((piece.offset, of.bytes[piece.start..piece.start + piece.length].to_vec()))
     }
 
-    /// After a server restart, writes all data that may be lost again, before any read.
+    /// If a server has restarted, writes again all data that may be lost. Called before any read.
     pub(crate) fn rewrite_after_restart(&mut self) {
         let restarts = self.connection.restarts();
         if std::mem::replace(&mut self.unstable.restarts, restarts) == restarts {
@@ -317,7 +320,7 @@ impl State {
         }
     }
 
-    /// Returns a description of the file that can write.
+    /// Returns an open description of the file that can write, if there is one.
     fn writer(&self, key: Key) -> Option<Rc<Description>> {
         let mut all = self.descriptions().chain(self.mappings.descriptions());
         let writes = |of: &Description| of.identity.access != libc::O_RDONLY && of.key() == key;
@@ -335,8 +338,9 @@ impl State {
         }
     }
 
-    /// Closes the last open of a file here. A close does not report errors of data written before a
-    /// refused request, nor whether the server is the one that accepted the data.
+    /// Closes the last open of a file in this process. The close itself does not report errors of
+    /// data written before a refused request, nor a server restart. So in these cases the data is
+    /// committed before the close, or written again.
     pub(crate) fn close_last(&mut self, of: &Description) -> Outcome<()> {
         let key = of.key();
         if self.connection.restarts() != self.unstable.restarts
@@ -358,7 +362,7 @@ impl State {
         closed.and(told)
     }
 
-    /// Writes data again to a server that restarted while a file was closed.
+    /// Writes the held data again if the server restarted while the file was being closed.
     fn rewrite_closed(&mut self, of: &Description) {
         let key = of.key();
         match self.open_again(of, crate::opening::access_of(of.identity.access)) {
@@ -376,7 +380,7 @@ impl State {
     }
 }
 
-/// Asks the server for the error of a file's data, if there was a loss.
+/// Asks the server, by a commit, for the error of lost data of a file, if there was a loss.
 fn commit_error(file: &File) -> Option<i32> {
     let committed = wait_result::<_, ClientError>(&file.session().client(), file.commit_async());
     match committed {
@@ -385,7 +389,7 @@ fn commit_error(file: &File) -> Option<i32> {
     }
 }
 
-/// True if an error number may be the server's report that data was lost, which it sends once.
+/// True if an error number may be the server's report of lost data, which the server sends once.
 fn may_report_loss(errno: i32) -> bool {
     const WORDS: [Status; 4] = [Status::NoSpc, Status::DQuot, Status::FBig, Status::Io];
     WORDS.iter().any(|status| dafs_posix::errno::of_status(*status) == errno)

@@ -1,9 +1,9 @@
 //! Access to memory that the program passes to its calls.
 //!
-//! Invariant: an invalid pointer causes EFAULT, as in the kernel, and is never dereferenced. A page
+//! Invariant: an invalid pointer is never dereferenced and causes EFAULT, as in the kernel. A page
 //! that was found valid is not checked again until the program releases memory through a call that
-//! this library sees. If the program uses memory that it released without such a call (`free`), it
-//! crashes, as it might without DAFS.
+//! this library sees. If a program passes memory that it released by a call that this library does
+//! not see (`free`), the program crashes, as it might without DAFS.
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,14 +41,14 @@ pub(crate) fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Ou
     Ok(())
 }
 
-/// Returns a text of the program without its terminating zero. A text longer than the longest path
-/// is cut.
+/// Returns a text in the program's memory, without its terminating zero. If the text is longer than
+/// the longest path, returns only its beginning.
 ///
 /// # Safety
 /// The text does not change during the call.
 ///
 /// # Errors
-/// EFAULT if any part of it is not readable.
+/// EFAULT if any part of the text is not readable.
 pub(crate) unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
     let start = start.cast::<u8>();
     let mut length = 0;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
     Ok(unsafe { std::slice::from_raw_parts(start, length) })
 }
 
-/// Reads a value of the program.
+/// Reads a value from the program's memory.
 ///
 /// # Safety
 /// Any bytes are a valid value of this type, and the memory does not change during the call.
@@ -102,7 +102,7 @@ pub(crate) fn forget() {
     }
 }
 
-/// A direct-mapped cache of the checked pages, for each kind of access.
+/// A direct-mapped cache of the pages found accessible, for each kind of access.
 static KNOWN: [[AtomicUsize; KNOWN_COUNT]; 2] =
     [const { [const { AtomicUsize::new(0) }; KNOWN_COUNT] }; 2];
 static KNOWS_ANY: AtomicBool = AtomicBool::new(false);
@@ -118,8 +118,8 @@ fn know(page: usize, purpose: Purpose) {
     }
 }
 
-/// Checks pages with the kernel's `madvise`. Where the kernel is too old for that, or cannot
-/// populate the pages (such as those of a device), checks the list of mappings.
+/// Checks with the kernel's `madvise` that pages are accessible. If the kernel is too old for that,
+/// or cannot populate the pages (such as those of a device), checks the list of mappings.
 fn has(first: usize, last: usize, purpose: Purpose) -> bool {
     let (start, length) = (first * PAGE, (last - first + 1) * PAGE);
     let advice = match purpose {
@@ -162,7 +162,7 @@ fn covers(mappings: &[u8], start: usize, end: usize, purpose: Purpose) -> bool {
     from >= end
 }
 
-/// Parses a mapping: its start, its end, and whether it is readable and writable.
+/// Parses a line of the list of mappings: start, end, and whether it is readable and writable.
 fn mapping(line: &str) -> Option<(usize, usize, [bool; 2])> {
     let mut fields = line.split(' ');
     let (low, high) = fields.next()?.split_once('-')?;
@@ -173,9 +173,10 @@ fn mapping(line: &str) -> Option<(usize, usize, [bool; 2])> {
 
 /// The smallest page size of the supported machines.
 const PAGE: usize = 4096;
-/// Covers 2 MiB, which a program may read repeatedly.
+/// The number of cached pages: 2 MiB, about as much as a program reads repeatedly.
 const KNOWN_COUNT: usize = 512;
-/// The longest path with its zero, plus one byte, so that a longer path is recognized and refused.
+/// The number of bytes checked for a text: the longest path with its zero, plus one byte, so that a
+/// longer path is recognized and refused.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize + 1;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Waits for replies of the server.
 //!
-//! Invariant: a call ends with its reply, like a call to a disk, or fails when the client gives up
-//! on the server. A signal never interrupts it, because programs do not expect EINTR from disk
-//! files. The signal's handler runs, and the call continues.
+//! Invariant: a call ends when its reply arrives, like a call to a disk, or fails when the client
+//! gives up on the server. A signal never ends the call, because programs do not expect EINTR from
+//! disk files: the signal's handler runs, and the call continues.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,7 +21,7 @@ pub(crate) fn wait<T>(client: &Client, future: impl Future<Output = T>) -> T {
     output
 }
 
-/// Waits for a future, but only while the server is reachable. Fails with EIO otherwise.
+/// Waits for a future while the server is reachable. Fails with EIO if the server is not.
 pub(crate) fn wait_while_reachable<T>(
     client: &Client,
     future: impl Future<Output = T>,
@@ -57,7 +57,7 @@ impl Waiting for WhileReachable<'_> {
     }
 }
 
-/// One wait, with the start of the current silence.
+/// A wait for replies, with the time since which the server has been silent.
 struct Wait<'c> {
     client: &'c Client,
     silent_since: Option<Instant>,
@@ -120,7 +120,7 @@ fn sleep(client: &Client, patience: Option<Duration>) {
     let _ = client.with_fd(|fd| poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)));
 }
 
-/// The time that the client waits in its own way, which includes polling.
+/// The time for which the client itself waits for events, with polling, before this thread sleeps.
 const QUICK_MAX: Duration = Duration::from_millis(1);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
 //! Resolves a place to an object. Symbolic links are followed as the program sees them: an absolute
 //! link starts at the program's own root, not at the server's.
 //!
-//! Invariant: the result includes its path without symbolic links and `..`. A path that leaves its
-//! mount is reported as such, so that the caller can route it again.
+//! Invariant: the result includes the object's path without symbolic links and `..`. A path that
+//! leaves its mount is reported as [`Failure::Elsewhere`], so that the caller can route it again.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,25 +16,25 @@ use crate::state::State;
 use crate::waiting::{wait, wait_result};
 use crate::working_directory::shown;
 
-/// An object, and where it is.
+/// An existing object with its path.
 #[derive(Clone)]
 pub(crate) struct Object {
-    /// The session of its server.
+    /// The session with the server of the object.
     pub session: Session,
-    /// Index of its mount.
+    /// The index of the mount that contains the object.
     pub mount: usize,
     /// The attributes of the object.
     pub metadata: Metadata,
-    /// The path beneath the mount; empty for its root.
+    /// The path of the object beneath the mount; empty for the root of the mount.
     pub path: OsString,
 }
 
 /// A name in a directory, which may or may not exist.
 #[derive(Clone)]
 pub(crate) struct Slot {
-    /// The session of its server.
+    /// The session with the server of the directory.
     pub session: Session,
-    /// Index of the mount.
+    /// The index of the mount that contains the directory.
     pub mount: usize,
     /// The handle of the directory.
     pub directory: FileHandle,
@@ -42,12 +42,12 @@ pub(crate) struct Slot {
     pub name: OsString,
     /// The path of the name beneath the mount.
     pub path: OsString,
-    /// True if the name must be a directory.
+    /// True if the object with the name must be a directory, because the path ended with a slash.
     pub is_directory: bool,
 }
 
 impl State {
-    /// Returns the object at a place. A symbolic link at the end is followed if `follow` is set.
+    /// Returns the object at a place. Follows a symbolic link at the end if `follow` is set.
     pub(crate) fn object(&mut self, place: &Place, follow: bool) -> Outcome<Object> {
         if let Some(number) = place.descriptor {
             let description = self.get(number)?;
@@ -74,11 +74,11 @@ impl State {
         Ok(Object { session, mount: place.mount, metadata, path })
     }
 
-    /// Returns the slot for creating, removing or renaming a name. `.` and `..` are refused with
-    /// the error `dots`.
+    /// Returns the slot for creating, removing or renaming a name. Fails with the error `dots` for
+    /// `.` and `..`.
     pub(crate) fn named_slot(&mut self, place: &Place, dots: i32) -> Outcome<Slot> {
         if place.is_dot {
-            // A missing object is reported first.
+            // If the object does not exist, report that first.
             self.object(place, true)?;
             return fail(dots);
         }
@@ -135,7 +135,7 @@ impl Slot {
         look(&self.session, self.directory, &self.name)
     }
 
-    /// A new object that is not a directory must not have a trailing slash.
+    /// Fails if the path of a new object that is not a directory has a trailing slash.
     pub(crate) fn must_not_be_directory(&self) -> Outcome<()> {
         if !self.is_directory {
             return Ok(());
@@ -183,8 +183,8 @@ struct Walk<'p> {
     place: &'p Place,
     /// The resolved names, without symbolic links, and their handles.
     resolved: Vec<(OsString, FileHandle)>,
-    /// The number of names before the directory at which the path began. Of these only the last
-    /// one's handle is known.
+    /// The number of `resolved` names up to the directory at which the path begins. Of these names,
+    /// only the handle of the last one is known.
     unknown_count: usize,
     /// A name to append if the path leaves the mount.
     suffix: OsString,
@@ -206,8 +206,8 @@ impl<'p> Walk<'p> {
         self.resolved.iter().fold(OsString::new(), |path, (name, _)| beneath(path, name))
     }
 
-    /// Resolves all names in one round trip. Returns `None` if there is a symbolic link or `..` in
-    /// the path.
+    /// Resolves all names in one round trip. Returns `None` if the path contains a symbolic link or
+    /// `..`.
     fn at_once(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
         let names = &self.place.names[self.unknown_count..];
         if names.is_empty() {
@@ -286,7 +286,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Looks up the parent after `..`, if the path did not come through it.
+    /// Queries the server for the parent after `..`, if the path did not come through the parent.
     fn look_up_parent(&mut self, from: FileHandle) -> Outcome<()> {
         if self.resolved.len() >= self.unknown_count {
             return Ok(());
@@ -331,7 +331,7 @@ impl<'p> Walk<'p> {
         Ok(())
     }
 
-    /// Returns the failure for a path that leaves the mount with a path from its root.
+    /// Returns the failure for a path that leaves the mount, with the absolute path it leads to.
     fn leaves_mount(&self, path: &str, left: &[OsString]) -> Failure {
         self.elsewhere(shown(self.place.mount, OsStr::new(path)), left)
     }

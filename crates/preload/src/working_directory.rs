@@ -1,7 +1,7 @@
 //! The working directory, and paths as the program sees them.
 //!
 //! Invariant: while the program's working directory is beneath a prefix, the kernel's working
-//! directory stays where it was before, and no path is resolved relative to it.
+//! directory stays unchanged, and no path is resolved relative to it.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -46,7 +46,7 @@ impl State {
         Ok(0)
     }
 
-    /// Returns the path without symbolic links, as the program sees it.
+    /// Returns the path of a place without symbolic links, as the program sees it.
     pub(crate) fn real_path(&mut self, place: &Place) -> Outcome<OsString> {
         let object = self.object(place, true)?;
         Ok(shown(object.mount, &object.path))
@@ -60,9 +60,9 @@ pub(crate) fn shown(mount: usize, beneath: &OsStr) -> OsString {
     path
 }
 
-/// Sets the working directory to a path beneath a prefix, or with `None` to the kernel's. It is
-/// also set in the environment for programs started from here, including those to which the C
-/// library itself passes the environment (`system`, `popen`).
+/// Sets the working directory to a path beneath a prefix; `None` means that the kernel's working
+/// directory applies. The directory is also set in the environment, for started programs, including
+/// those to which the C library itself passes the environment (`system`, `popen`).
 pub(crate) fn set_working_directory(path: Option<OsString>, handle: Option<FileHandle>) {
     if route::directory() == path {
         route::set_directory(path, handle);

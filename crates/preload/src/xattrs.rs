@@ -1,7 +1,7 @@
-//! Extended attributes. Attributes of `user.*` are the named attributes of DAFS.
+//! Extended attributes of files in DAFS. Attributes of `user.*` are the named attributes of DAFS.
 //!
-//! Invariant: no other kind exists, because the server stores none. If a new value does not fit,
-//! the old value stays.
+//! Invariants: attributes of other kinds do not exist, because the server stores none. If a new
+//! value does not fit, the old value stays.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -78,8 +78,8 @@ impl XattrOwner {
             return fail(libc::EPERM);
         }
         let directory = self.directory()?;
-        // Either create or replace the attribute, so that one created here can be removed if the
-        // value does not fit.
+        // Request either to create or to replace the attribute, so that an attribute that was
+        // created here can be removed if the value does not fit.
         loop {
             if flags & libc::XATTR_CREATE == 0 {
                 match self.put(directory, name, value, false) {
@@ -145,7 +145,8 @@ impl XattrOwner {
         removed.map(|_| 0).map_err(|failure| self.failed(failure))
     }
 
-    /// Returns why a chain on an attribute failed. Closes the attribute if the chain left it open.
+    /// Converts the failure of a chain on an attribute. Closes the attribute if the chain left it
+    /// open.
     fn failed(&self, failure: ChainFailure) -> Failure {
         if let Some(&Brought::Opened { file, state }) = failure.done.first() {
             // Dropping the file closes it.
@@ -159,7 +160,7 @@ impl XattrOwner {
     }
 }
 
-/// Returns the server's name for an attribute, if the server stores this kind.
+/// Returns the server's name for an attribute. Fails if the server does not store this kind.
 fn known(name: &[u8]) -> Outcome<&OsStr> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return fail(libc::ERANGE);

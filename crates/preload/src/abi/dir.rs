@@ -8,7 +8,7 @@ use crate::directories::Stream;
 use crate::guard;
 use crate::report::{self, Call};
 
-/// A directory stream of the C library. Its contents are opaque.
+/// A directory stream of the C library, whose layout this library does not know.
 type LibcStream = c_void;
 
 on_path! {
@@ -31,10 +31,10 @@ on_descriptor! {
         fd, List, |state, _it| Stream::open(state, fd).map(|stream| stream.cast());
 }
 
-/// Returns the stream at this address if it is one of ours.
+/// Returns the stream at this address if this library made it.
 ///
 /// # Safety
-/// The address is null or that of a stream.
+/// The address is null or that of a directory stream.
 unsafe fn ours<'s>(stream: *mut LibcStream) -> Option<&'s mut Stream> {
     let stream: *mut Stream = stream.cast();
     // SAFETY: the caller guarantees the address; a stream of ours lives until it is closed.
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn closedir(stream: *mut LibcStream) -> c_int {
         return real!(closedir(stream => *mut LibcStream) -> c_int);
     };
     let number = it.number();
-    // SAFETY: it was made by `Stream::open`, and the program no longer uses it.
+    // SAFETY: `Stream::open` made the stream, and the program no longer uses it.
     drop(unsafe { Box::from_raw(stream.cast::<Stream>()) });
     // SAFETY: `close` accepts any number.
     unsafe { super::fd::close(number) }

@@ -14,14 +14,14 @@ use crate::report::{self, Call};
 use crate::route::{Route, route};
 use crate::start;
 
-/// A list of strings as `exec` takes it.
+/// A list of strings, as `exec` takes it: an array of pointers that ends with a null pointer.
 pub(crate) type List = *const *const c_char;
 
 unsafe extern "C" {
     static environ: List;
 }
 
-/// True if programs that this process starts may use DAFS.
+/// True if programs that this process starts may need this library.
 pub(crate) fn concerns() -> bool {
     !config::get().mounts.is_empty() && !guard::is_inside()
 }
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List)
     real!(fexecve(fd => c_int, arguments => List, environment.as_ptr() => List) -> c_int)
 }
 
-/// Resolves a path that may begin at one of our descriptors to an absolute path.
+/// Resolves a path, which may be relative to a descriptor of a DAFS directory, to an absolute path.
 fn whole_path(at: c_int, path: &CStr) -> CString {
     let shown = guard::with(|state| {
         let it = state.get(at)?;

@@ -1,9 +1,9 @@
 //! `execl` and similar calls, which take a variable argument list. They are converted to the calls
 //! that take an array.
 //!
-//! Stable Rust cannot define variadic functions. So each entry point pushes the arguments passed in
-//! registers below those on the stack, where together they form an array, and calls the function
-//! that follows its name with the first argument and that array.
+//! Stable Rust cannot define variadic functions. So each entry point is written in assembly. It
+//! pushes the arguments that were passed in registers next to those on the stack, so that together
+//! they form an array. Then it calls a Rust function with the first argument and the array.
 //!
 //! Invariant: if such a call returns, which means that it failed, the stack is unchanged.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -20,8 +20,8 @@ macro_rules! listed {
             #[unsafe(naked)]
             #[cfg(target_arch = "x86_64")]
             pub unsafe extern "C" fn $name() -> c_int {
-                // The return address is between the two parts. It is saved below the array, where
-                // the stack is aligned to 16 bytes.
+                // The return address lies between the register arguments and the stack arguments.
+                // It is saved below the array, where the stack is aligned to 16 bytes.
                 naked_asm!(
                     "pop rax",
                     "push r9",

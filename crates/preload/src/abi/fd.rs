@@ -15,7 +15,7 @@ use crate::user_memory;
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
     if is_own(fd) && !guard::is_inside() {
-        // The number belongs to this library, so for the program it is not open.
+        // The descriptor belongs to this library, so the program must see it as closed.
         errors::set(libc::EBADF);
         return -1;
     }
@@ -103,7 +103,7 @@ fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     until_taken(fd, waits, |state, it| state.lock(it, &lock, owner, waits))
 }
 
-/// Tries to take a lock, and repeats that if the program wants to wait.
+/// Tries to take a lock. If the program wants to wait, repeats this until the lock is taken.
 fn until_taken(
     fd: c_int,
     waits: bool,
@@ -125,8 +125,8 @@ fn until_taken(
             Err(failure) => return guard::refused(&failure),
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: pause_us * 1000 };
-        // A signal handler may have been meant to end the wait.
-        // SAFETY: the time is valid, and null means that the rest is not requested.
+        // If a signal handler interrupts the pause, end the wait, as the handler may intend that.
+        // SAFETY: the time is valid, and null means that the remaining time is not requested.
         if unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) } == -1 {
             return -1;
         }

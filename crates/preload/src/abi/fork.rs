@@ -1,7 +1,7 @@
 //! Calls that create processes, directly or inside the C library.
 //!
-//! Invariant: before each of them, everything that the new process may inherit is placed where it
-//! can find it.
+//! Invariant: before each of these calls, the state that the new process may inherit is moved to
+//! shared memory, where the new process can find it.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -11,8 +11,8 @@ use super::exec::concerns;
 use crate::sharing::Inheritor;
 use crate::start;
 
-/// Calls `fork` instead, which POSIX allows. A `vfork` child runs in its parent's memory, so its
-/// changes to descriptors would appear as the parent's own.
+/// Calls `fork` instead of `vfork`, which POSIX allows. A `vfork` child runs in its parent's
+/// memory, so the child's changes to descriptors would change the parent's table.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: `fork` has no preconditions.
@@ -43,7 +43,7 @@ before! {
 /// The C library's `clone`. Its last three arguments are present only if the flags require them.
 ///
 /// # Safety
-/// As the manual of `clone` requires.
+/// The arguments meet the requirements in the manual of `clone`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn clone(
     run: extern "C" fn(*mut c_void) -> c_int,

@@ -8,7 +8,8 @@ use libc::{gid_t, uid_t};
 use crate::config;
 use crate::guard;
 
-/// Notes a successful change, so that the next session is made with the new identity.
+/// Notes that the user or group was changed if `answer` is 0, so that the next session uses the new
+/// identity. Returns `answer`.
 fn note(answer: c_int) -> c_int {
     if answer == 0 && !config::get().mounts.is_empty() && !guard::is_inside() {
         let _ = guard::with(|state| {

@@ -10,15 +10,15 @@ use crate::guard;
 use crate::state::is_ours;
 use crate::user_memory::{Purpose, must_have};
 
-/// Describes a buffer of a call.
+/// Describes a buffer of a call, limited to the bytes that Linux moves in one call.
 fn piece(start: *const c_void, length: usize) -> Piece {
     Piece { start: start.cast_mut().cast(), length: length.min(MOVED_MAX) }
 }
 
-/// Reads a list of buffers.
+/// Converts the list of buffers of a call.
 ///
 /// # Safety
-/// The program passes a list of `count` entries.
+/// `list` points to `count` entries.
 unsafe fn pieces(list: *const iovec, count: c_int) -> Outcome<Vec<Piece>> {
     let Ok(count @ ..=LIST_MAX) = usize::try_from(count) else { return fail(libc::EINVAL) };
     must_have(list.cast(), count * size_of::<iovec>(), Purpose::Reading)?;
@@ -49,7 +49,7 @@ on_descriptor! {
         fd, Read, |state, it| {
             // SAFETY: the program passes a list of this length.
             let list = unsafe { pieces(list, count) }?;
-            // The flags are hints, except RWF_NOWAIT, which has no meaning here.
+            // The flags are only hints, except RWF_NOWAIT, which has no effect on DAFS files.
             let _ = flags;
             if offset == -1 { state.read(&it, &list) } else { state.read_at(&it, &list, offset) }
         };
@@ -102,7 +102,7 @@ on_descriptor! {
         };
 }
 
-/// Defines calls that return an error number instead of setting `errno`.
+/// Defines calls that return an error number instead of setting `errno`, such as `posix_fallocate`.
 macro_rules! returning_errno {
     ($(fn [$($name:ident)+] $arguments:tt, $number:ident,
         |$state:ident, $it:ident| $body:expr;)+) => {
@@ -138,7 +138,7 @@ returning_errno! {
         };
 }
 
-/// One end of a copy: a descriptor, with an offset passed by the program or its own.
+/// One end of a copy: a descriptor, and the offset to use instead of the descriptor's own, or null.
 #[derive(Clone, Copy)]
 struct CopyEnd {
     number: c_int,
@@ -176,7 +176,8 @@ impl CopyEnd {
         }
     }
 
-    /// Keeps the error of a failed write after a short copy. The next write to the file reports it.
+    /// Keeps the error of a failed write after a short copy, so that the next write to the file
+    /// reports the error.
     fn defer_error(self, errno: c_int) {
         if is_ours(self.number) {
             let _ = guard::with(|state| {
@@ -200,7 +201,7 @@ impl CopyEnd {
     }
 }
 
-/// Copies in pieces with reads and writes, with the result that the kernel's call would have.
+/// Copies in steps with reads and writes. The result is the one that the kernel's call would have.
 unsafe fn copy(from: CopyEnd, to: CopyEnd, length: usize) -> isize {
     for offset in [from.offset, to.offset].into_iter().filter(|offset| !offset.is_null()) {
         if let Err(failure) = must_have(offset.cast(), size_of::<off_t>(), Purpose::Writing) {
@@ -307,7 +308,7 @@ pub(crate) unsafe extern "C" fn copy_file_range(
             let has = |at: *mut off_t| {
                 at.is_null() || must_have(at.cast(), size_of::<off_t>(), Purpose::Reading).is_ok()
             };
-            // If a descriptor is missing, the copy itself reports the error.
+            // If a descriptor does not exist, the copy below reports the error.
             let is_there = has(from_offset) && has(to_offset);
             if flags != 0 || is_there && overlap(from, to, length) {
                 errors::set(libc::EINVAL);

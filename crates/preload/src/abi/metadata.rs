@@ -15,7 +15,7 @@ use crate::user_memory;
 
 const NOW: timespec = timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 
-/// Reads the two times of a call. Null means the current time.
+/// Reads the two times of a call. A null pointer means the current time for both.
 ///
 /// # Safety
 /// The pointer is null or points to two times.
@@ -24,7 +24,7 @@ unsafe fn two(given: *const timespec) -> Outcome<[timespec; 2]> {
     if given.is_null() { Ok([NOW, NOW]) } else { unsafe { user_memory::value(given.cast()) } }
 }
 
-/// Reads two times in microseconds. Null means the current time.
+/// Reads two times in microseconds. A null pointer means the current time for both.
 ///
 /// # Safety
 /// The pointer is null or points to two times.
@@ -41,10 +41,10 @@ unsafe fn two_micro(given: *const timeval) -> Outcome<[timespec; 2]> {
     Ok(two.map(exact))
 }
 
-/// Reads two times in seconds. Null means the current time.
+/// Reads two times in seconds. A null pointer means the current time for both.
 ///
 /// # Safety
-/// The pointer is null or valid.
+/// The pointer is null or points to a `utimbuf`.
 unsafe fn two_whole(given: *const utimbuf) -> Outcome<[timespec; 2]> {
     let whole = |seconds| timespec { tv_sec: seconds, tv_nsec: 0 };
     if given.is_null() {

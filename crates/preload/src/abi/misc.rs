@@ -44,7 +44,8 @@ on_descriptor! {
         };
 }
 
-/// Returns a limit that is the same for all files. No limit is reported as -1 without an error.
+/// Returns a limit of `pathconf` that is the same for all files in DAFS. Returns -1 without an
+/// error if there is no limit.
 fn limit(name: c_int) -> crate::errors::Outcome<c_long> {
     Ok(match name {
         libc::_PC_NAME_MAX => 255,
@@ -59,7 +60,7 @@ fn limit(name: c_int) -> crate::errors::Outcome<c_long> {
     })
 }
 
-/// The part of the C library's `glob_t` that contains its callbacks.
+/// The part of the C library's `glob_t` that contains the callbacks to list directories.
 #[repr(C)]
 pub(crate) struct Glob {
     count: usize,
@@ -94,8 +95,8 @@ macro_rules! globbing {
                 let is_ours = !config::get().mounts.is_empty() && !guard::is_inside();
                 if is_ours && !found.is_null() && flags & GLOB_ALTDIRFUNC == 0 {
                     flags |= GLOB_ALTDIRFUNC;
-                    // SAFETY: the program passes such a structure. These fields are read only if
-                    // this flag is set.
+                    // SAFETY: the program passes a `glob_t`, and the C library reads these fields
+                    // only if this flag is set.
                     unsafe {
                         (*found).closedir = Some(closedir);
                         (*found).readdir = Some(super::dir::readdir64);
@@ -115,10 +116,10 @@ macro_rules! globbing {
 
 globbing! { glob glob64 }
 
-/// System calls by number. Programs use them where the C library may lack a function.
+/// Performs a system call by its number. Programs use this where the C library may lack a function.
 ///
 /// # Safety
-/// As the manual of each system call requires.
+/// The arguments meet the requirements in the manual of the system call.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn syscall(
     number: c_long,
@@ -130,8 +131,8 @@ pub(crate) unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     if !config::get().mounts.is_empty() && !guard::is_inside() {
-        // SAFETY: the program's arguments are as the manual of the system call requires, and have
-        // these types.
+        // SAFETY: the caller guarantees that the arguments meet the requirements of the system
+        // call, so that they have these types.
         unsafe {
             let path = |address: usize| address as *const c_char;
             match number {

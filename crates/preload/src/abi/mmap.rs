@@ -22,7 +22,7 @@ macro_rules! mapping {
                 offset: i64,
             ) -> Mapped {
                 if flags & libc::MAP_FIXED != 0 {
-                    // The new mapping has replaced the previous ones.
+                    // The new mapping has replaced the previous mappings in this range.
                     release(address, length);
                 }
                 if is_ours(number) && flags & libc::MAP_ANONYMOUS == 0 && !guard::is_inside() {
@@ -45,7 +45,7 @@ mapping! { mmap mmap64 }
 fn release(address: *mut c_void, length: usize) {
     user_memory::forget();
     if is_tracked() && !guard::is_inside() {
-        // Data that cannot be written is lost with the mapping, as with a failing disk.
+        // Ignore an error: data that cannot be written is lost, as with a failing disk.
         let _ = guard::with(|state| {
             let written = state.write_back(address as usize, length, false);
             state.release_mappings(address as usize, length);
@@ -73,14 +73,14 @@ pub(crate) unsafe extern "C" fn msync(address: *mut c_void, length: usize, flags
     real!(msync(address => *mut c_void, length => usize, flags => c_int) -> c_int)
 }
 
-/// True if any part of the range is a mapping of a file.
+/// True if any part of the range is a mapping of a file in DAFS.
 fn stands_for_a_file(address: *mut c_void, length: usize) -> bool {
     let found = || guard::with(|state| Ok(state.mappings.has(address as usize, length)));
     is_tracked() && !guard::is_inside() && found().unwrap_or(false)
 }
 
-/// Refuses to grow or move a mapping of a file: a copy would not grow with its file, and a moved
-/// mapping could not be tracked.
+/// Refuses to grow or move a mapping of a file in DAFS. A mapping that is a copy would not show
+/// more of its file, and a moved mapping could not be tracked. Passes other calls to the C library.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mremap(
     address: *mut c_void,
@@ -99,7 +99,8 @@ pub(crate) unsafe extern "C" fn mremap(
     ) -> Mapped)
 }
 
-/// Advice to discard pages is ignored for mappings that are copies: a copy cannot be read again.
+/// Ignores advice to discard the pages of a mapping that is a copy, because the kernel could not
+/// read the copy again.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn madvise(
     address: *mut c_void,

@@ -1,8 +1,8 @@
 //! The functions that programs call, with the names of the C library's functions.
 //!
-//! Invariant: each function has the type of the C library's function with its name. A function with
-//! a variable number of arguments declares all possible ones: on the supported machines they are
-//! passed in the same places as fixed arguments.
+//! Invariant: each function has the type of the C library's function of the same name. A function
+//! with a variable number of arguments declares all possible arguments, because the supported
+//! machines pass variable arguments like fixed ones.
 
 macro_rules! on_descriptor {
     ($(fn [$($name:ident)+] $arguments:tt -> $result:ty,
@@ -111,7 +111,7 @@ use crate::report::{self, Call, Miss};
 use crate::route::{Route, route_absolute};
 use crate::state::State;
 
-/// Runs a call under the lock. Counts a failure.
+/// Runs a call under the lock. If the call fails, counts the failure for the report.
 fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> T {
     guard::answer(act).unwrap_or_else(|failure| {
         report::missed(Miss::Refused);
@@ -134,7 +134,7 @@ fn next_route<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
         }
         Err(failure) => {
             report::missed(Miss::Refused);
-            // The directory at which the path begins was removed.
+            // ESTALE means that the directory at which the path begins was removed.
             let is_gone = failure == Failure::Errno(libc::ESTALE);
             let failure = if is_gone { Failure::Errno(libc::ENOENT) } else { failure };
             Ok(guard::refused(&failure))
@@ -142,8 +142,8 @@ fn next_route<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
     }
 }
 
-/// True if the kernel did not find a path. The path may lead to DAFS through a symbolic link of the
-/// kernel's.
+/// True if the kernel did not find a path. Such a path may lead to DAFS through a symbolic link on
+/// a local file system.
 fn may_be_across<T: Answer>(answer: &T) -> bool {
     answer.has_failed() && errors::get() == libc::ENOENT
 }

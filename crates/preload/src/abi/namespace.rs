@@ -13,7 +13,7 @@ use crate::route::{LINKS_MAX, Place, Route, route, route_absolute};
 use crate::state::State;
 use crate::user_memory;
 
-/// Creates what `mknod` asks for, if the server supports it.
+/// Creates a special file for `mknod`, if the server supports its type.
 fn make_node(state: &mut State, place: &Place, mode: u32, device: u64) -> Outcome<c_int> {
     let number =
         DeviceNumber { major: libc::major(device).into(), minor: libc::minor(device).into() };
@@ -72,7 +72,7 @@ on_path! {
 /// The result of a call with two paths.
 enum TwoPaths {
     Done(c_int),
-    /// Both paths belong to the kernel. A route that was not resolved here is passed on as given.
+    /// Both paths belong to the kernel. A path that was not resolved here is passed on as given.
     Kernel(Route, Route),
 }
 
@@ -122,7 +122,8 @@ fn refused(failure: &Failure) -> c_int {
     guard::refused(failure)
 }
 
-/// Returns the route that a place leads to through symbolic links, or the place itself.
+/// Returns the route at the end of the symbolic links of a place. Returns the place itself if there
+/// are no links.
 fn moved(place: Place, follow: bool) -> Route {
     let found = guard::with(|state| {
         state.slot(&place)?;
@@ -134,7 +135,8 @@ fn moved(place: Place, follow: bool) -> Route {
     }
 }
 
-/// The error for a call across the border of DAFS. A missing directory is reported first.
+/// The error of a call with one path in DAFS and one outside. A missing directory is reported
+/// first.
 const ACROSS: Failure = Failure::Errno(libc::EXDEV);
 
 fn within(place: &Place) -> Outcome<()> {

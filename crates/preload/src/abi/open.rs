@@ -22,7 +22,7 @@ on_path! {
         (at, path), Open, |state, place| state.open(place, flags, 0);
 }
 
-/// True if the directory of a template is in DAFS.
+/// True if the directory of a file name template is in DAFS.
 ///
 /// # Safety
 /// The template ends with a zero.
@@ -31,7 +31,7 @@ unsafe fn is_served(template: *const c_char) -> bool {
     matches!(unsafe { route(AT_FDCWD, template) }, Route::Dafs(_))
 }
 
-/// Tries random names until one is free.
+/// Fills a template with random names until `make` succeeds with one.
 ///
 /// # Safety
 /// The template is writable and ends with a zero.

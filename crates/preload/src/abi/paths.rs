@@ -10,7 +10,7 @@ use crate::route::{Route, directory, route};
 use crate::working_directory::set_working_directory;
 
 mod kernel {
-    //! The kernel's own working directory.
+    //! Calls that change the kernel's own working directory.
 
     use std::ffi::{c_char, c_int};
 
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     })
 }
 
-/// Owns a path that is to be passed to the kernel.
+/// A path that is passed to the kernel, owned so that it outlives the call.
 struct ForKernel(CString);
 
 unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {

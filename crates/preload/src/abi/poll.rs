@@ -10,13 +10,14 @@ use crate::report::{self, Miss};
 use crate::state::is_ours;
 use crate::user_memory::{Purpose, must_have};
 
-/// Finds our descriptors in a list, and disables their entries for the kernel's call.
+/// Finds the descriptors of DAFS files in a list, and disables their entries for the kernel's call.
+/// Returns `None` if there are no such descriptors.
 unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd], Vec<c_int>)> {
     if list.is_null() || count == 0 || guard::is_inside() {
         return None;
     }
     let count = usize::try_from(count).ok()?;
-    // The kernel refuses an invalid pointer.
+    // If the pointer is invalid, the kernel's call reports the error.
     must_have(list.cast(), count.checked_mul(size_of::<pollfd>())?, Purpose::Writing).ok()?;
     // SAFETY: the program passes a list of this length, and it was checked to be writable.
     let list = unsafe { std::slice::from_raw_parts_mut(list, count) };
@@ -30,7 +31,8 @@ unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd
     Some((list, numbers))
 }
 
-/// Restores our entries in the list and marks them as ready. Returns the total count.
+/// Restores the disabled entries of a list and marks them as ready. Returns the total number of
+/// ready entries.
 fn put_back(list: &mut [pollfd], numbers: &[c_int], others: c_int) -> c_int {
     let mut count = others.max(0);
     for (entry, number) in list.iter_mut().zip(numbers) {
@@ -87,7 +89,7 @@ pub(crate) unsafe extern "C" fn ppoll(
     }
 }
 
-/// Removes our descriptors from a set and returns them.
+/// Removes the descriptors of DAFS files from a set and returns them.
 unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
     if set.is_null() {
         return Vec::new();
@@ -95,7 +97,7 @@ unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
     let count = count.clamp(0, libc::FD_SETSIZE as c_int);
     let words = (count as usize).div_ceil(usize::BITS as usize);
     if must_have(set.cast(), words * size_of::<usize>(), Purpose::Writing).is_err() {
-        // The kernel refuses an invalid set.
+        // If the set is invalid, the kernel's call reports the error.
         return Vec::new();
     }
     // SAFETY: the program passes a set with room for this many numbers.
@@ -109,7 +111,7 @@ unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
     }
 }
 
-/// The three sets of a call, and our descriptors in each.
+/// The three sets of a call, and the descriptors of DAFS files that were in each.
 struct Sets([*mut fd_set; 3], [Vec<c_int>; 3]);
 
 impl Sets {
@@ -128,7 +130,7 @@ impl Sets {
         // A file never has an exceptional condition.
         for (set, held) in self.0.iter().zip(&self.1).take(2) {
             for number in held {
-                // SAFETY: the number was in this set.
+                // SAFETY: the set is valid, because the number was removed from it.
                 unsafe { libc::FD_SET(*number, *set) };
                 count += 1;
             }

@@ -23,7 +23,7 @@ unsafe fn place_of(address: *const sockaddr_un, length: socklen_t) -> Option<Pla
     {
         return None;
     }
-    // The kernel refuses an invalid pointer.
+    // If the pointer is invalid, the kernel's call reports the error.
     must_have(address.cast(), length, Purpose::Reading).ok()?;
     // SAFETY: the caller guarantees the address, and it was checked to be readable.
     let (family, path) = unsafe {
@@ -42,7 +42,7 @@ unsafe fn place_of(address: *const sockaddr_un, length: socklen_t) -> Option<Pla
     }
 }
 
-/// Returns the kernel's address for an abstract name, which is in no directory.
+/// Returns the kernel's address for an abstract socket name, which is not in the file system.
 fn address_of(name: &[u8]) -> (sockaddr_un, socklen_t) {
     // SAFETY: all-zero bytes are a valid `sockaddr_un`.
     let mut address: sockaddr_un = unsafe { std::mem::zeroed() };

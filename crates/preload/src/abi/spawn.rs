@@ -1,8 +1,9 @@
-//! `posix_spawn`. The C library performs it if nothing of it concerns DAFS. Otherwise this library
-//! performs it step by step as the manual says, with its own calls.
+//! `posix_spawn`. The C library performs the call if neither the program nor a file action concerns
+//! DAFS. Otherwise this library performs the call step by step, as the manual describes.
 //!
-//! Invariant: the file actions of a program are recorded here in addition to the C library's own
-//! list, whose format is private. A list that was not recorded here goes to the C library.
+//! Invariant: each file action that a program adds is recorded here and in the C library's own
+//! list, whose format is private. A list that was not recorded here goes to the C library
+//! unchanged.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -55,6 +56,8 @@ macro_rules! recording {
     };
 }
 
+/// Copies a path.
+///
 /// # Safety
 /// The path ends with a zero.
 unsafe fn text(path: *const c_char) -> CString {
@@ -104,7 +107,7 @@ struct Spawn {
 }
 
 impl Spawn {
-    /// True if the C library alone would not do the right thing.
+    /// True if the C library alone would not perform the call correctly.
     ///
     /// # Safety
     /// The path ends with a zero.
@@ -113,7 +116,8 @@ impl Spawn {
         let leads_here = |path: *const c_char| unsafe { route(AT_FDCWD, path) } != Route::Kernel;
         let acts_here = self.actions.iter().any(|action| match action {
             Action::Open(_, path, ..) => leads_here(path.as_ptr()),
-            // The child learns its working directory from its environment.
+            // The child reads its working directory from its environment, so the environment must
+            // be changed here.
             Action::Chdir(path) => directory().is_some() || leads_here(path.as_ptr()),
             Action::Fchdir(fd) => directory().is_some() || crate::state::is_ours(*fd),
             Action::Close(_) | Action::Copy(..) | Action::CloseFrom(_) | Action::Foreground(_) => {
@@ -140,10 +144,10 @@ impl Spawn {
             return Err(errors::get());
         }
         let [read_end, write_end] = ends;
-        // SAFETY: these C library calls use memory of this function. The child performs its actions
-        // and then runs another program or exits.
+        // SAFETY: these C library calls use memory of this function. The child performs the file
+        // actions and then runs another program or exits.
         unsafe {
-            // Use a number that none of the actions uses.
+            // Use a descriptor number that none of the file actions uses.
             let told = libc::fcntl(write_end, libc::F_DUPFD_CLOEXEC, HIGH);
             let told = if told == -1 { write_end } else { told };
             let (mut all, mut before) = (std::mem::zeroed::<sigset_t>(), std::mem::zeroed());
@@ -179,10 +183,11 @@ impl Spawn {
         }
     }
 
-    /// Runs in the child. Returns the error number if the program cannot be run.
+    /// Replaces the child process by the program. Returns the error number if that is not possible.
     ///
     /// # Safety
-    /// As the manual of `posix_spawn` requires. No other thread exists.
+    /// The arguments meet the requirements in the manual of `posix_spawn`. This is called in the
+    /// child, which has no other thread.
     unsafe fn become_it(&self, mask: &sigset_t) -> c_int {
         // SAFETY: the caller guarantees the arguments and that this is the only thread.
         unsafe {
@@ -205,8 +210,10 @@ impl Spawn {
         }
     }
 
+    /// Applies the attributes of the call to the child. Returns an error number or 0.
+    ///
     /// # Safety
-    /// The call has attributes.
+    /// `attributes` is not null.
     unsafe fn set_attributes(&self, mask: &mut sigset_t) -> c_int {
         // SAFETY: the caller guarantees the attributes; all other memory belongs to this function.
         unsafe {
@@ -244,8 +251,10 @@ impl Spawn {
     }
 }
 
+/// Performs a file action in the child. Returns an error number or 0.
+///
 /// # Safety
-/// Only in a child, because it changes descriptors.
+/// Must be called only in a child, because it changes descriptors.
 unsafe fn act(action: &Action) -> c_int {
     // SAFETY: these calls accept any number, and the paths end with a zero.
     unsafe {
@@ -308,7 +317,7 @@ macro_rules! spawning {
                 };
                 // SAFETY: the program passes a path that ends with a zero.
                 if !unsafe { spawn.is_ours() } {
-                    // A file action may duplicate a descriptor that `exec` would close.
+                    // A file action may duplicate a descriptor that `exec` would close otherwise.
                     start::share_before(Inheritor::Child);
                     return real!($name(
                         process => *mut pid_t, path => *const c_char, actions => *const c_void,
@@ -337,5 +346,5 @@ spawning! {
 }
 
 const SETSID: c_int = 0x80;
-/// The library's own descriptors have numbers from here on, above those that programs use.
+/// The lowest number for this library's own descriptors, above the numbers that programs use.
 const HIGH: c_int = 512;

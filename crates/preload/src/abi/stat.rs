@@ -31,7 +31,7 @@ fn look_at(state: &mut State, place: &Place, flags: c_int, to: *mut libc::stat) 
     look(state, place, flags & AT_SYMLINK_NOFOLLOW == 0, to)
 }
 
-/// An empty path means the descriptor itself only with AT_EMPTY_PATH.
+/// Fails with ENOENT if the path is empty and AT_EMPTY_PATH, which allows that, is not set.
 fn must_be_empty_by_flag(place: &Place, flags: c_int) -> Outcome<()> {
     let is_meant = place.descriptor.is_none() || flags & AT_EMPTY_PATH != 0;
     if is_meant { Ok(()) } else { fail(libc::ENOENT) }

@@ -19,7 +19,7 @@ fn is_served(path: *const c_char) -> bool {
     }
 }
 
-/// Opens a path with this library's own open calls.
+/// Opens a path with this library's own `open`, and makes a stream for the descriptor.
 unsafe fn open(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the program passes texts that end with a zero.
     unsafe {
@@ -112,7 +112,8 @@ macro_rules! reopening {
 
 reopening! { freopen freopen64 }
 
-/// Reopens a stream: a standard stream follows its descriptor, and another stream is made anew.
+/// Reopens a stream. For a standard stream, reopens its descriptor; any other stream is closed and
+/// made anew.
 unsafe fn reopen(
     path: *const c_char,
     mode: *const c_char,

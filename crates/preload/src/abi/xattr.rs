@@ -26,22 +26,28 @@ unsafe fn give(value: &[u8], to: *mut c_void, size: usize) -> Outcome<isize> {
     Ok(value.len() as isize)
 }
 
+/// Implements `getxattr` and its variants.
+///
 /// # Safety
-/// The arguments are as the manual of `getxattr` requires.
+/// The arguments meet the requirements in the manual of `getxattr`.
 unsafe fn get(of: &XattrOwner, name: Text, to: *mut c_void, size: usize) -> Outcome<isize> {
     // SAFETY: the caller guarantees the arguments.
     unsafe { give(&of.get(user_memory::text(name)?)?, to, size) }
 }
 
+/// Implements `listxattr` and its variants.
+///
 /// # Safety
-/// The arguments are as the manual of `listxattr` requires.
+/// The arguments meet the requirements in the manual of `listxattr`.
 unsafe fn list(of: &XattrOwner, to: *mut c_char, size: usize) -> Outcome<isize> {
     // SAFETY: the caller guarantees the arguments.
     unsafe { give(&of.list()?, to.cast(), size) }
 }
 
+/// Implements `setxattr` and its variants.
+///
 /// # Safety
-/// The arguments are as the manual of `setxattr` requires.
+/// The arguments meet the requirements in the manual of `setxattr`.
 unsafe fn set(
     of: &XattrOwner,
     name: Text,
@@ -58,8 +64,10 @@ unsafe fn set(
     }
 }
 
+/// Implements `removexattr` and its variants.
+///
 /// # Safety
-/// The arguments are as the manual of `removexattr` requires.
+/// The arguments meet the requirements in the manual of `removexattr`.
 unsafe fn remove(of: &XattrOwner, name: Text) -> Outcome<c_int> {
     // SAFETY: the caller guarantees the arguments.
     of.remove(unsafe { user_memory::text(name) }?)

@@ -1,8 +1,8 @@
 //! Named attributes: the `user.*` extended attributes of a file or directory, presented as files in
 //! a separate directory.
+//!
 //! Invariant: a named attribute has the permissions, times and change attribute of its object. The
 //! attribute is gone when its name is removed, even for clients that have it open.
-//! ends when its name is removed, even for clients that have it open.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

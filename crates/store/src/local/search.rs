@@ -2,14 +2,14 @@
 //!
 //! Invariant: a walk takes long, so a thread that must not block never makes one. The thread gets
 //! `Busy`, and [`LocalStore::search_for`] must be called on another thread. One walk looks for many
-//! objects. An object that was not found is not searched for again for [`ABSENCE_AGE_MS`]. Only a
-//! complete walk shows that an object does not exist. If a directory cannot be opened for Only a
-//! complete walk shows that an object does not exist. If a directory cannot be read, or cannot be
-//! opened for lack of descriptors or memory, the object may be in it. The caller then gets `Unseen`
-//! and should try again; another walk is made after a pause that doubles each time. After
-//! [`MISSES_MAX`] such walks the caller gets the error that made them incomplete. A walk ends after
-//! as many entries as [`LocalConfig`](super::LocalConfig) allows; objects beyond that count as
-//! missing, and so do objects in directories that no client may see.
+//! objects. An object that was not found is not searched for again for [`ABSENCE_AGE_MS`].
+//!
+//! Only a complete walk shows that an object does not exist. If a directory cannot be read, or
+//! cannot be opened for lack of descriptors or memory, the object may be in it. The caller then
+//! gets `Unseen` and should try again; another walk is made after a pause that doubles each time.
+//! After [`MISSES_MAX`] such walks the caller gets the error that made them incomplete. A walk ends
+//! after as many entries as [`LocalConfig`](super::LocalConfig) allows; objects beyond that count
+//! as missing, and so do objects in directories that no client may see.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
