@@ -15,7 +15,7 @@ impl Checksum {
         Self(0)
     }
 
-    /// Adds the bytes that follow those already added.
+    /// Adds bytes to the checksum that follow the bytes already added.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = crc32c::crc32c_append(self.0, bytes);

@@ -1,7 +1,7 @@
-//! The frame that MPA puts around one DDP segment: `length u16 | ULPDU | pad | CRC u32`.
+//! The frame (FPDU) that MPA puts around one DDP segment: `length u16 | ULPDU | pad | CRC u32`.
 //!
-//! Invariant: only this module computes frame sizes. The pad always makes the length field, ULPDU
-//! and pad together a multiple of four bytes (RFC 5044 4.1).
+//! Invariant: only this module computes frame sizes. The pad makes the total length of the length
+//! field, the ULPDU and the pad a multiple of four bytes (RFC 5044 4.1).
 
 /// The number of bytes of the length field before every ULPDU.
 pub const LENGTH_FIELD_BYTES: usize = 2;
@@ -23,13 +23,14 @@ pub const TAGGED_DDP_BYTES: usize = 14;
 pub const UNTAGGED_DDP_BYTES: usize = 18;
 /// The smallest MULPDU that MPA may present to DDP, in bytes (RFC 5044 5.1).
 pub const MULPDU_MIN: u16 = 128;
-/// The greatest MULPDU that MPA may present to DDP, in bytes (RFC 5044 5.1).
+/// The largest MULPDU that MPA may present to DDP, in bytes (RFC 5044 5.1).
 pub const MULPDU_MAX: u16 = 64768;
 
 /// The trailer of a frame without CRC. Send its first `trailer_length` bytes after the payload.
 pub const TRAILER_WITHOUT_CRC: [u8; TRAILER_BYTES_MAX] = [0; TRAILER_BYTES_MAX];
 
-// A reader that waits for the longest header never waits past the end of the shortest frame.
+// A reader may wait for a header of the maximum length, because the shortest frame is at least as
+// long.
 const _: () = assert!(FPDU_BYTES_MIN >= HEADER_BYTES_MAX);
 
 /// Returns the number of bytes of pad and CRC after a ULPDU of `ulpdu_length` bytes: 4 to 7.
@@ -47,7 +48,7 @@ pub const fn fpdu_length(ulpdu_length: u16) -> usize {
     LENGTH_FIELD_BYTES + ulpdu_length as usize + trailer_length(ulpdu_length)
 }
 
-/// Returns the greatest ULPDU in bytes whose frame fits one TCP segment of `segment_size` bytes
+/// Returns the maximum ULPDU in bytes whose frame fits in one TCP segment of `segment_size` bytes
 /// (the EMSS), without markers. The result is clamped to [`MULPDU_MIN`]..=[`MULPDU_MAX`].
 #[must_use]
 pub const fn mulpdu_for_segment_size(segment_size: u32) -> u16 {
@@ -66,15 +67,16 @@ pub const fn mulpdu_for_segment_size(segment_size: u32) -> u16 {
 /// state. For drivers that predict where frames will end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FpduShape {
-    /// The length field: the number of bytes of the ULPDU. May be too small for its header.
+    /// The length field: the number of bytes of the ULPDU. The value may be too small for the
+    /// header.
     pub ulpdu_length: u16,
     /// True if the T bit is set: the segment has the tagged form.
     pub tagged: bool,
 }
 
 impl FpduShape {
-    /// Reads the shape from the start of a frame. Returns `None` if `bytes` has fewer than three
-    /// bytes.
+    /// Reads the shape from the start of a frame without checking the frame. Returns `None` if
+    /// `bytes` has fewer than three bytes.
     #[inline]
     #[must_use]
     pub fn peek(bytes: &[u8]) -> Option<Self> {

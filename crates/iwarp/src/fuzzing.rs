@@ -1,8 +1,8 @@
 //! The bodies of the fuzz targets, shared with the tests that replay their corpora.
 //!
-//! Invariant: every body accepts any bytes. It panics only if a machine broke a promise: the same
-//! bytes must mean the same however they are split, and each side must understand what the other
-//! side makes.
+//! Invariant: every body accepts any bytes. It panics only if a machine broke a guarantee: the same
+//! bytes must have the same effect however they are split, and each side must decode correctly what
+//! the other side encodes.
 
 use crate::connect::{
     ConnectConfig, ConnectRequest, DEPTH_NOT_NEGOTIATED, Initiator, InitiatorOutcome, Progress,

@@ -29,7 +29,7 @@ const OPCODE_MASK: u8 = 0x0f;
 pub(crate) enum Opcode {
     /// RDMA Write: places data in a buffer that the sender names.
     Write = 0,
-    /// RDMA Read Request: asks for data of a buffer of the receiver.
+    /// RDMA Read Request: requests data from a buffer of the receiver.
     ReadRequest = 1,
     /// RDMA Read Response: carries the requested data.
     ReadResponse = 2,
@@ -39,9 +39,9 @@ pub(crate) enum Opcode {
     SendInvalidate = 4,
     /// Send with Solicited Event: also wakes the receiver.
     SendSolicited = 5,
-    /// Send with Solicited Event and Invalidate: does both.
+    /// Send with Solicited Event and Invalidate: wakes the receiver and invalidates a steering tag.
     SendSolicitedInvalidate = 6,
-    /// Terminate: ends the stream and says why.
+    /// Terminate: ends the stream and contains the reason.
     Terminate = 7,
 }
 
@@ -63,7 +63,7 @@ impl Opcode {
         })
     }
 
-    /// Returns the kind of Send that has these two properties.
+    /// Returns the opcode of the kind of Send that has these two properties.
     #[inline]
     #[must_use]
     pub(crate) const fn of_send(solicited: bool, invalidates: bool) -> Self {
@@ -105,7 +105,7 @@ impl Opcode {
     }
 }
 
-/// The header of a frame. All checks that need no earlier segment have been made.
+/// The header of a frame, after all checks that do not depend on earlier segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     /// The kind of the message.
@@ -121,20 +121,20 @@ pub(crate) struct Header {
 /// The two forms of a DDP header (RFC 5041 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
-    /// Names the buffer in which the payload is placed.
+    /// The header names the buffer in which the payload is placed.
     Tagged {
         /// The steering tag of the buffer.
         stag: Stag,
         /// The position of the payload in the buffer.
         offset: TaggedOffset,
     },
-    /// Names a message on a queue.
+    /// The header names a message on a queue.
     Untagged {
         /// The number of the message on its queue.
         sequence: MessageSequence,
-        /// The number of bytes of the message before this segment.
+        /// The number of bytes of the message that precede this segment.
         message_offset: u32,
-        /// The STag to invalidate, if the opcode has one.
+        /// The STag to invalidate, if the opcode has one; otherwise unused.
         ulp_word: u32,
     },
 }

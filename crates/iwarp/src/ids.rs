@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Stag(pub u32);
 
-/// A byte address within a tagged buffer. The first byte of a buffer may have any offset.
+/// A byte offset in a tagged buffer. The first byte of a buffer may have any offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct TaggedOffset(pub u64);
 
@@ -29,15 +29,15 @@ impl TaggedOffset {
     }
 }
 
-/// The number of a message on one untagged queue. It starts at 1 and wraps (RFC 5041 4.3).
+/// The sequence number of a message on one untagged queue. It starts at 1 and wraps (RFC 5041 4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct MessageSequence(pub u32);
 
 impl MessageSequence {
-    /// The number of the first message on every queue.
+    /// The sequence number of the first message on every queue.
     pub const FIRST: Self = Self(1);
 
-    /// Returns the number of the next message.
+    /// Returns the sequence number of the next message.
     #[inline]
     #[must_use]
     pub fn next(self) -> Self {

@@ -1,10 +1,11 @@
 //! iWARP in user space: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040) as state
 //! machines that use no socket and no clock and do not touch payload.
 //!
-//! Invariant: no machine of this crate owns, copies or stores payload. A [`Transmitter`] returns
-//! header and trailer bytes, and the range of the message that goes between them. A [`Receiver`]
-//! says where the following bytes belong and what their arrival means. The driver moves the data
-//! directly between the socket and registered memory, in batches of any size.
+//! Invariant: no state machine of this crate owns, copies or stores payload. A [`Transmitter`]
+//! returns header and trailer bytes, and the range of the message that goes between them. A
+//! [`Receiver`] returns where the following bytes must be placed and which events they complete.
+//! The driver moves the data directly between the socket and registered memory, in batches of any
+//! size.
 //!
 //! A stream works as follows:
 //!
@@ -18,13 +19,14 @@
 //!    - [`Transmitter::on_peer_spoke`] allows a responder to send.
 //!    - [`Receiver::take_terminate`] returns the [`Terminate`] that [`Transmitter::terminate`]
 //!      frames.
-//! 3. Every error of the peer is a [`Violation`], which maps to exactly one [`TerminateCode`].
-//!    Every invalid call of the local side is a [`Refusal`].
+//! 3. Every protocol error of the peer is a [`Violation`], which maps to exactly one
+//!    [`TerminateCode`]. Every invalid call of the local side is a [`Refusal`].
 //!
 //! The crate neither requests nor sends markers. All integers are big-endian, except the CRC,
 //! whose least significant byte comes first (RFC 5044 4.4).
 //!
-//! A whole stream, with both sides in one process: the start-up, and an RDMA write of one frame.
+//! An example with both sides of a stream in one process: the start-up, and an RDMA write of one
+//! frame.
 //!
 //! ```
 //! use dafs_iwarp::{

@@ -1,7 +1,7 @@
-//! The Read Request: 28 bytes that say what to read and where to place it.
+//! The Read Request: 28 bytes that name the range to read and the range in which to place it.
 //!
-//! Invariant: an [`OpenRead`] exists only for a request whose response the receiver awaits. So a
-//! request of this side never gets a response that the receiver does not expect.
+//! Invariant: an [`OpenRead`] exists only for a request whose response the receiver expects, so
+//! that every response to a request of this side is expected.
 
 use crate::ids::{Stag, TaggedOffset};
 
@@ -15,7 +15,7 @@ pub struct ReadRequest {
     pub sink_stag: Stag,
     /// The offset in that buffer at which the first byte is placed.
     pub sink_offset: TaggedOffset,
-    /// The number of bytes to read. Zero is legal and gets a response, too.
+    /// The number of bytes to read. Zero is legal, and such a request gets a response too.
     pub length: u32,
     /// The steering tag of the responder's buffer to read from.
     pub source_stag: Stag,
@@ -23,7 +23,7 @@ pub struct ReadRequest {
     pub source_offset: TaggedOffset,
 }
 
-/// A read whose response the [`Receiver`](crate::Receiver) awaits. Pass it to
+/// A read whose response the [`Receiver`](crate::Receiver) expects. Pass it to
 /// [`Transmitter::read_request`](crate::Transmitter::read_request), which frames the request.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a read that is not sent blocks all later ones"]
@@ -38,7 +38,7 @@ impl OpenRead {
 }
 
 impl ReadRequest {
-    /// Returns the request in the layout of the wire.
+    /// Returns the request as encoded in messages.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; READ_REQUEST_BYTES] {
@@ -51,7 +51,7 @@ impl ReadRequest {
         bytes
     }
 
-    /// Decodes a request. Every 28 bytes are a request; the ranges are not checked.
+    /// Decodes a request. Any 28 bytes are a valid encoding; the ranges are not checked.
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8; READ_REQUEST_BYTES]) -> Self {

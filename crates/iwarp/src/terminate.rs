@@ -30,7 +30,7 @@ const KIND_OPERATION: u8 = 2;
 const KIND_TAGGED: u8 = 1;
 const KIND_UNTAGGED: u8 = 2;
 
-/// The reason of a Terminate: layer, error type and error code. The fields are public because a
+/// The reason for a Terminate: layer, error type and error code. The fields are public because a
 /// peer may send any values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TerminateCode {
@@ -56,9 +56,9 @@ pub struct TerminatedHeader {
 pub struct Terminate {
     /// The reason for ending the stream.
     pub code: TerminateCode,
-    /// The header of the segment that caused the error, if a segment did.
+    /// The header of the segment that caused the error; `None` if no segment caused it.
     pub header: Option<TerminatedHeader>,
-    /// The Read Request that caused the error, for protection errors of reads.
+    /// The Read Request that caused the error; `None` except for protection errors of reads.
     pub read_request: Option<ReadRequest>,
 }
 
@@ -179,7 +179,7 @@ impl TerminatedHeader {
 }
 
 impl Terminate {
-    /// Creates a Terminate. Keeps only the given headers that its code allows.
+    /// Creates a Terminate. Leaves out headers that the code does not allow.
     #[must_use]
     pub fn new(
         code: TerminateCode,
@@ -235,9 +235,9 @@ impl Terminate {
 /// Returns the code, and the flags M, D and R in the bit positions of the RFC.
 ///
 /// Linux siw fills the control word through bit fields of the host: it swaps the nibbles of the
-/// first byte and puts the flags into the three low bits of the third. The flags tell the two
-/// layouts apart. If no flag is set, the layout that yields a code of the RFC tables wins; the
-/// RFC's layout is tried first.
+/// first byte and puts the flags into the three low bits of the third. The flags show which of the
+/// two layouts is in use. If no flag is set, the RFC's layout is tried first; a layout that yields
+/// a code from the tables of the RFC is preferred.
 fn decode_control(control: [u8; CONTROL_BYTES]) -> (TerminateCode, u8) {
     let [kinds, code, flags, _] = control;
     let by_rfc = TerminateCode { layer: kinds >> 4, kind: kinds & 0x0f, code };

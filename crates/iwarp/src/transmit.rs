@@ -22,7 +22,7 @@ use crate::violation::Refusal;
 /// The number of bytes of the frame of a Read Request, which is always the same.
 pub const READ_REQUEST_FPDU_BYTES: usize =
     fpdu_length((UNTAGGED_DDP_BYTES + READ_REQUEST_BYTES) as u16);
-/// The number of bytes of the longest frame of a Terminate.
+/// The maximum number of bytes of the frame of a Terminate.
 pub const TERMINATE_FPDU_BYTES_MAX: usize =
     fpdu_length((UNTAGGED_DDP_BYTES + TERMINATE_BYTES_MAX) as u16);
 
@@ -30,8 +30,8 @@ pub const TERMINATE_FPDU_BYTES_MAX: usize =
 const _: () = assert!(UNTAGGED_DDP_BYTES + TERMINATE_BYTES_MAX <= MULPDU_MIN as usize);
 const _: () = assert!(READ_REQUEST_FPDU_BYTES <= TERMINATE_FPDU_BYTES_MAX);
 
-/// All segments of a message except the last carry a multiple of this many bytes: they need no
-/// pad, and the placement stays aligned.
+/// The number that the payload length of every segment of a message except the last is a multiple
+/// of, in bytes. Such segments need no pad, and the placement of their payload stays aligned.
 const PAYLOAD_ALIGNMENT: u32 = 8;
 
 /// The sending half of an established stream. Framing allocates nothing; the example at the crate
@@ -40,7 +40,7 @@ const PAYLOAD_ALIGNMENT: u32 = 8;
 pub struct Transmitter {
     crc: bool,
     closed: bool,
-    /// True at a responder that has not yet received a frame from its initiator.
+    /// True at a responder that has not received a frame from its initiator yet.
     peer_silent: bool,
     ready_to_receive: Option<ReadyToReceive>,
     tagged_payload_max: u32,
@@ -56,17 +56,17 @@ pub enum Outbound {
     Send {
         /// True for a Send with Solicited Event, which wakes the receiver.
         solicited: bool,
-        /// A steering tag of the receiver, which it invalidates before it delivers the message.
+        /// The steering tag that the receiver invalidates before it delivers the message, if any.
         invalidate: Option<Stag>,
     },
     /// An RDMA Write into a buffer of the peer.
     Write {
         /// The steering tag of the peer's buffer.
         stag: Stag,
-        /// Where in that buffer the first byte goes.
+        /// The offset in that buffer at which the first byte is placed.
         offset: TaggedOffset,
     },
-    /// The RDMA Read Response to the oldest Read Request that the peer has no response to yet.
+    /// The RDMA Read Response to the peer's oldest Read Request that has no response yet.
     ReadResponse {
         /// The steering tag of the sink that the request names.
         stag: Stag,
@@ -75,9 +75,9 @@ pub enum Outbound {
     },
 }
 
-/// The frames of one message that are still to be made. This is a plain value: it borrows nothing
-/// and may wait in a queue. The frames of different messages must not be interleaved, and the
-/// messages must be sent in the order in which they were begun.
+/// The remaining frames of one message. This is a plain value: it borrows nothing and may wait in a
+/// queue. The frames of different messages must not be interleaved, and the messages must be sent
+/// in the order in which they were begun.
 #[derive(Clone, Debug)]
 pub struct Segments {
     opcode: Opcode,
@@ -88,11 +88,11 @@ pub struct Segments {
     length: u32,
 }
 
-/// One frame: the part of the message between its header and its trailer.
+/// One frame, described by the lengths of its header, payload and trailer.
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The number of bytes of the message before this payload.
+    /// The number of bytes of the message that precede this payload.
     pub offset: u32,
     /// The length of the payload in bytes.
     pub length: u32,
@@ -105,9 +105,9 @@ pub struct Segment {
 }
 
 impl Transmitter {
-    /// Creates the sending half of an established stream. `mulpdu` is the greatest ULPDU in
-    /// bytes, see [`mulpdu_for_segment_size`](crate::mulpdu_for_segment_size). Values outside
-    /// 128..=64768 are clamped to that range.
+    /// Creates the sending half of an established stream. `mulpdu` is the maximum ULPDU in bytes,
+    /// see [`mulpdu_for_segment_size`](crate::mulpdu_for_segment_size). Values outside 128..=64768
+    /// are clamped to that range.
     #[must_use]
     pub fn new(established: &Established, mulpdu: u16) -> Self {
         let mut transmitter = Self {
@@ -124,15 +124,15 @@ impl Transmitter {
         transmitter
     }
 
-    /// Sets the greatest ULPDU in bytes for messages that are begun from now on. Clamps the
-    /// value as [`Transmitter::new`] does.
+    /// Sets the maximum ULPDU in bytes for messages that are begun from now on. Clamps the value as
+    /// [`Transmitter::new`] does.
     pub fn set_mulpdu(&mut self, mulpdu: u16) {
         self.tagged_payload_max = payload_max(mulpdu, true);
         self.untagged_payload_max = payload_max(mulpdu, false);
     }
 
-    /// Returns true if trailers must carry a CRC. If false, send
-    /// [`TRAILER_WITHOUT_CRC`](crate::fpdu::TRAILER_WITHOUT_CRC).
+    /// Returns true if trailers must carry a CRC. If this is false, send
+    /// [`TRAILER_WITHOUT_CRC`](crate::fpdu::TRAILER_WITHOUT_CRC) instead.
     #[inline]
     #[must_use]
     pub fn crc_in_use(&self) -> bool {
@@ -167,7 +167,7 @@ impl Transmitter {
     /// Begins a message of `length` bytes. Zero is legal for every kind of message.
     ///
     /// # Errors
-    /// - [`Refusal::Closed`] if the stream is over.
+    /// - [`Refusal::Closed`] if the stream has ended.
     /// - [`Refusal::PeerSilent`] if a responder has not yet received a frame.
     /// - [`Refusal::ReadyToReceivePending`] if the indication has not been sent.
     /// - [`Refusal::OffsetWrap`] if the tagged range passes 2^64.
@@ -183,9 +183,9 @@ impl Transmitter {
     /// Writes the whole frame of a Read Request and returns its length in bytes.
     ///
     /// # Errors
-    /// The errors of [`Transmitter::begin`]. The read then stays open in the receiver. That does
-    /// no harm if the stream is closed, and the other errors do not occur once a message has
-    /// been sent.
+    /// The errors of [`Transmitter::begin`]. After an error, the read stays open in the receiver.
+    /// This is harmless if the stream is closed, and the other errors do not occur once a message
+    /// has been sent.
     #[inline]
     pub fn read_request(
         &mut self,
@@ -203,7 +203,7 @@ impl Transmitter {
     /// returns its length in bytes.
     ///
     /// # Errors
-    /// - [`Refusal::Closed`] if the stream is over.
+    /// - [`Refusal::Closed`] if the stream has ended.
     /// - [`Refusal::OutOfOrder`] if no indication is pending.
     /// - [`Refusal::ReadDepth`] if the indication is a read and the receiver has no room for it.
     ///   A negotiated [`Established`] always has room.

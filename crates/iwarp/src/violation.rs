@@ -1,5 +1,5 @@
-//! The errors: of the peer ([`Violation`]), in placing its data ([`PlacementError`]), and of
-//! calls by the local side ([`Refusal`]).
+//! The errors: violations by the peer ([`Violation`]), failures to place the peer's data
+//! ([`PlacementError`]), and invalid calls by the local side ([`Refusal`]).
 //!
 //! Invariant: every violation maps to exactly one Terminate code. The match has no wildcard arm,
 //! so a new violation does not compile without a code.
@@ -33,7 +33,7 @@ pub enum Violation {
     /// The peer's reply requires markers, which this library does not support.
     #[error("peer requires markers")]
     MarkersRequired,
-    /// The responder requires more inbound reads than this side can take (RFC 6581 9.1).
+    /// The responder requires more inbound reads than this side supports (RFC 6581 9.1).
     #[error("peer requires a greater read depth than this side has")]
     InsufficientReadDepth,
     /// The two sides have no ready-to-receive indication in common (RFC 6581 9.2).
@@ -54,14 +54,15 @@ pub enum Violation {
     /// The message offset of a segment does not follow the previous segment.
     #[error("message offset does not follow the previous segment")]
     MessageOffset,
-    /// An untagged message is longer than 2^32 - 1 bytes or than its kind allows.
+    /// An untagged message is longer than 2^32 - 1 bytes, or longer than its kind of message
+    /// allows.
     #[error("untagged message is too long")]
     MessageTooLong,
     /// A segment has an RDMAP version other than 1.
     #[error("segment with a wrong RDMAP version")]
     RdmapVersion,
-    /// An opcode is unknown, came on the wrong queue or in the wrong form, or changed within a
-    /// message; or a read response came while no read was open.
+    /// An opcode is unknown, arrived on the wrong queue or in the wrong form, or changed within a
+    /// message; or a read response arrived while no read was open.
     #[error("unexpected opcode")]
     Opcode,
     /// The peer has more reads open than agreed (the IRD of this side).
@@ -77,8 +78,8 @@ pub enum Violation {
     /// oldest open read.
     #[error("steering tag is not the expected one")]
     TaggedStag,
-    /// A segment of a Write or read response does not start where the previous segment ended, or
-    /// a read response has another length than was requested.
+    /// A segment of a Write or a read response does not start where the previous segment ended, or
+    /// the length of a read response differs from the requested length.
     #[error("tagged offset or length is not the expected one")]
     TaggedRange,
     /// The bytes of a tagged segment pass offset 2^64.
@@ -87,7 +88,7 @@ pub enum Violation {
     /// The driver could not place the peer's data.
     #[error("placement refused: {0} ({1:?})")]
     Placement(PlacementError, PlacementContext),
-    /// This side failed, through no fault of the peer.
+    /// This side failed, and the peer did not cause the failure.
     #[error("local catastrophic error")]
     LocalCatastrophe,
 }
@@ -115,7 +116,7 @@ pub enum PlacementError {
     /// The steering tag belongs to another stream.
     #[error("steering tag belongs to another stream")]
     StagNotOfStream,
-    /// The sum of offset and length passes 2^64.
+    /// The sum of offset and length exceeds 2^64.
     #[error("range passes 2^64")]
     ToWrap,
     /// The steering tag cannot be invalidated.
@@ -135,11 +136,12 @@ pub enum PlacementContext {
     ReadRequest,
 }
 
-/// The error of a call by the local side that is not allowed now. The call changed nothing.
+/// The error of a call by the local side that is not allowed in the current state. The call has no
+/// effect.
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum Refusal {
-    /// The stream is over: a Terminate was sent or received, or a violation was found.
+    /// The stream has ended: a Terminate was sent or received, or a violation was found.
     #[error("stream is closed")]
     Closed,
     /// A responder must not send before it has received a frame (RFC 5044 7.1.2).
@@ -148,7 +150,7 @@ pub enum Refusal {
     /// The ready-to-receive indication must be sent first (RFC 6581 9.2).
     #[error("ready-to-receive indication must be sent first")]
     ReadyToReceivePending,
-    /// As many reads are open as the peer accepts (the ORD of this side).
+    /// As many reads are open as the peer accepts (this side's ORD).
     #[error("peer accepts no more open reads")]
     ReadDepth,
     /// A tagged range would pass offset 2^64.
@@ -157,8 +159,8 @@ pub enum Refusal {
     /// The private data exceeds 244 bytes.
     #[error("private data too long")]
     PrivateDataTooLong,
-    /// The call does not fit the state of the machine: for example a reply before the request,
-    /// or payload when a header was due.
+    /// The call does not fit the state of the machine: for example a reply before the request, or
+    /// payload when a header was expected.
     #[error("call does not fit the state of the stream")]
     OutOfOrder,
 }
@@ -211,8 +213,8 @@ impl PlacementError {
 
     const fn tagged_code(self) -> TerminateCode {
         match self {
-            // DDP has no code for access rights. For the peer, there is no buffer "that allows
-            // Placement" under this STag (RFC 5041 7.1).
+            // DDP has no code for access rights. From the peer's view, no buffer under this STag
+            // "allows Placement" (RFC 5041 7.1).
             Self::InvalidStag | Self::Access | Self::NoBuffer | Self::CannotInvalidate => {
                 TerminateCode::TAGGED_STAG
             }

@@ -1,5 +1,5 @@
-//! How an interface gets inbound connections: from its own listeners, or from another interface
-//! of the group.
+//! Admits inbound connections to an interface: from its own listeners, or from another interface of
+//! the group.
 //!
 //! Invariant: a connection that another interface has accepted is treated as if a listener of
 //! this interface had accepted it.
@@ -39,8 +39,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Sets the time by which another member must take a connection that this interface gave it.
-    /// On a simulated network, which has its own time, the connect times out instead.
+    /// Records the time by which another member must take a connection that this interface gave it.
+    /// On a simulated network, which has its own clock, the connect times out instead.
     fn note_given(&mut self, now: Instant) {
         if self.config.sim.is_none() {
             self.given_until.get_or_insert(now + STALL);
@@ -54,8 +54,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Admits a connection if there is room or room can be made. Otherwise drops it, which closes
-    /// it. Returns true if it was admitted.
+    /// Admits a connection if there is room for it or room can be made. Otherwise drops the
+    /// connection, which closes it. Returns true if the connection was admitted.
     fn let_in(&mut self, connection: Box<dyn Connection>) -> bool {
         if self.live >= self.config.endpoints_max {
             self.make_room();
@@ -74,7 +74,7 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Counts one connection less in the group.
+    /// Counts one connection fewer in the group.
     pub(super) fn count_removed(&self) {
         if let Some(member) = &self.member {
             member.removed();
@@ -91,7 +91,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Admits the connections that other interfaces have given this one, if they have signalled it.
+    /// Admits the connections that other interfaces have given to this one, if they have signalled
+    /// it.
     #[inline]
     pub(super) fn take_given(&mut self) {
         if self.waker.take_call() {
@@ -106,12 +107,12 @@ impl<E> Interface<E> {
             let Some(given) = self.member.as_ref().and_then(|member| member.take(now)) else {
                 return;
             };
-            // The giver has counted it.
+            // The interface that gave the connection has already counted it for this one.
             if !self.let_in(given) {
                 self.count_removed();
             }
         }
-        // There may be more: look again in the next turn.
+        // There may be more given connections, so check again in the next turn.
         self.waker.call();
     }
 
@@ -130,8 +131,8 @@ impl<E> Interface<E> {
 }
 
 impl Listener {
-    /// True if another interface of the group may get its connections. An RDMA device creates a
-    /// connection for the listening interface only.
+    /// Returns true if another interface of the group may get this listener's connections. An RDMA
+    /// device creates connections for the listening interface only.
     fn is_shared(&self) -> bool {
         match self {
             Listener::Shm(_) | Listener::Tcp(_) | Listener::Sim(_) => true,
@@ -140,5 +141,5 @@ impl Listener {
     }
 }
 
-/// The number of new connections admitted in one turn, so that established ones are served too.
+/// The limit for new connections admitted in one turn, so that established ones are served too.
 const ACCEPTS_PER_TURN: usize = 16;

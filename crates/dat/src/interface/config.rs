@@ -15,15 +15,16 @@ pub struct InterfaceConfig {
     /// A number below [`OWNERS_MAX`](crate::OWNERS_MAX) that every [`EndpointId`] of this interface
     /// contains. The interfaces of one process need different numbers.
     pub owner: u8,
-    /// The group with which it shares inbound connections. Each member needs another `owner`.
+    /// The group with which the interface shares inbound connections. Each member needs a different
+    /// `owner`.
     pub group: Option<AcceptGroup>,
-    /// The greatest number of endpoints, including pending ones; at most 1,048,576.
+    /// The maximum number of endpoints, including pending ones; at most 1,048,576.
     pub endpoints_max: usize,
-    /// The longest time that a connect or an accept may take.
+    /// The maximum time that a connect or an accept may take.
     pub connect_timeout: Duration,
-    /// The greatest number of bytes that all connections together occupy before they are
-    /// established: partial messages of the TLS handshake, and replies that peers do not read.
-    /// Above this limit, the connections of the user or host that occupies most are closed.
+    /// The maximum number of bytes that all connections together may occupy before they are
+    /// established: partial messages of the TLS handshake, and replies that peers have not read.
+    /// Above this limit, connections of the user or host that occupies most are closed.
     pub unfinished_bytes_max: usize,
     /// The simulated network, needed for [`Address::Sim`](crate::Address::Sim).
     pub sim: Option<sim::Network>,
@@ -47,7 +48,7 @@ impl Default for InterfaceConfig {
 }
 
 impl InterfaceConfig {
-    /// Checks that the values are within their limits.
+    /// Checks that the configured values are within their limits.
     pub(super) fn check(&self) -> io::Result<()> {
         let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if usize::from(self.owner) >= OWNERS_MAX {
@@ -64,21 +65,21 @@ impl InterfaceConfig {
 /// The configuration of one endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    /// The greatest length in bytes of a sent or received message.
+    /// The maximum length in bytes of a sent or received message.
     pub message_bytes_max: u32,
-    /// The greatest number of posted receives.
+    /// The maximum number of posted receives.
     pub receives_max: u32,
-    /// The greatest number of outstanding sends, writes and reads together.
+    /// The maximum number of outstanding sends, writes and reads together.
     pub work_max: u32,
-    /// The greatest number of RDMA reads in flight at once, in each direction.
+    /// The maximum number of RDMA reads in flight, in each direction.
     pub read_depth: u16,
-    /// True to ask for a CRC in iWARP frames, which are used if either side asks. Over TLS, where a
-    /// CRC would find nothing, this side does not ask for it.
+    /// True to request a CRC in iWARP frames. A CRC is used if either side requests it. Over TLS,
+    /// which detects all damage itself, this side never requests a CRC.
     pub crc: bool,
     /// The MPA options of the side that connects over TCP.
     pub mpa: MpaOptions,
-    /// The TLS settings of the side that connects over TCP, if it uses TLS. Ignored by the side
-    /// that accepts and by other transports.
+    /// The TLS settings of the side that connects over TCP; `None` to connect without TLS. Ignored
+    /// by the accepting side and by other transports.
     pub tls: Option<TlsTarget>,
     /// The users whose server the side that connects to a Unix socket trusts.
     pub socket_trust: SocketTrust,

@@ -1,5 +1,5 @@
-//! The type parameter of an interface decides if peers may reach memory of this side. So the
-//! compiler checks it.
+//! The type parameter of an interface determines whether peers may access memory of this side, so
+//! that the compiler checks this.
 //!
 //! In DAFS the server moves the data: it reads and writes memory that clients expose, and exposes
 //! none itself. A [`ServingInterface`] cannot expose memory:
@@ -37,15 +37,15 @@ use crate::own::{Lender, OwnMemory, OwnRegistrations};
 use crate::region::{DmabufError, DmabufRange};
 use crate::{BreakReason, Domain, EndpointId, LocalKey, Region, Rights, Stag};
 
-/// Marks an interface whose peers may reach the memory that it registers for them.
+/// Marks an interface whose peers may access the memory that the interface registers for them.
 #[derive(Debug)]
 pub enum Exposes {}
 
-/// Marks an interface whose peers cannot reach any of its memory.
+/// Marks an interface whose peers cannot access any of its memory.
 #[derive(Debug)]
 pub enum Guards {}
 
-/// The interface of a serving side. Its peers cannot reach any of its memory.
+/// The interface of a server. Its peers cannot access any of its memory.
 pub type ServingInterface = Interface<Guards>;
 
 impl Interface {
@@ -57,7 +57,8 @@ impl Interface {
         Self::empty(config)
     }
 
-    /// Registers memory for one domain. Returns `None` if the table of regions is full.
+    /// Registers memory for one domain, with the given rights for peers. Returns `None` if the
+    /// table of regions is full.
     pub fn register(&mut self, memory: &Memory, domain: Domain, rights: Rights) -> Option<Region> {
         let region = self.regions.insert(memory.clone(), domain, rights, false)?;
         if rights.is_remote() {
@@ -69,8 +70,8 @@ impl Interface {
     }
 
     /// Registers memory of a dmabuf with the device of an endpoint, for endpoints of the same
-    /// domain on that device. [`Interface::reach_dmabuf`] registers it with further devices. The
-    /// processor never touches this memory, and other transports refuse it.
+    /// domain on that device. [`Interface::reach_dmabuf`] registers the region with further
+    /// devices. The processor never accesses this memory, and other transports refuse the region.
     ///
     /// # Errors
     /// [`DmabufError`], for example if the endpoint does not belong to [`crate::verbs`].
@@ -89,26 +90,27 @@ impl Interface {
         reached.map(|()| region)
     }
 
-    /// Registers a dmabuf with the device of this endpoint, unless it is registered there. Needed
-    /// if connections use several devices, or if one device has replaced another.
+    /// Registers the dmabuf of a region with the device of this endpoint, unless it is registered
+    /// there. This is needed if connections use several devices, or if a connection has moved to
+    /// another device.
     ///
     /// # Errors
-    /// The errors of [`Interface::register_dmabuf`]. The region stays unchanged.
+    /// The errors of [`Interface::register_dmabuf`]. After an error the region is unchanged.
     pub fn reach_dmabuf(&mut self, endpoint: EndpointId, key: LocalKey) -> Result<(), DmabufError> {
         let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
         connection.reach_dmabuf(&mut context, key)
     }
 
-    /// True if peers may know regions by other names than this side does. This is false until a
-    /// transport was used whose devices choose the names.
+    /// Returns true if a peer may know a region by another STag than this side does. This is false
+    /// until a transport is used whose devices choose STags.
     #[must_use]
     #[inline]
     pub fn names_regions(&self) -> bool {
         self.names_regions
     }
 
-    /// Returns the name by which the peer of an endpoint knows the region that this side names
-    /// `stag`. Returns the same name if the peer has no other, or if there is no such region.
+    /// Returns the STag by which the peer of an endpoint knows the region that this side names
+    /// `stag`. Returns `stag` itself if the peer uses the same, or if there is no such region.
     #[must_use]
     #[inline]
     pub fn name_for(&mut self, endpoint: EndpointId, stag: Stag) -> Stag {
@@ -119,28 +121,29 @@ impl Interface {
         found.map_or(stag, |region| self.name(endpoint, &region))
     }
 
-    /// Returns why a connection has ended, if the event of its end is still queued. Posting work to
-    /// such a connection only reports that it is not connected.
+    /// Returns the reason why a connection has ended, if the event that reports it is still queued.
+    /// A post to such a connection only returns that the endpoint is not connected.
     #[must_use]
     pub fn end_of(&self, endpoint: EndpointId) -> Option<&BreakReason> {
         self.events.end_of(endpoint)
     }
 
-    /// Sets how the application's own memory is used from now on, and drops the registrations kept
-    /// so far.
+    /// Sets how the application's own memory is used from now on, and drops the existing
+    /// registrations of such memory.
     pub fn set_own_memory(&mut self, rule: OwnMemory) {
         self.regions.devices.own = OwnRegistrations::new(rule);
     }
 
     /// Returns the object that lends memory to the peer of an endpoint. Returns `None` if the
-    /// interface lends no memory, the transport cannot, or the endpoint is not connected.
+    /// interface lends no memory, the transport does not support it, or the endpoint is not
+    /// connected.
     #[must_use]
     pub fn lender(&self, endpoint: EndpointId) -> Option<Lender> {
         let own = self.regions.devices.own.as_ref()?;
         self.connection_of(endpoint)?.protection().map(|protection| own.lender(protection))
     }
 
-    /// Returns true if the peer of an endpoint has a name for this lent region.
+    /// Returns true if the peer of an endpoint can access this lent region.
     #[must_use]
     pub fn reaches_lent(&self, endpoint: EndpointId, region: &Region) -> bool {
         let connection = self.connection_of(endpoint);
@@ -148,7 +151,7 @@ impl Interface {
         protection.is_some_and(|p| region.key == LocalKey::lent_to(p.number))
     }
 
-    /// Returns the counters of the registrations kept of the application's own memory.
+    /// Returns the counters of the cache of registrations of the application's own memory.
     #[must_use]
     pub fn own_memory_counters(&self) -> CacheCounters {
         self.regions.devices.own.as_ref().map(OwnRegistrations::counters).unwrap_or_default()
@@ -156,7 +159,7 @@ impl Interface {
 }
 
 impl ServingInterface {
-    /// Creates an interface without listeners, endpoints or regions. It cannot expose memory.
+    /// Creates an interface without listeners, endpoints or regions, which cannot expose memory.
     ///
     /// # Errors
     /// An I/O error if `config` exceeds its limits or the system has no descriptor left.

@@ -1,7 +1,8 @@
-//! Descriptors that one side of a connection within a host sends to the other, next to messages.
+//! Descriptors that one side of a connection sends to the other side on the same host, in addition
+//! to messages.
 //!
-//! Invariant: a descriptor is sent before any message that is posted after it, so a peer that has
-//! received such a message finds the descriptor without waiting.
+//! Invariant: a descriptor is sent before any message that is posted after it, so that a peer that
+//! has received such a message finds the descriptor without waiting.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -9,15 +10,16 @@ use super::Interface;
 use crate::EndpointId;
 
 impl<E> Interface<E> {
-    /// Sends a duplicate of a descriptor to a client on this host, under a name that a later
-    /// message tells the client. Returns false if the transport cannot do that, or if the client
-    /// has not received the descriptor sent before.
+    /// Sends a duplicate of a descriptor to a client on this host. A later message must contain
+    /// `name`, so that the client can take the descriptor. Returns false if the transport does not
+    /// support this, or if the client has not received the previous descriptor.
     pub fn hand_over(&mut self, endpoint: EndpointId, name: u64, file: BorrowedFd<'_>) -> bool {
         self.lend(endpoint).is_some_and(|(connection, _)| connection.hand_over(name, file))
     }
 
     /// Returns the descriptor that a server has sent under `name` before a message that has
-    /// arrived. Returns `None` if there is none: this process may have had no free descriptor.
+    /// arrived, or `None` if there is none, for example because this process had no free descriptor
+    /// number.
     pub fn take_handed_over(&mut self, endpoint: EndpointId, name: u64) -> Option<OwnedFd> {
         let mut found = None;
         self.with(endpoint, |connection, context| {
@@ -27,9 +29,9 @@ impl<E> Interface<E> {
         found
     }
 
-    /// True if there may be something to receive on a connection, including its end. For shared
-    /// memory this only looks at memory and so misses an end that only the socket shows. It is
-    /// always true for other transports.
+    /// Returns true if there may be something to receive on a connection, including its end. For
+    /// shared memory this reads only memory, so it does not detect an end that only the socket
+    /// shows. For other transports it is always true.
     #[inline]
     #[must_use]
     pub fn has_arrived(&self, endpoint: EndpointId) -> bool {

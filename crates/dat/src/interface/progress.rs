@@ -1,6 +1,7 @@
 //! Polls, spins and sleeps: the calls in which an interface makes progress.
 //!
-//! Invariant: the interface receives and sends only within these calls, which its owner makes.
+//! Invariant: the interface receives and sends only within these calls, which are made by its
+//! owner's thread.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -23,8 +24,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Receives, without waiting, what has arrived for connections over shared memory and over
-    /// sockets. Returns the number of queued events.
+    /// Receives, without waiting, pending data of connections over shared memory and over sockets.
+    /// Returns the number of queued events.
     pub fn poll(&mut self) -> usize {
         // A thread that waited for the descriptor has been woken by now.
         if std::mem::take(&mut self.is_armed) {
@@ -85,22 +86,23 @@ impl<E> Interface<E> {
         self.events.len()
     }
 
-    /// Makes the next wait sleep at once unless its events are already queued. Call it if the next
-    /// event will take longer than it pays to spin.
+    /// Makes the next wait sleep at once unless enough events are queued. Call this if the next
+    /// event will take longer than spinning is worth.
     #[inline]
     pub fn be_patient(&mut self) {
         self.is_patient = true;
     }
 
-    /// Announces that the reply to the last posted request is the only pending one. The next wait
-    /// then polls the socket for it, if `is_soon` or if the policy allows long spins. Call it again
-    /// for each such request.
+    /// Announces that the reply to the last posted request is the only pending reply. The next wait
+    /// then polls the socket for it, if `is_soon` is true or the policy allows long spins. Call
+    /// this again for each such request.
     #[inline]
     pub fn await_alone(&mut self, is_soon: bool) {
         self.is_eager |= is_soon || self.config.wait.is_long();
     }
 
-    /// Returns true if the last wait slept and so may have taken long. A spin is short.
+    /// Returns true if the last wait slept and so may have taken a long time; a wait without sleep
+    /// is short.
     #[must_use]
     #[inline]
     pub fn has_slept(&self) -> bool {
@@ -119,8 +121,8 @@ impl<E> Interface<E> {
         self.waker.is_woken()
     }
 
-    /// Clears a wake-up as [`Interface::wait`] does. For an owner that polls; otherwise the
-    /// wake-up would end every later wait at once.
+    /// Clears a wakeup as [`Interface::wait`] does. For an owner that polls and does not wait: a
+    /// wakeup that is not cleared would end every later wait at once.
     pub fn take_wake_up(&mut self) {
         self.waker.take();
     }
@@ -138,9 +140,9 @@ impl<E> Interface<E> {
         self.events.pop()
     }
 
-    /// Returns a reference to the oldest event if it is a completion. Moving a completion out
-    /// would be slower: the processor loads it in other words than it was stored in, and such a
-    /// load waits for all earlier stores.
+    /// Returns a reference to the oldest event if that event is a completion. Moving a completion
+    /// out of the queue would be slower: the processor would load it in words of other sizes than
+    /// those that were stored, and such a load waits for all earlier stores.
     #[must_use]
     #[inline(always)]
     pub fn first_completion(&self) -> Option<&Completion> {
@@ -165,14 +167,14 @@ impl<E> Interface<E> {
     }
 
     /// Returns a descriptor for epoll. After [`Interface::arm`] has returned true, it becomes
-    /// readable when [`Interface::poll`] would find something or a [`Waker`] was used.
+    /// readable when [`Interface::poll`] would make progress or a [`Waker`] was used.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.fd()
     }
 
     /// Prepares for waiting on [`Interface::as_fd`]. Returns false if events are queued, messages
-    /// have already arrived, or a [`Waker`] was used: then poll instead.
+    /// have already arrived, or a [`Waker`] was used; the caller must then poll instead of waiting.
     pub fn arm(&mut self) -> bool {
         self.flush();
         self.end_gathering();
@@ -184,8 +186,8 @@ impl<E> Interface<E> {
         self.waker.lie_down()
     }
 
-    /// Processes what the simulated network has delivered: connection requests, replies to
-    /// connects, then messages. No descriptor reports these.
+    /// Processes arrivals on the simulated network: connection requests, replies to connects, then
+    /// messages. No descriptor reports these arrivals.
     #[inline]
     pub(super) fn turn_sim(&mut self) {
         if self.config.sim.is_none() {
@@ -245,8 +247,8 @@ impl<E> Interface<E> {
         self.events.len() >= threshold.max(1) || self.events.has_others() || self.waker.is_woken()
     }
 
-    /// True if another thread has woken this interface or handed it connections, which this call
-    /// takes over.
+    /// Returns true if another thread has woken this interface or given it connections. Takes over
+    /// such connections.
     #[inline]
     fn is_rung(&mut self) -> bool {
         let is_rung = self.waker.is_rung();
@@ -256,8 +258,9 @@ impl<E> Interface<E> {
         is_rung
     }
 
-    /// Makes the first polls of a wait without reading the clock twice, which would take longer.
-    /// A reply over shared memory mostly arrives during them. Returns true if the wait is over.
+    /// Makes the first polls of a wait without reading the clock, which would take longer than the
+    /// polls. A reply over shared memory usually arrives during them. Returns true if the wait is
+    /// over.
     #[inline]
     fn spin_unclocked(&mut self, threshold: usize) -> bool {
         let is_there = !self.hot.is_empty()
@@ -289,8 +292,8 @@ impl<E> Interface<E> {
         spun
     }
 
-    /// Polls once the socket from which a reply is awaited: the system call takes longer than
-    /// reading the clock. An interface that serves many clients polls all its sockets.
+    /// Polls once the socket from which a reply is expected, because the system call takes longer
+    /// than reading the clock. An interface that serves many clients polls all its sockets.
     fn spin_on_socket(&mut self, threshold: usize) -> Spun {
         let mut moved = false;
         if self.serves_many() {
@@ -313,17 +316,17 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Returns true if others rely on this interface: it listens or shares connections with other
-    /// threads.
+    /// Returns true if other processes or threads depend on this interface: it listens, or it
+    /// shares connections with other interfaces.
     #[inline]
     fn serves_many(&self) -> bool {
         !self.listeners.is_empty() || self.member.is_some()
     }
 
-    /// True if polling sockets for a while beats sleeping. A server polls unless another thread
-    /// wants the core: requests arrive together, and a client pays for waking a sleeping server. A
-    /// client that awaits several replies does not poll: the others arrive while it processes the
-    /// first.
+    /// Returns true if polling sockets for a while is better than sleeping. A server polls unless
+    /// another thread wants the core, because requests arrive together and the client has to wait
+    /// while a sleeping server wakes up. A client that waits for several replies does not poll,
+    /// because the other replies arrive while it processes the first.
     fn may_ask(&mut self, now: Instant) -> bool {
         if self.serves_many() {
             return self.waiter.is_alone(now);
@@ -334,8 +337,8 @@ impl<E> Interface<E> {
             })
     }
 
-    /// Spins for the learned time, or for a message that a peer has announced. Returns true if
-    /// the wait is over.
+    /// Spins for the time that the statistics suggest, or for a message that a peer has announced.
+    /// Returns true if the wait is over.
     fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
         let forewarned = self.waiter.forewarned();
         let start = Instant::now();
@@ -354,8 +357,8 @@ impl<E> Interface<E> {
         self.satisfied(threshold)
     }
 
-    /// Spins until the wait is over, `budget` is used up in vain, the deadline has passed, or
-    /// another thread takes the core.
+    /// Spins until the wait is over, `budget` is used up without success, the deadline has passed,
+    /// or another thread takes the core.
     fn spin_for(
         &mut self,
         threshold: usize,
@@ -408,7 +411,8 @@ impl<E> Interface<E> {
                 let left = first.saturating_duration_since(Instant::now());
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
-            // Waking a server costs its clients time, so it may stay awake for them.
+            // Waking a server costs its clients time, so the length of its sleeps decides how long
+            // it spins.
             let begun = self.serves_many().then(Instant::now);
             self.sleep_through(missing, timeout);
             woken = !self.hot.is_empty();
@@ -429,7 +433,7 @@ impl<E> Interface<E> {
     }
 
     /// Sleeps until a descriptor is ready. If the first of the missing replies have begun to
-    /// arrive, the first bytes of the rest do not end the sleep.
+    /// arrive, the first bytes of the other replies do not end the sleep.
     fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
         let gathers = self.asked.filter(|endpoint| {
             self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
@@ -448,8 +452,8 @@ impl<E> Interface<E> {
         self.with(endpoint, |connection, context| connection.gathered(context));
     }
 
-    /// Makes the gathering connection's descriptor report every byte again. Needed before any
-    /// other use of the descriptors.
+    /// Makes the gathering connection's descriptor report every byte again. This is needed before
+    /// the descriptors are used for anything else.
     fn end_gathering(&mut self) {
         let Some(endpoint) = self.gathering.take() else { return };
         if let Some((connection, _)) = self.lend(endpoint) {
@@ -457,8 +461,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Counts a wait in which polling memory kept this interface from looking at its sockets, and
-    /// looks at them after [`TURNS_PER_SOCKET_LOOK`] such waits.
+    /// Counts a wait in which the interface polled only memory, and polls its sockets after
+    /// [`TURNS_PER_SOCKET_LOOK`] such waits.
     fn pass_sockets_by(&mut self) {
         self.turns_without_sockets += 1;
         if self.turns_without_sockets >= TURNS_PER_SOCKET_LOOK {
@@ -466,7 +470,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Sleeps until any descriptor is ready and handles all that are. Returns true if one was.
+    /// Sleeps until any descriptor is ready and handles all ready descriptors. Returns true if one
+    /// was ready.
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         self.end_gathering();
         self.look(timeout)
@@ -488,7 +493,7 @@ impl<E> Interface<E> {
         for (token, readiness) in ready.drain(..) {
             match token {
                 Token::Listener(index) => self.accept_ready(index),
-                // Its readiness ended the sleep; `wait` clears it.
+                // The readiness of this descriptor ended the sleep; `wait` clears it.
                 Token::Waker => {}
                 Token::Endpoint { endpoint, which } => {
                     self.with(endpoint, |c, context| c.ready(context, which, readiness));
@@ -505,8 +510,7 @@ impl<E> Interface<E> {
     }
 
     /// Breaks every connection, because the epoll descriptor no longer works: the application has
-    /// closed it. Pauses as well, so that a caller that goes on waiting does not loop at full
-    /// speed.
+    /// closed it. Also pauses, so that a caller that continues to wait does not loop at full speed.
     #[cold]
     fn on_deaf(&mut self, error: &std::io::Error, timeout: Option<Duration>) {
         for index in 0..self.slots.len() {
@@ -533,7 +537,7 @@ impl<E> Interface<E> {
                 Ok(())
             });
             moved |= here;
-            // A broken endpoint has left the list, and the next one took its position.
+            // A broken endpoint has left the list, so another one now has its position.
             if self.hot.len() == before && !self.cool(position, here) {
                 position += 1;
             }
@@ -541,8 +545,8 @@ impl<E> Interface<E> {
         moved
     }
 
-    /// Stops polling an endpoint that has long been polled in vain while others are busy. Its peer
-    /// wakes this interface when it sends something. Returns true if the endpoint left the list.
+    /// Stops polling an endpoint that made no progress for many polls while others did. Its peer
+    /// then wakes this interface when it sends. Returns true if the endpoint left the list.
     #[inline]
     fn cool(&mut self, position: usize, moved: bool) -> bool {
         let slot = &mut self.slots[self.hot[position] as usize];
@@ -556,7 +560,7 @@ impl<E> Interface<E> {
         }
         slot.vain_polls = 0;
         let Some(connection) = slot.connection.as_mut() else { return false };
-        // The only hot endpoint stays: spinning is meant for it.
+        // The only hot endpoint stays in the list, because spinning is intended for it.
         if self.hot.len() == 1 {
             return false;
         }
@@ -619,18 +623,18 @@ impl<E> Interface<E> {
     }
 }
 
-/// True unless the timeout is zero. A call with a zero timeout only looks, so other threads need
-/// not know of it.
+/// Returns true unless the timeout is zero. A call with a zero timeout does not sleep, so other
+/// threads need not wake it.
 #[inline]
 fn is_sleep(timeout: Option<Duration>) -> bool {
     timeout != Some(Duration::ZERO)
 }
 
-/// The result of some polls.
+/// The result of a number of polls.
 enum Spun {
     /// The wait is over.
     Satisfied,
-    /// Something arrived, but not enough, or the time was up.
+    /// Some data arrived, but not enough to end the wait, or the time was used up.
     Moved,
     Vain,
 }
@@ -638,28 +642,29 @@ enum Spun {
 /// The number of polls between two readings of the clock.
 const SPINS_PER_CLOCK: u32 = 64;
 
-/// The length of one spin in multiples of its budget, while messages arrive but do not end it.
-/// Without this limit a peer could keep this thread polling its memory for ever.
+/// The maximum length of one spin, in multiples of its budget, while messages arrive but do not end
+/// it. Without this limit a peer could make this thread poll its memory for ever.
 const SPIN_STRETCH_MAX: u32 = 16;
 
-/// After this much spinning, the awaited thread may be waiting for this very core.
+/// The spinning time after which the interface yields, because the thread that is waited for may
+/// need this very core.
 const YIELD_AFTER: Duration = Duration::from_micros(4);
-/// The same limit for polling a socket, through which no reply comes sooner.
+/// The same limit for polling a socket, where yielding earlier does not make a reply arrive sooner.
 const YIELD_AFTER_ASKING: Duration = Duration::from_micros(12);
 
-/// The number of waits that may end by polling memory alone before sockets are looked at, so that
-/// busy shared memory never starves them.
+/// The number of waits that may end by polling memory alone before sockets are polled, so that busy
+/// shared memory never starves the sockets.
 const TURNS_PER_SOCKET_LOOK: u32 = 32;
 
-/// The longest sleep while a descriptor reports only larger amounts of data. If the peer has sent
+/// The maximum sleep while a descriptor reports only larger amounts of data. If the peer has sent
 /// less than expected, its bytes wait at most this long.
 const GATHERING_MAX: Duration = Duration::from_millis(2);
 
-/// The longest pause of an interface whose epoll descriptor does not work.
+/// The maximum pause of an interface whose epoll descriptor does not work.
 const DEAF_PAUSE: Duration = Duration::from_millis(100);
 
-/// The number of polls in vain after which a peer is no longer expected to send soon: some
-/// milliseconds of a busy interface.
+/// The number of polls without progress after which a peer is not expected to send soon. A busy
+/// interface makes them in some milliseconds.
 const VAIN_POLLS_MAX: u32 = 8192;
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //! Invariant: the queue is in the order of the deadlines, because all have the same timeout. A
 //! connection accepted by another interface is inserted at the position of its deadline.
 //!
-//! These peers are not authenticated yet. If there is not enough room for all, the interface
-//! closes the oldest connection of the user or host that uses most. Others with fewer connections
-//! still get in.
+//! These peers are not authenticated yet. If there is not enough room for all connections, the
+//! interface closes the oldest connection of the user or host that has most. Users and hosts with
+//! fewer connections can still connect.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,23 +15,23 @@ use crate::connection::{Interest, Token};
 use crate::{BreakReason, EndpointId, Holder, disposal};
 
 impl<E> Interface<E> {
-    /// Releases one connection that has not sent a request. So a peer that opens connections and
-    /// sends nothing keeps no other peer out.
+    /// Releases one connection that has not sent a request, so that a peer that opens connections
+    /// and sends nothing cannot exclude other peers.
     pub(super) fn make_room(&mut self) {
         if let Some(idle) = self.first_of_most(|connection| usize::from(!connection.has_asked())) {
             self.release(idle);
         }
     }
 
-    /// Finds the user or host whose unfinished connections have the greatest total weight, and
-    /// returns the oldest of these. Returns `None` if all weights are zero.
+    /// Finds the user or host whose unfinished connections have the largest total weight, and
+    /// returns the oldest of these connections. Returns `None` if all weights are zero.
     fn first_of_most(
         &mut self,
         weight: impl Fn(&dyn crate::connection::Connection) -> usize,
     ) -> Option<EndpointId> {
-        // Closed connections stay in the queue while the first one is idle, until that one's
+        // Closed connections stay in the queue until the connection at the front reaches its
         // deadline. A peer that connects and closes quickly would leave very many, and each call
-        // would look at all of them.
+        // would have to scan all of them.
         if self.unfinished.len() > 2 * self.live {
             let unfinished = std::mem::take(&mut self.unfinished);
             self.unfinished = unfinished.into_iter().filter(|it| self.is_unfinished(*it)).collect();
@@ -55,14 +55,14 @@ impl<E> Interface<E> {
         most.and_then(|(_, holder)| holders.get(&holder)).map(|(_, first)| *first)
     }
 
-    /// Records how many bytes a connection occupies before it is established.
+    /// Records the number of bytes that a connection occupies before it is established.
     pub(super) fn note_held(&mut self, index: u32, bytes: usize) {
         let slot = &mut self.slots[index as usize];
         let before = std::mem::replace(&mut slot.held_bytes, bytes);
         self.unfinished_bytes = self.unfinished_bytes - before + bytes;
     }
 
-    /// Breaks connections until those not yet established occupy no more than the limit.
+    /// Breaks connections until the unestablished ones occupy no more memory than the limit.
     pub(super) fn bound_unfinished(&mut self) {
         while self.unfinished_bytes > self.config.unfinished_bytes_max
             && let Some(first) =
@@ -76,8 +76,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// True if a listener must not accept now, because too much that peers have left behind is
-    /// still to be closed. Then also stops watching the listener.
+    /// Returns true if a listener must not accept now, because too many values from peers still
+    /// wait to be closed. In that case, also stops watching the listener.
     pub(super) fn must_pause(&mut self, index: u32) -> bool {
         let Some(Some(listener @ Listener::Shm(_))) = self.listeners.get(index as usize) else {
             return false;
@@ -93,7 +93,7 @@ impl<E> Interface<E> {
         true
     }
 
-    /// Watches the paused listeners again, if enough has been closed.
+    /// Watches the paused listeners again, if enough of these values have been closed.
     pub(super) fn end_rest(&mut self) {
         if self.resting.is_empty() || disposal::is_behind() {
             return;
@@ -114,8 +114,9 @@ impl<E> Interface<E> {
         first.into_iter().chain(self.given_until).min()
     }
 
-    /// Inserts a connection into the queue after all with earlier deadlines. That is the end of
-    /// the queue, unless another interface accepted the connection before others came.
+    /// Inserts a connection into the queue after all connections with earlier deadlines. That is
+    /// the end of the queue, unless another interface accepted the connection before later ones
+    /// were added.
     pub(super) fn note_unfinished(&mut self, endpoint: EndpointId) {
         let deadline = |endpoint| self.connection_of(endpoint).and_then(|it| it.deadline());
         let (own, others) = (deadline(endpoint), self.unfinished.iter().rev());
@@ -123,8 +124,8 @@ impl<E> Interface<E> {
         self.unfinished.insert(self.unfinished.len() - later, endpoint);
     }
 
-    /// Removes finished connections from the front of the queue. Those after an unfinished one
-    /// stay until its deadline, at no cost.
+    /// Removes finished connections from the front of the queue. Finished connections after an
+    /// unfinished one stay until its deadline, at no cost.
     pub(super) fn forget_finished(&mut self) {
         while let Some(front) = self.unfinished.front()
             && !self.is_unfinished(*front)
@@ -133,8 +134,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// True if a connect or an accept is in progress. Connections on a simulated network, which
-    /// has its own time, have no deadline that would show it.
+    /// Returns true if a connect or an accept is in progress. Always false for connections on a
+    /// simulated network, which has its own clock, because they have no deadline.
     pub(super) fn is_unfinished(&self, endpoint: EndpointId) -> bool {
         self.connection_of(endpoint).is_some_and(|connection| {
             connection.deadline().is_some()

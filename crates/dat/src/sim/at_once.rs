@@ -1,6 +1,7 @@
 //! Transfers that take one copy and no time, as between processes that share memory.
 //!
-//! Invariant: such transfers never reach memory that its side has not exposed or has withdrawn.
+//! Invariant: such transfers never access memory that the other side has not exposed or has
+//! withdrawn.
 
 use dafs_memory::Memory;
 
@@ -11,7 +12,7 @@ use crate::RemoteSegment;
 use crate::region::RegionEntry;
 
 impl State {
-    /// Lets the other side reach a region.
+    /// Makes a region accessible to the other side.
     pub(crate) fn expose(&mut self, link: u64, side: usize, entry: &RegionEntry) {
         let is_wanted = self.config.at_once_ppm > 0 && entry.dmabuf.is_none();
         if let Some(link) = self.links.get_mut(&link).filter(|_| is_wanted) {
@@ -26,7 +27,7 @@ impl State {
         }
     }
 
-    /// Moves bytes between pieces of one side and memory of the other. Returns false if nothing was
+    /// Moves bytes between pieces of one side and memory of the other. Returns false if no byte was
     /// moved.
     pub(crate) fn move_at_once(
         &mut self,
@@ -58,7 +59,8 @@ impl State {
 }
 
 impl Side {
-    /// Returns the memory that the other side names, if the rights allow the access.
+    /// Returns the memory that the other side has exposed at `remote`, if the rights allow the
+    /// access.
     fn reach(&self, remote: &RemoteSegment, write: bool) -> Option<(&Memory, usize)> {
         if self.gone || self.ended {
             return None;

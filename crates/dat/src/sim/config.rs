@@ -1,6 +1,6 @@
 //! The properties of a simulated network and its faults.
 //!
-//! Invariant: a plan contains only probabilities. The seed decides what happens.
+//! Invariant: a plan contains only probabilities. The seed determines all random choices.
 
 /// The properties of a simulated network. Durations are in virtual nanoseconds, probabilities in
 /// parts per million.
@@ -8,20 +8,20 @@
 pub struct NetworkConfig {
     /// The seed that decides every random choice of the network.
     pub seed: u64,
-    /// The shortest latency from one node to another.
+    /// The minimum latency from one node to another.
     pub latency_ns_min: u64,
-    /// The longest latency from one node to another, without delays by faults.
+    /// The maximum latency from one node to another, without delays by faults.
     pub latency_ns_max: u64,
-    /// The greatest number of work requests of one side in flight on a connection.
+    /// The maximum number of work requests of one side in flight on a connection.
     pub in_flight_max: usize,
     /// The probability that a send or write reports success as soon as it is in flight.
     pub early_success_ppm: u32,
-    /// The probability that an RDMA write or read executes at once if the caller asks for that and
-    /// no earlier work waits.
+    /// The probability that an RDMA write or read is executed at once if the caller requests that
+    /// and no earlier work is waiting.
     pub at_once_ppm: u32,
-    /// How long a connection survives a partition; `u64::MAX` means for ever.
+    /// The time for which a connection survives a partition; `u64::MAX` means for ever.
     pub hold_ns_max: u64,
-    /// The longest time that a connect may take; `u64::MAX` means for ever.
+    /// The maximum time that a connect may take; `u64::MAX` means no limit.
     pub connect_ns_max: u64,
     /// The faults that occur at random.
     pub faults: FaultPlan,
@@ -51,19 +51,19 @@ impl NetworkConfig {
 pub struct FaultPlan {
     /// The connection breaks and the data is lost.
     pub break_before_ppm: u32,
-    /// The data arrives, then the connection breaks.
+    /// The data arrives, and then the connection breaks.
     pub break_after_ppm: u32,
     /// The data, and everything that must not overtake it, is delayed.
     pub delay_ppm: u32,
-    /// The longest such delay, in virtual nanoseconds.
+    /// The maximum delay by such a fault, in virtual nanoseconds.
     pub delay_ns_max: u64,
-    /// A bit flips and the transport's checksum detects it: the connection breaks.
+    /// A bit flips and the transport's checksum detects it, which breaks the connection.
     pub flip_caught_ppm: u32,
     /// A bit of the payload flips and the transport does not detect it.
     pub flip_silent_ppm: u32,
-    /// Per orderly close: the data in flight from the closing side is lost.
+    /// The data in flight from a side that closes in the regular way is lost. Applies per close.
     pub close_loses_ppm: u32,
-    /// The number of faults after which no more occur.
+    /// The number of faults after which no more faults occur.
     pub count_max: u64,
 }
 
@@ -83,7 +83,8 @@ impl Default for FaultPlan {
 }
 
 impl FaultPlan {
-    /// Returns each fault with its probability, in the order in which one draw decides.
+    /// Returns each fault with its probability, in the order in which one random number selects
+    /// among them.
     pub(crate) fn chances(&self) -> [(Fault, u32); 5] {
         [
             (Fault::BreakBefore, self.break_before_ppm),
@@ -98,19 +99,19 @@ impl FaultPlan {
 /// A fault that affects one packet of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// See [`FaultPlan::break_before_ppm`].
+    /// The connection breaks and the data is lost, see [`FaultPlan::break_before_ppm`].
     BreakBefore,
-    /// See [`FaultPlan::break_after_ppm`].
+    /// The connection breaks after the data has arrived, see [`FaultPlan::break_after_ppm`].
     BreakAfter,
-    /// See [`FaultPlan::delay_ppm`].
+    /// The data is delayed, see [`FaultPlan::delay_ppm`].
     Delay,
-    /// See [`FaultPlan::flip_caught_ppm`].
+    /// A bit flip is detected, see [`FaultPlan::flip_caught_ppm`].
     FlipCaught,
-    /// See [`FaultPlan::flip_silent_ppm`].
+    /// A bit flip is not detected, see [`FaultPlan::flip_silent_ppm`].
     FlipSilent,
 }
 
-/// The numbers of past events of a simulated network.
+/// The counts of past events of a simulated network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// The number of sends, writes, reads, replies and handshakes that arrived.
@@ -127,8 +128,8 @@ pub struct Statistics {
     pub flips_silent: u64,
     /// The number of arrivals held back by a partition.
     pub holds: u64,
-    /// The number of connections that ended in any way but an orderly close.
+    /// The number of connections that ended in any way other than a regular close.
     pub severed: u64,
-    /// The number of orderly closes that lost data in flight.
+    /// The number of regular closes that lost data in flight.
     pub lossy_closes: u64,
 }

@@ -26,13 +26,14 @@ use crate::{
 pub(crate) struct Connection {
     network: Network,
     link: u64,
-    /// 0 for the initiator, 1 for the acceptor.
+    /// The number of this side: 0 for the initiator, 1 for the acceptor.
     side: usize,
-    /// The device of this side, if its node has one.
+    /// The number of this side's device, if its node has one.
     device: Option<u32>,
     phase: Phase,
     limits: EndpointConfig,
-    /// The number of reads that may be in flight from here: the smaller value of both sides.
+    /// The maximum number of reads in flight from this side: the smaller of the values of both
+    /// sides.
     read_depth: u16,
     reads: u16,
     receives: VecDeque<Receive>,
@@ -41,7 +42,7 @@ pub(crate) struct Connection {
     sent: usize,
     /// The sequence number of the first entry of `works`.
     sequence: u64,
-    /// The reason that the peer is told at the end.
+    /// The reason for the end that is reported to the peer.
     cause: Cause,
 }
 
@@ -146,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Sends as much waiting work as the network and the read depth allow.
+    /// Sends as many waiting work requests as the network and the read depth allow.
     fn pump(&mut self, context: &mut Context<'_>) -> bool {
         if !matches!(self.phase, Phase::Established) {
             return false;
@@ -368,14 +369,15 @@ impl Kind {
     }
 }
 
-/// Records for the peer that its work was refused. Returns the reason for this side.
+/// Records for the peer that its work was refused. Returns the reason why this side's connection
+/// ends.
 fn refused(cause: &mut Cause, sequence: u64, error: AccessError) -> BreakReason {
     let what = format!("{error:?}");
     *cause = Cause::Refused { sequence, reason: BreakReason::RemoteAccess(what.clone()) };
     BreakReason::PeerViolation(what)
 }
 
-/// Finds the memory that a peer names, which a device of this side may know by another name.
+/// Finds the memory that a peer names, possibly by an STag of a device of this side.
 fn reach<'c>(
     device: Option<u32>,
     context: &'c Context<'_>,
@@ -528,7 +530,7 @@ impl crate::connection::Connection for Connection {
                     private_data: std::mem::take(&mut greeting.private_data),
                 });
             }
-            // If the peer vanishes now, accept notices it.
+            // If the initiator ends now, accept detects it.
             return Ok(false);
         }
         let mut moved = false;
@@ -591,7 +593,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // The network itself times out a connect, in virtual time.
+        // There is no deadline, because the network itself times out a connect in virtual time.
         None
     }
 
@@ -646,5 +648,5 @@ impl Drop for Connection {
     }
 }
 
-/// The limit of private data in a connect, accept or reject: the same as for MPA.
+/// The maximum size in bytes of private data in a connect, accept or reject: the same as for MPA.
 const PRIVATE_BYTES_MAX: usize = 512;

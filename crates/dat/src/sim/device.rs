@@ -1,13 +1,13 @@
-//! Simulated devices: their names for regions, and the dmabufs registered with them.
+//! Simulated devices: their STags for regions, and the dmabufs registered with them.
 //!
 //! Invariants:
 //!
-//! - The names of a region on two devices differ, and they differ from the name on this side.
-//! - A device gives a dmabuf one name, which is valid while the region is registered.
-//! - Only requests over a connection that uses a device find what is registered with that device.
-//!   On this side, the region of a dmabuf has no bytes.
+//! - The STags of a region on two devices differ, and they differ from the STag on this side.
+//! - A device gives a dmabuf one STag, which is valid while the region is registered.
+//! - Only requests over a connection that uses a device can access memory that is registered with
+//!   that device. On this side, the region of a dmabuf has no bytes.
 //!
-//! A memory file that is sealed against shrinking represents a dmabuf. The device maps it.
+//! A memory file that is sealed against shrinking represents a dmabuf. The device maps the file.
 
 use dafs_memory::Memory;
 
@@ -25,7 +25,7 @@ struct Registration {
     device: u32,
     region: LocalKey,
     name: Stag,
-    /// The dmabuf from its start to the end of the region.
+    /// The mapping of the dmabuf from its start to the end of the region.
     memory: Memory,
 }
 
@@ -38,14 +38,14 @@ impl Drop for Registration {
 }
 
 impl Registrations {
-    /// Returns the name of a region on a device, if it is registered there.
+    /// Returns the STag of a region on a device, if the region is registered there.
     pub(crate) fn name(&self, device: u32, region: LocalKey) -> Option<Stag> {
         let mut known = self.0.iter();
         let found = known.find(|known| known.device == device && known.region == region);
         found.map(|found| found.name)
     }
 
-    /// Returns the region that has this name on a device.
+    /// Returns the region that has this STag on a device.
     pub(crate) fn named(&self, device: u32, name: Stag) -> Option<(LocalKey, &Memory)> {
         let mut known = self.0.iter();
         let found = known.find(|known| known.device == device && known.name == name);
@@ -86,16 +86,16 @@ impl RegionTable {
     }
 }
 
-/// Converts this side's name of a region to the device's name, or the device's to this side's.
+/// Converts this side's STag of a region to the device's STag, or the device's to this side's.
 pub(super) fn alias(device: Option<u32>, stag: Stag) -> Stag {
     device.map_or(stag, |device| {
         Stag(stag.0 ^ (ALIAS | device.wrapping_mul(ALIAS_SPREAD) & (ALIAS - 1)))
     })
 }
 
-/// The first name that a device gives to a dmabuf. No region in a table has such a name.
+/// The first STag that a device gives to a dmabuf. No region in a table has such an STag.
 const FIRST_NAME: u32 = 1 << 30;
-/// The bit in every name of a device for memory of this process, and in no other name.
+/// The bit that is set in every device STag for memory of this process, and in no other STag.
 const ALIAS: u32 = 1 << 29;
-/// Spreads the names so that devices with small numbers give very different names.
+/// A factor that spreads the STags, so that devices with small numbers use very different ones.
 const ALIAS_SPREAD: u32 = 0x9e37_79b1;

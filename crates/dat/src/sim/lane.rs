@@ -21,16 +21,17 @@ pub(crate) struct Lane {
     read_ns: u64,
     response_ns: u64,
     latest_ns: u64,
-    /// Arrivals of an older epoch are lost.
+    /// The current epoch: arrivals of an older epoch are lost.
     pub(crate) epoch: u64,
-    /// True if no more packets are accepted.
+    /// True if the lane accepts no more packets.
     pub(crate) cut: bool,
-    /// The number of work requests that the receiving side has not processed.
+    /// The number of work requests that the receiving side has not processed yet.
     pub(crate) in_flight: usize,
 }
 
 impl Lane {
-    /// Returns when a packet arrives that could arrive at `at`, after applying the order.
+    /// Returns the time at which a packet arrives that could arrive at `at` if there were no other
+    /// packets to order it after.
     pub(crate) fn schedule(&mut self, packet: &Packet, at: u64) -> u64 {
         let at = match packet {
             Packet::Connect(_) | Packet::Accept { .. } | Packet::Reject { .. } => {
@@ -62,7 +63,7 @@ impl Lane {
         at
     }
 
-    /// Delays everything sent from now on until `at`.
+    /// Delays all packets that are sent from now on until `at`.
     pub(crate) fn raise(&mut self, at: u64) {
         for bound in [
             &mut self.ordered_ns,
@@ -75,7 +76,7 @@ impl Lane {
         }
     }
 
-    /// Discards everything in flight.
+    /// Discards all packets in flight.
     pub(crate) fn purge(&mut self) {
         self.epoch += 1;
         self.latest_ns = 0;
@@ -86,13 +87,13 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) node: u32,
-    /// The packets that have arrived but are not processed.
+    /// The packets that have arrived but are not processed yet.
     pub(crate) inbox: VecDeque<Packet>,
-    /// True if the last packet that it will ever get is in the inbox.
+    /// True if the last packet that this side will ever receive is in the inbox.
     pub(crate) ended: bool,
-    /// True if the inbox will not be read again.
+    /// True if this side will not read its inbox again.
     pub(crate) gone: bool,
-    /// The regions that the other side may reach.
+    /// The regions that the other side may access.
     pub(crate) exposed: Vec<RegionEntry>,
 }
 

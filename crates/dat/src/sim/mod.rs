@@ -1,33 +1,32 @@
-//! The provider `sim`: a simulated network, determined by a seed and a list of calls.
+//! The provider `sim` is a simulated network, determined by a seed and a list of calls.
 //!
 //! Invariant: the same seed and the same calls produce the same events at the same virtual times.
 //! No code here uses a clock, an address or the order of a hash map. Every fault that a transport
-//! may show can occur, and no other:
+//! may show can occur, and no other fault:
 //!
-//! - Connections are reordered against each other at will.
+//! - The order of events on different connections is arbitrary.
 //! - Within one connection messages stay in order. RDMA writes between two sends are placed in any
 //!   order, but before the later send is delivered. RDMA reads are executed in order among
-//!   themselves and wait for no write.
+//!   themselves and do not wait for writes.
 //! - Bytes are fetched from a sender's memory when they arrive. They are placed when the receiving
-//!   interface makes progress, so a test detects a buffer that is used too early.
-//! - A send or a write may report success long before its delivery, as over a socket, or only
-//!   after it, as over a fabric.
+//!   interface makes progress, so that a test detects a buffer that is used too early.
+//! - A send or a write may report success long before its delivery, as over a socket, or only after
+//!   its delivery, as over a fabric.
 //!
-//! Some transfers execute at once ([`NetworkConfig::at_once_ppm`]), as between processes that share
-//! memory: they do not wait for anything in flight.
+//! Some transfers are executed at once ([`NetworkConfig::at_once_ppm`]), as between processes that
+//! share memory: they do not wait for packets in flight.
 //!
 //! A [`Network`] handle belongs to one node; [`Network::at`] returns handles for the others. The
 //! driver advances time with [`Network::advance`] and polls the interfaces. An interface that waits
 //! advances time itself and returns when nothing is in flight.
 //!
-//! A node may consist of several interfaces, like a server with several reactors. Each listens on a
-//! port of its own, or they share the connections of one port
-//! ([`AcceptGroup`](crate::AcceptGroup)), in the same way for the same seed. Whatever happens to
-//! the node happens to all of them.
+//! A node may consist of several interfaces, like a server with several reactors. Each listens on
+//! its own port, or they share the connections of one port ([`AcceptGroup`](crate::AcceptGroup)),
+//! in the same way for the same seed. A fault of the node affects all of them.
 //!
-//! A node may have a device ([`Network::set_device`]), which simulates an RDMA device: it gives
-//! regions names of its own, which are invalid on another device, and registers dmabufs, which it
-//! maps.
+//! A node may have a device ([`Network::set_device`]), which simulates an RDMA device: the device
+//! gives regions its own STags, which are invalid on another device, and it registers and maps
+//! dmabufs.
 
 mod at_once;
 mod config;

@@ -16,14 +16,14 @@ pub struct Network {
     node: u32,
 }
 
-/// Names a connection of a network. Names are not reused.
+/// Identifies a connection of a network. Identifiers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) u64);
 
 /// The description of a connection in a simulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionInfo {
-    /// The name of the connection.
+    /// The identifier of the connection.
     pub id: ConnectionId,
     /// The number of the node that connected.
     pub initiator: u32,
@@ -42,9 +42,9 @@ pub struct TraceEntry {
     pub what: &'static str,
     /// The number of the connection, or of the node for a fault of a node.
     pub connection: u64,
-    /// The side at which it arrived: 0 the initiator, 1 the acceptor.
+    /// The side at which the packet arrived: 0 the initiator, 1 the acceptor.
     pub to: usize,
-    /// The number of bytes; for an acknowledgement the sequence number of the work.
+    /// The number of bytes in the packet; for an acknowledgement the sequence number of the work.
     pub length: u64,
 }
 
@@ -62,8 +62,8 @@ impl Network {
         Self { shared: Arc::new(Mutex::new(State::new(config))), node: 0 }
     }
 
-    /// Returns a handle for the same network that belongs to another node. Connects through it come
-    /// from that node.
+    /// Returns a handle for the same network that belongs to another node. Connects through this
+    /// handle come from that node.
     #[must_use]
     pub fn at(&self, node: u32) -> Self {
         Self { shared: Arc::clone(&self.shared), node }
@@ -105,7 +105,8 @@ impl Network {
     }
 
     /// Advances until nothing is in flight, but at most `steps_max` times. Returns the number of
-    /// steps. Does not poll the interfaces, so it does not wait for what they would send.
+    /// steps. Does not poll the interfaces, so packets that they would send in response are not
+    /// included.
     pub fn run_until_quiet(&self, steps_max: usize) -> usize {
         (0..steps_max).take_while(|_| self.advance()).count()
     }
@@ -128,7 +129,8 @@ impl Network {
             .collect()
     }
 
-    /// Breaks a connection. For each side it is random if the data in flight to it still arrives.
+    /// Breaks a connection. For each side it is random whether the data in flight to that side
+    /// still arrives.
     pub fn break_connection(&self, connection: ConnectionId) {
         self.state().cut_cable(connection.0);
     }
@@ -139,28 +141,28 @@ impl Network {
         self.state().kill(node);
     }
 
-    /// Lets a killed node listen and connect again, without any of its former state.
+    /// Allows a killed node to listen and connect again, without any of its former state.
     pub fn restart_node(&self, node: u32) {
         let mut state = self.state();
         state.note("restart", u64::from(node), 0, 0);
         state.nodes.entry(node).or_default().down = false;
     }
 
-    /// Separates a node from all others. Arrivals are held back. A connection breaks once its first
-    /// held arrival has waited for [`NetworkConfig::hold_ns_max`].
+    /// Separates a node from all others: packets from and to it are held back. A connection breaks
+    /// once its first held packet has waited for [`NetworkConfig::hold_ns_max`].
     pub fn partition(&self, node: u32) {
         let mut state = self.state();
         state.note("partition", u64::from(node), 0, 0);
         state.nodes.entry(node).or_default().isolated = true;
     }
 
-    /// Ends a node's partition. The held arrivals are delivered in order.
+    /// Ends a node's partition. The held packets are delivered in order.
     pub fn heal(&self, node: u32) {
         self.state().heal(node);
     }
 
-    /// Sets or removes a node's device. Its connections break, and later connections use the new
-    /// device.
+    /// Sets or removes a node's device. The node's connections break, and later connections use the
+    /// new device.
     pub fn set_device(&self, node: u32, device: Option<u32>) {
         let mut state = self.state();
         state.note("device", u64::from(node), 0, device.map_or(0, u64::from));
@@ -183,14 +185,14 @@ impl Network {
         self.state().config.faults = faults;
     }
 
-    /// Makes one fault affect the packet of data after the next `skip` packets.
+    /// Makes one fault affect the data packet that follows the next `skip` data packets.
     pub fn inject(&self, fault: Fault, skip: u64) {
         self.state().orders.push((fault, skip));
     }
 
     // ---- what happened --------------------------------------------------------
 
-    /// Returns the numbers of past events.
+    /// Returns the counts of past events.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.state().statistics
@@ -209,7 +211,8 @@ impl Network {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves the state consistent, because no call unwinds half-way.
+        // A panic elsewhere leaves the state consistent, because no call panics in the middle of a
+        // change.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn length_of(pieces: &[Piece]) -> u64 {
     pieces.iter().map(|piece| piece.length as u64).sum()
 }
 
-/// Copies `bytes` to the pieces in order. The pieces must have room for all of them.
+/// Copies `bytes` to the pieces in order. The pieces must have room for all bytes.
 pub(crate) fn scatter(pieces: &[Piece], bytes: &[u8]) {
     let mut rest = bytes;
     for piece in pieces {
@@ -34,7 +34,7 @@ pub(crate) fn scatter(pieces: &[Piece], bytes: &[u8]) {
 /// Data in flight.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// The data was fetched, so the sender may use its memory again.
+    /// The data was fetched, so that the sender may use its memory again.
     Bytes(Vec<u8>),
     /// The data is still in the sender's memory.
     Lent(Vec<Piece>),
@@ -67,7 +67,7 @@ impl Payload {
 /// The reason that a side gives when it closes.
 #[derive(Clone, Debug)]
 pub(crate) enum Cause {
-    /// The side closed in order.
+    /// The side closed the connection in the regular way.
     Orderly,
     /// The other side's work with this sequence number was refused.
     Refused { sequence: u64, reason: BreakReason },
@@ -119,7 +119,7 @@ pub(crate) enum Packet {
         sequence: u64,
     },
     Close(Cause),
-    /// The network itself, not the other side, reports that the connection is lost.
+    /// The connection is lost; the network itself reports this, not the other side.
     Lost(BreakReason),
 }
 
@@ -143,7 +143,8 @@ impl Packet {
         matches!(self, Packet::Send { .. } | Packet::Write { .. } | Packet::ReadRequest { .. })
     }
 
-    /// Returns name and length for the trace. Addresses are left out: they differ between runs.
+    /// Returns the packet's name and length for the trace. Addresses are left out, because they
+    /// differ between runs.
     pub(crate) fn label(&self) -> (&'static str, u64) {
         match self {
             Packet::Connect(greeting) => ("connect", greeting.private_data.len() as u64),

@@ -19,7 +19,8 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number from `least` to `most`, inclusive; returns `least` if `most` is smaller.
+    /// Returns a random number from `least` to `most`, inclusive; returns `least` if `most` is
+    /// smaller.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         let span = most.saturating_sub(least).saturating_add(1);
         // The bias is below one in 2^32 for every range used here.

@@ -1,13 +1,14 @@
-//! The state of a simulated network: the calendar of arrivals and everything that decides its
+//! The state of a simulated network: the calendar of arrivals and all data that determines their
 //! order.
 //!
 //! Invariants:
 //!
 //! - The calendar is processed by time, then by order of entry.
-//! - An entry whose lane was purged, or whose receiver is gone, is dropped without advancing the
-//!   clock.
+//! - An entry whose lane was purged, or whose receiver no longer exists, is dropped without
+//!   advancing the clock.
 //! - A link exists until both of its sides have left it.
-//! - An acceptor that its connect can no longer reach counts as never having been there.
+//! - If the connect request can no longer reach an acceptor, the link is treated as if it had no
+//!   acceptor.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,7 +35,7 @@ pub(crate) struct State {
     pub(crate) faults_done: u64,
     /// The faults injected by the driver, each with the number of packets to skip before it.
     pub(crate) orders: Vec<(Fault, u64)>,
-    /// The number of registrations of each device, and the last name given.
+    /// The number of registrations of each device; the field after it is the last STag given.
     pub(crate) registrations: BTreeMap<u32, usize>,
     pub(crate) names_given: u32,
     pub(crate) trace_hash: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Link {
     pub(crate) sides: [Side; 2],
     /// The port that was connected to.
     pub(crate) port: u16,
-    /// True if the connect has reached a listener.
+    /// True if the connect request has reached a listener.
     pub(crate) is_offered: bool,
     /// True if the acceptor has replied, or the connect has ended in another way.
     pub(crate) answered: bool,
@@ -60,18 +61,18 @@ pub(crate) struct Link {
     pub(crate) holds: u64,
 }
 
-/// A node that was used in a call.
+/// A node that some call has used.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     pub(crate) down: bool,
     pub(crate) isolated: bool,
-    /// The device of its connections.
+    /// The number of the device that the node's connections use.
     pub(crate) device: Option<u32>,
-    /// Its listeners, by port.
+    /// The node's listeners, by port.
     pub(crate) listeners: BTreeMap<u16, Backlog>,
 }
 
-/// The connections of a listener that it has not taken yet.
+/// The connections at a listener that no interface has taken yet.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     generation: u64,
@@ -127,7 +128,8 @@ impl State {
 
     // ---- listeners ------------------------------------------------------------
 
-    /// Makes `node` listen on a port. Returns `None` if it already does or is killed.
+    /// Makes `node` listen on a port. Returns `None` if a listener already has the port or the node
+    /// is killed.
     pub(crate) fn bind(&mut self, node: u32, port: u16) -> Option<u64> {
         let node = self.nodes.entry(node).or_default();
         if node.down || node.listeners.contains_key(&port) {
@@ -149,7 +151,8 @@ impl State {
         }
     }
 
-    /// Returns the backlog of a listener, unless that listener is gone and another has its port.
+    /// Returns the backlog of a listener; `None` if the listener no longer exists, even if another
+    /// has its port.
     fn backlog(&mut self, node: u32, port: u16, generation: u64) -> Option<&mut Backlog> {
         let backlog = self.nodes.get_mut(&node)?.listeners.get_mut(&port)?;
         (backlog.generation == generation).then_some(backlog)
@@ -223,7 +226,7 @@ impl State {
         self.enter(at, Entry::Arrival(Arrival { link: id, to: 1 - side, epoch, packet, fault }));
     }
 
-    /// Returns true if `side` may have more work in flight.
+    /// Returns true if `side` may have another work request in flight.
     pub(crate) fn has_room(&self, link: u64, side: usize) -> bool {
         self.links
             .get(&link)
@@ -239,7 +242,7 @@ impl State {
         Some(packet)
     }
 
-    /// Sends the acceptor's reply. Returns `None` if the initiator has vanished.
+    /// Sends the acceptor's reply. Returns `None` if the initiator has already left.
     pub(crate) fn answer(&mut self, id: u64, packet: Packet) -> Option<()> {
         let link = self.links.get_mut(&id)?;
         if link.sides[1].ended {
@@ -250,7 +253,7 @@ impl State {
         Some(())
     }
 
-    /// Makes `side` leave the link and tells the other side why.
+    /// Makes `side` leave the link, and reports `cause` to the other side.
     pub(crate) fn leave(&mut self, id: u64, side: usize, cause: Cause) {
         let orderly = matches!(cause, Cause::Orderly);
         let lossy = orderly && self.random.chance(self.config.faults.close_loses_ppm);
@@ -286,7 +289,7 @@ impl State {
         }
     }
 
-    /// Fetches the data that `side` has in flight, so that it may use its memory again.
+    /// Fetches the data that `side` has in flight, so that the side may use its memory again.
     fn fetch_lent(&mut self, id: u64, side: usize) {
         let held = self.links.get_mut(&id).into_iter().flat_map(|link| link.held.iter_mut());
         let under_way = self.calendar.values_mut().filter_map(|entry| match entry {
@@ -302,7 +305,7 @@ impl State {
 
     // ---- time -----------------------------------------------------------------
 
-    /// Returns the time after a span; `None` for a span that never ends.
+    /// Returns the time that is `span_ns` from now; `None` for a span that never ends.
     pub(crate) fn moment_after(&self, span_ns: u64) -> Option<u64> {
         (span_ns != u64::MAX).then(|| self.now_ns.saturating_add(span_ns))
     }
@@ -382,7 +385,7 @@ impl State {
         let to = self.links.get(&link).map(|link| (link.sides[1].node, link.port));
         let Some((to, port)) = to else { return };
         if self.is_down(to) {
-            // There is no reply. The initiator times out.
+            // The killed or missing node sends no reply, so the initiator times out.
             return;
         }
         let backlog = self.nodes.get_mut(&to).and_then(|node| node.listeners.get_mut(&port));
@@ -397,7 +400,7 @@ impl State {
         }
     }
 
-    /// Ends a connect that no acceptor has seen or will reply to.
+    /// Ends a connect that no acceptor has received or will reply to.
     pub(crate) fn refuse(&mut self, link: u64, why: &str) {
         let reason = || BreakReason::Unreachable(why.into());
         self.sever(link, [true, true], [true, true], [reason(), reason()]);
@@ -436,9 +439,9 @@ impl State {
     }
 }
 
-/// The number of connections that may wait at one listener.
+/// The limit for the number of connections that wait at one listener.
 const BACKLOG_MAX: usize = 1024;
-/// The number of events that [`super::Network::trace`] keeps.
+/// The limit for the number of events that [`super::Network::trace`] keeps.
 const TRACE_MAX: usize = 4096;
 /// The constants of FNV-1a, here applied to words.
 const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;

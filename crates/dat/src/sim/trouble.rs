@@ -1,7 +1,7 @@
-//! Faults: randomly drawn ones, broken links, killed and partitioned nodes.
+//! Faults: random faults, broken links, and killed or partitioned nodes.
 //!
-//! Invariant: a link that loses a packet also loses all later ones of that direction, and both of
-//! its sides learn of it.
+//! Invariant: a link that loses a packet also loses all later packets of that direction, and the
+//! break is reported to both of its sides.
 
 use super::Fault;
 use super::lane::Side;
@@ -39,7 +39,8 @@ impl State {
         None
     }
 
-    /// Applies a fault that replaces or changes an arrival. Returns true if nothing arrives.
+    /// Applies a fault that replaces or changes an arriving packet. Returns true if no packet
+    /// arrives.
     pub(crate) fn strike_before(&mut self, arrival: &mut Arrival) -> bool {
         let reason = match arrival.fault {
             None | Some(Fault::Delay | Fault::BreakAfter) => return false,
@@ -60,7 +61,7 @@ impl State {
         true
     }
 
-    /// Applies a fault that follows an arrival.
+    /// Applies a fault that follows the arrival of a packet.
     pub(crate) fn strike_after(&mut self, fault: Option<Fault>, link: u64, to: usize) {
         if fault == Some(Fault::BreakAfter) {
             self.statistics.breaks_after += 1;
@@ -90,8 +91,8 @@ impl State {
         self.statistics.flips_silent += 1;
     }
 
-    /// Breaks a link. `purge` says for each sending side if its data in flight is lost. `prompt`
-    /// says for each side if it learns of the break at once.
+    /// Breaks a link. `purge` is true for each sending side whose data in flight is lost. `prompt`
+    /// is true for each side that learns of the break at once.
     pub(crate) fn sever(
         &mut self,
         id: u64,
@@ -109,7 +110,7 @@ impl State {
         for (to, reason) in reasons.into_iter().enumerate() {
             let lane = &mut link.lanes[1 - to];
             lane.cut = true;
-            // A connect that has reached no listener is lost for ever.
+            // A connect request that has reached no listener is lost for ever.
             if purge[1 - to] || !link.is_offered {
                 lane.purge();
             }
@@ -127,7 +128,8 @@ impl State {
         self.forget_left(id);
     }
 
-    /// Breaks a link like a failing cable: the data in flight to each side may or may not arrive.
+    /// Breaks a link as a failing cable would: the data in flight to each side may or may not
+    /// arrive.
     pub(crate) fn cut_cable(&mut self, id: u64) {
         let purge = [self.random.chance(EVEN_PPM), self.random.chance(EVEN_PPM)];
         let reason = || BreakReason::System("connection lost".into());
@@ -135,7 +137,7 @@ impl State {
         self.sever(id, purge, [false, false], [reason(), reason()]);
     }
 
-    /// Kills a node. Its own endpoints break at once, those of its peers after a while.
+    /// Kills a node. Its own endpoints break at once, those of its peers after some time.
     pub(crate) fn kill(&mut self, node: u32) {
         let entry = self.nodes.entry(node).or_default();
         entry.down = true;
@@ -170,7 +172,7 @@ impl State {
         })
     }
 
-    /// Holds back an arrival until the partition ends or lasts too long.
+    /// Holds back a packet until the partition ends or lasts too long.
     pub(crate) fn hold(&mut self, arrival: Arrival) {
         let id = arrival.link;
         self.note("hold", id, arrival.to, 0);
@@ -185,7 +187,7 @@ impl State {
         }
     }
 
-    /// Delivers held arrivals before those sent after them.
+    /// Delivers the held packets before those sent after them.
     pub(crate) fn heal(&mut self, node: u32) {
         self.nodes.entry(node).or_default().isolated = false;
         self.note("heal", u64::from(node), 0, 0);

@@ -1,4 +1,4 @@
-//! Replaces the TLS configurations in a build without TLS.
+//! Replaces the TLS configurations in a build without the feature `tls`.
 //!
 //! Invariant: no configuration can be created, so code that needs one never runs.
 
@@ -7,26 +7,28 @@ use std::sync::Arc;
 
 use super::{CertificateIdentity, TlsClientFiles, TlsConfigError, TlsServerFiles};
 
-/// The side that listens; a build without the feature `tls` cannot make one.
+/// The TLS configuration of the accepting side; a build without the feature `tls` cannot create
+/// one.
 #[derive(Clone, Debug)]
 pub struct TlsServer {
     never: Infallible,
 }
 
-/// The side that connects; a build without the feature `tls` cannot make one.
+/// The TLS configuration of the connecting side; a build without the feature `tls` cannot create
+/// one.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     never: Infallible,
 }
 
-/// A server to connect to over TLS; a build without the feature `tls` cannot make one.
+/// A server to connect to over TLS; a build without the feature `tls` cannot create one.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
     pub(crate) never: Infallible,
 }
 
 impl TlsServer {
-    /// Refuses: this build has no TLS.
+    /// Returns an error, because this build has no TLS.
     ///
     /// # Errors
     /// Always [`TlsConfigError::NotBuilt`].
@@ -52,7 +54,7 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// Refuses: this build has no TLS.
+    /// Returns an error, because this build has no TLS.
     ///
     /// # Errors
     /// Always [`TlsConfigError::NotBuilt`].
@@ -63,7 +65,7 @@ impl TlsClient {
     /// Returns the target for a server whose certificate must be for `name`.
     ///
     /// # Errors
-    /// None, because a client cannot be created.
+    /// No errors, because a client cannot be created.
     pub fn target(&self, _name: &str) -> Result<TlsTarget, TlsConfigError> {
         match self.never {}
     }

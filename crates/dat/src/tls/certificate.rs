@@ -1,7 +1,8 @@
 //! The identity of a certificate's owner.
 //!
-//! Invariant: a name is kept only as an authority signed it, and only if a person can read it: it
-//! is text without control characters. Names that are left out do not identify the peer.
+//! Invariant: a name is kept only in the form that an authority signed, and only if it is text
+//! without control characters, so that people can read it. Names that are left out do not identify
+//! the peer.
 
 use std::path::Path;
 
@@ -26,7 +27,7 @@ impl CertificateIdentity {
             expires_at_s: certificate.validity().not_after.timestamp(),
             ..Self::default()
         };
-        // A certificate with this extension twice has not passed verification.
+        // A certificate that has this extension twice does not pass verification.
         let alternatives = certificate.subject_alternative_name().ok().flatten();
         let names = alternatives.iter().flat_map(|names| &names.value.general_names);
         for name in names.take(NAMES_MAX) {
@@ -34,7 +35,7 @@ impl CertificateIdentity {
                 GeneralName::DNSName(name) => (&mut identity.dns_names, name),
                 GeneralName::URI(name) => (&mut identity.uris, name),
                 GeneralName::RFC822Name(name) => (&mut identity.emails, name),
-                // Other kinds of names are not used here.
+                // Other kinds of names are not needed.
                 _ => continue,
             };
             list.extend(readable(name));
@@ -43,7 +44,7 @@ impl CertificateIdentity {
     }
 }
 
-/// Returns the identity of this side's own certificate, the first one of its file.
+/// Returns the identity in this side's own certificate, which is the first one of its file.
 pub(super) fn of_own(
     path: &Path,
     chain: &[CertificateDer<'_>],
@@ -57,7 +58,7 @@ fn readable(name: &str) -> Option<String> {
     is_readable.then(|| name.to_owned())
 }
 
-/// The number of names of one certificate that are read: more than any sensible one has.
+/// The maximum number of names read from one certificate: more than real certificates have.
 const NAMES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Reads certificates and keys from files.
 //!
-//! Invariant: a private key is used only if only its owner, root and a group chosen by root can
-//! read it. The open file itself is checked, not its name.
+//! Invariant: a private key is used only if no user other than its owner, root and a group chosen
+//! by root can read the file. The check uses the open file, not its name.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsConfigError;
 
-/// Returns the certificates of a file, in its order; at least one.
+/// Returns the certificates of a file, in their order in the file; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let text = read(path, &open(path)?)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -39,7 +39,7 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsConfigError> 
 /// Returns the private key of a file that other users cannot read.
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     let file = open(path)?;
-    // Check the open file, not the one that may have its name a moment later.
+    // Check the open file, because the name may lead to another file a moment later.
     let metadata = file.metadata().map_err(|source| system(path, source))?;
     check_key(path, &metadata, rustix::process::geteuid().as_raw())?;
     PrivateKeyDer::from_pem_slice(&read(path, &file)?).map_err(|error| match error {
@@ -86,7 +86,7 @@ pub(super) fn content(path: &Path, what: impl Into<String>) -> TlsConfigError {
     TlsConfigError::Content { path: path.into(), what: what.into() }
 }
 
-/// The size limit of a file. The authorities of the whole web take a fifth of it.
+/// The maximum size of a file in bytes. The authorities of the whole web take a fifth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! The names that a certificate carries.
 
-/// The names in a certificate. The names of a peer are proved: a configured authority has signed
-/// the certificate, and the peer has its key.
+/// The names in a certificate. The names of a peer are verified: a configured authority has signed
+/// the certificate, and the peer has the certificate's key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateIdentity {
     /// The common name of the subject.
     pub common_name: Option<String>,
     /// The host names among the subject's alternative names. Wildcards are not expanded.
     pub dns_names: Vec<String>,
-    /// The URIs among the alternative names, such as SPIFFE ids.
+    /// The URIs among the subject's alternative names, such as SPIFFE ids.
     pub uris: Vec<String>,
-    /// The mail addresses among the alternative names.
+    /// The mail addresses among the subject's alternative names.
     pub emails: Vec<String>,
-    /// The last second at which the certificate is valid, in seconds since 1970.
+    /// The last second of the certificate's validity, in seconds since 1970.
     pub expires_at_s: i64,
 }
 

@@ -3,8 +3,8 @@
 //! The module `files` reads certificates and keys; `identity` reads the names in a certificate.
 //! The tcp provider handles the records.
 //!
-//! Invariant: only TLS 1.3 is used, without session resumption and without early data. So every
-//! connection proves the identity of its ends again, before any of its data is used.
+//! Invariant: only TLS 1.3 is used, without session resumption and without early data. So both
+//! sides of every connection authenticate again, before any data of the connection is used.
 
 #[cfg(not(feature = "tls"))]
 mod absent;
@@ -26,43 +26,43 @@ pub(crate) use self::sides::failure_of;
 #[cfg(feature = "tls")]
 pub use self::sides::{TlsClient, TlsServer, TlsTarget};
 
-/// The files of the side that listens, all in PEM format.
+/// The paths of the accepting side's files, all in PEM format.
 #[derive(Clone, Debug)]
 pub struct TlsServerFiles {
-    /// The certificate of this side, followed by those that lead to an authority.
+    /// The certificate of this side, followed by the certificates that lead to an authority.
     pub certificate: PathBuf,
-    /// The key of the certificate. It must be readable by its owner only, or owned by root and
-    /// readable by a group.
+    /// The key of the certificate. The file must be readable by its owner only, or owned by root
+    /// and readable by a group.
     pub key: PathBuf,
-    /// The certificates that clients must show.
+    /// The rule for certificates that clients must present.
     pub clients: ClientCertificates,
-    /// True to turn away clients without TLS.
+    /// True to reject clients that connect without TLS.
     pub required: bool,
 }
 
-/// The certificates that clients must show to the side that listens.
+/// The rule for the certificates that clients must present to the accepting side.
 #[derive(Clone, Debug)]
 pub enum ClientCertificates {
-    /// Clients show no certificate. They are identified in another way.
+    /// Clients present no certificate; they are authenticated in another way.
     Unasked,
-    /// Clients show no certificate, or one that an authority in this file has signed.
+    /// Clients present either no certificate or one that an authority in this file has signed.
     Optional(PathBuf),
-    /// Clients must show a certificate that an authority in this file has signed.
+    /// Clients must present a certificate that an authority in this file has signed.
     Required(PathBuf),
 }
 
-/// The files of the side that connects, all in PEM format.
+/// The paths of the connecting side's files, all in PEM format.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct TlsClientFiles {
     /// The authorities that sign server certificates.
     pub authorities: PathBuf,
-    /// The certificate chain and the key of this side, for servers that ask for them.
+    /// The certificate chain and the key of this side, for servers that request a certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl TlsClientFiles {
-    /// Names the file of the authorities, and no certificate of this side.
+    /// Creates the paths from the file of the authorities, without a certificate of this side.
     #[must_use]
     pub fn new(authorities: impl Into<PathBuf>) -> Self {
         Self { authorities: authorities.into(), identity: None }
@@ -96,7 +96,7 @@ pub enum TlsConfigError {
         /// A description of the error.
         what: String,
     },
-    /// The file permissions let other users read a private key.
+    /// The file permissions allow other users to read a private key.
     #[error(
         "{}: mode {mode:03o} lets other users access the private key; chmod 600 it (640 if root \
          owns it)",
@@ -140,22 +140,22 @@ pub enum TlsConfigError {
 /// The reason why a TLS connection failed or ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
-    /// The server turned away a connection without TLS.
+    /// The server rejected a connection without TLS.
     #[error("the server accepts only TLS connections")]
     Required,
-    /// The server does not reply with TLS.
+    /// The server does not reply with TLS, so it probably has none.
     #[error("the server does not speak TLS")]
     NotSpoken,
     /// The peer's certificate is not accepted, for the reason given.
     #[error("the peer's certificate is refused: {0}")]
     Certificate(String),
-    /// The peer ended the connection with this alert.
+    /// The peer ended the connection with this TLS alert.
     #[error("the peer refused the TLS connection: {0}")]
     Refused(String),
-    /// The stream ended without a close_notify of the peer: an attacker may have cut it.
+    /// The stream ended without the peer's close_notify, so an attacker may have cut it.
     #[error("the TLS connection ended without a close_notify of the peer")]
     Truncated,
-    /// The peer violated TLS, or this side could not follow it.
+    /// The peer violated the TLS protocol, or this side does not support what the peer sent.
     #[error("TLS failed: {0}")]
     Protocol(String),
 }

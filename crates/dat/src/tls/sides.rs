@@ -16,7 +16,7 @@ use super::{
     TlsServerFiles,
 };
 
-/// The loaded TLS configuration of the side that listens. Cheap to clone; all clones use the same
+/// The loaded TLS configuration of the accepting side. Cheap to clone. All clones use the same
 /// certificate and key, which [`TlsServer::reload`] replaces while connections are open.
 #[derive(Clone, Debug)]
 pub struct TlsServer {
@@ -32,14 +32,14 @@ pub(crate) struct Loaded {
     identity: Arc<CertificateIdentity>,
 }
 
-/// The loaded TLS configuration of the side that connects. Cheap to clone.
+/// The loaded TLS configuration of the connecting side. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     identity: Option<Arc<CertificateIdentity>>,
 }
 
-/// The TLS configuration and the name of a server to connect to. Cheap to clone.
+/// The TLS configuration for one server, with the server's name. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
     pub(crate) config: Arc<ClientConfig>,
@@ -50,20 +50,20 @@ impl TlsServer {
     /// Reads and checks all files.
     ///
     /// # Errors
-    /// [`TlsConfigError`] with the file and what is wrong with it.
+    /// [`TlsConfigError`] with the file and a description of the error.
     pub fn load(files: &TlsServerFiles) -> Result<Self, TlsConfigError> {
         let loaded = Arc::new(Loaded::load(files)?);
         Ok(Self { current: Arc::new(RwLock::new(loaded)) })
     }
 
     /// Replaces the certificate, the key and the client authorities by those of `other`. New
-    /// connections of every clone use them; open connections keep what they began with.
+    /// connections of every clone use them; open connections keep those that they began with.
     pub fn reload(&self, other: &Self) {
         let new = other.current();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
-    /// Returns what a new connection uses.
+    /// Returns the configuration that a new connection uses.
     pub(crate) fn current(&self) -> Arc<Loaded> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -127,7 +127,7 @@ impl TlsClient {
     /// Reads and checks all files.
     ///
     /// # Errors
-    /// [`TlsConfigError`] with the file and what is wrong with it.
+    /// [`TlsConfigError`] with the file and a description of the error.
     pub fn load(files: &TlsClientFiles) -> Result<Self, TlsConfigError> {
         let roots = authorities(&files.authorities)?;
         let unusable = |error: rustls::Error| TlsConfigError::Content {
@@ -179,7 +179,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Converts an error of the TLS library to one that tells the user what to do.
+/// Converts an error of the TLS library to one that gives advice to the user.
 pub(crate) fn failure_of(error: rustls::Error) -> TlsFailure {
     match error {
         rustls::Error::InvalidCertificate(why) => TlsFailure::Certificate(why.to_string()),
@@ -187,7 +187,7 @@ pub(crate) fn failure_of(error: rustls::Error) -> TlsFailure {
             TlsFailure::Certificate("the peer showed none".into())
         }
         rustls::Error::AlertReceived(alert) => TlsFailure::Refused(describe(alert)),
-        // The library may add kinds of errors.
+        // A later version of the library may have more kinds of errors.
         other => TlsFailure::Protocol(other.to_string()),
     }
 }
@@ -211,6 +211,6 @@ fn describe(alert: rustls::AlertDescription) -> String {
 }
 
 const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
-/// The application protocol (ALPN). A server of another protocol on this port reports the error at
-/// once, and a certificate for this server is not used for connections of another protocol.
+/// The application protocol (ALPN). A server of another protocol on this port reports an error at
+/// once, and a certificate of this server cannot be misused for connections of another protocol.
 const PROTOCOL: &[u8] = b"iwarp";

@@ -1,7 +1,8 @@
 //! Replaces the provider `verbs` in a build without the feature `verbs`.
 //!
 //! Invariant: no device, registration or connection of this provider can be created, so code that
-//! needs one never runs. Its addresses are refused with [`VerbsUnavailable::NotBuilt`].
+//! needs one never runs. Addresses of this provider are refused with
+//! [`VerbsUnavailable::NotBuilt`].
 
 mod unavailable;
 
@@ -28,7 +29,7 @@ pub(crate) mod raw {
         pub lkey: u32,
     }
 
-    /// Rights of a registration.
+    /// The access rights of a registration.
     pub mod access {
         pub const LOCAL_WRITE: std::ffi::c_int = 1;
     }
@@ -76,7 +77,7 @@ impl Registered {
     }
 }
 
-/// The registrations of an interface's regions with devices: none.
+/// The registrations of an interface's regions with devices, of which there are none.
 #[derive(Default)]
 pub(crate) struct Registrations {
     pub own: Option<OwnRegistrations>,
@@ -134,7 +135,7 @@ impl Registrations {
     }
 }
 
-/// Returns rights in the form that a device takes.
+/// Returns access rights in the form that a device requires.
 pub(crate) fn access_of(_rights: Rights) -> c_int {
     raw::access::LOCAL_WRITE
 }

@@ -1,7 +1,7 @@
-//! Connects and accepts through the connection manager.
+//! Establishes connections through the connection manager.
 //!
-//! Invariant: the queue pair is created as soon as the device is known. Receives posted before are
-//! then posted to it, before the peer can send.
+//! Invariant: the queue pair is created as soon as the device is known. Receives that were posted
+//! earlier are then posted to the queue pair, before the peer can send.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ pub(super) enum Phase {
     },
     /// Initiator: the request has been sent.
     Connecting,
-    /// Acceptor: the application has not been told of the request.
+    /// Acceptor: the request has not been reported to the application yet.
     Asked {
         listener: ListenerId,
         private_data: Box<[u8]>,
         terms: Terms,
     },
-    /// Acceptor: the application has not decided yet.
+    /// Acceptor: the application has neither accepted nor rejected the connection yet.
     Pending(Terms),
-    /// Acceptor: the reply goes out with the next flush. So receives that are posted until then
-    /// are ready before the peer's first message.
+    /// Acceptor: the reply will be sent by the next flush, so that receives posted until then are
+    /// ready before the peer's first message.
     Answering {
         terms: Terms,
         words: Vec<u8>,
@@ -86,7 +86,7 @@ impl Connection {
         if matches!(self.phase, Phase::Asked { .. } | Phase::Pending(_)) {
             // The application does not know this endpoint before `accept`, which reports it.
             self.phase = Phase::Vanished;
-            // A device that is being removed waits until its identifiers are destroyed.
+            // The kernel cannot remove a device until all identifiers on it are destroyed.
             self.lane.link = None;
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Connection {
         link.resolve_route(RESOLVE_MS).map_err(system)
     }
 
-    /// Creates the queue pair, because the device is known, and sends the request.
+    /// Sends the connection request. The device is known now, so this creates the queue pair first.
     fn on_route(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let phase = std::mem::replace(&mut self.phase, Phase::Connecting);
         let Phase::Resolving { private_data } = phase else {
@@ -176,7 +176,7 @@ impl Connection {
     pub(super) fn refuse(&mut self, private_data: &[u8]) {
         if let (Phase::Pending(_), Some(link)) = (&self.phase, &self.lane.link) {
             let words = Word::Rejection.pack(link.is_iwarp(), private_data).unwrap_or_default();
-            // If the peer is gone, it needs no reply.
+            // If the peer has ended, it needs no reply.
             let _ = link.reject(&words);
         }
         self.phase = Phase::Closed;
@@ -247,7 +247,7 @@ impl Connection {
         }
         let is_iwarp = self.is_iwarp();
         let (private_data, is_packed) = unpack(is_iwarp, &event.private_data);
-        // A device also reports a rejection if nothing listens or a listener has no room.
+        // A device also reports a rejection if no process listens or a listener has no room.
         let is_said = match is_iwarp {
             true => !private_data.is_empty(),
             false => event.status == REJECTED_BY_CONSUMER && is_packed,
@@ -265,7 +265,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the removal of the device, which waits until this side releases it.
+    /// Handles the removal of the device, which waits until this side destroys its identifier.
     fn on_removal(&mut self, context: &mut Context<'_>) -> BreakReason {
         let Some(protection) = &self.protection else {
             return BreakReason::System("the RDMA device was removed".into());
@@ -287,5 +287,5 @@ fn too_long() -> BreakReason {
     BreakReason::System("more private data than the RDMA device can carry".into())
 }
 
-/// The longest time for resolving an address, and for resolving a route.
+/// The maximum time in milliseconds for resolving an address, and for resolving a route.
 pub(super) const RESOLVE_MS: c_int = 2000;

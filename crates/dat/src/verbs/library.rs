@@ -1,14 +1,15 @@
-//! Loads the system's RDMA libraries at their first use.
+//! Loads the system's RDMA libraries when they are first needed.
 //!
 //! Invariant: loaded libraries stay loaded, because they own the device contexts, which the whole
-//! process shares. A failure to load is not remembered, so the libraries may be installed later.
+//! process shares. A failure to load is not remembered, so that the libraries can be installed
+//! later.
 
 use std::sync::{Arc, OnceLock};
 
 use super::VerbsUnavailable;
 use super::raw::{Manager, Verbs};
 
-/// The loaded libraries, shared by everything that was created with them.
+/// The loaded libraries, shared by all objects that were created with them.
 pub(crate) struct Library {
     pub verbs: Verbs,
     pub manager: Manager,

@@ -1,8 +1,8 @@
 //! A connection manager's identifier and the channel that delivers its events.
 //!
-//! Invariant: an identifier has a channel of its own, and both live as long as the [`Link`]. An
-//! event is copied and acknowledged before anything else is done, so destroying an identifier never
-//! waits. Users of the identifier's queue pair must be gone before the link.
+//! Invariant: each identifier has its own channel, and both exist as long as the [`Link`]. An event
+//! is copied and acknowledged before any other call, so that destroying an identifier never waits.
+//! Users of the identifier's queue pair must be dropped before the link.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,7 +15,7 @@ use super::VerbsUnavailable;
 use super::library::Library;
 use super::raw;
 
-/// An identifier with its channel.
+/// An identifier of the connection manager, with its channel.
 pub(crate) struct Link {
     pub library: Arc<Library>,
     id: NonNull<raw::CmId>,
@@ -40,26 +40,26 @@ pub(crate) struct CmEvent {
     pub event: c_int,
     pub status: c_int,
     pub private_data: Box<[u8]>,
-    /// The values from the view of this side.
+    /// The depths and the private data as this side sees them.
     pub responder_resources: u8,
     pub initiator_depth: u8,
-    /// For a connection request, the new identifier.
+    /// For a connection request: the new identifier.
     pub request: Option<Request>,
 }
 
 /// The identifier of a connection request, which still uses its listener's channel. Dropping it
-/// turns the peer away.
+/// rejects the peer.
 pub(crate) struct Request {
     library: Arc<Library>,
     id: NonNull<raw::CmId>,
 }
 
-/// The terms of a connection that are exchanged when it is made.
+/// The terms of a connection that the two sides exchange when it is established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// The number of RDMA reads by the peer that may be in flight.
+    /// The maximum number of RDMA reads by the peer in flight.
     pub responder_resources: u8,
-    /// The number of RDMA reads by this side that may be in flight.
+    /// The maximum number of RDMA reads by this side in flight.
     pub initiator_depth: u8,
 }
 
@@ -104,7 +104,7 @@ impl Link {
         Ok(Self { library: Arc::clone(library), id, channel })
     }
 
-    /// Gives a request a channel of its own.
+    /// Creates a link from a request: gives the identifier its own channel.
     pub(crate) fn of_request(request: Request) -> Result<Self, VerbsUnavailable> {
         let channel = Channel::new(&request.library)?;
         // SAFETY: both are alive, and every event of the identifier has been acknowledged.
@@ -138,7 +138,7 @@ impl Link {
         NonNull::new(unsafe { self.id.as_ref().context })
     }
 
-    /// Returns true if the device uses iWARP. False until the device is known.
+    /// Returns true if the device uses iWARP. Returns false until the device is known.
     pub(crate) fn is_iwarp(&self) -> bool {
         let Some(context) = self.context() else { return false };
         // SAFETY: the identifier keeps its device's context open, and an open context has a
@@ -260,7 +260,7 @@ impl Link {
         checked(unsafe { (self.library.manager.rdma_reject)(self.id(), data, length) })
     }
 
-    /// Tells the connection manager that a message of the peer has arrived.
+    /// Informs the connection manager that a message of the peer has arrived.
     pub(crate) fn note_established(&self) {
         let event = raw::COMMUNICATION_ESTABLISHED;
         // SAFETY: the identifier is alive. The call fails if the event has been reported already.
@@ -351,8 +351,8 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the connection parameters. A message without a posted receive is not sent again: a peer
-/// that respects its credits never sends one, and any other peer must see the error at once.
+/// Returns the connection parameters. A message that finds no posted receive is not retried: a peer
+/// that respects its credits never sends one, and any other peer must get the error at once.
 fn parameters(terms: Terms, private_data: &[u8]) -> raw::ConnectionParameters {
     raw::ConnectionParameters {
         private_data: private_data.as_ptr().cast(),
@@ -381,7 +381,7 @@ pub(super) fn unblock(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags)?)
 }
 
-/// How often an unacknowledged packet is sent again: the maximum.
+/// The number of times that an unacknowledged packet is sent again, which is the maximum.
 const RETRIES: u8 = 7;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The identifier that listens for connection requests.
 //!
-//! Invariant: a request leaves the listener with a channel of its own, or is turned away.
+//! Invariant: a request leaves the listener with its own channel, or is rejected.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -12,9 +12,10 @@ use super::link::Link;
 use super::raw;
 use crate::{Address, AddressError, ListenerId};
 
-/// Listens on an address, on all devices that have it.
+/// A listener for an address, on all devices that have the address.
 pub(crate) struct Listener {
-    /// `None` once its device is gone, if it listened on an address of that device only.
+    /// The listening identifier; `None` once its device was removed, if the address belonged to
+    /// that device only.
     link: Option<Link>,
     address: SocketAddr,
     turned_away: u64,
@@ -38,7 +39,7 @@ impl Listener {
         Address::Verbs(self.address)
     }
 
-    /// Returns the number of peers turned away for lack of descriptors.
+    /// Returns the number of peers that were turned away because no descriptors were free.
     pub(crate) fn turned_away(&self) -> u64 {
         self.turned_away
     }
@@ -47,7 +48,7 @@ impl Listener {
         for _ in 0..EVENTS_PER_TURN {
             let mut event = self.link.as_ref()?.event().ok()??;
             if event.event == raw::event::DEVICE_REMOVAL {
-                // The device waits until its identifiers are destroyed.
+                // The kernel cannot remove a device until all identifiers on it are destroyed.
                 self.link = None;
                 return None;
             }
@@ -63,9 +64,9 @@ impl Listener {
     }
 }
 
-/// The number of events processed per connection accepted. Peers may send requests that cannot be
-/// accepted at any rate.
+/// The maximum number of events processed per accepted connection, because peers may send any
+/// number of requests that cannot be accepted.
 const EVENTS_PER_TURN: usize = 16;
-/// The number of connections that may wait to be accepted: the kernel's default limit (`ucma`'s
-/// `max_backlog`).
+/// The number of connections that may wait to be accepted, which is the kernel's default limit
+/// (`ucma`'s `max_backlog`).
 const BACKLOG: i32 = 1024;

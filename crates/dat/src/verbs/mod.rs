@@ -1,8 +1,9 @@
-//! The provider `verbs`: RDMA devices of InfiniBand, RoCE and iWARP, through the system's
+//! The provider `verbs` uses RDMA devices for InfiniBand, RoCE and iWARP, through the system's
 //! libraries.
 //!
-//! The libraries are not linked. They are loaded when an address of this provider is first used. On
-//! a host without them, only this provider is missing ([`VerbsUnavailable`]). Its modules:
+//! The libraries are not linked, but loaded when an address of this provider is first used. On a
+//! host without the libraries, only this provider is unavailable ([`VerbsUnavailable`]). Its
+//! modules:
 //!
 //! - `raw`, `library`: bindings of the C libraries, and loading them.
 //! - `link`: identifiers and events of the connection manager; `listener`, `establish`: the start
@@ -12,8 +13,8 @@
 //!   processing completions.
 //! - `survey`: a list of a host's devices, for people.
 //!
-//! Invariant: posted work stays in a ledger until its completion is reported. The device has the
-//! work at the front of the ledger. Work is reported in the order posted.
+//! Invariant: posted work stays in a ledger until its completion is reported. The work at the front
+//! of the ledger has been posted to the device. Work is reported in the order posted.
 
 mod establish;
 mod library;
@@ -134,15 +135,15 @@ impl Connection {
 
     /// Destroys the queue pair and the identifier. Over iWARP, the kernel blocks a process that
     /// gives up a connect until the peer has replied, or for ten seconds. A thread that serves
-    /// others must not wait that long.
+    /// other peers must not wait that long.
     fn part(&mut self) {
         let is_held = matches!(self.phase, Phase::Connecting)
             && self.lane.link.as_ref().is_some_and(Link::is_iwarp);
         let mut lane = std::mem::take(&mut self.lane);
-        // Once the queue pair is stopped, the device no longer uses anything that was posted.
+        // Once the queue pair is stopped, the device no longer accesses the memory of posted work.
         if is_held && lane.queues.as_mut().is_none_or(|queues| queues.stop().is_ok()) {
             let held = std::thread::Builder::new().name("dafs-parting".to_owned());
-            // If no thread can be started, it is dropped here.
+            // If no thread can be started, the link is dropped on this thread.
             let _ = held.spawn(move || drop(lane));
         }
     }
@@ -286,7 +287,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn withdraw(&mut self, _entry: &RegionEntry) {
-        // The region table has already withdrawn the name on the device.
+        // The region table has already withdrawn the region's STag on the device.
     }
 
     fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
@@ -294,7 +295,7 @@ impl crate::connection::Connection for Connection {
             true => (region.key == LocalKey::lent_to(p.number)).then_some(region.stag),
             false => context.regions.device_name(p, region.key),
         };
-        // No device gives this name to a region.
+        // No device gives the STag 0 to a region.
         self.protection.as_deref().and_then(named).unwrap_or(Stag(0))
     }
 

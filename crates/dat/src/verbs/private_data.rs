@@ -1,8 +1,8 @@
-//! The private data that applications exchange while a connection is made.
+//! The private data that applications exchange while a connection is established.
 //!
-//! InfiniBand's connection manager has fields of fixed size for private data and fills them up with
-//! zeros. So the last two bytes of a field contain the length and a mark. iWARP transmits the
-//! length itself, and the data is sent unchanged.
+//! InfiniBand's connection manager has fields of fixed size for private data and pads them with
+//! zeros. So this module stores the length and a mark in the last two bytes of a field. iWARP
+//! transmits the length itself, and the data is sent unchanged.
 //!
 //! Invariant: unpacking packed data returns the same bytes. Data that this provider has not packed
 //! is returned unchanged.
@@ -10,7 +10,7 @@
 /// The number of bytes of private data that every device can carry in a connection request. A reply
 /// can carry more.
 pub(super) const REQUEST_BYTES_MAX: usize = REQUEST_FIELD - TRAILER_BYTES;
-/// The message that carries the private data.
+/// The connection message that carries the private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Request,
@@ -41,7 +41,7 @@ impl Word {
     }
 }
 
-/// Returns the private data, and true if it was packed.
+/// Returns the private data in a field, and true if it was packed by this provider.
 pub(super) fn unpack(is_iwarp: bool, field: &[u8]) -> (Box<[u8]>, bool) {
     if !is_iwarp
         && let [words @ .., length, MARK] = field
@@ -52,7 +52,8 @@ pub(super) fn unpack(is_iwarp: bool, field: &[u8]) -> (Box<[u8]>, bool) {
     (field.into(), false)
 }
 
-/// The number of bytes that InfiniBand's connection manager leaves to users of IP addresses.
+/// The number of bytes that InfiniBand's connection manager leaves to applications that use IP
+/// addresses.
 const REQUEST_FIELD: usize = 56;
 const REPLY_FIELD: usize = 196;
 const REJECTION_FIELD: usize = 148;

@@ -1,12 +1,11 @@
 //! Protection domains of devices, and the memory registered with them.
 //!
-//! Invariant: a registration keeps its memory, whose pages stay in place meanwhile, and its
-//! protection domain. A device's context stays open as long as anything created with it
-//! (`anchor`).
+//! Invariant: a registration keeps its protection domain and its memory, whose pages stay pinned. A
+//! device's context stays open as long as any object that was created with it (`anchor`).
 //!
-//! A region may be registered twice with a device: once for this side's own lists, and once under a
-//! name that the peer learns. So a name can be withdrawn from the peer while work of this side
-//! continues, and a region that no peer needs has no name at all.
+//! A region may be registered twice with a device: once for this side's own lists, and once under
+//! an STag for the peer. So the peer's STag can be withdrawn while work of this side continues, and
+//! a region that no peer needs has no STag.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -35,7 +34,7 @@ pub(crate) struct ProtectionDomain {
     pub number: u64,
     pub domain: Domain,
     pub device: DeviceFacts,
-    /// True if the device has refused on-demand paging, which follows changes of memory.
+    /// True if the device has refused on-demand paging, which follows changes of the address space.
     pub refuses_on_demand: AtomicBool,
 }
 
@@ -53,7 +52,8 @@ pub(crate) struct DeviceFacts {
     pub requests_max: u32,
     pub entries_max: u32,
     pub sge_max: u32,
-    /// The numbers of RDMA reads in flight, by peers and by this side.
+    /// The maximum number of RDMA reads by peers in flight; the field after it is that for reads by
+    /// this side.
     pub reads_served_max: u8,
     pub reads_made_max: u8,
 }
@@ -125,11 +125,12 @@ fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<Device
     })
 }
 
-/// Memory that a device may use.
+/// Memory that is registered with a device.
 pub(crate) struct Registered {
     mr: NonNull<raw::Mr>,
     protection: Arc<ProtectionDomain>,
-    /// `None` for memory outside this process, and for the application's own memory.
+    /// Keeps the memory in place; `None` for memory outside this process, and for the application's
+    /// own memory.
     _pinned: Option<Pinned>,
 }
 
@@ -137,7 +138,7 @@ pub(crate) struct Registered {
 unsafe impl Send for Registered {}
 
 impl Registered {
-    /// Registers part of a memory.
+    /// Registers a range of a memory with a device.
     pub(crate) fn new(
         protection: &Arc<ProtectionDomain>,
         memory: &Memory,
@@ -154,11 +155,11 @@ impl Registered {
         Self::made(protection, mr, Some(pinned))
     }
 
-    /// Registers the application's own memory. If the device is to follow changes of the memory, no
-    /// page is pinned.
+    /// Registers the application's own memory. With on-demand paging, in which the device follows
+    /// changes of the address space, no page is pinned.
     ///
     /// # Safety
-    /// Peers may use the memory, with the given access, until this value is dropped.
+    /// Until this value is dropped, peers may use the memory with the given access.
     pub(crate) unsafe fn own(
         protection: &Arc<ProtectionDomain>,
         address: usize,
@@ -174,7 +175,7 @@ impl Registered {
         Self::made(protection, mr, None)
     }
 
-    /// Registers part of a dmabuf. The registration survives the close of the descriptor.
+    /// Registers a range of a dmabuf. The registration stays valid after the descriptor is closed.
     pub(crate) fn dmabuf(
         protection: &Arc<ProtectionDomain>,
         dmabuf: BorrowedFd<'_>,
@@ -231,7 +232,8 @@ struct Registration {
 /// The protection domains of an interface, and the registrations of its regions.
 #[derive(Default)]
 pub(crate) struct Registrations {
-    /// Dropped before the protection domains.
+    /// The registrations by slot of the region, which must be dropped before the protection
+    /// domains.
     slots: Vec<Vec<Registration>>,
     /// The registrations of the application's own memory, which is in no slot.
     pub own: Option<OwnRegistrations>,
@@ -245,7 +247,7 @@ impl std::fmt::Debug for Registrations {
 }
 
 impl Registrations {
-    /// Returns the protection domain on a device for a domain of the interface.
+    /// Returns the protection domain on a device that belongs to a domain of the interface.
     pub(crate) fn domain(
         &mut self,
         library: &Arc<Library>,
@@ -274,7 +276,7 @@ impl Registrations {
         self.domains.retain(|p| !is_gone(p));
     }
 
-    /// Drops the registrations of the region in a slot, which is gone.
+    /// Drops the registrations of the region in a slot, because the region was deregistered.
     #[inline]
     pub(crate) fn clear(&mut self, slot: usize) {
         if let Some(slot) = self.slots.get_mut(slot) {
@@ -282,14 +284,14 @@ impl Registrations {
         }
     }
 
-    /// Withdraws the names of a region from all peers.
+    /// Withdraws the STags of a region from all peers.
     pub(crate) fn revoke(&mut self, slot: usize) {
         for registration in self.slots.get_mut(slot).into_iter().flatten() {
             registration.remote = None;
         }
     }
 
-    /// Returns the slot of the region that peers know by this name.
+    /// Returns the slot of the region that peers know by this STag.
     pub(crate) fn slot_named(&self, protection: &ProtectionDomain, name: u32) -> Option<usize> {
         self.slots.iter().position(|slot| {
             slot.iter().any(|registration| {
@@ -299,7 +301,8 @@ impl Registrations {
         })
     }
 
-    /// Returns the name of a region in lists of this side. Registers the region at its first use.
+    /// Returns the key of a region for lists of this side. Registers the region when it is first
+    /// used.
     #[inline]
     pub(crate) fn local(
         &mut self,
@@ -328,7 +331,7 @@ impl Registrations {
         Ok(lkey)
     }
 
-    /// Returns the peer's name of a region. Registers the region if it has no name yet.
+    /// Returns the peer's STag of a region. Registers the region if it has no STag yet.
     pub(crate) fn expose(
         &mut self,
         protection: &Arc<ProtectionDomain>,
@@ -345,7 +348,7 @@ impl Registrations {
         Ok(name)
     }
 
-    /// Returns the peer's name of a region, if it has one.
+    /// Returns the peer's STag of a region, if the region has one.
     pub(crate) fn name(&self, protection: &ProtectionDomain, slot: usize) -> Option<Stag> {
         let found = self.find(protection.number, slot)?;
         found.remote.as_ref().map(|remote| Stag(remote.rkey()))
@@ -386,7 +389,8 @@ impl Registrations {
     }
 }
 
-/// Returns the access flags for a peer's rights. Remote write requires local write.
+/// Returns the access flags for a peer's rights. The flag for remote writes requires that for local
+/// writes.
 pub(crate) fn access_of(rights: Rights) -> c_int {
     use raw::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
     let read = if rights.remote_read { REMOTE_READ } else { 0 };
@@ -394,6 +398,6 @@ pub(crate) fn access_of(rights: Rights) -> c_int {
     read | write
 }
 
-/// The greatest number of RDMA reads in flight on which both sides can agree. It is sent in one
-/// byte, whose greatest value has another meaning.
+/// The maximum number of RDMA reads in flight on which both sides can agree. It is sent in one
+/// byte, whose largest value has another meaning.
 const READS_MAX: c_int = 254;

@@ -1,8 +1,8 @@
 //! A connection's queue pair, and the completion queue of both its directions.
 //!
 //! Invariant: posted requests name memory that stays registered until the work has ended or the
-//! queue pair is gone. The ledgers of [`super::Connection`] ensure this. Once a [`Queues`] is
-//! stopped or dropped, the device no longer uses anything that was posted.
+//! queue pair is destroyed. The ledgers of [`super::Connection`] ensure this. Once a [`Queues`] is
+//! stopped or dropped, the device no longer accesses the memory of posted work.
 
 use std::ffi::c_int;
 use std::io;
@@ -21,13 +21,13 @@ pub(super) struct Queues {
     completions: Completions,
     post_send: raw::PostSend,
     post_receive: raw::PostReceive,
-    /// The number of sends, writes and reads that fit.
+    /// The maximum number of sends, writes and reads in the queue.
     pub send_depth: usize,
-    /// The number of receives that fit.
+    /// The maximum number of receives in the queue.
     pub receive_depth: usize,
-    /// The number of memory segments in one request.
+    /// The maximum number of memory segments in one request.
     pub sge_max: usize,
-    /// The number of bytes that a request can contain itself.
+    /// The maximum number of bytes that a request itself can contain.
     pub inline_bytes_max: u32,
     batch: Box<Batch>,
     pub protection: Arc<ProtectionDomain>,
@@ -45,11 +45,11 @@ struct Completions {
     channel: NonNull<raw::CompletionChannel>,
     poll: raw::PollCq,
     request_notify: raw::RequestNotifyCq,
-    /// The number of events taken and not acknowledged.
+    /// The number of completion events that were taken and not acknowledged.
     unacknowledged: u32,
 }
 
-/// Requests about to be posted, and the segments they name.
+/// The requests that are about to be posted, and the segments that they name.
 struct Batch {
     requests: [raw::SendRequest; BATCH],
     sges: [[raw::Sge; SGE_MAX]; BATCH],
@@ -129,7 +129,7 @@ impl Queues {
     }
 
     /// Posts requests with their numbers, up to the end of the iterator, the batch size, or the
-    /// first request that the device refuses. Returns how many were posted.
+    /// first request that the device refuses. Returns the number of requests posted.
     pub(super) fn post<'r>(
         &mut self,
         requests: impl Iterator<Item = (u64, &'r Request)>,
@@ -183,7 +183,7 @@ impl Queues {
         })
     }
 
-    /// Takes completions that have arrived. Returns their number.
+    /// Removes completions from the queue into `into`. Returns their number.
     #[inline]
     pub(super) fn poll(&mut self, into: &mut [raw::WorkCompletion]) -> io::Result<usize> {
         let (cq, room) = (self.completions.cq.as_ptr(), into.len() as c_int);
@@ -192,7 +192,7 @@ impl Queues {
         usize::try_from(count).map_err(|_| io::Error::other("the completion queue is broken"))
     }
 
-    /// Asks to be woken for the next completion.
+    /// Requests a wakeup for the next completion.
     pub(super) fn arm(&mut self) -> io::Result<()> {
         let cq = self.completions.cq.as_ptr();
         // SAFETY: the completion queue is alive. The zero asks for every completion, not only for
@@ -200,7 +200,7 @@ impl Queues {
         checked(unsafe { (self.completions.request_notify)(cq, 0) })
     }
 
-    /// Stops the device: it executes no more posted work and receives nothing.
+    /// Stops the queue pair: the device executes no more posted work and receives no more messages.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         let attributes = raw::QpState { state: raw::QP_ERROR, unused: [0; 63] };
         let modify = self.completions.library.verbs.ibv_modify_qp;
@@ -209,9 +209,10 @@ impl Queues {
         checked(unsafe { modify(self.qp.as_ptr(), &raw const attributes, raw::QP_STATE) })
     }
 
-    /// Takes the wake-up that has arrived. It must be taken before the next one is requested: some
-    /// providers distinguish the two by the number taken. There is no check for a second one, which
-    /// would be a needless system call: the descriptor stays readable if there is one.
+    /// Clears the wakeup that has arrived. It must be cleared before the next one is requested,
+    /// because some providers distinguish wakeups by the number taken. There is no check for a
+    /// second wakeup, which would cost another system call: the descriptor stays readable if there
+    /// is one.
     pub(super) fn take_wake(&mut self) {
         let completions = &mut self.completions;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -235,7 +236,8 @@ impl Drop for Queues {
     }
 }
 
-/// Creates the queue pair with as much inline data as the device allows. Returns that number.
+/// Creates the queue pair with as much inline data as the device allows. Returns the number of
+/// inline bytes.
 fn create(
     link: &Link,
     protection: &ProtectionDomain,
@@ -334,13 +336,14 @@ impl Batch {
     }
 }
 
-/// The greatest number of memory segments in one request.
+/// The maximum number of memory segments in one request.
 pub(super) const SGE_MAX: usize = 6;
-/// The greatest number of requests posted with one call, which rings the doorbell once.
+/// The maximum number of requests posted with one call, which rings the doorbell once.
 pub(super) const BATCH: usize = 16;
-/// The greatest number of requests that the device has at once. Others wait in this provider.
+/// The maximum number of requests that the device has at a time. Further requests wait in this
+/// provider.
 const SEND_DEPTH_MAX: u32 = 512;
-/// The sizes of inline data in requests, tried in this order.
+/// The sizes in bytes of inline data in requests, tried in this order.
 const INLINE_BYTES: [u32; 4] = [256, 128, 64, 0];
-/// The number of wake-ups acknowledged together, because each acknowledgement takes a lock.
+/// The number of wakeups that are acknowledged together, because each acknowledgement takes a lock.
 const UNACKNOWLEDGED_MAX: u32 = 64;

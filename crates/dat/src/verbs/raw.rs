@@ -139,7 +139,7 @@ pub struct QpState {
     pub unused: [c_int; 63],
 }
 
-/// `IBV_QPS_ERR`: the error state, in which a queue pair does nothing.
+/// `IBV_QPS_ERR`: the error state, in which a queue pair executes no work.
 pub const QP_ERROR: c_int = 6;
 /// `IBV_QP_STATE`: the bit of the mask that selects the state.
 pub const QP_STATE: c_int = 1;
@@ -375,7 +375,7 @@ macro_rules! functions {
         /// The functions of one library that this provider uses.
         pub struct $what {
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            /// Never closed, so that pointers into it stay valid.
+            /// The loaded library, which is never closed, so that pointers into it stay valid.
             _library: ManuallyDrop<libloading::Library>,
         }
 

@@ -1,8 +1,8 @@
-//! Processes what the device reports: arrived messages and completed work.
+//! Processes the device's completions: arrived messages and completed work.
 //!
 //! Invariant: receives are reported in the order posted. The number of a receive is `first` plus
 //! its index in `receives`. A completion that was taken while preparing to sleep is processed
-//! before any other.
+//! before any other completion.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,20 +25,20 @@ pub(super) struct Inbound {
     /// The number of the first entry of `receives`.
     first: u64,
     completions: Box<[WorkCompletion; COMPLETIONS_AT_ONCE]>,
-    /// The number of completions at the front of `completions` that are not processed.
+    /// The number of completions at the front of `completions` that are not processed yet.
     held: usize,
 }
 
 /// A receive that waits for its message.
 pub(super) struct Receive {
     pub cookie: u64,
-    /// Its scatter list, if the device does not have it.
+    /// The receive's scatter list, if the message arrives in other memory first.
     detour: Option<Box<Detour>>,
 }
 
 struct Detour {
     scatter: Box<[LocalSegment]>,
-    /// The contiguous memory in which the message arrives instead.
+    /// The contiguous memory in which the message arrives before it is copied.
     staged: Option<Staged>,
 }
 
@@ -71,7 +71,7 @@ impl Connection {
             context.regions.check(context.domain, segment)?;
         }
         if self.lane.queues.is_none() {
-            // The device is not known yet.
+            // The device is not known yet, so the receive is posted later.
             let detour = Some(Box::new(Detour { scatter: scatter.into(), staged: None }));
             self.inbound.receives.push_back(Receive { cookie, detour });
             return Ok(());
@@ -94,8 +94,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Posts a receive to the device. Returns what must be done when its message has arrived, if
-    /// anything.
+    /// Posts a receive to the device. Returns the scatter list to copy to when the message has
+    /// arrived; `None` if the device places the message itself.
     fn give_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -109,7 +109,7 @@ impl Connection {
         let mut detour = None;
         if pieces == 0 || pieces > queues.sge_max {
             let length: u64 = filled.map(|segment| u64::from(segment.length)).sum();
-            // No longer message can arrive.
+            // No message longer than the limit can arrive.
             let length = length.min(u64::from(self.config.message_bytes_max)) as usize;
             let protection = &queues.protection;
             // One byte even if the message must be empty: some devices require a segment.
@@ -133,7 +133,7 @@ impl Connection {
         posted.map(|()| detour).map_err(|_| PostError::QueueFull)
     }
 
-    /// Processes what the device reports. Returns true if anything made progress.
+    /// Processes the device's completions. Returns true if any work made progress.
     pub(super) fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         let mut moved = false;
         for _ in 0..ROUNDS_MAX {
@@ -148,7 +148,7 @@ impl Connection {
             }
         }
         if moved && self.is_open() {
-            // There may be room for waiting work.
+            // The completions may have made room for waiting work.
             self.push_out()?;
         }
         Ok(moved)
@@ -176,8 +176,8 @@ impl Connection {
                 self.on_sent(context, number);
                 Ok(())
             }
-            // The cause of the break was reported before, or only the connection manager knows it.
-            // The latter ends a connect in any case.
+            // The cause was reported before, or only the connection manager knows it. The
+            // connection manager then reports the end of the connection.
             (status::FLUSHED, _) if self.is_open() => {
                 self.take_events(context)?;
                 Err(BreakReason::Peer)
@@ -262,7 +262,7 @@ impl Connection {
         let mut done = 0;
         for segment in scatter {
             let here = segment.length.min(length - done) as usize;
-            // A region that was deregistered meanwhile gets nothing.
+            // A region that was deregistered in the meantime is skipped.
             if let Ok((target, offset)) = context.regions.local(context.domain, segment) {
                 Memory::copy(source, start + done as usize, target, offset, here);
             }
@@ -270,13 +270,15 @@ impl Connection {
         }
     }
 
-    /// Prepares to sleep. Returns false if a completion has arrived.
+    /// Requests a wakeup before the interface sleeps. Returns false if a completion has already
+    /// arrived.
     pub(super) fn arm_completions(&mut self) -> bool {
         let Some(queues) = &mut self.lane.queues else { return true };
         if self.inbound.held > 0 || queues.arm().is_err() {
             return false;
         }
-        // A completion that arrived before the request wakes no thread.
+        // A completion that arrived before the request for a wakeup wakes no thread, so check for
+        // one.
         match queues.poll(&mut self.inbound.completions[..]) {
             Ok(count) => self.inbound.held = count,
             Err(_) => return false,
@@ -284,25 +286,27 @@ impl Connection {
         self.inbound.held == 0
     }
 
-    /// Processes what the peer sent before it closed the connection in order.
+    /// Processes the messages that the peer sent before it closed the connection in the regular
+    /// way.
     pub(super) fn take_in_the_rest(&mut self, context: &mut Context<'_>) {
         while matches!(self.take_in(context), Ok(true)) {}
     }
 
-    /// Processes what the device reported before the end.
+    /// Processes the completions that the device reported before the connection ended.
     pub(super) fn drain(&mut self, context: &mut Context<'_>) {
         while let Ok(count @ 1..) = self.poll_completions() {
             for place in 0..count {
                 let completion = self.inbound.completions[place];
                 if completion.status == status::SUCCESS {
-                    // A violation no longer matters.
+                    // A protocol violation no longer matters, because the connection has ended.
                     let _ = self.on_completion(context, &completion);
                 }
             }
         }
     }
 
-    /// Gives the device a moment to send the last posted message before the connection is closed.
+    /// Gives the device a short time to send the last posted message before the connection is
+    /// closed.
     pub(super) fn linger(&mut self, context: &mut Context<'_>) {
         if !self.has_posted() || self.post_last().is_err() {
             return;
@@ -336,8 +340,8 @@ fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
 
 /// The bit that marks the number of a receive.
 const RECEIVE: u64 = 1 << 63;
-/// The number of completions taken at once, and how often in one turn.
+/// The number of completions taken at once; the constant after it is the number of times per turn.
 const COMPLETIONS_AT_ONCE: usize = 16;
 const ROUNDS_MAX: usize = 8;
-/// How long a peer that does not receive can delay this side.
+/// The maximum time for which a peer that does not receive can delay this side.
 const LINGER_MAX: Duration = Duration::from_millis(1);

@@ -1,9 +1,9 @@
-//! Registered memory for bytes that posts copy, and for messages in more segments than the device
+//! Registered memory for bytes that posts copy, and for messages with more segments than the device
 //! supports.
 //!
 //! Invariant: a range is in use from [`Staging::take`] until [`Staging::give_back`]. A chunk is
-//! reused only when none of its ranges is in use. Chunks stay until the connection ends, so nothing
-//! is allocated or registered once there are enough.
+//! reused only when none of its ranges is in use. Chunks are kept until the connection ends, so
+//! that nothing is allocated or registered once there are enough.
 
 use std::io;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ struct Chunk {
     registered: Registered,
     memory: Memory,
     used: usize,
-    /// The number of ranges in use.
+    /// The number of ranges of the chunk that are in use.
     ranges: u32,
 }
 
-/// A range in use.
+/// A range of staging memory that is in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Staged {
     chunk: u32,
@@ -58,7 +58,7 @@ impl Staging {
         let chunk = &mut self.chunks[self.current];
         let staged = Staged { chunk: self.current as u32, offset: chunk.used as u32 };
         chunk.used += length.next_multiple_of(dafs_memory::LINE_BYTES).min(
-            // The last range may end at the end of the chunk.
+            // The gap after the last range may be cut off at the end of the chunk.
             chunk.memory.length() - chunk.used,
         );
         chunk.ranges += 1;
@@ -75,12 +75,12 @@ impl Staging {
         }
     }
 
-    /// Returns the memory of a range and the offset of the range in it.
+    /// Returns the memory that contains a range, and the offset of the range in that memory.
     pub(super) fn memory(&self, staged: Staged) -> (&Memory, usize) {
         (&self.chunks[staged.chunk as usize].memory, staged.offset as usize)
     }
 
-    /// Returns part of a range as the device addresses it.
+    /// Returns part of a range as a segment for the device.
     pub(super) fn sge(&self, staged: Staged, offset: usize, length: u32) -> raw::Sge {
         let chunk = &self.chunks[staged.chunk as usize];
         let address = chunk.memory.address() + u64::from(staged.offset) + offset as u64;
@@ -97,5 +97,5 @@ impl Chunk {
     }
 }
 
-/// The number of bytes registered at once.
+/// The number of bytes that are allocated and registered at once.
 const CHUNK_BYTES: usize = 128 << 10;

@@ -1,6 +1,7 @@
-//! Lists a host's RDMA devices, their network addresses, and what prevents their use. For people.
+//! Lists a host's RDMA devices, their network addresses, and the obstacles to their use, for
+//! people.
 //!
-//! Invariant: the survey changes nothing. What cannot be determined is left out.
+//! Invariant: the survey changes nothing. Facts that cannot be determined are left out.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -16,9 +17,9 @@ pub struct RdmaSurvey {
     pub devices: Vec<Device>,
     /// The names of devices that the kernel has but the library has no provider for.
     pub without_provider: Vec<String>,
-    /// True if connections can be made (`/dev/infiniband/rdma_cm` exists).
+    /// True if connections can be established (`/dev/infiniband/rdma_cm` exists).
     pub has_connection_manager: bool,
-    /// The number of bytes that this process may lock in memory; `None` without a limit.
+    /// The number of bytes that this process may lock in memory; `None` if there is no limit.
     pub lock_bytes_max: Option<u64>,
 }
 
@@ -29,20 +30,20 @@ pub struct Device {
     pub name: String,
     /// True if the device uses iWARP, false if it uses InfiniBand's protocol.
     pub is_iwarp: bool,
-    /// The ports of the device, from the first.
+    /// The ports of the device, in order of their numbers.
     pub ports: Vec<Port>,
 }
 
 /// One port of a device.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// The number of the port, from 1.
+    /// The number of the port, counted from 1.
     pub number: u8,
-    /// The state of the port as the kernel names it.
+    /// The state of the port, in the kernel's words.
     pub state: String,
-    /// True if the port is connected to an Ethernet.
+    /// True if the port is connected to an Ethernet network.
     pub is_ethernet: bool,
-    /// The number of payload bytes in a packet.
+    /// The maximum number of payload bytes in a packet; `None` if it cannot be determined.
     pub mtu: Option<u32>,
     /// The network addresses of the port.
     pub gids: Vec<Gid>,
@@ -55,9 +56,9 @@ pub struct Gid {
     pub index: u16,
     /// The 128 bits of the address.
     pub gid: Ipv6Addr,
-    /// The type of the address as the kernel names it: `IB/RoCE v1` or `RoCE v2`.
+    /// The type of the address, in the kernel's words: `IB/RoCE v1` or `RoCE v2`.
     pub kind: String,
-    /// The network interface of the address.
+    /// The name of the network interface of the address.
     pub interface: String,
 }
 
@@ -70,7 +71,7 @@ impl Gid {
 }
 
 impl Port {
-    /// Returns true if the port can be used now.
+    /// Returns true if the port can be used now, according to the kernel.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.contains("ACTIVE")
@@ -108,8 +109,8 @@ impl RdmaSurvey {
     }
 }
 
-/// Returns how many bytes this process may lock in memory, or `None` without a limit. Memory
-/// registered with a device is locked.
+/// Returns the number of bytes that this process may lock in memory, or `None` if there is no
+/// limit. Memory that is registered with a device is locked.
 fn lock_bytes_max() -> Option<u64> {
     let is_privileged = rustix::process::geteuid().is_root();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -139,7 +140,7 @@ fn devices(library: &Library) -> Vec<Device> {
     found
 }
 
-/// Returns the ports of a device, each with its packet size.
+/// Returns the numbers of a device's ports, each with its packet size.
 fn mtus(library: &Library, device: *mut raw::Device) -> Vec<(u8, Option<u32>)> {
     // SAFETY: the device belongs to a list that is alive.
     let context = unsafe { (library.verbs.ibv_open_device)(device) };
@@ -205,5 +206,5 @@ fn read(path: &PathBuf) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The directory in which the kernel shows its RDMA devices.
+/// The directory in which the kernel lists its RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";

@@ -1,8 +1,8 @@
 //! Converts posted work to requests for the device.
 //!
-//! Invariant: `work` holds posted work, in order, until it is reported. The device has the first
-//! `posted` tasks. The number of a task is `first` plus its index. The memory of a task stays
-//! registered until the task is removed, by the region table, by `staged` or by `_sink`.
+//! Invariant: `work` contains posted work, in order, until it is reported. The first `posted` tasks
+//! have been posted to the device. The number of a task is `first` plus its index. The memory of a
+//! task stays registered until the task is removed: the region table, `staged` or `_sink` keeps it.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -24,21 +24,21 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Outbound {
     pub work: VecDeque<Task>,
-    /// The number of tasks that the device has.
+    /// The number of tasks that were posted to the device.
     posted: usize,
     /// The number of the first task in `work`.
     first: u64,
-    /// The number of posted work requests; only the last task of each counts.
+    /// The number of posted work requests; of the tasks of a request only the last one counts.
     count: usize,
-    /// The number of requests since the last one that reports success.
+    /// The number of requests since the last request that reports success.
     silent: usize,
-    /// The number of RDMA reads that the device has, and how many it may have at once. Further
+    /// The number of RDMA reads that the device has; the field after it is the maximum. Further
     /// reads wait here, together with the work posted after them.
     reads: usize,
     pub reads_max: usize,
 }
 
-/// One request for the device, and how to report it.
+/// One request for the device, and the way to report it.
 pub(super) struct Task {
     request: Request,
     pub cookie: u64,
@@ -47,16 +47,16 @@ pub(super) struct Task {
     length: u32,
     signal: Signal,
     /// True for the last task of a work request. Work with more segments than a request supports
-    /// has several tasks, and the last one reports it.
+    /// has several tasks, and only the last one reports the work.
     pub is_last: bool,
     staged: Option<Staged>,
     is_done: bool,
-    /// The registration of a read's target. Over iWARP, a read request tells the peer the name of
-    /// its target, so the target has a name of its own during the read.
+    /// The registration of a read's target. Over iWARP, a read request reveals the STag of its
+    /// target to the peer, so the target has a separate STag during the read.
     _sink: Option<Registered>,
 }
 
-/// How to report posted work.
+/// The data needed to report posted work.
 #[derive(Clone, Copy)]
 struct Work {
     cookie: u64,
@@ -88,7 +88,7 @@ impl Outbound {
         });
     }
 
-    /// Returns how many tasks, at most `room`, the device may get now.
+    /// Returns the number of tasks, at most `room`, that may be posted to the device now.
     fn count_ready(&mut self, room: usize) -> usize {
         let end = self.work.len().min(self.posted + room);
         let (mut count, mut reads) = (0, self.reads);
@@ -106,7 +106,7 @@ impl Outbound {
         count
     }
 
-    /// Marks the last task of a work request.
+    /// Marks the most recent task as the last one of its work request.
     fn end_work(&mut self) {
         if let Some(last) = self.work.back_mut() {
             last.is_last = true;
@@ -114,7 +114,7 @@ impl Outbound {
         }
     }
 
-    /// Returns the index of the task with this number, if the device has it.
+    /// Returns the index of the task with this number, if the device has the task.
     fn place_of(&self, number: u64) -> Option<usize> {
         let place = usize::try_from(number.wrapping_sub(self.first)).ok()?;
         (place < self.posted).then_some(place)
@@ -128,7 +128,7 @@ impl Outbound {
 }
 
 impl Task {
-    /// Returns true if the device may complete it after later tasks.
+    /// Returns true if the device may complete this task after later ones.
     fn is_read(&self) -> bool {
         self.request.opcode == opcode::RDMA_READ
     }
@@ -180,7 +180,7 @@ impl Connection {
         let mut flags = self.inline_flag(length);
         let (mut code, mut immediate, mut rkey) = (opcode::SEND, 0, 0);
         if let Some(stag) = options.invalidate {
-            // Reads from the region must finish first.
+            // Reads from the region must finish before the peer invalidates it.
             flags |= send_flag::FENCE;
             let is_iwarp = self.protection.as_ref().is_some_and(|p| p.device.is_iwarp);
             (code, immediate) = match is_iwarp {
@@ -189,7 +189,7 @@ impl Connection {
             };
             if is_iwarp {
                 // The system's provider for software iWARP supports no inline data in this request,
-                // and expects the name where a write has it.
+                // and expects the STag in the field where a write has it.
                 flags &= !send_flag::INLINE;
                 rkey = stag.0;
             }
@@ -226,7 +226,7 @@ impl Connection {
         u32::try_from(total).ok().filter(fits).ok_or(PostError::TooLong)
     }
 
-    /// Returns the pieces of a message as the device addresses them. Copies plain bytes, and copies
+    /// Returns the pieces of a message as segments for the device. Copies plain bytes, and copies
     /// everything if there are too many pieces.
     fn collect(
         &mut self,
@@ -313,7 +313,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds one task, or as many as the number of segments requires.
+    /// Adds one task, or several if the number of segments requires it.
     fn add_tasks(
         &mut self,
         context: &mut Context<'_>,
@@ -340,7 +340,7 @@ impl Connection {
             }
             if address == remote.address {
                 // The kernel's software iWARP replies to a read of zero bytes with data. A write of
-                // zero bytes makes the same checks.
+                // zero bytes makes the same checks without that error.
                 let nothing = Pieces::default();
                 let request = request(opcode::RDMA_WRITE, 0, remote, address, &nothing);
                 self.outbound.add(work, request, None, None);
@@ -366,8 +366,8 @@ impl Connection {
         }
     }
 
-    /// Adds a read over iWARP. Its request tells the peer the name of its target, and that name
-    /// gives access to nothing else.
+    /// Adds a read over iWARP. Its request reveals the STag of its target to the peer, and that
+    /// STag gives access to nothing else.
     fn add_sunk_read(
         &mut self,
         context: &Context<'_>,
@@ -404,7 +404,8 @@ impl Connection {
             if count == 0 {
                 return Ok(());
             }
-            // Some requests must report success in any case, so that their room is released.
+            // Some requests must report success in any case, so that their queue entries are
+            // released.
             let silent_max = (queues.send_depth / 4).max(1);
             for task in out.work.range_mut(out.posted..out.posted + count) {
                 let is_awaited = task.is_last && task.signal == Signal::Always || task.is_read();
@@ -421,8 +422,9 @@ impl Connection {
         }
     }
 
-    /// Records that the device has completed the task with this number. Everything before it is
-    /// complete too, except reads: over iWARP they may take longer than what was posted after them.
+    /// Records that the device has completed the task with this number. All earlier tasks are
+    /// complete too, except reads: over iWARP a read may take longer than work that was posted
+    /// after it.
     pub(super) fn on_sent(&mut self, context: &mut Context<'_>, number: u64) {
         let out = &mut self.outbound;
         match out.place_of(number) {
@@ -430,7 +432,7 @@ impl Connection {
                 out.work[place].is_done = true;
                 out.note_done_before(place);
             }
-            // The final empty write, which is no posted work.
+            // The completion is that of the final empty write, which is not posted work.
             None => out.note_done_before(out.posted),
         }
         while self.outbound.posted > 0 && self.outbound.work.front().is_some_and(|t| t.is_done) {
@@ -439,7 +441,7 @@ impl Connection {
     }
 
     /// Handles a task that broke the connection. Incomplete reads before it are flushed with the
-    /// rest.
+    /// other work.
     pub(super) fn on_send_failed(&mut self, context: &mut Context<'_>, number: u64) {
         let Some(place) = self.outbound.place_of(number) else { return };
         self.outbound.note_done_before(place);
@@ -449,7 +451,7 @@ impl Connection {
                 if is_done { CompletionStatus::Success } else { CompletionStatus::Flushed };
             self.end_first(context, status);
         }
-        // The last task of the same work request reports it.
+        // The last task of the same work request reports the failure.
         let mut is_over = false;
         while !is_over {
             is_over = self.outbound.work.front().is_none_or(|task| task.is_last);
@@ -481,7 +483,8 @@ impl Connection {
         self.outbound.posted > 0
     }
 
-    /// Posts an empty write, whose completion shows that everything posted has reached the peer.
+    /// Posts an empty write, whose completion shows that all earlier posted work has reached the
+    /// peer.
     pub(super) fn post_last(&mut self) -> Result<(), BreakReason> {
         let Some(queues) = &mut self.lane.queues else { return Ok(()) };
         if self.outbound.posted >= queues.send_depth {
@@ -495,11 +498,11 @@ impl Connection {
     }
 }
 
-/// The segments of a message under construction.
+/// The segments of a message that is being prepared.
 struct Filling {
     pieces: Pieces,
     staged: Option<Staged>,
-    /// The number of bytes copied, and how many of these have a segment.
+    /// The number of bytes copied; the field after it is the number of these that a segment covers.
     done: usize,
     begun: usize,
 }
@@ -525,7 +528,7 @@ impl Filling {
 
 /// Returns the parts in which a segment is read over iWARP. The kernel's software iWARP (6.1 to
 /// 6.12, `siw_try_1seg`) sends wrong bytes if a response of up to 24 bytes spans two pages of its
-/// memory. So a short segment is read page by page.
+/// memory, so a short segment is read page by page.
 fn parts_of(segment: &LocalSegment, address: u64) -> impl Iterator<Item = LocalSegment> {
     let left = dafs_memory::PAGE_BYTES as u64 - address % dafs_memory::PAGE_BYTES as u64;
     let first = match u32::try_from(left) {

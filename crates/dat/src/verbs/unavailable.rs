@@ -9,7 +9,7 @@ pub enum VerbsUnavailable {
     Missing {
         /// The file name of the library.
         file: &'static str,
-        /// The package that contains it.
+        /// The name of the package that contains the library.
         package: &'static str,
         /// The error of the loader.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -33,7 +33,7 @@ pub enum VerbsUnavailable {
         /// The system's error.
         source: std::io::Error,
     },
-    /// This build of the library does not contain the provider.
+    /// This build of the library does not contain the provider `verbs`.
     #[error(
         "this program was built without RDMA verbs: build it with the feature `verbs` of \
          dafs-client (or of dafs-dat)"

@@ -1,4 +1,4 @@
-//! One word that says whether an interface sleeps, and what it must look at.
+//! One word that records whether an interface sleeps, and what it must check.
 //!
 //! ```text
 //! the interface                              other threads
@@ -9,13 +9,13 @@
 //! look at what others have put
 //! ```
 //!
-//! Invariant: no interface sleeps with anything but ASLEEP in its word, unless a descriptor is
-//! ready or about to become ready.
+//! Invariant: an interface sleeps only if no bit other than ASLEEP is set in its word, unless a
+//! descriptor is ready or about to become ready.
 //!
 //! Every change is one atomic read-modify-write, and all changes of one word have a single order.
 //! If WOKEN is set before ASLEEP, the interface does not sleep. If ASLEEP is set first, the thread
-//! that sets WOKEN sees it. The interface that clears WOKEN sees everything that was put before any
-//! WOKEN that was set until then. So no fence is needed. But no thread may omit its exchange
+//! that sets WOKEN sees it. The interface that clears WOKEN sees all data that was stored before
+//! any WOKEN that was set until then. So no fence is needed. But no thread may omit its exchange
 //! because WOKEN seems to be set already.
 
 use std::fmt::Debug;
@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The reason for waking an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Its owner has something to do.
+    /// The interface's owner has work to do.
     Woken = 1,
-    /// Another interface has given it a connection.
+    /// Another interface has given a connection to this one.
     Called = 2,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Nap<W = AtomicU32> {
     word: W,
 }
 
-/// An atomic word: the processor's, or a model's.
+/// An atomic word: either the processor's type or the type of a model checker.
 pub(super) trait Word: Debug {
     fn new() -> Self;
     /// Loads the word with relaxed ordering.
@@ -71,14 +71,15 @@ impl<W: Word> Nap<W> {
         self.word.put(cause as u32) == ASLEEP
     }
 
-    /// Clears a cause and returns true if it was set. The caller then looks at what others have
-    /// put.
+    /// Clears a cause and returns true if it was set. The caller then checks for the data that
+    /// other threads have stored.
     #[inline]
     pub(super) fn take(&self, cause: Cause) -> bool {
         self.has(cause) && self.word.take(cause as u32) & cause as u32 != 0
     }
 
-    /// Marks the interface as asleep. Returns true if it may sleep. It may be called twice.
+    /// Marks the interface as asleep. Returns true if it may sleep. May be called again while
+    /// asleep.
     pub(super) fn lie_down(&self) -> bool {
         self.word.fill(ASLEEP).map_or_else(|found| found == ASLEEP, |()| true)
     }
@@ -89,8 +90,8 @@ impl<W: Word> Nap<W> {
     }
 }
 
-/// Implements [`Word`] for an atomic type. The processor's and the model's type share this code, so
-/// that the model checks the orderings that really run.
+/// Implements [`Word`] for an atomic type. The processor's type and the model's type share this
+/// code, so that the model checks the memory orderings that are really used.
 macro_rules! word_of {
     ($atomic:ty) => {
         impl Word for $atomic {

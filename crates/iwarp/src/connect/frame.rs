@@ -9,16 +9,16 @@ use crate::violation::Violation;
 
 /// The number of bytes of a frame without private data.
 pub const FRAME_HEADER_BYTES: usize = 20;
-/// The greatest number of bytes of private data in a frame (RFC 5044 7.1.1).
+/// The maximum number of bytes of private data in a frame (RFC 5044 7.1.1).
 pub const PRIVATE_DATA_BYTES_MAX: usize = 512;
 /// The number of bytes of the longest frame.
 pub const FRAME_BYTES_MAX: usize = FRAME_HEADER_BYTES + PRIVATE_DATA_BYTES_MAX;
-/// The greatest number of bytes of user data that this side puts into a frame. Linux siw accepts
-/// 256 bytes of private data in total and miscounts lengths just below that.
+/// The maximum number of bytes of user data that this side puts into a frame. Linux siw accepts 256
+/// bytes of private data in total and miscounts lengths slightly below that.
 pub const PRIVATE_DATA_OUT_BYTES_MAX: usize = 248 - ENHANCED_BYTES;
 /// The read depth value that means "not negotiated here" (RFC 6581 9.1).
 pub const DEPTH_NOT_NEGOTIATED: u16 = 0x3fff;
-/// The greatest read depth that a frame can state.
+/// The largest read depth that a frame can state.
 pub(super) const DEPTH_MAX: u16 = DEPTH_NOT_NEGOTIATED - 1;
 /// The newest supported revision (RFC 6581).
 pub(super) const REVISION_ENHANCED: u8 = 2;
@@ -36,10 +36,12 @@ const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
 
-/// The A and B bits of the first word: the peer-to-peer model, and readiness shown by a Send.
+/// The A bit of the first word requests the peer-to-peer model; the B bit, below, stands for
+/// readiness shown by a Send.
 const PEER_TO_PEER: u16 = 0x8000;
 const BY_SEND: u16 = 0x4000;
-/// The C and D bits of the second word: readiness shown by a Write, and by a Read.
+/// The C bit of the second word stands for readiness shown by a Write; the D bit, below, for
+/// readiness shown by a Read.
 const BY_WRITE: u16 = 0x8000;
 const BY_READ: u16 = 0x4000;
 const DEPTH_MASK: u16 = 0x3fff;
@@ -66,7 +68,7 @@ pub(super) struct Enhanced {
 }
 
 impl Enhanced {
-    /// Returns (IRD, ORD), as reported to the user.
+    /// Returns the depths as (IRD, ORD), as they are reported to the user.
     pub(super) fn depth(&self) -> (u16, u16) {
         (self.ird, self.ord)
     }
@@ -151,8 +153,8 @@ impl Gatherer {
         self.bytes.is_empty()
     }
 
-    /// Adds bytes of the frame that `sender` sends. Returns how many of them belong to the frame,
-    /// and the frame once it is complete.
+    /// Adds bytes of the frame that `sender` sends. Returns the number of bytes that belong to the
+    /// frame, and the frame once it is complete.
     pub(super) fn on_bytes(
         &mut self,
         sender: Role,

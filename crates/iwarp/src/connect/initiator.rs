@@ -13,7 +13,7 @@ use crate::terminate::Terminate;
 use crate::transmit::{TERMINATE_FPDU_BYTES_MAX, Transmitter};
 use crate::violation::{Refusal, Violation};
 
-/// The start-up machine of the side that opens the connection.
+/// The start-up state machine of the side that opens the connection.
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: ConnectConfig,
@@ -33,7 +33,8 @@ enum State {
 /// The result of a reply frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum InitiatorOutcome {
-    /// The responder accepts. Continue with [`Transmitter`] and [`Receiver`](crate::Receiver).
+    /// The responder accepts. The caller continues with [`Transmitter`] and
+    /// [`Receiver`](crate::Receiver).
     Accepted {
         /// The agreed terms of the stream.
         established: Established,
@@ -44,7 +45,7 @@ pub enum InitiatorOutcome {
     Rejected {
         /// The responder's private data, without the enhanced data.
         private_data: Vec<u8>,
-        /// The depths that the responder stated, if any: (its IRD, its ORD).
+        /// The depths that the responder stated, as (its IRD, its ORD); `None` if it stated none.
         peer_depth: Option<(u16, u16)>,
     },
 }
@@ -90,8 +91,8 @@ impl Initiator {
     /// frame, and none after the outcome was returned.
     ///
     /// # Errors
-    /// The violation found. Send the [`Initiator::terminate_fpdu`] if there is one, then close
-    /// the connection.
+    /// The violation found. The caller must send the [`Initiator::terminate_fpdu`], if there is
+    /// one, and then close the connection.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<InitiatorOutcome>, Violation> {
         match self.state {
             State::AwaitingReply => {}
@@ -191,7 +192,7 @@ impl Initiator {
         Ok(InitiatorOutcome::Accepted { established, private_data: reply.private_data })
     }
 
-    /// Adapts this side's terms to those of the responder (RFC 6581 9.1 and 9.2).
+    /// Adapts this side's terms to the responder's terms (RFC 6581 9.1 and 9.2).
     fn meet(&self, terms: &Enhanced, established: &mut Established) -> Result<(), Violation> {
         if terms.ird != DEPTH_NOT_NEGOTIATED {
             established.ord = established.ord.min(terms.ird);

@@ -1,8 +1,8 @@
 //! The start-up of a stream: one request frame and one reply frame (RFC 5044 7.1, RFC 6581).
 //!
-//! Invariant: a machine of this module reads at most one start-up frame, stores at most
-//! [`FRAME_BYTES_MAX`] bytes, and never consumes a byte beyond the frame: the following bytes
-//! belong to the [`Receiver`](crate::Receiver).
+//! Invariant: a state machine of this module reads at most one start-up frame, stores at most
+//! [`FRAME_BYTES_MAX`] bytes, and never consumes a byte after the frame, because the following
+//! bytes belong to the [`Receiver`](crate::Receiver).
 
 mod frame;
 mod initiator;
@@ -24,33 +24,35 @@ pub enum Role {
     Responder,
 }
 
-/// The terms that one side brings to the start-up.
+/// The terms that one side proposes in the start-up.
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectConfig {
-    /// True if this side wants CRC. CRC is in use if either side wants it.
+    /// True if this side requests CRC. CRC is in use if either side requests it.
     pub crc: bool,
     /// True to use the enhanced form (revision 2), which negotiates the read depths and the
     /// ready-to-receive indication. A plain responder refuses enhanced requests.
     pub enhanced: bool,
-    /// The number of reads that the peer may have open to this side (IRD), at most 0x3ffe.
+    /// The maximum number of reads that the peer may have open to this side (IRD), at most 0x3ffe.
     pub ird: u16,
-    /// The number of reads that this side wants to have open to the peer (ORD), at most 0x3ffe.
+    /// The maximum number of reads that this side wants to have open to the peer (ORD), at most
+    /// 0x3ffe.
     pub ord: u16,
     /// True to negotiate the depths. If false, `ird` and `ord` are used unchanged, and the frame
     /// states 0x3fff for both.
     pub negotiate_depth: bool,
     /// The ready-to-receive indications that this side supports.
     ///
-    /// An initiator asks for the peer-to-peer model if and only if the set is not empty. A
-    /// responder offers the indications that both sides support. It offers Send only if Send is
-    /// the only one. If the sides have none in common, or the responder's set is empty, it offers
-    /// Write and Read.
+    /// An initiator requests the peer-to-peer model if and only if the set is not empty. A
+    /// responder offers the indications that both sides support, but offers Send only if no other
+    /// indication is common to both. If the sides have none in common, or the responder's set is
+    /// empty, the responder offers Write and Read.
     pub ready_to_receive: ReadyToReceiveSet,
 }
 
 impl Default for ConnectConfig {
-    /// Enhanced form, no CRC, client-server model, 16 reads in each direction.
+    /// Returns terms with the enhanced form, no CRC, the client-server model, and 16 reads in each
+    /// direction.
     fn default() -> Self {
         Self {
             crc: false,
@@ -63,7 +65,7 @@ impl Default for ConnectConfig {
     }
 }
 
-/// The empty message with which an initiator shows that it is ready (RFC 6581 9.2).
+/// The empty message with which an initiator shows that it is ready to receive (RFC 6581 9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReadyToReceive {
     /// An RDMA Write without payload.
@@ -110,16 +112,16 @@ pub struct Established {
     pub crc: bool,
     /// The revision of the start-up frames: 0, 1 or 2.
     pub revision: u8,
-    /// The number of reads that the peer may have open to this side.
+    /// The maximum number of reads that the peer may have open to this side.
     pub ird: u16,
-    /// The number of reads that this side may have open to the peer.
+    /// The maximum number of reads that this side may have open to the peer.
     pub ord: u16,
-    /// The depths that the peer stated, if any: (its IRD, its ORD).
+    /// The depths that the peer stated, as (its IRD, its ORD); `None` if it stated none.
     pub peer_depth: Option<(u16, u16)>,
-    /// Only at the initiator: the indication that it must send before anything else.
+    /// At the initiator: the indication that it must send before everything else; otherwise `None`.
     pub ready_to_receive: Option<ReadyToReceive>,
-    /// Only at the responder: true if the initiator shows readiness by a Send without payload,
-    /// which is the first message of the stream. This message is not for the user.
+    /// At the responder: true if the initiator shows that it is ready by a Send without payload,
+    /// which is the first message of the stream. That message must not be delivered to the user.
     pub ready_by_send: bool,
 }
 
@@ -140,12 +142,12 @@ impl Established {
     }
 }
 
-/// The progress of a start-up machine with the bytes it was given.
+/// The progress of a start-up machine after it was given some bytes.
 #[non_exhaustive]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress<Outcome> {
-    /// The number of bytes consumed. The rest does not belong to the start-up frame.
+    /// The number of bytes consumed. The bytes after them do not belong to the start-up frame.
     pub consumed: usize,
-    /// The result, once the frame is complete.
+    /// The result; `None` until the frame is complete.
     pub outcome: Option<Outcome>,
 }

@@ -9,7 +9,7 @@ use super::frame::{
 use super::{ConnectConfig, Established, Progress, ReadyToReceiveSet, Role};
 use crate::violation::{Refusal, Violation};
 
-/// The start-up machine of the side that accepts the connection.
+/// The start-up state machine of the side that accepts the connection.
 #[derive(Clone, Debug, Default)]
 pub struct Responder {
     gatherer: Gatherer,
@@ -27,20 +27,20 @@ pub struct ConnectRequest {
     pub enhanced: bool,
     /// True if the initiator wants CRC.
     pub crc: bool,
-    /// True if the initiator wants markers. Then the only possible reply is
+    /// True if the initiator requires markers. The only possible reply is then
     /// [`Responder::reject`].
     pub markers: bool,
-    /// The ready-to-receive indications that the initiator supports, if it wants the peer-to-peer
-    /// model.
+    /// The ready-to-receive indications that the initiator supports; `None` if the initiator does
+    /// not request the peer-to-peer model.
     pub peer_to_peer: Option<ReadyToReceiveSet>,
-    /// The depths that the initiator stated, if any: (its IRD, its ORD).
+    /// The depths that the initiator stated, as (its IRD, its ORD); `None` if it stated none.
     pub peer_depth: Option<(u16, u16)>,
     /// The initiator's private data, without the enhanced data.
     pub private_data: Vec<u8>,
 }
 
 impl Responder {
-    /// Creates a machine that awaits a request.
+    /// Creates a machine that waits for a request.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -50,7 +50,7 @@ impl Responder {
     /// the frame, and none after the outcome was returned.
     ///
     /// # Errors
-    /// The violation found. Close the connection without sending anything.
+    /// The violation found. The caller must close the connection without sending anything.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<Progress<ConnectRequest>, Violation> {
         if let Some(violation) = self.violation {
             return Err(violation);
@@ -139,7 +139,7 @@ impl From<Frame> for ConnectRequest {
     }
 }
 
-/// Adapts this side's terms to the initiator's and returns the enhanced data of the reply
+/// Adapts this side's terms to the initiator's terms and returns the enhanced data of the reply
 /// (RFC 6581 9.1 and 9.2).
 fn meet(
     request: &ConnectRequest,
@@ -166,7 +166,7 @@ fn meet(
 }
 
 /// Returns the indications that this side accepts. At least one is set, as RFC 6581 9.2 requires.
-/// On most machines a Send consumes a receive buffer, so Send is the last choice.
+/// Send is the last choice, because on most implementations it consumes a receive buffer.
 fn offer(config: &ConnectConfig, wanted: ReadyToReceiveSet) -> ReadyToReceiveSet {
     let own = config.ready_to_receive;
     let (write, read) = (own.write && wanted.write, own.read && wanted.read);

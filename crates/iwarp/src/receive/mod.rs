@@ -1,4 +1,5 @@
-//! The receiving half of a stream: says where bytes belong and what their arrival means.
+//! The receiving half of a stream: determines where bytes must be placed and which events they
+//! complete.
 //!
 //! Invariants:
 //!
@@ -9,18 +10,19 @@
 //!
 //! There are three ways to drive a receiver. A driver may switch at every frame boundary:
 //!
-//! - **Whole frames in a buffer:** [`Receiver::on_fpdu`] removes one frame from a slice and checks
-//!   the CRC first. Place the returned payload, then act on the event.
-//! - **Piece by piece:** call [`Receiver::next_step`]. Pass the header bytes to
-//!   [`Receiver::on_header`]. Read the payload directly to its destination and report it by
-//!   [`Receiver::on_payload`] or [`Receiver::on_placed`]. Pass the trailer to
+//! - **Whole frames in a buffer:** [`Receiver::on_fpdu`] processes one frame at the start of a
+//!   slice and checks the CRC first. The driver places the returned payload, then handles the
+//!   event.
+//! - **Piece by piece:** the driver calls [`Receiver::next_step`]. It passes the header bytes to
+//!   [`Receiver::on_header`], reads the payload directly to its destination and reports this by
+//!   [`Receiver::on_payload`] or [`Receiver::on_placed`], and passes the trailer to
 //!   [`Receiver::on_trailer`].
 //! - **Predicted:** one `recvmsg` call has put the headers, payloads and trailers of many frames
-//!   where the driver expected them. For each frame, call [`Receiver::check_header`] and compare
-//!   the [`Placement`] with the prediction, then continue as for piece by piece. If the prediction
-//!   was wrong, treat the bytes from there on as staged and move them. Most frames are whole
-//!   messages; [`Receiver::on_whole_write`] and [`Receiver::whole_send`] are a faster path for
-//!   these.
+//!   where the driver expected them. For each frame, the driver calls [`Receiver::check_header`]
+//!   and compares the [`Placement`] with the prediction, then continues as for piece by piece. If
+//!   the prediction was wrong, the driver treats the bytes from there on as staged and moves them.
+//!   Most frames are whole messages; [`Receiver::on_whole_write`] and [`Receiver::whole_send`] are
+//!   a faster path for these.
 //!
 //! With CRC in use, the last two ways place payload before the CRC is checked. A damaged header
 //! may then place bytes wrongly, within the memory that the driver exposes to the peer, before the
@@ -59,9 +61,9 @@ pub struct Receiver {
     /// The checksum of the current frame, if CRC is in use.
     checksum: Checksum,
     payload_left: u32,
-    /// The placement of the current frame, or of the last one once it is complete.
+    /// The placement of the current frame or, between two frames, of the last one.
     current: Placement,
-    /// The received header bytes of that frame, which a Terminate may have to quote.
+    /// The received header bytes of the frame in `current`, which a Terminate may have to quote.
     header: [u8; HEADER_BYTES_MAX],
     sends: SendOrder,
     writes: WriteOrder,
@@ -75,7 +77,7 @@ pub struct Receiver {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Header,
-    /// Payload is due while some is left, then the trailer.
+    /// Payload is due until all of it has arrived, and then the trailer.
     Body,
     Closed,
 }
@@ -91,7 +93,7 @@ struct Control {
 #[derive(Debug, Default)]
 struct Ending {
     violation: Option<Violation>,
-    /// The Terminate to send, until the driver takes it.
+    /// The Terminate to send; `None` once the driver has taken it.
     outgoing: Option<Terminate>,
     /// The Terminate that the peer sent.
     incoming: Option<Terminate>,
@@ -127,7 +129,7 @@ impl Receiver {
         }
     }
 
-    /// Returns what the receiver needs next.
+    /// Returns the bytes that the receiver needs next.
     #[inline]
     #[must_use]
     pub fn next_step(&self) -> Step {
@@ -154,9 +156,9 @@ impl Receiver {
         self.heard
     }
 
-    /// Processes the header at the start of `staged`, which may hold more bytes. On success,
-    /// `placement.header_length` bytes have been consumed. `Ok(None)` asks for more bytes, at
-    /// most 20 in total, and changes nothing.
+    /// Processes the header at the start of `staged`, which may contain more bytes. On success,
+    /// `placement.header_length` bytes have been consumed. `Ok(None)` means that more bytes are
+    /// needed, at most 20 in total, and that nothing has changed.
     ///
     /// # Errors
     /// The violation found, which ends the stream.
@@ -171,8 +173,8 @@ impl Receiver {
         self.check_header(staged).map(Some)
     }
 
-    /// Processes a header of 16 bytes if tagged, 20 if untagged. Ignores further bytes. Fewer
-    /// bytes are a violation.
+    /// Processes a header, which has 16 bytes if tagged and 20 if untagged. Further bytes are
+    /// ignored. Fewer bytes are a violation.
     ///
     /// # Errors
     /// The violation found, which ends the stream.
@@ -249,7 +251,7 @@ impl Receiver {
     }
 
     /// Processes one whole frame at the start of `buffer`. Returns `Ok(None)` if the frame is not
-    /// complete yet; [`FpduShape`] says how much is missing.
+    /// complete yet; [`FpduShape`] contains the length of the whole frame.
     ///
     /// # Errors
     /// The violation found, which ends the stream.
@@ -282,10 +284,10 @@ impl Receiver {
         Ok(Some(Fpdu { placement, payload, total_length: frame.len(), event }))
     }
 
-    /// Opens a read. From now on the receiver awaits its response.
+    /// Opens a read: from now on the receiver expects its response.
     ///
     /// # Errors
-    /// - [`Refusal::Closed`] if the stream is over.
+    /// - [`Refusal::Closed`] if the stream has ended.
     /// - [`Refusal::ReadDepth`] if as many reads are open as agreed (ORD).
     /// - [`Refusal::OffsetWrap`] if a range passes 2^64.
     #[inline]
@@ -306,16 +308,16 @@ impl Receiver {
         self.reads.count()
     }
 
-    /// Returns the number of reads that may be open at once (ORD).
+    /// Returns the maximum number of reads that may be open at once (ORD).
     #[inline]
     #[must_use]
     pub fn open_read_count_max(&self) -> usize {
         self.reads.count_max()
     }
 
-    /// Records the response to the oldest pending Read Request. Call this no later than when the
-    /// last bytes of the response go to the socket: the peer may send the next request as soon as
-    /// it has them.
+    /// Records that the oldest pending Read Request has got its response. The driver must call this
+    /// before or when it passes the last bytes of the response to the socket, because the peer may
+    /// send its next request as soon as it has these bytes.
     ///
     /// # Errors
     /// [`Refusal::OutOfOrder`] if no Read Request is pending.
@@ -324,8 +326,9 @@ impl Receiver {
         if self.read_requests.on_answered() { Ok(()) } else { Err(Refusal::OutOfOrder) }
     }
 
-    /// Ends the stream because the driver cannot place, or cannot invalidate, what the current
-    /// frame names. The current frame is the one whose placement or event was returned last.
+    /// Ends the stream because the driver cannot place the payload of the current frame, or cannot
+    /// invalidate the STag that the frame names. The current frame is the one whose placement or
+    /// event was returned last.
     #[cold]
     pub fn refuse(&mut self, error: PlacementError) -> Violation {
         let context = match self.current.target {
@@ -360,8 +363,8 @@ impl Receiver {
         self.end(Violation::LocalCatastrophe)
     }
 
-    /// Returns, once, the Terminate that reports the violation to the peer. Returns `None` if there
-    /// was no violation, if the Terminate has been taken, or if the peer ended the stream.
+    /// Removes and returns the Terminate that reports the violation to the peer. Returns `None` if
+    /// there was no violation, if the Terminate was taken before, or if the peer ended the stream.
     #[must_use]
     pub fn take_terminate(&mut self) -> Option<Terminate> {
         self.ending.outgoing.take()
@@ -379,7 +382,7 @@ impl Receiver {
         self.ending.violation
     }
 
-    /// Checks a header and makes its frame the current one.
+    /// Checks a header and makes its frame the current frame.
     #[inline]
     fn admit(&mut self, bytes: &[u8]) -> Result<Placement, Violation> {
         self.keep_header(bytes);
@@ -444,7 +447,7 @@ impl Receiver {
         })
     }
 
-    /// Completes the current frame, which is valid, and returns the event.
+    /// Completes the current frame, which is valid, and returns its event.
     #[inline]
     fn complete(&mut self) -> Result<Event, Violation> {
         self.phase = Phase::Header;
@@ -497,7 +500,7 @@ impl Receiver {
         self.end_quoting(violation, quoted, request)
     }
 
-    /// Ends the stream unless it has already ended. The first violation counts.
+    /// Ends the stream unless it has already ended; only the first violation is recorded.
     fn end_quoting(
         &mut self,
         violation: Violation,
@@ -514,8 +517,8 @@ impl Receiver {
         violation
     }
 
-    /// Handles a call that does not fit the state. Repeats the violation that ended the stream, or
-    /// ends the stream, because the driver's bytes and the machine no longer agree.
+    /// Handles a call that does not fit the state. Returns the violation that ended the stream, or
+    /// ends the stream now, because the driver and the machine no longer agree about the stream.
     #[cold]
     fn out_of_order(&mut self) -> Violation {
         match self.ending.violation {
@@ -526,7 +529,7 @@ impl Receiver {
 }
 
 impl Control {
-    /// Appends as many bytes as fit. Further bytes are not needed.
+    /// Appends as many bytes as there is room for. Further bytes are not needed.
     fn append(&mut self, bytes: &[u8]) {
         let length = bytes.len().min(TERMINATE_BYTES_MAX - self.length);
         self.bytes[self.length..self.length + length].copy_from_slice(&bytes[..length]);

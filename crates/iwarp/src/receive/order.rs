@@ -2,7 +2,7 @@
 //!
 //! Invariant: at most one message of each kind is open. Its segments arrive without gaps, overlaps
 //! or interleaving. Untagged messages arrive in the exact order of their sequence numbers. Linux
-//! siw requires the same, and TCP delivers no other order.
+//! siw requires the same, and TCP preserves this order.
 
 use super::Target;
 use crate::header::Opcode;
@@ -31,7 +31,8 @@ pub(super) struct TaggedSegment {
 }
 
 impl TaggedSegment {
-    /// Refuses a range that wraps. The fields of an empty segment are ignored (RFC 5041 7.1).
+    /// Checks that the range does not wrap. The fields of an empty segment are ignored (RFC 5041
+    /// 7.1).
     #[inline]
     pub(super) fn check_wrap(&self) -> Result<(), Violation> {
         if self.payload_length != 0 && self.offset.checked_add(self.payload_length).is_none() {
@@ -44,9 +45,9 @@ impl TaggedSegment {
 /// The order of incoming Sends, on queue 0.
 #[derive(Debug)]
 pub(super) struct SendOrder {
-    /// The number of the open message, or of the next one if none is open.
+    /// The sequence number of the open message, or of the next message if none is open.
     sequence: MessageSequence,
-    /// The opcode of the open message.
+    /// The opcode of the open message; `None` if no message is open.
     open: Option<Opcode>,
     /// The number of bytes of the open message that have arrived.
     length: u32,
@@ -102,7 +103,7 @@ impl SendOrder {
 /// The order of the segments of incoming Writes.
 #[derive(Debug)]
 pub(super) struct WriteOrder {
-    /// The position at which the next segment of the open message must be placed.
+    /// The STag and offset at which the next segment of the open message must be placed.
     open: Option<(Stag, TaggedOffset)>,
 }
 
@@ -138,7 +139,8 @@ impl WriteOrder {
     }
 }
 
-/// The order of the peer's Read Requests, on queue 1, and the number that await a response.
+/// The order of the peer's Read Requests, on queue 1, and the number of requests without a
+/// response.
 #[derive(Debug)]
 pub(super) struct ReadRequestOrder {
     sequence: MessageSequence,
@@ -162,7 +164,7 @@ impl ReadRequestOrder {
         if self.unanswered_count >= self.unanswered_count_max {
             return Err(Violation::ReadDepth);
         }
-        // Every MULPDU holds a whole request, so a split request is an error.
+        // Every legal MULPDU is large enough for a whole request, so a split request is an error.
         if segment.payload_length as usize > READ_REQUEST_BYTES {
             return Err(Violation::MessageTooLong);
         }
@@ -174,7 +176,7 @@ impl ReadRequestOrder {
         Ok(Target::ReadRequest { sequence: segment.sequence })
     }
 
-    /// Records a response. Returns false if no request awaited one.
+    /// Records a response. Returns false if no request was waiting for one.
     #[inline]
     pub(super) fn on_answered(&mut self) -> bool {
         match self.unanswered_count.checked_sub(1) {

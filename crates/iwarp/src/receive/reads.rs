@@ -1,8 +1,9 @@
-//! The open reads of this side: the requests, and how much of the oldest response has arrived.
+//! The open reads of this side: their requests, and the number of bytes of the oldest response that
+//! have arrived.
 //!
-//! Invariant: at most the agreed number of reads is open. Every response byte that is accepted
-//! belongs to the oldest read and to exactly the requested position. RFC 5040 5.2.2 allows a
-//! requester to check this. Without the check, a peer could write through a read response into
+//! Invariant: the number of open reads never exceeds the agreed number. Every response byte that is
+//! accepted belongs to the oldest read and to exactly the requested position. RFC 5040 5.2.2 allows
+//! a requester to check this. Without the check, a peer could use a read response to write into
 //! memory that this side never exposed to it.
 
 use std::collections::VecDeque;
@@ -48,7 +49,7 @@ impl OpenReads {
 
     #[inline]
     pub(super) fn on_segment(&mut self, segment: &TaggedSegment) -> Result<Target, Violation> {
-        // A response without an open read is an unexpected operation.
+        // A response without an open read is an unexpected opcode.
         let request = self.requests.front().ok_or(Violation::Opcode)?;
         segment.check_wrap()?;
         let message_offset = self.placed_length;

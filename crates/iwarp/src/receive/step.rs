@@ -1,4 +1,4 @@
-//! The results of a receiver: what it needs next, where payload belongs, and its events.
+//! The results of a receiver: the bytes needed next, the destination of payload, and events.
 //!
 //! Invariant: these are plain values. None of them borrows from the receiver.
 
@@ -10,23 +10,23 @@ use crate::receive::Receiver;
 /// The bytes that the receiver needs next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// At least this many bytes in one piece, for [`Receiver::on_header`]. No frame is shorter,
-    /// so waiting for them cannot hang.
+    /// At least this many contiguous bytes are needed for [`Receiver::on_header`]. No frame is
+    /// shorter, so waiting for them cannot hang.
     Header {
         /// The number of bytes needed: 20.
         bytes: usize,
     },
-    /// Payload bytes, which the driver places.
+    /// Payload bytes are needed, which the driver places.
     Payload {
-        /// The number of payload bytes of this frame still to come, never zero.
+        /// The number of payload bytes of this frame that are still missing, never zero.
         bytes: u32,
     },
-    /// The trailer in one piece, for [`Receiver::on_trailer`].
+    /// The whole trailer, contiguous, is needed for [`Receiver::on_trailer`].
     Trailer {
         /// The number of bytes needed: 4 to 7.
         bytes: usize,
     },
-    /// Nothing, because the stream is over.
+    /// No bytes are needed, because the stream has ended.
     Closed,
 }
 
@@ -46,19 +46,19 @@ pub struct Placement {
     pub last: bool,
 }
 
-/// The kind of message a payload belongs to, and its position.
+/// The kind of message that a payload belongs to, and the position of the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Place the payload of the peer's Write in a tagged buffer. If the payload is empty, neither
-    /// field may be checked (RFC 5041 7.1).
+    /// The payload of the peer's Write must be placed in a tagged buffer. If the payload is empty,
+    /// neither field may be checked (RFC 5041 7.1).
     Write {
         /// The steering tag of a buffer of this side.
         stag: Stag,
         /// The position in the buffer of this frame's payload.
         offset: TaggedOffset,
     },
-    /// Place the payload in the sink of this side's oldest open read. The receiver has checked
-    /// the range against that read.
+    /// The payload must be placed in the sink of this side's oldest open read. The receiver has
+    /// checked the range against that read.
     ReadResponse {
         /// The steering tag of the sink.
         stag: Stag,
@@ -67,8 +67,8 @@ pub enum Target {
         /// The number of bytes of the response before this frame.
         message_offset: u32,
     },
-    /// Place the payload in the receive buffer for this Send. Every Send, even an empty one,
-    /// consumes a receive buffer.
+    /// The payload must be placed in the receive buffer for this Send. Every Send, even an empty
+    /// one, consumes a receive buffer.
     Send {
         /// The sequence number of the Send.
         sequence: MessageSequence,
@@ -79,12 +79,12 @@ pub enum Target {
         /// The steering tag to invalidate before delivery, if the Send names one.
         invalidate: Option<Stag>,
     },
-    /// Pass the bytes of a Read Request to [`Receiver::on_payload`].
+    /// The bytes of a Read Request must be passed to [`Receiver::on_payload`].
     ReadRequest {
         /// The sequence number of the Read Request.
         sequence: MessageSequence,
     },
-    /// Pass the bytes of a Terminate to [`Receiver::on_payload`].
+    /// The bytes of a Terminate must be passed to [`Receiver::on_payload`].
     Terminate,
 }
 
@@ -107,10 +107,10 @@ impl Target {
 pub enum Event {
     /// The frame is complete, but its message continues.
     Continued,
-    /// A Write is complete. RDMAP does not report this to its user. The data is guaranteed to be in
-    /// place only when a later Send arrives (RFC 5040 5.5).
+    /// A Write is complete. RDMAP does not report a Write to its user. The data is guaranteed to be
+    /// in place only when a later Send arrives (RFC 5040 5.5).
     Written,
-    /// A Send is complete, and everything that the peer sent before it is placed.
+    /// A Send is complete, and all earlier data of the peer has been placed.
     Received {
         /// The sequence number of the Send.
         sequence: MessageSequence,
@@ -118,7 +118,7 @@ pub enum Event {
         length: u32,
         /// True for a Send with Solicited Event, which wakes the receiver.
         solicited: bool,
-        /// The steering tag to invalidate now, before delivery. If that fails, call
+        /// The steering tag that must be invalidated now, before delivery. If that fails, call
         /// [`Receiver::refuse`].
         invalidate: Option<Stag>,
     },
@@ -152,7 +152,7 @@ pub struct Fpdu<'buffer> {
     pub payload: &'buffer [u8],
     /// The number of bytes of the whole frame. The next frame begins there.
     pub total_length: usize,
-    /// The event of the completed frame. Act on it once the payload has been placed. If placing
+    /// The event of the completed frame. Handle it once the payload has been placed. If placing
     /// fails, drop the event and call [`Receiver::refuse`].
     pub event: Event,
 }

@@ -1,8 +1,8 @@
 //! The fast path for messages of one frame that has arrived completely.
 //!
 //! Invariant: the general path would accept every message that this path accepts, with the same
-//! result. A message that is not plain or not in order changes nothing here; the caller passes it
-//! to the general path.
+//! result. A message that this path cannot handle changes nothing here; the caller passes that
+//! message to the general path.
 
 use super::{Phase, Receiver};
 use crate::fpdu::{
@@ -14,8 +14,8 @@ use crate::ids::{Stag, TaggedOffset};
 /// The length field and header of a Write of one frame.
 pub type WriteHeader = [u8; TAGGED_HEADER_BYTES];
 
-/// Returns the header of a Write of `length` bytes that fits one frame, or `None` if it does not
-/// fit.
+/// Returns the header of a Write of `length` bytes in one frame, or `None` if the Write does not
+/// fit in one frame.
 #[inline]
 #[must_use]
 pub fn write_header(stag: Stag, offset: TaggedOffset, length: u32) -> Option<WriteHeader> {
@@ -29,7 +29,7 @@ pub fn write_header(stag: Stag, offset: TaggedOffset, length: u32) -> Option<Wri
 
 impl Receiver {
     /// Returns the payload of the Send at the start of `bytes`, if the Send is plain, complete in
-    /// one frame, and the next one in order. Place the payload, then call
+    /// one frame, and the next Send in order. After placing the payload, the caller must call
     /// [`Receiver::on_whole_send`] with the same bytes.
     #[inline]
     #[must_use]
@@ -50,8 +50,8 @@ impl Receiver {
         bytes.get(UNTAGGED_HEADER_BYTES..UNTAGGED_HEADER_BYTES + payload_length)
     }
 
-    /// Records that the Send found by [`Receiver::whole_send`] has been placed. Returns the
-    /// length of its frame in bytes.
+    /// Records that the Send found by [`Receiver::whole_send`] was placed. Returns the length of
+    /// the frame in bytes.
     #[inline]
     pub fn on_whole_send(&mut self, bytes: &[u8]) -> usize {
         self.sends.on_whole();
@@ -60,8 +60,9 @@ impl Receiver {
         fpdu_length(u16::from_be_bytes([high, low]))
     }
 
-    /// Records that a complete frame with exactly this header has been placed where the header
-    /// says. Returns false, and changes nothing, if a Write of one frame is not allowed now.
+    /// Records that a complete frame with exactly this header was placed at the range that the
+    /// header names. Returns false, and changes nothing, if a Write of one frame is not allowed
+    /// now.
     #[inline]
     pub fn on_whole_write(&mut self, header: &WriteHeader) -> bool {
         if !self.takes_whole() || self.writes.is_open() {
@@ -78,7 +79,7 @@ impl Receiver {
         self.heard = true;
     }
 
-    /// True between two frames of a stream without CRC.
+    /// Returns true between two frames of a stream without CRC.
     #[inline]
     fn takes_whole(&self) -> bool {
         self.phase == Phase::Header && !self.crc
