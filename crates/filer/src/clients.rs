@@ -21,16 +21,16 @@ use dafs_types::{ClientId, Moment, Verifier};
 use crate::Holder;
 use crate::opens::ClientOpens;
 
-/// The key of a client's record. Every request that concerns state carries it. The key is dangling
-/// once the client's incarnation is over.
+/// The key of a client's record. Every request that concerns the client's state carries the key.
+/// After the client's incarnation has ended, the key refers to no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(Key<Client>);
 
 impl ClientKey {
-    /// The key of a caller that is not a client and so has no state.
+    /// The key of a caller that is not a client, and so has no state.
     pub const NONE: Self = Self(Key::NULL);
-    /// The owner of a free slot in the table of opens. It differs from [`Self::NONE`], so a
-    /// caller that is not a client does not own free slots.
+    /// The owner of a free slot in the table of opens. It differs from [`Self::NONE`], so that a
+    /// caller that is not a client does not own the free slots.
     pub(crate) const FREE_OPEN: Self = Self(Key::MAX);
 
     /// Returns the key as an integer, for hashing.
@@ -38,26 +38,26 @@ impl ClientKey {
         self.0.to_bits()
     }
 
-    /// Makes an arbitrary key, for tests of tables that only compare keys.
+    /// Creates an arbitrary key, for tests of tables that only compare keys.
     #[cfg(test)]
     pub(crate) const fn of_test(number: u64) -> Self {
         Self(Key::from_bits(number))
     }
 }
 
-/// The identity a client authenticated as. Principals are equal if both type and name are equal
-/// (draft 3.1.1.3).
+/// The identity that a client has proved. Two principals are equal if both their types and their
+/// names are equal (draft 3.1.1.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
     /// A user of this host, by number, who authenticated with AUTH_NONE.
     LocalUser(u32),
-    /// A remote peer that authenticated with AUTH_NONE. All anonymous clients are one principal, so
-    /// each of them can restart any other. An administrator can prevent this by allowing AUTH_TEXT
-    /// only.
+    /// A remote client that authenticated with AUTH_NONE. All such clients are one principal, so
+    /// each of them can end the incarnation of any other. An administrator can prevent this by
+    /// allowing only other types of authentication.
     Anonymous,
     /// A user that authenticated with AUTH_TEXT, by name.
     User(Box<str>),
-    /// A user that authenticated with AUTH_GSS, by the name its mechanism uses, such as
+    /// A user that authenticated with AUTH_GSS, by the name that the GSS mechanism uses, such as
     /// `ada@REALM`.
     Gss(Box<str>),
 }
@@ -80,19 +80,20 @@ pub(crate) struct Client {
     pub name: Box<[u8]>,
     pub verifier: Verifier,
     pub principal: Principal,
-    /// The principal, encoded as bytes.
+    /// The principal in the encoding that the lock table compares.
     pub principal_bytes: Box<[u8]>,
-    /// The origin of the client's first session.
+    /// The holder of the client's first session.
     pub holder: Holder,
     pub sessions: u32,
     pub opens: ClientOpens,
-    /// True if stable storage records this client as one with state.
+    /// True if stable storage has a record that this client has state.
     pub is_recorded: bool,
-    /// True if stable storage records that the client holds, or has held, plain locks.
+    /// True if stable storage has a record that the client holds, or has held, plain locks.
     pub has_locks: bool,
-    /// True if this incarnation has not begun and a later one of the same name has.
+    /// True if this incarnation never began, and a later incarnation of the same name has begun.
     pub is_over: bool,
-    /// When the state of a client without sessions is released.
+    /// The time at which the state of a client without sessions is released. `None` while the
+    /// client has a session.
     pub expires: Option<Moment>,
 }
 
@@ -100,11 +101,11 @@ pub(crate) struct Client {
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
     records: Slab<Client>,
-    /// Incarnations that have begun, by client name.
+    /// The incarnations that have begun, by client name.
     by_name: BTreeMap<Box<[u8]>, ClientKey>,
-    /// Incarnations that have not begun, in the order in which they authenticated.
+    /// The incarnations that have not begun, in the order in which they authenticated.
     pending: Vec<ClientKey>,
-    /// The number of clients without sessions whose state is kept.
+    /// The number of clients that have no session but keep their state.
     kept: u32,
 }
 
@@ -119,7 +120,7 @@ impl ClientTable {
         self.kept
     }
 
-    /// Returns the incarnations of a client, the one that has begun first.
+    /// Returns all incarnations of a client. The incarnation that has begun comes first.
     pub(crate) fn incarnations(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
         let begun = self.by_name.get(name).copied();
         let pending = self.pending.iter().copied();
@@ -128,7 +129,8 @@ impl ClientTable {
         incarnations.filter(move |(_, client)| &*client.name == name)
     }
 
-    /// Returns the incarnation of a client that has this verifier.
+    /// Returns the incarnation of the client with this name that has this verifier. `None` if there
+    /// is none.
     pub(crate) fn incarnation(
         &self,
         name: &[u8],
@@ -137,7 +139,8 @@ impl ClientTable {
         self.incarnations(name).find(|(_, client)| client.verifier == verifier)
     }
 
-    /// Returns a client's record; `None` for [`ClientKey::NONE`] and for a client that is gone.
+    /// Returns the record of a client. `None` for [`ClientKey::NONE`] and for a client whose
+    /// incarnation has ended.
     #[inline]
     pub(crate) fn get(&self, key: ClientKey) -> Option<&Client> {
         self.records.get(key.0)
@@ -157,15 +160,16 @@ impl ClientTable {
         self.iter().any(|client| client.id == id)
     }
 
-    /// Adds the record of an incarnation that has not begun.
+    /// Adds the record of an incarnation that has not begun yet.
     pub(crate) fn insert(&mut self, client: Client) -> ClientKey {
         let key = ClientKey(self.records.insert(client));
         self.pending.push(key);
         key
     }
 
-    /// Begins an incarnation and returns the key of the one that had the name. All pending
-    /// incarnations of the name that authenticated earlier are over.
+    /// Begins an incarnation. Returns the key of the incarnation of the same name that had begun
+    /// before, if any. All incarnations of the name that authenticated earlier and have not begun
+    /// are over.
     pub(crate) fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
         let name = self.get(key)?.name.clone();
         for heir in self.pending.iter().take_while(|heir| **heir != key) {
@@ -182,7 +186,7 @@ impl ClientTable {
         !self.pending.contains(&key)
     }
 
-    /// Removes a record. The client's opens must have been released before.
+    /// Removes a record. The client's opens must already be released.
     pub(crate) fn remove(&mut self, key: ClientKey) {
         if let Some(client) = self.records.remove(key.0) {
             debug_assert_eq!(client.opens.count, 0);
@@ -194,7 +198,7 @@ impl ClientTable {
         }
     }
 
-    /// Notes that stable storage no longer records the client of this name.
+    /// Records that stable storage no longer has a record of the client with this name.
     pub(crate) fn set_unrecorded(&mut self, name: &[u8]) {
         let client = self.by_name.get(name).copied().and_then(|key| self.get_mut(key));
         if let Some(client) = client {
@@ -202,7 +206,7 @@ impl ClientTable {
         }
     }
 
-    /// Keeps a client without sessions until `expires`.
+    /// Keeps the state of a client without sessions until `expires`.
     pub(crate) fn keep(&mut self, key: ClientKey, expires: Moment) {
         if let Some(client) = self.get_mut(key) {
             debug_assert!(client.sessions == 0 && client.expires.is_none());
@@ -211,7 +215,7 @@ impl ClientTable {
         }
     }
 
-    /// Adds a session to a client.
+    /// Adds a session to the count of a client's sessions.
     pub(crate) fn join(&mut self, key: ClientKey) {
         if let Some(client) = self.get_mut(key) {
             client.sessions += 1;

@@ -1,7 +1,7 @@
 //! Limits on the state that clients may hold.
 //!
-//! Invariant: the tables can hold every limit of a [`FilerConfig`] that passed
-//! [`FilerConfig::check`].
+//! Invariant: every limit of a [`FilerConfig`] that passed [`FilerConfig::check`] is within the
+//! capacity of the tables.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use crate::config_error::ConfigError;
 use crate::locks::LockConfig;
 use crate::{DelegationPolicy, FenceLimits};
 
-/// The most opens a table can number: the index part of a state id has 20 bits.
+/// The most opens that a table can contain: the index part of a state id has 20 bits.
 pub(crate) const OPENS_LIMIT: u32 = 1 << 20;
-/// The most clients without a session that can be kept.
+/// The largest limit of the number of clients without a session whose state is kept.
 const CLIENTS_LIMIT: u32 = 1 << 16;
 
-/// Limits and policies of a [`crate::Filer`]. `Default` suits one machine.
+/// Limits and policies of a [`crate::Filer`]. The defaults suit one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilerConfig {
-    /// The lease of a client's state (LEASE_TIME attribute).
+    /// The time for which a client's state is kept after its last session (LEASE_TIME attribute).
     pub lease: Duration,
     /// The most clients whose state is kept without a session.
     pub clients_kept_max: u32,
@@ -48,10 +48,10 @@ impl Default for FilerConfig {
 }
 
 impl FilerConfig {
-    /// Checks that the tables can hold every limit.
+    /// Checks that the tables can hold as much as every limit allows.
     ///
     /// # Errors
-    /// Names the first limit that is out of range.
+    /// [`ConfigError`] with the name of the first limit that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("clients_kept_max", self.clients_kept_max, CLIENTS_LIMIT),

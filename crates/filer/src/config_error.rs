@@ -1,6 +1,6 @@
-//! Errors in a configuration.
+//! The error of an invalid configuration.
 //!
-//! Invariant: an error names the limit that it is about.
+//! Invariant: an error contains the name of the invalid limit.
 
 /// The reason why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

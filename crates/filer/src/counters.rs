@@ -1,26 +1,27 @@
 //! Counters for the operator.
 //!
-//! Invariant: gauges equal what the tables hold; counters only rise.
+//! Invariant: a gauge equals the present number in the tables; a counter only rises.
 
-/// A snapshot of the filer's counters.
+/// A copy of the filer's counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Gauge: the number of known clients.
+    /// Gauge: the number of clients that have a record.
     pub clients: u32,
-    /// Gauge: clients that may still reclaim the state they held before the server restarted.
+    /// Gauge: the number of clients that may still reclaim the state they held before the server
+    /// restarted.
     pub clients_expected: u32,
     /// Gauge: the number of opens.
     pub opens: u32,
-    /// Gauge: files with at least one open.
+    /// Gauge: the number of files with at least one open.
     pub files: u32,
-    /// Opens refused with SHARE_DENIED.
+    /// The number of opens refused with SHARE_DENIED.
     pub opens_share_denied: u64,
-    /// Opens refused with KEY_MISMATCH.
+    /// The number of opens refused with KEY_MISMATCH.
     pub opens_key_mismatch: u64,
-    /// Opens refused with RESOURCE because a limit was reached.
+    /// The number of opens refused with RESOURCE because a limit was reached.
     pub opens_resource: u64,
-    /// Reads and writes refused because of a state id or a reservation.
+    /// The number of reads and writes refused because of a state id or a share reservation.
     pub io_refused: u64,
-    /// Clients that restarted while the server held state of theirs.
+    /// The number of clients that restarted while the server held state for them.
     pub client_restarts: u64,
 }

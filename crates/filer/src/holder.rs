@@ -1,20 +1,20 @@
-//! The unit that shared limits are counted for.
+//! Holders: the units for which shared limits are counted.
 //!
-//! Invariants: a holder is derived from what the transport or the kernel reports about a peer,
-//! never from what the peer claims. All addresses of one IPv6 /64 network are one holder.
+//! Invariants: a holder is derived from facts that the transport or the kernel reports about a
+//! peer, never from the peer's own claims. All addresses of one IPv6 /64 network are one holder.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The origin of a peer, known before it authenticates. Each holder gets a fair share of the
-/// server's limits.
+/// The origin of a peer, which is known before the peer authenticates. Each holder gets a fair
+/// share of the server's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
-    /// A user of this host, as the kernel reports it.
+    /// A user of this host, with the user id that the kernel reports.
     User(u32),
-    /// An IPv4 address, or the first 64 bits of an IPv6 address.
+    /// An IPv4 address, or an IPv6 address of which only the first 64 bits count.
     Address(IpAddr),
-    /// A peer about which nothing is known.
+    /// A peer whose origin is not known.
     Elsewhere,
 }
 
@@ -31,31 +31,32 @@ impl Holder {
         })
     }
 
-    /// Returns true for the superuser of this host.
+    /// Returns true for the superuser (user 0) of this host.
     #[must_use]
     pub const fn is_superuser(&self) -> bool {
         matches!(self, Self::User(0))
     }
 
-    /// Returns true for a user of this host, as the kernel reports it.
+    /// Returns true for any user of this host.
     #[must_use]
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::User(_))
     }
 }
 
-/// Returns true if a holder that has `own` units may take one more when `taken` of `max` are in
-/// use.
+/// Returns true if a holder with `own` units may take one more, when `taken` of `max` units are in
+/// use by all holders.
 ///
-/// A single limit for all peers helps an attacker: a peer that uses it up locks all others out. So
-/// each holder may have at most [`SHARE_TIMES`] times what is still free. A single holder gets
-/// three quarters, the next one three quarters of the rest, and so on.
+/// A single limit for all peers would help an attacker, because a peer that uses it up locks all
+/// others out. So each holder may have at most [`SHARE_TIMES`] times as many units as are still
+/// free. A single holder gets at most three quarters of the limit, the next holder three quarters
+/// of the remaining units, and so on.
 #[must_use]
 pub fn fair_share(own: u32, taken: u32, max: u32) -> bool {
     own < max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
 }
 
-/// A holder may have this many times what is free.
+/// A holder may have at most this many times the number of free units.
 pub const SHARE_TIMES: u32 = 3;
 
 impl fmt::Display for Holder {

@@ -187,8 +187,8 @@ impl Files<'_> {
         if is_open || is_own() { Ok(()) } else { Err(Fault::Access) }
     }
 
-    /// Checks whether the locks of other owners allow a read or write. While there are no locks,
-    /// this costs one comparison.
+    /// Checks whether the locks of other owners allow a read or write. The check is almost
+    /// free while there are no locks.
     #[inline]
     pub fn check_locks(
         &self,

@@ -1,7 +1,7 @@
 //! The lists of delegations by file and by client.
 //!
-//! Invariant: that of [`DelegationTable`] holds before and after every function except `detach` and
-//! `unlink_client`, whose work `end` and `revoke` complete.
+//! Invariant: the invariants of [`DelegationTable`] hold before and after every function except
+//! `detach` and `unlink_client`, whose work `end` and `revoke` complete.
 
 use dafs_ops::Fault;
 use dafs_types::{ClientId, Moment, StateId};
@@ -54,7 +54,7 @@ impl DelegationTable {
         }
     }
 
-    /// Ends a delegation and forgets it.
+    /// Ends a delegation and removes its record.
     pub(super) fn end(&mut self, index: u32, now: Moment) {
         if self.slots.get(index).phase != DelegationPhase::Revoked {
             self.detach(index, now);
@@ -68,7 +68,7 @@ impl DelegationTable {
         }
     }
 
-    /// Revokes a delegation: only its state id remains, until the holder returns it.
+    /// Revokes a delegation: only its state id is kept, until the holder returns the delegation.
     pub(super) fn revoke(&mut self, index: u32, now: Moment) {
         self.detach(index, now);
         let delegation = self.slots.get_mut(index);
@@ -79,7 +79,8 @@ impl DelegationTable {
         self.actions.push_back(DelegationAction::Revoked { client, handle });
     }
 
-    /// Removes a delegation from its file and resumes the requests that waited for that.
+    /// Removes a delegation from its file's list, and resumes the requests that waited for the
+    /// removal.
     fn detach(&mut self, index: u32, now: Moment) {
         self.set_timer(index, None);
         let delegation = self.slots.get_mut(index);
@@ -107,8 +108,7 @@ impl DelegationTable {
         }
     }
 
-    /// Finds a delegation that may be used: it belongs to this client and this file, and is in
-    /// force.
+    /// Returns the slot of a delegation that belongs to this client and this file and is in force.
     pub(super) fn find(
         &self,
         client: ClientId,
@@ -120,7 +120,7 @@ impl DelegationTable {
             DelegationPhase::Revoked => Err(Fault::Expired),
             _ if delegation.file != file => Err(Fault::BadState),
             DelegationPhase::Granted | DelegationPhase::Recalling { .. } => Ok(delegation),
-            // The client has not been told the new state id yet.
+            // The client does not know the new state id yet, so it cannot use this delegation.
             DelegationPhase::Awaiting { .. } => Err(Fault::BadState),
         }
     }
@@ -140,7 +140,7 @@ impl DelegationTable {
         delegated.holders.iter().copied().find(|&index| self.slots.get(index).client == client)
     }
 
-    /// Returns true if another client's delegation excludes one of this kind.
+    /// Returns true if a delegation of another client excludes a delegation of this kind.
     pub(super) fn has_conflict(&self, file: FileKey, kind: DelegationKind) -> bool {
         self.files.get(&file).is_some_and(|delegated| {
             kind == DelegationKind::Write
@@ -155,8 +155,8 @@ impl DelegationTable {
         self.files.get(&file).is_some_and(|delegated| !delegated.waiters.is_empty())
     }
 
-    /// Returns true if a request waits for the file, or a delegation of it is being recalled or
-    /// awaits its restarted holder.
+    /// Returns true if a request waits for the file, or a delegation of the file is being recalled
+    /// or awaits its restarted holder.
     pub(super) fn is_coming_back(&self, file: FileKey) -> bool {
         self.has_waiters(file)
             || self.files.get(&file).is_some_and(|delegated| {

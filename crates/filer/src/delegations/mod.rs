@@ -64,66 +64,68 @@ use crate::FileKey;
 /// The kind of a delegation: which operations its holder may serve locally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DelegationKind {
-    /// The holder may open the file to read; no other client changes the file.
+    /// The holder may open the file to read without asking the server; no other client changes the
+    /// file.
     Read,
-    /// The holder may do everything; no other client has the file open.
+    /// The holder may open, read and write the file without asking the server; no other client has
+    /// the file open.
     Write,
 }
 
-/// What the caller knows about an OPEN that has just succeeded.
+/// The facts about an OPEN that has just succeeded, on which the grant of a delegation depends.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegationFacts {
     /// The client that opened the file.
     pub client: ClientId,
     /// The file that was opened.
     pub file: FileKey,
-    /// The file's handle, for the recall.
+    /// The file's handle, which the recall will contain.
     pub handle: FileHandle,
-    /// The access the open allows.
+    /// The access that the open allows.
     pub access: ShareAccess,
     /// True if the client can receive a recall.
     pub can_recall: bool,
-    /// True if another client has the file open at all.
+    /// True if another client has the file open, for reading or writing.
     pub others_open: bool,
-    /// True if another client has the file open to write.
+    /// True if another client has the file open for writing.
     pub others_write: bool,
     /// The size of the file in bytes.
     pub size: u64,
-    /// The free bytes of the file system.
+    /// The number of free bytes in the file system.
     pub space: u64,
 }
 
-/// The reason why an open got no delegation. It is not reported to the client.
+/// The reason why an OPEN got no delegation. The reason is not reported to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoDelegation {
-    /// The policy grants no delegations.
+    /// The policy does not allow any delegations.
     Disabled,
     /// The client cannot receive a recall.
     CannotBeRecalled,
-    /// The client already has a delegation of this file.
+    /// The client already has a delegation of the file.
     HeldAlready,
-    /// Another client's open or delegation conflicts.
+    /// An open or a delegation of another client conflicts.
     Conflict,
-    /// A request waits for the file, or a delegation of it is being recalled.
+    /// A request waits for the file, or a delegation of the file is being recalled.
     Recalling,
     /// A delegation of the file was recalled a short time ago.
     Quiet,
-    /// The client has not returned a delegation that was revoked.
+    /// The client has not returned a delegation that was revoked, so it gets no new ones.
     Untrustworthy,
-    /// A table is full.
+    /// A limit on the number of delegations is reached.
     Limit,
 }
 
-/// A delegation, as the reply to OPEN reports it (draft 6.5.24).
+/// A delegation in the form in which the reply to OPEN reports it (draft 6.5.24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantedDelegation {
-    /// The delegation's state id; never the state id of an open.
+    /// The state id of the delegation. It differs from the state ids of all opens.
     pub state_id: StateId,
     /// The kind of the delegation.
     pub kind: DelegationKind,
-    /// True if this reply also recalls the delegation; no BC_RECALL follows.
+    /// True if the reply to OPEN also recalls the delegation, so that no BC_RECALL follows.
     pub recall: bool,
-    /// How far the file may grow; only for write delegations.
+    /// The size up to which the file may grow. `None` for read delegations.
     pub limit: Option<SpaceLimit>,
 }
 
@@ -132,9 +134,9 @@ pub struct GrantedDelegation {
 pub enum FileOperation {
     /// An OPEN, before it is granted.
     Open {
-        /// The access the open wants.
+        /// The access that the open requests.
         access: ShareAccess,
-        /// The access that the open denies to others.
+        /// The access that the open denies to other owners.
         deny: ShareDeny,
         /// True if the open truncates the file to length zero.
         truncate: bool,
@@ -143,10 +145,10 @@ pub enum FileOperation {
     Read,
     /// A WRITE or APPEND with the anonymous state id.
     Write,
-    /// A GETATTR, VERIFY or another request that shows size, change attribute or times.
+    /// A request that reports the size, change attribute or times, such as GETATTR or VERIFY.
     GetAttributes {
-        /// True if the holder may be asked for the attributes. Set it to false if asking failed;
-        /// the delegation is then recalled.
+        /// True if the holder may be asked for the attributes. After the holder has failed to
+        /// reply, the check is repeated with false, so that the delegation is recalled.
         may_ask: bool,
     },
     /// A SETATTR of any attribute.
@@ -162,7 +164,7 @@ pub enum FileOperation {
     Link,
     /// A LOCK on a range of the file.
     Lock {
-        /// True for a write lock.
+        /// True for an exclusive lock.
         exclusive: bool,
     },
 }
@@ -172,28 +174,29 @@ pub enum FileOperation {
 pub enum DelegationDecision {
     /// The operation may proceed.
     Proceed,
-    /// The request must be parked; [`DelegationAction::Resume`] names it when it may be checked
-    /// again.
+    /// The request must be parked. It is checked again after [`DelegationAction::Resume`] with its
+    /// id.
     Wait,
-    /// The driver must send BC_GETATTR to the holder and reply with the attributes it returns.
+    /// The server must send BC_GETATTR to the holder, and use the attributes from the reply.
     AskAttributes {
         /// The client that holds the delegation.
         client: ClientId,
         /// The handle of the file.
         handle: FileHandle,
     },
-    /// Too many requests wait: reply with DELAY.
+    /// Too many requests wait, so the server must reply with DELAY.
     Delay,
 }
 
-/// The driver's id of a parked request, unique among those that are parked.
+/// The id of a parked request, which the server assigns. It is unique among parked requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
-/// What the driver must do next. Actions must be carried out in order.
+/// The next action that the delegation table requires of the server. Actions must be executed in
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationAction {
-    /// Send BC_RECALL, then report the result to [`DelegationTable::recall_done`].
+    /// Send BC_RECALL to the holder, then report the result to [`DelegationTable::recall_done`].
     Recall {
         /// The client that holds the delegation.
         client: ClientId,
@@ -201,15 +204,15 @@ pub enum DelegationAction {
         handle: FileHandle,
         /// The state id of the delegation.
         state_id: StateId,
-        /// True if the holder need not write dirty data back.
+        /// True if the holder need not write dirty data back, because the file is being truncated.
         truncate: bool,
     },
     /// Check a parked request again.
     Resume {
-        /// The parked request.
+        /// The id of the parked request.
         waiter: WaiterId,
     },
-    /// A holder did not return its delegation before the deadline. The driver should log this.
+    /// A holder did not return its delegation before the deadline. The server should log this.
     Revoked {
         /// The client that held the delegation.
         client: ClientId,
@@ -221,10 +224,10 @@ pub enum DelegationAction {
 /// The result of a BC_RECALL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecallOutcome {
-    /// OK: the client will return the delegation.
+    /// The client replied OK, so it will return the delegation.
     Accepted,
-    /// BADHANDLE, BAD_STATEID or RESOURCE: the client cannot return it now, or does not know it
-    /// yet.
+    /// The client replied BADHANDLE, BAD_STATEID or RESOURCE: it cannot return the delegation now,
+    /// or does not know the delegation yet.
     Refused,
     /// The client could not be reached.
     Undelivered,
@@ -237,15 +240,15 @@ pub enum DelegationPhase {
     Granted,
     /// The delegation is in force, but is being recalled.
     Recalling {
-        /// When the delegation is revoked.
+        /// The time at which the delegation is revoked.
         deadline: Moment,
     },
-    /// The delegation belongs to an earlier incarnation of the client.
+    /// The delegation belongs to an earlier incarnation of the client, which may claim it.
     Awaiting {
-        /// When the delegation is dropped.
+        /// The time at which the delegation is dropped.
         until: Moment,
     },
-    /// The delegation was revoked; the holder has yet to return it.
+    /// The delegation was revoked, and the holder has not returned it yet.
     Revoked,
 }
 
@@ -254,7 +257,7 @@ pub enum DelegationPhase {
 pub struct DelegationInformation {
     /// The file's key in the store.
     pub file: FileKey,
-    /// The file's handle on the wire.
+    /// The file's handle in the protocol.
     pub handle: FileHandle,
     /// The client that holds the delegation.
     pub client: ClientId,
@@ -264,6 +267,6 @@ pub struct DelegationInformation {
     pub kind: DelegationKind,
     /// The phase of the delegation.
     pub phase: DelegationPhase,
-    /// When the delegation was granted.
+    /// The time at which the delegation was granted.
     pub granted: Moment,
 }

@@ -14,8 +14,8 @@ use crate::{ConfigError, FileKey};
 /// Limits and policies of delegations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelegationPolicy {
-    /// True if OPEN grants delegations. Delegations claimed after a restart are granted in any
-    /// case.
+    /// True if OPEN may grant delegations. If false, only delegations that are reclaimed after a
+    /// restart are granted.
     pub enabled: bool,
     /// The most delegations of all clients together.
     pub total_max: u32,
@@ -25,22 +25,26 @@ pub struct DelegationPolicy {
     pub per_file_max: u32,
     /// The most requests that may wait for delegations to be returned.
     pub waiters_max: u32,
-    /// The time a client has to return a delegation. It is never less than the lease, because a
-    /// client that is alive but partitioned learns from its lease that it lost the delegation.
-    pub recall_timeout: Duration,
-    /// The time between two attempts to recall, if the client was not reached or did not know the
+    /// The time that a client has to return a delegation. It is never less than the lease, because
+    /// a client that cannot be reached learns only from the end of its lease that it has lost the
     /// delegation.
+    pub recall_timeout: Duration,
+    /// The time between two attempts to recall a delegation, if the client was not reached or did
+    /// not know the delegation.
     pub recall_retry: Duration,
-    /// The time after a recall during which no client gets a delegation of the file. This keeps the
-    /// delegation of a shared file from bouncing between clients.
+    /// The time after a recall during which no client gets a delegation of the file. It keeps the
+    /// delegation of a shared file from moving back and forth between clients.
     pub quiet: Duration,
-    /// The most files whose quiet time is remembered; beyond this the oldest are forgotten.
+    /// The most files whose quiet time is recorded. Beyond this limit the oldest entries are
+    /// removed.
     pub quiet_files_max: u32,
-    /// How long the delegations of a restarted client wait for it to claim them; zero drops them.
+    /// How long the delegations of a restarted client are kept for the client to claim. Zero drops
+    /// them at once.
     pub recovery: Duration,
-    /// The most bytes a file may grow by under a write delegation.
+    /// The largest number of bytes that a file may grow by under a write delegation.
     pub growth_bytes_max: u64,
-    /// The block size in bytes, to promise growth in blocks; 0 promises a size instead.
+    /// The block size in bytes if the promised growth is expressed in blocks; 0 if it is expressed
+    /// as a file size.
     pub growth_block_bytes: u32,
 }
 
@@ -67,12 +71,13 @@ impl DelegationPolicy {
     /// Checks every limit.
     ///
     /// # Errors
-    /// Names the first limit that is zero or more than the table can number.
+    /// [`ConfigError`] with the name of the first limit that is zero or too large for the table.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("delegations.total_max", self.total_max, SLOTS_LIMIT),
             ("delegations.per_client_max", self.per_client_max, SLOTS_LIMIT),
-            // Every check of a request against delegations searches the file's list.
+            // Each check of a request against delegations searches the file's list, so the list
+            // must be short.
             ("delegations.per_file_max", self.per_file_max, 4096),
             ("delegations.waiters_max", self.waiters_max, 1 << 20),
             ("delegations.quiet_files_max", self.quiet_files_max, 1 << 20),
@@ -82,7 +87,7 @@ impl DelegationPolicy {
                 return Err(ConfigError::OutOfRange(name));
             }
         }
-        // A retry without delay would be due again at once, forever.
+        // With a zero delay, a retry would be due again at once, without end.
         if self.recall_retry.is_zero() {
             return Err(ConfigError::OutOfRange("delegations.recall_retry"));
         }
@@ -90,7 +95,7 @@ impl DelegationPolicy {
     }
 }
 
-/// Files with a recent recall, oldest first.
+/// The files with a recent recall, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct QuietFiles {
     until: BTreeMap<FileKey, Moment>,
@@ -98,12 +103,12 @@ pub(super) struct QuietFiles {
 }
 
 impl QuietFiles {
-    /// Returns true if delegations of the file are not granted yet.
+    /// Returns true if a delegation of the file was recalled so recently that none may be granted.
     pub(super) fn is_quiet(&self, file: FileKey, now: Moment) -> bool {
         self.until.get(&file).is_some_and(|&until| now < until)
     }
 
-    /// Notes that the file was recalled; at most `most` files are remembered.
+    /// Records that a delegation of the file was recalled. At most `most` files are recorded.
     pub(super) fn note(&mut self, file: FileKey, until: Moment, most: u32) {
         self.until.insert(file, until);
         self.order.push_back((until, file));
@@ -112,7 +117,7 @@ impl QuietFiles {
         }
     }
 
-    /// Forgets the files whose quiet time is over.
+    /// Removes the files whose quiet time has ended.
     pub(super) fn expire(&mut self, now: Moment) {
         while self.order.front().is_some_and(|&(until, _)| until <= now) {
             self.forget_first();
@@ -128,14 +133,14 @@ impl QuietFiles {
     }
 }
 
-/// Growth promised to write delegations, by file system.
+/// The number of bytes of growth promised to write delegations, by file system.
 #[derive(Debug, Default)]
 pub(super) struct Promises(BTreeMap<[u8; 16], u64>);
 
 impl Promises {
-    /// Promises growth and returns the bytes promised. It is at most what `policy` allows and at
-    /// most the free space that is not promised yet. If the policy promises blocks, it is a whole
-    /// number of blocks. It may be 0, which still allows overwriting existing data.
+    /// Promises growth, and returns the number of bytes promised. It is limited by `policy` and by
+    /// the free space that is not promised yet. If the policy promises blocks, it is a whole number
+    /// of blocks. It may be 0, in which case the holder may only overwrite existing data.
     pub(super) fn make(&mut self, policy: &DelegationPolicy, fs: FsHandle, space: u64) -> u64 {
         let promised = self.0.get(&fs.0).copied().unwrap_or(0);
         let growth = policy.growth_bytes_max.min(space.saturating_sub(promised));
@@ -149,7 +154,7 @@ impl Promises {
         growth
     }
 
-    /// Ends a promise.
+    /// Withdraws a promise of `growth` bytes.
     pub(super) fn end(&mut self, fs: FsHandle, growth: u64) {
         if let Some(promised) = self.0.get_mut(&fs.0) {
             *promised -= growth;
@@ -159,13 +164,13 @@ impl Promises {
         }
     }
 
-    /// Returns the bytes promised in all file systems.
+    /// Returns the number of bytes promised, summed over all file systems.
     pub(super) fn total(&self) -> u64 {
         self.0.values().fold(0, |sum, promised| sum.saturating_add(*promised))
     }
 }
 
-/// Encodes a promise as the reply to OPEN shows it.
+/// Encodes a promise in the form of the reply to OPEN.
 pub(super) fn limit_of(policy: &DelegationPolicy, size: u64, growth: u64) -> SpaceLimit {
     match policy.growth_block_bytes {
         0 => SpaceLimit::Size(size.saturating_add(growth)),

@@ -13,13 +13,13 @@ use super::{
 use crate::FileKey;
 
 impl FileOperation {
-    /// Returns true if another client's delegation of this kind conflicts.
+    /// Returns true if the operation conflicts with another client's delegation of this kind.
     pub(super) const fn conflicts(self, kind: DelegationKind) -> bool {
         match kind {
             DelegationKind::Write => true,
             DelegationKind::Read => match self {
-                // The holder may have opened the file to read without a request to the server, so
-                // an open that denies reads conflicts.
+                // The holder may have opened the file for reading without a request to the server,
+                // so an open that denies reads conflicts.
                 Self::Open { access, deny, .. } => {
                     !matches!(access, ShareAccess::Read)
                         || matches!(deny, ShareDeny::Read | ShareDeny::Both)
@@ -50,8 +50,8 @@ impl FileOperation {
 }
 
 impl DelegationTable {
-    /// Decides whether a request may touch a file. `actor` is `None` if the caller is not a client.
-    /// `waiter` is kept only if the decision is `Wait`.
+    /// Decides whether a request may access a file. `actor` is `None` if the caller is not a
+    /// client. `waiter` is recorded only if the decision is `Wait`.
     #[inline]
     pub fn check(
         &mut self,
@@ -71,7 +71,8 @@ impl DelegationTable {
         let in_the_way = self.in_the_way(file, &waiter);
         let Some(&first) = in_the_way.first() else { return DelegationDecision::Proceed };
         let holder = self.slots.get(first);
-        // Only a write delegation conflicts with reading attributes, and a file has at most one.
+        // Only a write delegation conflicts with reading attributes, and a file has at most one
+        // write delegation.
         if waiter.operation == (FileOperation::GetAttributes { may_ask: true })
             && !matches!(holder.phase, DelegationPhase::Awaiting { .. })
         {
@@ -111,7 +112,7 @@ impl DelegationTable {
         Some(holder.client) != waiter.actor && waiter.operation.conflicts(holder.kind)
     }
 
-    /// Starts the recall and its deadline.
+    /// Starts the recall of a delegation, and sets its deadline.
     pub(super) fn begin_recall(&mut self, index: u32, truncate: bool, now: Moment) {
         let deadline = now.after(self.policy.recall_timeout);
         let delegation = self.slots.get_mut(index);
@@ -122,8 +123,8 @@ impl DelegationTable {
         self.counters.recalled += 1;
     }
 
-    /// Recalls a delegation that no request waits for yet. Does nothing if it is being recalled
-    /// already or is over.
+    /// Recalls a delegation although no request waits for it yet. Has no effect if the delegation
+    /// is already being recalled or has ended.
     pub fn recall(&mut self, client: ClientId, state_id: StateId, now: Moment) {
         if let Ok(index) = self.slots.find(client, state_id)
             && self.slots.get(index).phase == DelegationPhase::Granted
@@ -143,8 +144,9 @@ impl DelegationTable {
         });
     }
 
-    /// Reports the result of a BC_RECALL. A recall that did not arrive is sent again after
-    /// [`super::DelegationPolicy::recall_retry`], or as soon as the client can be reached again.
+    /// Reports the result of a BC_RECALL. A recall that did not reach the client is sent again
+    /// after [`super::DelegationPolicy::recall_retry`], or as soon as the client can be reached
+    /// again.
     pub fn recall_done(
         &mut self,
         client: ClientId,
@@ -166,7 +168,8 @@ impl DelegationTable {
         }
     }
 
-    /// Reports that a client can be reached again; recalls that did not reach it are sent now.
+    /// Reports that a client can be reached again. Recalls that did not reach the client are sent
+    /// now.
     pub fn can_be_reached(&mut self, client: ClientId) {
         for index in self.of_client(client, |delegation| delegation.retries) {
             self.recall_again(index);
@@ -183,14 +186,15 @@ impl DelegationTable {
         }
     }
 
-    /// Returns the time at which [`DelegationTable::tick`] next has something to do.
+    /// Returns the time at which the next timer expires and [`DelegationTable::tick`] must be
+    /// called. `None` if no timer is running.
     #[must_use]
     pub fn next_timer(&self) -> Option<Moment> {
         self.timers.first().map(|&(when, _)| when)
     }
 
-    /// Runs expired timers: retries of recalls, revocations, and delegations that waited too long
-    /// for a restarted client.
+    /// Handles expired timers: retries recalls, revokes delegations, and drops delegations that
+    /// have waited too long for a restarted client.
     pub fn tick(&mut self, now: Moment) {
         while let Some(&(when, index)) = self.timers.first()
             && when <= now
@@ -208,7 +212,7 @@ impl DelegationTable {
         self.quiet.expire(now);
     }
 
-    /// Forgets a parked request whose session is gone or which was answered with DELAY.
+    /// Removes a parked request whose session has ended or whose reply was DELAY.
     pub fn abandon(&mut self, waiter: WaiterId) {
         let resumed = DelegationAction::Resume { waiter };
         self.actions.retain(|action| *action != resumed);
@@ -218,16 +222,15 @@ impl DelegationTable {
         }
     }
 
-    /// Returns the next action for the driver. Call it after every other call until it returns
-    /// `None`.
+    /// Removes and returns the next action. The server must call this after every other call, until
+    /// the result is `None`.
     pub fn poll_action(&mut self) -> Option<DelegationAction> {
         loop {
             let action = self.actions.pop_front()?;
             let DelegationAction::Recall { client, state_id, .. } = action else {
                 return Some(action);
             };
-            // The delegation may have been returned or may have ended before the driver got to
-            // this.
+            // The delegation may have been returned or may have ended since the action was queued.
             if let Ok(index) = self.slots.find(client, state_id)
                 && matches!(self.slots.get(index).phase, DelegationPhase::Recalling { .. })
             {

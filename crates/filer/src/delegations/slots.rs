@@ -1,11 +1,11 @@
 //! A table of delegations whose slots are addressed by state id.
 //!
 //! Invariants:
-//! - A state id names one delegation forever: the generation of a slot advances when its delegation
-//!   is over.
-//! - The state ids differ from those of the table of opens with the same boot seed: their epochs
-//!   differ in the topmost bit.
-//! - No state id is the anonymous one: a generation is never zero.
+//! - A state id refers to one delegation forever: the generation of a slot advances when its
+//!   delegation ends.
+//! - The state ids differ from those of the table of opens with the same boot seed, because their
+//!   epochs differ in the topmost bit.
+//! - No state id equals the anonymous one, because a generation is never zero.
 
 use std::collections::VecDeque;
 
@@ -15,15 +15,15 @@ use dafs_types::{ClientId, FileHandle, Moment, SpaceLimit, StateId};
 use super::{DelegationKind, DelegationPhase};
 use crate::FileKey;
 
-/// The layout of a state id is that of opens: epoch, generation of the slot, index of the slot.
+/// The layout of a state id equals that of opens: epoch, generation of the slot, index of the slot.
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 20;
 const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-/// The bit in which the epoch of delegations differs from that of opens.
+/// The bit in which the epoch of delegations differs from the epoch of opens.
 const EPOCH_DIFFERENCE: u64 = 1 << 23;
-/// The most delegations the table can number.
+/// The most delegations that the table can contain.
 pub(super) const SLOTS_LIMIT: u32 = 1 << INDEX_BITS;
 
 /// One delegation and its state.
@@ -36,11 +36,12 @@ pub(super) struct Delegation {
     pub phase: DelegationPhase,
     pub granted: Moment,
     pub limit: Option<SpaceLimit>,
-    /// The bytes of growth promised to the holder.
+    /// The number of bytes of growth promised to the holder.
     pub growth: u64,
-    /// True if the recall tells the holder that it need not write data back.
+    /// True if the recall reports to the holder that it need not write data back.
     pub truncate: bool,
-    /// When the next timer of this delegation expires: a retry of the recall, or its end.
+    /// The time at which the delegation's timer expires: for a retry of the recall, or for its end.
+    /// `None` if no timer is running.
     pub timer: Option<Moment>,
     /// True if the recall must be sent again when the timer expires.
     pub retries: bool,
@@ -56,13 +57,13 @@ struct Slot {
 pub(super) struct Slots {
     epoch: u64,
     slots: Vec<Slot>,
-    /// Free slots. The slot that has been free longest is used first, so that generations wrap
-    /// around late.
+    /// The free slots. The slot that has been free longest is used first, so that generations wrap
+    /// around as late as possible.
     free: VecDeque<u32>,
 }
 
 impl Slots {
-    /// Makes an empty table. `boot_seed` is that of the table of opens.
+    /// Creates an empty table. `boot_seed` must be that of the table of opens.
     pub(super) fn new(boot_seed: u64) -> Self {
         let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
         let epoch_of_opens = (folded & 0xff_ffff).max(1);
@@ -70,12 +71,12 @@ impl Slots {
         Self { epoch, slots: Vec::new(), free: VecDeque::new() }
     }
 
-    /// Returns the number of delegations, including revoked ones that were not returned.
+    /// Returns the number of delegations, including revoked ones that were not returned yet.
     pub(super) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Stores a delegation in a free slot and returns the index of the slot.
+    /// Stores a delegation in a free slot. Returns the index of the slot.
     pub(super) fn insert(&mut self, delegation: Delegation) -> u32 {
         if let Some(index) = self.free.pop_front() {
             self.slots[index as usize].delegation = Some(delegation);
@@ -86,7 +87,7 @@ impl Slots {
         (self.slots.len() - 1) as u32
     }
 
-    /// Frees a slot; its state id becomes invalid.
+    /// Frees a slot, and returns its delegation. The state id becomes invalid.
     pub(super) fn remove(&mut self, index: u32) -> Option<Delegation> {
         let delegation = self.slots[index as usize].delegation.take()?;
         self.rename(index);
@@ -94,13 +95,13 @@ impl Slots {
         Some(delegation)
     }
 
-    /// Gives a delegation a new state id; the old one becomes invalid.
+    /// Gives a delegation a new state id. The old state id becomes invalid.
     pub(super) fn rename(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.generation = ((slot.generation + 1) & GENERATION_MASK).max(1);
     }
 
-    /// Returns the delegation in a slot; the slot must be in use.
+    /// Returns the delegation in a slot. The slot must be in use.
     pub(super) fn get(&self, index: u32) -> &Delegation {
         self.slots[index as usize].delegation.as_ref().expect("a slot in use has a delegation")
     }
@@ -115,12 +116,12 @@ impl Slots {
         StateId(self.epoch << EPOCH_SHIFT | generation << INDEX_BITS | u64::from(index))
     }
 
-    /// Returns true if a state id was issued by this table since this boot.
+    /// Returns true if this table has issued the state id since the server started.
     pub(super) fn owns(&self, state_id: StateId) -> bool {
         state_id.0 >> EPOCH_SHIFT == self.epoch
     }
 
-    /// Returns the slot that a state id names, if the delegation belongs to this client.
+    /// Returns the slot of a state id if the delegation belongs to this client.
     pub(super) fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Fault> {
         if !self.owns(state_id) {
             return Err(Fault::StaleState);

@@ -1,10 +1,10 @@
-//! The table of delegations: granting, claiming and returning.
+//! The table of delegations, with the operations that grant, claim and return them.
 //!
 //! Invariants:
-//! - A delegation that is not revoked is in the lists of its file and of its client; a revoked one
-//!   is in its client's list only.
+//! - A delegation that is not revoked is in the lists of its file and of its client; a revoked
+//!   delegation is only in its client's list.
 //! - A file is in the table exactly while it has a delegation.
-//! - `timers` holds exactly the timers of the delegations.
+//! - `timers` contains exactly the timers of the delegations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +26,7 @@ pub struct DelegationTable {
     pub(super) slots: Slots,
     pub(super) files: BTreeMap<FileKey, DelegatedFile>,
     pub(super) clients: BTreeMap<ClientId, Holder>,
-    /// Every parked request, with the file it waits for.
+    /// All parked requests, with the file that each request waits for.
     pub(super) waiters: BTreeMap<WaiterId, FileKey>,
     pub(super) timers: BTreeSet<(Moment, u32)>,
     pub(super) quiet: QuietFiles,
@@ -35,44 +35,44 @@ pub struct DelegationTable {
     pub(super) promises: Promises,
 }
 
-/// Counters for the operator; [`DelegationTable::counters`] fills in the gauges.
+/// The counters of delegations, for the operator. [`DelegationTable::counters`] sets the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelegationCounters {
-    /// Gauge: delegations, including revoked ones that were not returned.
+    /// Gauge: the number of delegations, including revoked ones that were not returned yet.
     pub held: u32,
-    /// Gauge: files with a delegation.
+    /// Gauge: the number of files with a delegation.
     pub files: u32,
-    /// Gauge: requests that wait for a delegation to be returned.
+    /// Gauge: the number of requests that wait for the return of a delegation.
     pub waiting: u32,
-    /// Gauge: bytes of growth promised to write delegations.
+    /// Gauge: the number of bytes of growth promised to write delegations.
     pub promised: u64,
-    /// Read delegations granted, including claimed ones.
+    /// The number of read delegations granted, including claimed ones.
     pub granted_read: u64,
-    /// Write delegations granted, including claimed ones.
+    /// The number of write delegations granted, including claimed ones.
     pub granted_write: u64,
-    /// Opens that got no delegation.
+    /// The number of opens that got no delegation.
     pub not_granted: u64,
-    /// Recalls that were started.
+    /// The number of recalls that were started.
     pub recalled: u64,
-    /// Recalls that were sent again.
+    /// The number of recalls that were sent again.
     pub retried: u64,
-    /// Delegations returned before their deadline.
+    /// The number of delegations returned before their deadline.
     pub returned: u64,
-    /// Delegations that were revoked.
+    /// The number of delegations that were revoked.
     pub revoked: u64,
-    /// How often a holder was asked for attributes.
+    /// The number of times that a holder was asked for attributes.
     pub asked: u64,
-    /// Requests that were parked.
+    /// The number of requests that were parked.
     pub parked: u64,
-    /// Requests answered with DELAY.
+    /// The number of requests that got the reply DELAY.
     pub delayed: u64,
 }
 
-/// A file with delegations.
+/// A file with its delegations and the requests that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct DelegatedFile {
     pub holders: Vec<u32>,
-    /// Waiting requests, oldest first.
+    /// The waiting requests, oldest first.
     pub waiters: Vec<Waiter>,
 }
 
@@ -91,8 +91,8 @@ pub(super) struct Holder {
 }
 
 impl DelegationTable {
-    /// Makes an empty table. `boot_seed` must be the one that the table of opens was made with;
-    /// this keeps their state ids distinct.
+    /// Creates an empty table. `boot_seed` must be the seed of the table of opens; this keeps the
+    /// state ids of the two tables distinct.
     #[must_use]
     pub fn new(boot_seed: u64, policy: DelegationPolicy) -> Self {
         Self {
@@ -109,21 +109,22 @@ impl DelegationTable {
         }
     }
 
-    /// Returns true if no file has a delegation. Costs one load and one comparison.
+    /// Returns true if no file has a delegation. This costs one load and one comparison.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Returns true if a file has a delegation. The store must not reuse the file's key until it
-    /// has none.
+    /// Returns true if a file has a delegation. While it has one, the store must not use the file's
+    /// key for another file.
     #[must_use]
     pub fn is_delegated(&self, file: FileKey) -> bool {
         self.files.contains_key(&file)
     }
 
-    /// Returns true if a client has delegations in force. They are kept for the time of its lease.
+    /// Returns true if a client has delegations in force, so that its state must be kept for its
+    /// lease.
     #[must_use]
     pub fn holds_any(&self, client: ClientId) -> bool {
         self.clients
@@ -131,19 +132,19 @@ impl DelegationTable {
             .is_some_and(|holder| holder.delegations.len() > holder.revoked as usize)
     }
 
-    /// Returns true if this table issued the state id, whether it is in force or over. All other
-    /// state ids belong to opens.
+    /// Returns true if this table has issued the state id, even if its delegation has ended. All
+    /// other state ids belong to opens.
     #[inline]
     #[must_use]
     pub fn owns(&self, state_id: StateId) -> bool {
         self.slots.owns(state_id)
     }
 
-    /// Decides whether an OPEN that has just succeeded gets a delegation. No other call may come
-    /// between the OPEN and this one.
+    /// Decides whether an OPEN that has just succeeded gets a delegation. The caller must make no
+    /// other call between the OPEN and this one.
     ///
     /// # Errors
-    /// The reason why there is no delegation; the open succeeds without it.
+    /// The reason why no delegation is granted. The open succeeds without a delegation.
     pub fn grant(
         &mut self,
         facts: &DelegationFacts,
@@ -192,13 +193,13 @@ impl DelegationTable {
         }
     }
 
-    /// Handles OPEN with CLAIM_PREVIOUS (draft 6.5.24): grants again what the client held before
-    /// the server restarted, unless this is impossible. The delegation may be recalled at once. The
-    /// caller makes sure that the grace period is in effect.
+    /// Handles OPEN with CLAIM_PREVIOUS (draft 6.5.24): grants the delegation that the client held
+    /// before the server restarted. The delegation may be recalled at once. The caller makes sure
+    /// that the grace period is in effect.
     ///
     /// # Errors
-    /// DENIED if another client has reclaimed something that excludes it; INVAL if this client
-    /// holds the other kind; RESOURCE beyond a limit.
+    /// DENIED if another client has reclaimed an open or a delegation that excludes this one; INVAL
+    /// if this client holds a delegation of the other kind; RESOURCE if a limit is reached.
     pub fn claim_previous(
         &mut self,
         facts: &DelegationFacts,
@@ -228,7 +229,7 @@ impl DelegationTable {
     /// incarnation.
     ///
     /// # Errors
-    /// EXPIRED if there is no such delegation of that file, or none any more.
+    /// EXPIRED if the previous incarnation has no delegation of that file, or no longer has one.
     pub fn claim_awaiting(
         &mut self,
         facts: &DelegationFacts,
@@ -253,7 +254,8 @@ impl DelegationTable {
     /// client has already made locally.
     ///
     /// # Errors
-    /// The errors of state ids; EXPIRED if it was revoked; INVAL if it does not cover this open.
+    /// The errors of state ids; EXPIRED if the delegation was revoked; INVAL if the delegation does
+    /// not cover this open.
     pub fn claim_current(
         &self,
         client: ClientId,
@@ -272,11 +274,11 @@ impl DelegationTable {
         }
     }
 
-    /// Checks that a client may read or write under a delegation's state id.
+    /// Checks that a client may read or write under the state id of a delegation.
     ///
     /// # Errors
-    /// The errors of state ids; EXPIRED if it was revoked; ACCES for a write under a read
-    /// delegation.
+    /// The errors of state ids; EXPIRED if the delegation was revoked; ACCES for a write under a
+    /// read delegation.
     pub fn check_io(
         &self,
         client: ClientId,
@@ -290,12 +292,12 @@ impl DelegationTable {
         }
     }
 
-    /// Checks that a client's delegation keeps other clients from changing a file and is not being
-    /// recalled.
+    /// Checks that a client's delegation is a read delegation, which keeps other clients from
+    /// changing the file, and that it is not being recalled.
     ///
     /// # Errors
-    /// The errors of state ids; EXPIRED if it was revoked; DELAY if it is being recalled; INVAL for
-    /// a write delegation, because its holder changes the file.
+    /// The errors of state ids; EXPIRED if the delegation was revoked; DELAY if it is being
+    /// recalled; INVAL for a write delegation, because its holder changes the file.
     pub fn check_undisturbed(
         &self,
         client: ClientId,
@@ -310,7 +312,8 @@ impl DelegationTable {
         }
     }
 
-    /// Returns true if a client's delegation is in force, even if it is being recalled.
+    /// Returns true if a client's delegation is in force. A delegation that is being recalled is
+    /// still in force.
     #[must_use]
     pub fn is_in_force(&self, client: ClientId, state_id: StateId) -> bool {
         let found = self.slots.find(client, state_id);
@@ -320,8 +323,8 @@ impl DelegationTable {
     /// Handles DELEGRETURN.
     ///
     /// # Errors
-    /// STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked. The server
-    /// forgets a revoked delegation when it is returned.
+    /// STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked. Returning a
+    /// revoked delegation removes its record, although the result is an error.
     pub fn returned(
         &mut self,
         client: ClientId,
@@ -339,7 +342,7 @@ impl DelegationTable {
     }
 
     /// Handles DELEGPURGE: the client will claim no more delegations of its previous incarnation.
-    /// Returns the number of delegations that this ended.
+    /// Returns the number of delegations that were ended.
     pub fn purge(&mut self, client: ClientId, now: Moment) -> usize {
         let is_awaiting = |d: &Delegation| matches!(d.phase, DelegationPhase::Awaiting { .. });
         let awaiting = self.of_client(client, is_awaiting);
@@ -349,16 +352,16 @@ impl DelegationTable {
         awaiting.len()
     }
 
-    /// Ends the delegations of a client whose state is released because its lease expired or it
-    /// disconnected.
+    /// Ends the delegations of a client that disconnected or whose lease has expired.
     pub fn client_gone(&mut self, client: ClientId, now: Moment) {
         for index in self.of_client(client, |_| true) {
             self.end(index, now);
         }
     }
 
-    /// Reports that a client has restarted and has a new id. Its delegations end, or await its
-    /// claims if the policy says so. No request waits longer for them than before.
+    /// Reports that a client has restarted and has a new id. Depending on the policy, its
+    /// delegations end or wait to be claimed. Requests that wait for these delegations do not wait
+    /// longer than before.
     pub fn client_restarted(&mut self, old: ClientId, new: ClientId, now: Moment) {
         if self.policy.recovery.is_zero() || old == new {
             return self.client_gone(old, now);
@@ -398,7 +401,7 @@ impl DelegationTable {
         })
     }
 
-    /// Returns the counters and gauges as they are now.
+    /// Returns the present values of the counters and gauges.
     #[must_use]
     pub fn counters(&self) -> DelegationCounters {
         DelegationCounters {
@@ -412,7 +415,7 @@ impl DelegationTable {
 }
 
 impl DelegationPhase {
-    /// Returns true if the holder may rely on the delegation.
+    /// Returns true if the holder may rely on a delegation in this phase.
     const fn is_in_force(self) -> bool {
         match self {
             Self::Granted | Self::Recalling { .. } => true,

@@ -1,24 +1,25 @@
-//! A fencing list of one object.
+//! The fencing list of one object.
 //!
-//! Invariants: the identities are sorted, none is empty and none occurs twice. Removing identities
-//! never turns a list that names some into one that names none, because an empty list admits
-//! everyone.
+//! Invariants:
+//! - The identities are sorted, none is empty, and none occurs twice.
+//! - Removing identities never makes a list empty that had some, because an empty list admits every
+//!   session.
 
 use dafs_ops::Fault;
 use dafs_types::{FenceAccess, FenceUpdate, limits};
 
 use crate::ConfigError;
 
-/// A fence identity: the name a session gave for itself in `fence_id_string` (draft 4.4.4.1). Empty
-/// if it gave none. Cloning copies the text.
+/// A fence identity: the name that a session has given itself in `fence_id_string` (draft 4.4.4.1).
+/// It is empty if the session has given none. Cloning copies the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceId(Box<str>);
 
 impl FenceId {
-    /// Makes the identity of a session.
+    /// Creates the fence identity of a session.
     ///
     /// # Errors
-    /// INVAL beyond [`limits::FENCE_ID_BYTES_MAX`].
+    /// INVAL if the text is longer than [`limits::FENCE_ID_BYTES_MAX`].
     pub fn new(text: &str) -> Result<Self, Fault> {
         if text.len() > limits::FENCE_ID_BYTES_MAX {
             return Err(Fault::Invalid);
@@ -33,17 +34,17 @@ impl FenceId {
     }
 }
 
-/// Limits on the fencing state of a server.
+/// Limits on the fences of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceLimits {
-    /// The most objects with a list or with a pending change. Removing a fence is possible beyond
+    /// The most objects with a list or with a pending change. A fence can be removed even beyond
     /// this limit.
     pub lists_max: u32,
-    /// The most identities in one list.
+    /// The most fence identities in one list.
     pub ids_per_list_max: u32,
     /// The most bytes of all identities in all lists together.
     pub bytes_max: u32,
-    /// The most pending changes at once.
+    /// The most pending changes at one time.
     pub changes_max: u32,
 }
 
@@ -62,13 +63,14 @@ impl FenceLimits {
     /// Checks every limit.
     ///
     /// # Errors
-    /// Names the first limit that is zero or more than a message can carry.
+    /// [`ConfigError`] with the name of the first limit that is zero or more than a message can
+    /// contain.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("fences.lists_max", self.lists_max, 1 << 20),
             ("fences.ids_per_list_max", self.ids_per_list_max, limits::FENCE_IDS_MAX as u32),
             ("fences.bytes_max", self.bytes_max, 1 << 30),
-            // `leave` searches all pending changes.
+            // `leave` searches all pending changes, so their number must be small.
             ("fences.changes_max", self.changes_max, 256),
         ];
         match ranges.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
@@ -83,10 +85,10 @@ impl FenceLimits {
 pub(super) struct FenceList(Vec<FenceId>);
 
 impl FenceList {
-    /// Makes a list of these identities.
+    /// Creates a list of these identities.
     ///
     /// # Errors
-    /// INVAL if one is empty.
+    /// INVAL if one of the identities is empty.
     pub(super) fn new(fence_ids: &[FenceId]) -> Result<Self, Fault> {
         let mut ids = fence_ids.to_vec();
         ids.sort_unstable();
@@ -112,15 +114,15 @@ impl FenceList {
         self.is_open() || self.0.binary_search(fence_id).is_ok()
     }
 
-    /// Returns the bytes of all identities.
+    /// Returns the number of bytes of all identities together.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|id| id.as_str().len()).sum()
     }
 
-    /// Returns the list after a change, by the table in `fences/mod.rs`.
+    /// Returns the list after a change, according to the table in `fences/mod.rs`.
     ///
     /// # Errors
-    /// INVAL for a change that the flags or the list cannot express.
+    /// INVAL for a change whose flags contradict each other or whose result no list can express.
     pub(super) fn after(
         &self,
         access: FenceAccess,
@@ -147,7 +149,7 @@ impl FenceList {
     fn without(&self, given: &Self) -> Result<Self, Fault> {
         let absent = |id: &&FenceId| given.0.binary_search(id).is_err();
         let rest = Self(self.0.iter().filter(absent).cloned().collect());
-        // Denying access to no identity changes nothing, even if there is no list.
+        // Removing identities from an object without a list changes nothing.
         if rest.is_open() && !given.is_open() { Err(Fault::Invalid) } else { Ok(rest) }
     }
 }

@@ -72,7 +72,7 @@ pub enum FencedObject {
 }
 
 impl FencedObject {
-    /// Returns the object that a SET_FENCING_LIST request names.
+    /// Returns the object of a SET_FENCING_LIST request.
     #[must_use]
     pub fn named(file: &FileHandle, object: FenceObject) -> Self {
         match object {
@@ -81,9 +81,9 @@ impl FencedObject {
         }
     }
 
-    /// Returns the object that a GET_FENCING_LIST request names. Its handle is "file or fshandle"
-    /// without a flag (draft 6.4.1). It is taken for a file system if only zeros follow its first
-    /// 16 bytes, which is true of no file.
+    /// Returns the object of a GET_FENCING_LIST request. The draft defines its handle as "file or
+    /// fshandle" and has no flag for the kind (draft 6.4.1). The handle counts as that of a file
+    /// system if all bytes after the first 16 are zero, which is not true of any file.
     #[must_use]
     pub fn asked_for(handle: &FileHandle) -> Self {
         if handle.file_id() == [0; 48] {
@@ -102,7 +102,8 @@ impl FencedObject {
         }
     }
 
-    /// Returns 64 bytes for a file and 16 for a file system, so that the two are never equal.
+    /// Returns the handle as bytes, 64 for a file and 16 for a file system, so that no file equals
+    /// a file system.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::File(file) => &file.0,
@@ -123,17 +124,17 @@ impl PartialOrd for FencedObject {
     }
 }
 
-/// The authority of a caller that reads or changes a list.
+/// The authority of a caller that reads or changes a fencing list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FenceAuthority {
-    /// True if the request's identity owns the file.
+    /// True if the identity of the request owns the file.
     pub is_owner: bool,
-    /// True if the client is trusted.
+    /// True if the access rules trust the client.
     pub is_trusted: bool,
 }
 
 impl FenceAuthority {
-    /// Returns true if the caller may read or change the list (draft 4.4.4.4).
+    /// Returns true if the caller may read or change the object's list (draft 4.4.4.4).
     #[must_use]
     pub fn extends_to(self, object: &FencedObject) -> bool {
         match object {
@@ -148,31 +149,31 @@ impl FenceAuthority {
 pub struct FenceChange<'a> {
     /// The object whose list changes.
     pub object: FencedObject,
-    /// Whether the identities are allowed or denied.
+    /// The flag that says whether the identities are allowed or denied.
     pub access: FenceAccess,
-    /// How the identities are combined with the list.
+    /// The flag that says how the identities are combined with the present list.
     pub update: FenceUpdate,
-    /// The identities, in any order; duplicates are harmless.
+    /// The identities of the request, in any order. Duplicates are ignored.
     pub fence_ids: &'a [FenceId],
 }
 
-/// The driver's id of a request that changes a list.
+/// The id of a request that changes a list, which the server assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceRequest(pub u64);
 
-/// The driver's id of an operation, unique among those that are running.
+/// The id of an operation, which the server assigns. It is unique among running operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u64);
 
-/// An operation that has entered and not left. An operation that touches two files is reported
-/// twice.
+/// An operation that has entered and not left. An operation that accesses two files is reported
+/// once for each.
 #[derive(Clone, Copy, Debug)]
 pub struct RunningOperation<'a> {
     /// The id of the operation.
     pub operation: OperationId,
     /// The fence identity of the session that started the operation.
     pub fence_id: &'a FenceId,
-    /// The file it touches.
+    /// The file that the operation accesses.
     pub file: &'a FileHandle,
 }
 
@@ -180,52 +181,52 @@ pub struct RunningOperation<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceStoreId(pub u64);
 
-/// A list as it is kept on stable storage.
+/// A fencing list as it is stored on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceRecord {
     /// The object whose list this is.
     pub object: FencedObject,
-    /// The identities that may access the object, sorted. If empty, the record of this object is
-    /// erased.
+    /// The identities that may access the object, sorted. An empty list erases the record of the
+    /// object.
     pub fence_ids: Box<[FenceId]>,
 }
 
-/// What the driver must do next. Actions must be carried out in order.
+/// The next action that the fence table requires of the server. Actions must be executed in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FenceAction {
-    /// Put a record on stable storage, atomically replacing the object's earlier one, then call
-    /// [`FenceTable::stored`].
+    /// Store a record on stable storage, atomically replacing the object's earlier record, then
+    /// call [`FenceTable::stored`].
     Store {
         /// The id to pass to [`FenceTable::stored`].
         id: FenceStoreId,
         /// The record to store.
         record: FenceRecord,
     },
-    /// The change is complete: reply OK.
+    /// The change is complete, so the server must reply OK.
     Completed {
-        /// The request that asked for the change.
+        /// The request that changes the list.
         request: FenceRequest,
     },
-    /// Nothing was changed: reply with this fault.
+    /// The change has failed without effect, so the server must reply with this fault.
     Failed {
-        /// The request that asked for the change.
+        /// The request that changes the list.
         request: FenceRequest,
         /// The reason of the failure.
         fault: dafs_ops::Fault,
     },
 }
 
-/// The reason why the lists of an earlier run cannot be restored. A server that started without
-/// them would admit sessions that were fenced out.
+/// The reason why the stored fencing lists cannot be restored at the start. A server that started
+/// without them would admit sessions that were fenced out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FenceRestoreError {
     /// There are two records for one object.
     #[error("two stored fencing lists for {0:?}")]
     Twice(FencedObject),
-    /// A record without identities admits no session.
+    /// A stored list is empty or contains an empty identity. No valid record does.
     #[error("the stored fencing list of {0:?} is empty or has an empty identity")]
     Empty(FencedObject),
-    /// There are more records than the limits allow; the limits were lowered.
+    /// There are more records than the limits allow, because the limits were lowered since.
     #[error("the stored fencing lists exceed the configured limits at {0:?}; raise them")]
     TooMany(FencedObject),
 }

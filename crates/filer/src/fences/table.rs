@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - An object is in the table exactly while it has a list or a pending change.
-//! - `bytes` is the sum over lists and pending changes.
-//! - `changing` names the objects with a pending change; `draining` counts those of them that wait
-//!   for operations to end.
+//! - `bytes` is the sum over all lists and pending changes.
+//! - `changing` contains the objects with a pending change. `draining` is the number of pending
+//!   changes that wait for operations to end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,26 +30,27 @@ pub struct FenceTable {
     counters: FenceCounters,
 }
 
-/// Counters for the operator; [`FenceTable::counters`] fills in the gauges.
+/// The counters of fences, for the operator. [`FenceTable::counters`] sets the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FenceCounters {
-    /// Gauge: objects with a list or a pending change.
+    /// Gauge: the number of objects with a list or a pending change.
     pub objects: u32,
-    /// Gauge: bytes of identities, in lists and in pending changes.
+    /// Gauge: the number of bytes of identities, in lists and in pending changes.
     pub bytes: u64,
     /// Gauge: the number of pending changes.
     pub changing: u32,
-    /// Gauge: changes that wait for operations to end. While this is zero, `leave` does nothing.
+    /// Gauge: the number of changes that wait for operations to end. While it is zero, `leave`
+    /// returns at once.
     pub draining: u32,
-    /// Changes that were completed.
+    /// The number of changes that were completed.
     pub completed: u64,
-    /// Changes that failed after they had started.
+    /// The number of changes that failed after they had started.
     pub failed: u64,
-    /// Changes that were refused with a status.
+    /// The number of changes that were refused with a status.
     pub refused: u64,
-    /// Operations that changes had to wait for.
+    /// The number of operations that changes had to wait for.
     pub drained: u64,
-    /// Operations refused because their session is fenced out.
+    /// The number of operations refused because their session was fenced out.
     pub fenced_out: u64,
 }
 
@@ -58,9 +59,10 @@ pub struct FenceCounters {
 pub struct FenceInformation<'a> {
     /// The object that is fenced.
     pub object: FencedObject,
-    /// The identities that may access the object; empty if every session may.
+    /// The identities that may access the object. Empty if every session may.
     pub fence_ids: &'a [FenceId],
-    /// The list of the pending change and the number of operations it still waits for.
+    /// The new list of the pending change, and the number of operations that the change still waits
+    /// for. `None` if no change is pending.
     pub change: Option<(&'a [FenceId], usize)>,
 }
 
@@ -74,15 +76,16 @@ struct Fence {
 struct Change {
     request: FenceRequest,
     next: FenceList,
-    /// The record that must become stable first.
+    /// The record that must be on stable storage before the change is complete. `None` if it is.
     store: Option<FenceStoreId>,
-    /// Operations that must leave first.
+    /// The operations that must end before the change is complete.
     waits_for: BTreeSet<OperationId>,
 }
 
 impl Fence {
-    /// During a change both lists apply: a session that is denied stays out at once, and a session
-    /// that is admitted waits until the change is certain.
+    /// Returns true if a session with this identity may access the object. During a change both
+    /// lists must allow it: a session that the change denies is stopped at once, and a session that
+    /// the change admits waits until the change is complete.
     fn allows(&self, fence_id: &FenceId) -> bool {
         let next = self.change.as_ref().map(|change| &change.next);
         self.list.allows(fence_id) && next.is_none_or(|next| next.allows(fence_id))
@@ -90,7 +93,7 @@ impl Fence {
 }
 
 impl FenceTable {
-    /// Makes an empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new(limits: FenceLimits) -> Self {
         Self {
@@ -105,10 +108,11 @@ impl FenceTable {
         }
     }
 
-    /// Restores the lists of an earlier run. Call it before the first session starts.
+    /// Restores the lists that were stored before a restart. It must be called before the first
+    /// session starts.
     ///
     /// # Errors
-    /// Fails if the records cannot all be kept; the server must not start then.
+    /// [`FenceRestoreError`] if not all records can be kept. The server must not start then.
     pub fn restore(
         &mut self,
         records: impl IntoIterator<Item = FenceRecord>,
@@ -128,14 +132,14 @@ impl FenceTable {
         Ok(())
     }
 
-    /// Returns true if there is no fence at all. Costs one load and one comparison.
+    /// Returns true if no object is fenced. This costs one load and one comparison.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Returns true if a file or its file system has a list, or a pending change of one.
+    /// Returns true if the file or its file system has a list or a pending change of a list.
     #[must_use]
     pub fn covers(&self, file: &FileHandle) -> bool {
         let around = [FencedObject::File(*file), FencedObject::FileSystem(file.fs())];
@@ -163,8 +167,8 @@ impl FenceTable {
         }
     }
 
-    /// Reports that an operation which had entered has ended, was aborted, or lost its session.
-    /// Calling it more often than `enter` does no harm.
+    /// Reports that an operation that had entered has ended, was aborted, or has lost its session.
+    /// A call without a preceding `enter` has no effect.
     #[inline]
     pub fn leave(&mut self, operation: OperationId) {
         if self.draining != 0 {
@@ -184,8 +188,8 @@ impl FenceTable {
         }
     }
 
-    /// Reports that the work of an operation continues under another id. Changes that wait for
-    /// `from` wait for `to` from now on.
+    /// Reports that an operation continues under another id. Changes that wait for `from` now wait
+    /// for `to` instead.
     #[inline]
     pub fn pass_on(&mut self, from: OperationId, to: OperationId) {
         if self.draining != 0 {
@@ -204,11 +208,11 @@ impl FenceTable {
         }
     }
 
-    /// Returns the list of an object (GET_FENCING_LIST); empty if every session may access it.
-    /// While a change is pending, this is the list before it.
+    /// Returns the list of an object (GET_FENCING_LIST). It is empty if every session may access
+    /// the object. While a change is pending, this is the list before the change.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED (draft 6.4.1).
+    /// NOT_AUTHORIZED if the caller may not read the list (draft 6.4.1).
     pub fn list(
         &self,
         object: &FencedObject,
@@ -220,16 +224,16 @@ impl FenceTable {
         Ok(self.objects.get(object).map_or(&[], |fence| fence.list.ids()))
     }
 
-    /// Begins to change a list (SET_FENCING_LIST). `running` yields every operation that has
-    /// entered and not left, fenced or not, but not this request. Sessions that the new list leaves
-    /// out can start no operations from now on. [`FenceTable::poll_action`] reports when the change
-    /// is complete. Returns the number of operations that must leave first: see
+    /// Starts a change of a list (SET_FENCING_LIST). `running` must iterate over every operation
+    /// that has entered and not left, fenced or not, except this request. Sessions that the new
+    /// list leaves out cannot start operations from now on. [`FenceTable::poll_action`] reports
+    /// when the change is complete. Returns the number of operations that must end first; see
     /// [`FenceTable::waits_for`].
     ///
     /// # Errors
     /// NOT_AUTHORIZED; INVAL (see the table in `fences/mod.rs`); DELAY while a change of the
-    /// object's list, or too many changes, are pending; RESOURCE beyond a limit. Nothing has
-    /// changed then.
+    /// object's list, or too many changes, are pending; RESOURCE if a limit is reached. On an error
+    /// nothing is changed.
     pub fn set<'a>(
         &mut self,
         request: FenceRequest,
@@ -255,8 +259,8 @@ impl FenceTable {
         self.counters.drained += waits as u64;
         self.bytes += next.bytes();
         self.changing.push(object);
-        // Store the list even if it is the old one: the contents of stable storage after a failed
-        // change are not certain.
+        // The list is stored even if it equals the old list, because after a failed change it is
+        // not certain what stable storage contains.
         let store = Some(self.store(object, next.ids()));
         self.objects.entry(object).or_default().change =
             Some(Change { request, next, store, waits_for });
@@ -287,19 +291,19 @@ impl FenceTable {
         Ok(next)
     }
 
-    /// Checks that there is room for one more list. An object's old list is counted until the new
-    /// one is in force.
+    /// Checks that the limits allow one more list. An object's old list is counted until the new
+    /// list is in force.
     fn check_room(&self, object: &FencedObject, list: &FenceList) -> Result<(), Fault> {
         let objects = self.objects.len() + usize::from(!self.objects.contains_key(object));
         let fits = objects <= self.limits.lists_max as usize
             && list.ids().len() <= self.limits.ids_per_list_max as usize
             && self.bytes + list.bytes() <= self.limits.bytes_max as usize;
-        // Lifting a fence is allowed even if the table is full.
+        // A fence can be removed even if the table is full.
         if fits || list.is_open() { Ok(()) } else { Err(Fault::Limit) }
     }
 
-    /// Returns the operations that a change waits for. The driver may abort those that are only
-    /// parked; each must still `leave`.
+    /// Returns the operations that a change waits for. The server may abort operations that are
+    /// only parked; for each of them it must still call `leave`.
     pub fn waits_for(&self, request: FenceRequest) -> impl Iterator<Item = OperationId> + '_ {
         self.changing
             .iter()
@@ -308,9 +312,9 @@ impl FenceTable {
             .flat_map(|change| change.waits_for.iter().copied())
     }
 
-    /// Reports that a record is on stable storage, or that storing it failed. After a failure the
-    /// change fails with IO and the previous list is in force again. The driver must make sure that
-    /// the next start finds the previous record.
+    /// Reports that a record is on stable storage, or that storing it has failed. After a failure
+    /// the change fails with IO, and the previous list is in force again. The server must make sure
+    /// that it finds the previous record at its next start.
     pub fn stored(&mut self, id: FenceStoreId, is_stable: bool) {
         let found = self.changing.iter().copied().find(|object| {
             self.objects[object].change.as_ref().is_some_and(|change| change.store == Some(id))
@@ -325,8 +329,8 @@ impl FenceTable {
         }
     }
 
-    /// Reports that a file was deleted: its fence is removed, and a pending change of it fails with
-    /// STALE.
+    /// Reports that a file was deleted. Its fence is removed, and a pending change of its list
+    /// fails with STALE.
     pub fn file_removed(&mut self, file: &FileHandle) {
         let object = FencedObject::File(*file);
         if self.is_idle() || !self.objects.contains_key(&object) {
@@ -337,13 +341,13 @@ impl FenceTable {
         }
         let fence = self.objects.remove(&object).unwrap_or_default();
         self.bytes -= fence.list.bytes();
-        // Erase the record even if there was only a pending change: its record may be stable
-        // already.
+        // The record is erased even if there was only a pending change, whose record may already be
+        // on stable storage.
         self.store(object, &[]);
     }
 
-    /// Returns the next action for the driver. Call it after every other call until it returns
-    /// `None`.
+    /// Removes and returns the next action. The server must call this after every other call, until
+    /// the result is `None`.
     pub fn poll_action(&mut self) -> Option<FenceAction> {
         self.actions.pop_front()
     }
@@ -357,7 +361,7 @@ impl FenceTable {
         })
     }
 
-    /// Returns the counters and gauges as they are now.
+    /// Returns the present values of the counters and gauges.
     #[must_use]
     pub fn counters(&self) -> FenceCounters {
         FenceCounters {
@@ -382,7 +386,7 @@ impl FenceTable {
         fence.and_then(|fence| fence.change.as_mut()).expect("a changing object has a change")
     }
 
-    /// Puts a change in force once it waits for nothing.
+    /// Completes a change that waits for nothing any more.
     fn settle(&mut self, object: FencedObject) {
         let change = self.change_mut(&object);
         if change.store.is_some() || !change.waits_for.is_empty() {
@@ -398,7 +402,7 @@ impl FenceTable {
         self.tidy(object);
     }
 
-    /// Cancels a change. This may leave the object's entry empty.
+    /// Cancels a change with this fault. The object's entry may be empty afterwards.
     fn withdraw(&mut self, object: FencedObject, fault: Fault) {
         if let Some(change) = self.end_change(object) {
             self.bytes -= change.next.bytes();
@@ -413,7 +417,7 @@ impl FenceTable {
         self.objects.get_mut(&object)?.change.take()
     }
 
-    /// Removes an object that has neither a list nor a change.
+    /// Removes an object that has neither a list nor a pending change.
     fn tidy(&mut self, object: FencedObject) {
         let is_over = |fence: &Fence| fence.list.is_open() && fence.change.is_none();
         if self.objects.get(&object).is_some_and(is_over) {

@@ -1,8 +1,8 @@
-//! Delegations as the protocol layer uses them (draft 6.5.10, 6.5.11, 6.5.24).
+//! The operations on delegations for the protocol layer (draft 6.5.10, 6.5.11, 6.5.24).
 //!
-//! Invariant: a delegation belongs to a client that has a record here, and ends with that record at
-//! the latest. It is granted only to a client that can receive recalls, and only while no other
-//! client's open conflicts with it.
+//! Invariant: a delegation belongs to a client that has a record here, and ends at the latest when
+//! the record is removed. It is granted only to a client that can receive recalls, and only while
+//! no open of another client conflicts.
 
 use dafs_ops::Fault;
 use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, StateId};
@@ -13,12 +13,12 @@ use crate::{
     DelegationInformation, FileKey, FileOperation, GrantedDelegation, RecallOutcome, WaiterId,
 };
 
-/// What the driver knows about an OPEN that has just succeeded.
+/// The facts about an OPEN that has just succeeded, on which the grant of a delegation depends.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegationRequest {
     /// The file that was opened.
     pub file: FileKey,
-    /// The file's handle on the wire.
+    /// The file's handle in the protocol.
     pub handle: FileHandle,
     /// The access that the open allows.
     pub access: ShareAccess,
@@ -26,34 +26,34 @@ pub struct DelegationRequest {
     pub can_recall: bool,
     /// The size of the file in bytes.
     pub size: u64,
-    /// The free bytes of the file system.
+    /// The number of free bytes in the file system.
     pub space: u64,
 }
 
 impl Filer {
-    /// Returns true if no file has a delegation. Costs one load and one comparison.
+    /// Returns true if no file has a delegation. This costs one load and one comparison.
     #[inline]
     #[must_use]
     pub fn has_no_delegations(&self) -> bool {
         self.delegations.is_idle()
     }
 
-    /// Returns true if a file has a delegation. The store must not reuse the file's key until it
-    /// has none.
+    /// Returns true if a file has a delegation. While it has one, the store must not use the file's
+    /// key for another file.
     #[must_use]
     pub fn is_delegated(&self, file: FileKey) -> bool {
         self.delegations.is_delegated(file)
     }
 
-    /// Returns true if a state id is that of a delegation, in force or over.
+    /// Returns true if the state id belongs to a delegation, even if the delegation has ended.
     #[inline]
     #[must_use]
     pub fn is_of_delegation(&self, state_id: StateId) -> bool {
         self.delegations.owns(state_id)
     }
 
-    /// Decides whether a client's request may touch a file. If the request must wait, carry out the
-    /// actions of [`Filer::take_delegation_action`].
+    /// Decides whether a client's request may access a file. If the request must wait, the caller
+    /// must execute the actions that [`Filer::take_delegation_action`] returns.
     pub fn check_delegations(
         &mut self,
         client: ClientKey,
@@ -66,7 +66,7 @@ impl Filer {
         self.delegations.check(file, actor, operation, waiter, now)
     }
 
-    /// Grants a delegation for an OPEN if the policy allows it.
+    /// Grants a delegation for an OPEN if the policy allows it. Returns `None` if it does not.
     pub fn grant_delegation(
         &mut self,
         client: ClientKey,
@@ -77,11 +77,11 @@ impl Filer {
         self.delegations.grant(&facts, now).ok()
     }
 
-    /// Handles OPEN with CLAIM_DELEGATE_PREV, after the file is open.
+    /// Handles OPEN with CLAIM_DELEGATE_PREV after the file is open.
     ///
     /// # Errors
     /// EXPIRED if the client's previous incarnation left no delegation of that file;
-    /// NOT_AUTHENTICATED.
+    /// NOT_AUTHENTICATED if the caller is not a client.
     pub fn claim_delegation(
         &mut self,
         client: ClientKey,
@@ -102,7 +102,7 @@ impl Filer {
         let (others_open, others_write) = if self.config.delegations.enabled && can_recall {
             self.opens.others(client, file)
         } else {
-            // No delegation is granted in any case.
+            // These values have no effect, because no new delegation is granted.
             (true, true)
         };
         Some(DelegationFacts {
@@ -121,8 +121,8 @@ impl Filer {
     /// Checks that a delegation covers an OPEN with CLAIM_DELEGATE_CUR.
     ///
     /// # Errors
-    /// The errors of state ids; EXPIRED if it was revoked; INVAL if it does not cover the open;
-    /// NOT_AUTHENTICATED.
+    /// The errors of state ids; EXPIRED if the delegation was revoked; INVAL if it does not cover
+    /// the open; NOT_AUTHENTICATED if the caller is not a client.
     pub fn covers_open(
         &self,
         client: ClientKey,
@@ -135,11 +135,12 @@ impl Filer {
         self.delegations.claim_current(client, state_id, file, access, deny)
     }
 
-    /// Checks whether a client may be given direct access to the file: its read delegation must be
+    /// Checks whether a file may be handed over to a client: the client's read delegation must be
     /// in force and not being recalled. Returns the id of the client.
     ///
     /// # Errors
-    /// The errors of [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED.
+    /// The errors of [`crate::DelegationTable::check_undisturbed`]; NOT_AUTHENTICATED if the caller
+    /// is not a client.
     pub fn check_undisturbed(
         &self,
         client: ClientKey,
@@ -151,21 +152,23 @@ impl Filer {
         Ok(client)
     }
 
-    /// Returns true if a client's delegation is in force, even if it is being recalled.
+    /// Returns true if a client's delegation is in force. A delegation that is being recalled is
+    /// still in force.
     #[must_use]
     pub fn is_delegation_in_force(&self, client: ClientId, state_id: StateId) -> bool {
         self.delegations.is_in_force(client, state_id)
     }
 
-    /// Recalls a delegation that no request waits for.
+    /// Recalls a delegation although no request waits for it.
     pub fn recall_delegation(&mut self, client: ClientId, state_id: StateId, now: Moment) {
         self.delegations.recall(client, state_id, now);
     }
 
-    /// Handles DELEGRETURN from a client.
+    /// Handles DELEGRETURN.
     ///
     /// # Errors
-    /// The errors of state ids; EXPIRED if it was revoked; NOT_AUTHENTICATED.
+    /// The errors of state ids; EXPIRED if the delegation was revoked; NOT_AUTHENTICATED if the
+    /// caller is not a client.
     pub fn return_delegation(
         &mut self,
         client: ClientKey,
@@ -176,10 +179,10 @@ impl Filer {
         self.delegations.returned(client, state_id, now)
     }
 
-    /// Handles DELEGPURGE. Returns the number of delegations that this ended.
+    /// Handles DELEGPURGE. Returns the number of delegations that were ended.
     ///
     /// # Errors
-    /// NOT_AUTHENTICATED.
+    /// NOT_AUTHENTICATED if the caller is not a client.
     pub fn purge_delegations(&mut self, client: ClientKey, now: Moment) -> Result<usize, Fault> {
         let client = self.client(client)?.id;
         Ok(self.delegations.purge(client, now))
@@ -196,19 +199,19 @@ impl Filer {
         self.delegations.recall_done(client, state_id, answer, now);
     }
 
-    /// Reports that a client can receive recalls from now on.
+    /// Reports that a client can receive recalls from now on, so that outstanding recalls are sent.
     pub fn can_recall(&mut self, client: ClientKey) {
         if let Some(client) = self.clients.get(client) {
             self.delegations.can_be_reached(client.id);
         }
     }
 
-    /// Forgets a request that waited for delegations.
+    /// Removes a request that waited for delegations and will not be executed.
     pub fn abandon_waiter(&mut self, waiter: WaiterId) {
         self.delegations.abandon(waiter);
     }
 
-    /// Returns the next action that delegations need from the driver.
+    /// Removes and returns the next action that delegations require of the server.
     #[inline]
     pub fn take_delegation_action(&mut self) -> Option<DelegationAction> {
         self.delegations.poll_action()
@@ -219,13 +222,13 @@ impl Filer {
         self.delegations.iter()
     }
 
-    /// Returns the counters of delegations.
+    /// Returns the present values of the counters of delegations.
     #[must_use]
     pub fn delegation_counters(&self) -> DelegationCounters {
         self.delegations.counters()
     }
 
-    /// Checks a read or write whose state id is not that of an open but may be that of a
+    /// Checks a read or write whose state id does not belong to an open but may belong to a
     /// delegation.
     #[cold]
     pub(super) fn check_delegated_io(

@@ -1,7 +1,8 @@
-//! Fences as the protocol layer uses them (draft 4.4.4, 6.4).
+//! The operations on fences for the protocol layer (draft 4.4.4, 6.4).
 //!
-//! Invariant: every check uses the fence identity that the caller gave when it connected. A caller
-//! that is gone has no identity, so the rest of its requests cannot access any fenced object.
+//! Invariant: every check uses the fence identity that the caller gave when it connected. After the
+//! caller has disconnected, its identity is gone, so its remaining requests cannot access any
+//! fenced object.
 
 use dafs_base::Key;
 use dafs_ops::Fault;
@@ -14,26 +15,27 @@ use crate::{
     RunningOperation,
 };
 
-/// The key of a fence identity, for instance of a session. It is dangling once the session is gone.
+/// The key of a session's fence identity. After the session has ended, the key refers to no
+/// identity.
 pub type FenceKey = Key<FenceId>;
 
-/// The caller of an operation on files.
+/// The caller of an operation on files, as a client and a fence identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Party {
     /// The client whose state the operation uses.
     pub client: ClientKey,
-    /// The caller's fence identity; `None` if it has none.
+    /// The key of the caller's fence identity. `None` if the caller has none.
     pub fence: Option<FenceKey>,
 }
 
-/// An operation in flight, as the driver knows it.
+/// An operation in progress, reported to the filer when a fencing list changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningRequest {
     /// The id of the operation.
     pub operation: OperationId,
-    /// The fence identity of the caller; `None` if the caller is gone.
+    /// The key of the caller's fence identity. `None` if the caller has disconnected.
     pub fence: Option<FenceKey>,
-    /// The file it touches.
+    /// The file that the operation accesses.
     pub file: FileHandle,
 }
 
@@ -43,25 +45,27 @@ impl Filer {
         self.identities.insert(fence_id)
     }
 
-    /// Removes a fence identity whose session is gone.
+    /// Removes the fence identity of a session that has ended.
     pub fn remove_identity(&mut self, fence: FenceKey) {
         self.identities.remove(fence);
     }
 
-    /// Returns a fence identity; `None` if its session is gone.
+    /// Returns a fence identity. `None` if its session has ended.
     #[must_use]
     pub fn identity(&self, fence: FenceKey) -> Option<&FenceId> {
         self.identities.get(fence)
     }
 
-    /// Returns true if there is a fence or a pending change. Costs one load and one comparison.
+    /// Returns true if any object is fenced or has a pending change. This costs one load and one
+    /// comparison.
     #[inline]
     #[must_use]
     pub fn has_fences(&self) -> bool {
         !self.fences.is_idle()
     }
 
-    /// Checks whether a request may touch a file. Call it again when a parked request continues.
+    /// Checks whether a request may access a file. The check must be repeated when a parked request
+    /// continues.
     ///
     /// # Errors
     /// ACCES if the caller is fenced out.
@@ -70,25 +74,25 @@ impl Filer {
         self.fences.enter(fence_id.unwrap_or(&FenceId::default()), file)
     }
 
-    /// Returns true if a file or its file system has a fencing list or a pending change of one.
+    /// Returns true if a file or its file system has a fencing list or a pending change of a list.
     #[must_use]
     pub fn is_fenced(&self, file: &FileHandle) -> bool {
         self.fences.covers(file)
     }
 
-    /// Reports that an operation which was passed as running has ended.
+    /// Reports that an operation that was reported as running has ended.
     #[inline]
     pub fn leave_fence(&mut self, operation: OperationId) {
         self.fences.leave(operation);
     }
 
-    /// Reports that the work of a running operation continues under another id.
+    /// Reports that a running operation continues under another id.
     #[inline]
     pub fn rename_fenced_operation(&mut self, from: OperationId, to: OperationId) {
         self.fences.pass_on(from, to);
     }
 
-    /// Returns the list of an object, like [`crate::FenceTable::list`].
+    /// Returns the fencing list of an object. See [`crate::FenceTable::list`].
     ///
     /// # Errors
     /// NOT_AUTHORIZED if the caller may not read the list.
@@ -100,8 +104,8 @@ impl Filer {
         self.fences.list(object, authority)
     }
 
-    /// Begins to change a list, like [`crate::FenceTable::set`]. `running` yields every operation
-    /// in flight that could still affect a file.
+    /// Starts a change of a fencing list. See [`crate::FenceTable::set`]. `running` must iterate
+    /// over every operation in progress that could still affect a file.
     ///
     /// # Errors
     /// The errors of [`crate::FenceTable::set`].
@@ -122,32 +126,34 @@ impl Filer {
         fences.set(request, change, authority, running)
     }
 
-    /// Returns the operations a change still waits for.
+    /// Returns the operations that a change still waits for.
     pub fn fence_waits_for(&self, request: FenceRequest) -> impl Iterator<Item = OperationId> + '_ {
         self.fences.waits_for(request)
     }
 
-    /// Reports that a list is on stable storage, or that storing it failed.
+    /// Reports that a list is on stable storage, or that storing it has failed.
     pub fn fence_stored(&mut self, id: FenceStoreId, is_stable: bool) {
         self.fences.stored(id, is_stable);
     }
 
-    /// Reports that a file was deleted.
+    /// Reports that a file was deleted, so that its fence is removed.
     #[inline]
     pub fn fenced_file_removed(&mut self, file: &FileHandle) {
         self.fences.file_removed(file);
     }
 
-    /// Returns the next action for the driver. Call it after every other call about fences.
+    /// Removes and returns the next action that fences require of the server. It must be called
+    /// after every other call about fences.
     #[inline]
     pub fn poll_fence_action(&mut self) -> Option<FenceAction> {
         self.fences.poll_action()
     }
 
-    /// Restores the lists of an earlier run, before the first connection.
+    /// Restores the lists that were stored before a restart. It must be called before the first
+    /// connection.
     ///
     /// # Errors
-    /// The errors of [`crate::FenceTable::restore`]; the server must not start then.
+    /// The errors of [`crate::FenceTable::restore`]. The server must not start then.
     pub fn restore_fences(
         &mut self,
         records: impl IntoIterator<Item = FenceRecord>,
@@ -155,8 +161,8 @@ impl Filer {
         self.fences.restore(records)
     }
 
-    /// Returns the records that stable storage must hold now. If the list of an object is being
-    /// changed, this is the new list, because its record was handed to the driver already.
+    /// Returns the records that stable storage must contain now. For an object whose list is being
+    /// changed this is the new list, because the server may already have stored its record.
     pub fn fence_records(&self) -> impl Iterator<Item = FenceRecord> + '_ {
         self.fences
             .iter()
@@ -172,7 +178,7 @@ impl Filer {
         self.fences.iter()
     }
 
-    /// Returns the counters of fencing.
+    /// Returns the present values of the counters of fences.
     #[must_use]
     pub fn fence_counters(&self) -> FenceCounters {
         self.fences.counters()

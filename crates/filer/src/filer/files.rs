@@ -1,4 +1,4 @@
-//! Opens as the protocol layer uses them.
+//! The operations on opens for the protocol layer.
 //!
 //! Invariant: a caller can use only the opens of its own client.
 
@@ -13,9 +13,9 @@ impl Filer {
     /// Opens a file for a client (draft 6.5.24).
     ///
     /// # Errors
-    /// SHARE_DENIED; KEY_MISMATCH; RESOURCE (a limit); INVAL (owner too long); NOT_AUTHENTICATED;
-    /// GRACE while other clients reclaim; EXPIRED for a reclaim that is too late or of an open that
-    /// was not held.
+    /// SHARE_DENIED; KEY_MISMATCH; RESOURCE if a limit is reached; INVAL if the owner's name is too
+    /// long; NOT_AUTHENTICATED if the caller is not a client; GRACE while other clients reclaim;
+    /// EXPIRED for a reclaim that is too late, or of an open that the client did not hold.
     pub fn open(
         &mut self,
         client: ClientKey,
@@ -43,11 +43,11 @@ impl Filer {
         outcome
     }
 
-    /// Handles OPEN_DOWNGRADE (draft 6.5.26): replaces access and deny modes by subsets of them. A
-    /// `None` key gives up the shared key.
+    /// Handles OPEN_DOWNGRADE (draft 6.5.26): replaces the access and deny modes with subsets of
+    /// them. With `None` as the key, the open no longer has a shared key.
     ///
     /// # Errors
-    /// INVAL for bits or a key not in effect; the errors of state ids.
+    /// INVAL for modes that the open does not have or a key that differs; the errors of state ids.
     pub fn open_downgrade(
         &mut self,
         client: ClientKey,
@@ -61,8 +61,8 @@ impl Filer {
         self.opens.downgrade(client, state_id, file, access, deny, key)
     }
 
-    /// Returns true if a CLOSE would only end this open: no locks end with it, and the file has a
-    /// name.
+    /// Returns true if a CLOSE would only end this open: no locks end with it, and the file is not
+    /// deleted.
     ///
     /// # Errors
     /// The errors of [`Filer::close`].
@@ -76,11 +76,11 @@ impl Filer {
         Ok(self.locks.is_empty() & self.opens.closes_alone(client, state_id, file)?)
     }
 
-    /// Handles CLOSE and returns the open that ended.
+    /// Handles CLOSE. Returns the open that has ended.
     ///
     /// # Errors
-    /// STALE_STATEID (from before a restart); OLD_STATEID (closed already); BAD_STATEID (never
-    /// issued, or not for this client and file).
+    /// STALE_STATEID if the state id is from before a restart; OLD_STATEID if the open is already
+    /// closed; BAD_STATEID if the state id was never issued, or not for this client and file.
     pub fn close(
         &mut self,
         client: ClientKey,
@@ -93,12 +93,12 @@ impl Filer {
         self.opens.close(client, &mut record.opens, state_id, file)
     }
 
-    /// Checks whether a read or write may proceed under this state id.
+    /// Checks whether a read or write may proceed under this state id. A caller that uses the
+    /// anonymous state id need not be a client.
     ///
     /// # Errors
-    /// The errors of [`Filer::close`]; ACCES if the open lacks the access; LOCKED if the state id
-    /// is anonymous and an open denies the access. A caller that uses the anonymous state id need
-    /// not be a client.
+    /// The errors of [`Filer::close`]; ACCES if the open does not allow the access; LOCKED if the
+    /// state id is anonymous and an open denies the access.
     #[inline]
     pub fn check_io(
         &mut self,
@@ -110,9 +110,9 @@ impl Filer {
     ) -> Result<(), Fault> {
         let outcome = match self.grace {
             None => Ok(()),
-            // Another client may still reclaim a reservation that conflicts,
+            // Another client may still reclaim a share reservation that conflicts.
             Some(_) if state_id == StateId::ANONYMOUS => self.check_grace(client, now),
-            // or a lock that conflicts.
+            // Another client may still reclaim a lock that conflicts.
             Some(_) => self.check_data_grace(client),
         };
         let outcome = outcome.and_then(|()| self.opens.check_io(client, state_id, file, kind));
@@ -124,22 +124,23 @@ impl Filer {
         outcome
     }
 
-    /// Checks whether a name of the file may be removed or replaced by RENAME.
+    /// Checks whether a name of the file may be removed, or replaced by RENAME.
     ///
     /// # Errors
-    /// DENYDISP_CONFLICT (draft 6.5.33).
+    /// DENYDISP_CONFLICT if an open forbids it (draft 6.5.33).
     pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Fault> {
         self.opens.remove_check(file, mode)
     }
 
-    /// Reports that the file's last name was removed: its last close will set `delete`. Returns
-    /// true if the file is open; if not, the driver must delete it at once.
+    /// Reports that the file's last name was removed, so that its last close will set
+    /// [`Closed::delete`]. Returns true if the file is open. If it is not, the server must delete
+    /// the file at once.
     pub fn file_unlinked(&mut self, file: FileKey) -> bool {
         self.opens.set_unlinked(file, true)
     }
 
-    /// Reports that the file has a name again (LINK of an unlinked file): its last close deletes
-    /// nothing.
+    /// Reports that the file has a name again (LINK of an unlinked file), so that its last close
+    /// does not delete it.
     pub fn file_linked(&mut self, file: FileKey) {
         self.opens.set_unlinked(file, false);
     }
@@ -150,7 +151,7 @@ impl Filer {
         self.opens.is_open(file)
     }
 
-    /// Returns true if a client has the file open.
+    /// Returns true if this client has the file open.
     #[must_use]
     pub fn is_open_by(&self, client: ClientKey, file: FileKey) -> bool {
         let record = self.clients.get(client);
@@ -167,7 +168,7 @@ impl Filer {
     /// Returns a client's record.
     ///
     /// # Errors
-    /// NOT_AUTHENTICATED if it has none.
+    /// NOT_AUTHENTICATED if the key refers to no client.
     pub(super) fn client(&self, client: ClientKey) -> Result<&Client, Fault> {
         self.clients.get(client).ok_or(Fault::NoClient)
     }

@@ -1,18 +1,18 @@
-//! The grace period after a restart, in which clients reclaim the state they held (draft 4.4.1.6,
-//! following NFSv4).
+//! The grace period after a restart, in which clients reclaim the state that they held (draft
+//! 4.4.1.6, following NFSv4).
 //!
 //! Invariants:
-//! - During the grace period the server grants only state that its owner held before, so nothing
-//!   can be granted that conflicts with a later reclaim.
-//! - A client has finished reclaiming when it asks for anything new, even for a lock test, or
-//!   disconnects. When all clients have finished, the period ends early.
-//! - No client reads or writes while another may have plain locks to reclaim, because the server
-//!   does not know their ranges.
+//! - During the grace period the server grants only state that its owner held before, so that
+//!   nothing is granted that conflicts with a later reclaim.
+//! - A client has finished reclaiming when it requests new state (even a lock test) or disconnects.
+//!   When all clients have finished, the period ends early.
+//! - While a client may have plain locks to reclaim, no other client may read or write, because the
+//!   server does not know the ranges of these locks.
 //!
-//! A client that has not finished when the period ends keeps what it has reclaimed. But it may
-//! believe that it still holds the rest, which other clients may now be granted. So stable storage
-//! records it as a client without state, and the next server lets it reclaim nothing. It is
-//! recorded with state again when it next opens, locks, or tests a lock.
+//! A client that has not finished when the period ends keeps the state that it has reclaimed. But
+//! it may believe that it still holds state that it has not reclaimed and that other clients may
+//! now get. So stable storage records it as a client without state, and the next server lets it
+//! reclaim nothing. It is recorded with state again at its next open, lock, or lock test.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use super::Filer;
 use crate::clients::{Client, Principal};
 use crate::{ClientKey, Counters};
 
-/// The stable record of a client that has state.
+/// The record on stable storage that a client has state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
     /// The client id string that the client gave itself.
@@ -32,11 +32,11 @@ pub struct ClientRecord {
     pub verifier: Verifier,
     /// The principal that the client authenticated as.
     pub principal: Principal,
-    /// True if the client may hold plain locks, which are not recorded one by one.
+    /// True if the client may hold plain locks, which have no records of their own.
     pub has_locks: bool,
 }
 
-/// The state of a grace period.
+/// The state of a grace period in progress.
 #[derive(Debug)]
 pub(super) struct Grace {
     ends: Moment,
@@ -53,8 +53,8 @@ struct Expected {
 }
 
 impl Filer {
-    /// Begins the grace period after a restart. `clients` had state when the previous server ended;
-    /// each has the time of a lease to reclaim it.
+    /// Begins the grace period after a restart. `clients` had state when the previous server ended.
+    /// They have the time of one lease to reclaim it.
     pub fn begin_grace(&mut self, clients: Vec<ClientRecord>, now: Moment) {
         if clients.is_empty() {
             return;
@@ -74,11 +74,11 @@ impl Filer {
         self.grace.is_some()
     }
 
-    /// Checks whether a client may be granted new state. A client that asks for this has finished
+    /// Checks whether a client may be granted new state. By this request the client has finished
     /// reclaiming.
     ///
     /// # Errors
-    /// GRACE while the grace period lasts; NOT_AUTHENTICATED.
+    /// GRACE during the grace period; NOT_AUTHENTICATED if the caller is not a client.
     #[inline]
     pub fn check_grace(&mut self, client: ClientKey, now: Moment) -> Result<(), Fault> {
         if self.grace.is_none() {
@@ -89,7 +89,7 @@ impl Filer {
         if self.grace.is_none() { Ok(()) } else { Err(Fault::Grace) }
     }
 
-    /// Checks whether a client may read and write the files it has open.
+    /// Checks whether a client may read and write the files that it has open.
     ///
     /// # Errors
     /// GRACE while another client may still reclaim a plain lock that conflicts.
@@ -108,12 +108,13 @@ impl Filer {
         if stands_against { Err(Fault::Grace) } else { Ok(()) }
     }
 
-    /// Notes that a client has finished reclaiming.
+    /// Records that a client has finished reclaiming.
     #[cold]
     pub(super) fn end_reclaims_of(&mut self, slot: ClientKey, now: Moment) {
         let Some(grace) = &mut self.grace else { return };
         let Some(client) = self.clients.get(slot) else { return };
-        // A client of another principal with the same name must not end the reclaims of this one.
+        // A client with the same name but another principal must not end the reclaims of the
+        // expected client.
         match grace.expected.get_mut(&client.name) {
             Some(expected) if expected.is(client) => expected.is_done = true,
             _ => {}
@@ -134,7 +135,7 @@ impl Filer {
     /// Checks whether a client may reclaim state.
     ///
     /// # Errors
-    /// EXPIRED if the grace period is over or the client held nothing.
+    /// EXPIRED if the grace period is over or the client held no state.
     pub(super) fn may_reclaim(&self, client: &Client) -> Result<(), Fault> {
         let grace = self.grace.as_ref().ok_or(Fault::NoGrace)?;
         match grace.expected.get(&client.name) {
@@ -143,20 +144,21 @@ impl Filer {
         }
     }
 
-    /// Notes that a client of the previous server has authenticated again.
+    /// Records that a client of the previous server has authenticated again.
     pub(super) fn note_return(&mut self, slot: ClientKey, now: Moment) {
         let Some(grace) = &mut self.grace else { return };
         let Some(client) = self.clients.get_mut(slot) else { return };
         let Some(expected) = grace.expected.get_mut(&client.name) else { return };
-        // A client of another principal with the same name reclaims nothing and ends nothing.
+        // A client with the same name but another principal cannot reclaim, nor end the reclaims of
+        // the expected client.
         if expected.principal != client.principal {
             return;
         }
         if expected.verifier == client.verifier {
-            // The record of a client that disconnected after it had finished was removed.
+            // If the client disconnected after it had finished reclaiming, its record was removed.
             (client.is_recorded, client.has_locks) = (!expected.is_done, expected.has_locks);
         } else {
-            // The client has restarted, so it has nothing to reclaim.
+            // The client has restarted, so it has no state to reclaim.
             let name = client.name.clone();
             grace.expected.remove(&name);
             self.lapsed.push(name);
@@ -164,7 +166,7 @@ impl Filer {
         }
     }
 
-    /// Ends the grace period when its time is over.
+    /// Ends the grace period if its time is over.
     pub(super) fn tick_grace(&mut self, now: Moment) {
         if self.grace.as_ref().is_some_and(|grace| grace.ends <= now) {
             self.end_grace(now);
@@ -181,22 +183,22 @@ impl Filer {
         self.has_grace_ended = true;
     }
 
-    /// Returns true if a client may have more to reclaim: stable storage records it, with or
-    /// without state.
+    /// Returns true if a client may still have state to reclaim because of its record on stable
+    /// storage.
     pub(super) fn is_awaited(&self, client: &Client) -> bool {
         let expected = self.grace.as_ref().and_then(|grace| grace.expected.get(&client.name));
         expected.is_some_and(|expected| expected.is(client) && !expected.is_done)
     }
 
-    /// Returns the clients whose stable records must be removed: they have no state and none to
-    /// reclaim, or may believe that they have more than they do. The flag is true if a grace period
-    /// has ended since the last call; no new state may be granted durably before this is on stable
-    /// storage.
+    /// Returns the names of the clients whose stable records must be removed, because they have no
+    /// state left to reclaim or may believe that they have more state than they do. The flag is
+    /// true if a grace period has ended since the last call. The record of that must be on stable
+    /// storage before new state is granted durably.
     pub fn take_expired_records(&mut self) -> (Vec<Box<[u8]>>, bool) {
         (std::mem::take(&mut self.lapsed), std::mem::take(&mut self.has_grace_ended))
     }
 
-    /// Returns the clients that have state, for stable storage.
+    /// Returns the records of all clients that have state, for stable storage.
     #[must_use]
     pub fn client_records(&self) -> Vec<ClientRecord> {
         let mut records: BTreeMap<Box<[u8]>, ClientRecord> = BTreeMap::new();
@@ -211,8 +213,8 @@ impl Filer {
         records.into_values().collect()
     }
 
-    /// Returns the record of a client if it has state that is not recorded yet. The driver must
-    /// make the record durable before it sends the reply.
+    /// Returns the record of a client that has state but is not recorded yet. `None` if there is
+    /// nothing to record. The server must make the record durable before it replies to the client.
     pub fn client_to_record(&mut self, client: ClientKey) -> Option<ClientRecord> {
         let client = self.clients.get_mut(client)?;
         if client.is_recorded || client.opens.count == 0 {
@@ -222,15 +224,16 @@ impl Filer {
         Some(ClientRecord::of(client))
     }
 
-    /// Returns the name of a client if it has a plain lock that is not recorded yet. The driver
-    /// must make this durable before it sends the reply.
+    /// Returns the name of a client that has a plain lock but is not recorded as having one. `None`
+    /// if there is nothing to record. The server must make the record durable before it replies to
+    /// the client.
     pub fn lock_holder_to_record(&mut self, client: ClientKey) -> Option<Box<[u8]>> {
         let client = self.clients.get_mut(client)?;
         let is_known = std::mem::replace(&mut client.has_locks, true);
         (!is_known).then(|| client.name.clone())
     }
 
-    /// Fills in the counters of the grace period.
+    /// Sets the counters of the grace period.
     pub(super) fn count_grace(&self, counters: &mut Counters) {
         counters.clients_expected = self.grace.as_ref().map_or(0, |grace| {
             grace.expected.values().filter(|expected| !expected.is_done).count() as u32

@@ -1,8 +1,8 @@
 //! The incarnations of clients: how a client enters, when its incarnation begins and ends, and
-//! which state remains (draft 3.1.1.3).
+//! which state is kept (draft 3.1.1.3).
 //!
 //! Invariant: a client that enters has authenticated. Its incarnation begins later, with its first
-//! request, and ends the previous incarnation of the same name.
+//! request, which ends the previous incarnation of the same name.
 
 use dafs_types::{ClientId, Moment, Verifier};
 
@@ -14,18 +14,18 @@ use crate::{ClientKey, Closed, Holder, Principal};
 /// A session that enters as a client.
 #[derive(Clone, Copy, Debug)]
 pub struct EnteringClient<'a> {
-    /// The client id that the server gave it.
+    /// The client id that the server has assigned.
     pub id: ClientId,
-    /// The client id string that the client gave itself.
+    /// The client id string that the client has given itself.
     pub name: &'a [u8],
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
     /// The principal that the client authenticated as.
     pub principal: &'a Principal,
-    /// The origin of the session.
+    /// The holder of the session, for shared limits.
     pub holder: Holder,
-    /// True if a record with this id existed when the id was given to the client, or later. If that
-    /// record is gone, the client's state is lost, and the client must learn of it.
+    /// True if a record with this id existed when the client learned the id, or later. If that
+    /// record no longer exists, the client's state is lost, and the client must learn of the loss.
     pub expects_record: bool,
 }
 
@@ -35,7 +35,7 @@ pub enum EnterError {
     /// The name belongs to another principal.
     #[error("the client's name belongs to another principal")]
     NameTaken,
-    /// The client's state was lost after it was given its id.
+    /// The client's state was lost after the client had learned its id.
     #[error("the client's earlier state was lost")]
     StateLost,
 }
@@ -43,23 +43,25 @@ pub enum EnterError {
 /// The effects of the start of an incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BeginOutcome {
-    /// The previous incarnation, which is over: requests of its sessions must be refused.
+    /// The key of the previous incarnation, which has ended: requests of its sessions must be
+    /// refused. `None` if there was none.
     pub before: Option<ClientKey>,
-    /// True if the new incarnation is refused and over as well: a later incarnation of the same
-    /// name has begun, or locks are kept for another principal of that name.
+    /// True if the new incarnation is refused and has ended too, because a later incarnation of the
+    /// same name has begun, or because locks are kept for another principal of that name.
     pub is_refused: bool,
 }
 
-/// How a session leaves its client.
+/// The way in which a session leaves its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaveReason {
-    /// The client disconnected.
+    /// The client disconnected with DISCONNECT.
     Orderly,
     /// The connection was lost.
     Lost {
-        /// True if the client's state is kept for the time of its lease.
+        /// True if the client's state may be kept for the time of its lease.
         is_kept: bool,
-        /// True if the replies are kept as well, as long as the client may reconnect to fetch them.
+        /// True if the stored replies are kept too, as long as the client may reconnect to fetch
+        /// them.
         has_replies: bool,
     },
 }
@@ -71,14 +73,15 @@ pub struct ClientView<'a> {
     pub id: ClientId,
     /// The client id string that the client gave itself.
     pub name: &'a [u8],
-    /// The principal that the client authenticated as.
+    /// The principal that the client authenticated as, encoded as bytes.
     pub principal: &'a [u8],
     /// The number of the client's opens.
     pub opens: u32,
 }
 
 impl Filer {
-    /// Returns the id of a client's incarnation if that has a record.
+    /// Returns the client id of the incarnation with this name and verifier. `None` if it has no
+    /// record.
     #[must_use]
     pub fn id_of_incarnation(&self, name: &[u8], verifier: Verifier) -> Option<ClientId> {
         self.clients.incarnation(name, verifier).map(|(_, client)| client.id)
@@ -90,7 +93,7 @@ impl Filer {
         self.clients.has_id(id)
     }
 
-    /// Adds a session that has authenticated to its client.
+    /// Adds an authenticated session to its client. Creates the client's record if there is none.
     ///
     /// # Errors
     /// See [`EnterError`].
@@ -135,9 +138,9 @@ impl Filer {
         self.clients.has_begun(client)
     }
 
-    /// Begins an incarnation. Call it on the first request of a client, or when a session has
-    /// existed for so long that its client must be alive. The state of the previous incarnation is
-    /// released at once: see [`Filer::take_released`].
+    /// Begins an incarnation. It must be called at the first request of a client, or when a session
+    /// has existed for so long that its client must be alive. The state of the previous incarnation
+    /// is released at once: see [`Filer::take_released`].
     pub fn client_begin(&mut self, client: ClientKey, now: Moment) -> BeginOutcome {
         let mut begun = BeginOutcome::default();
         if self.clients.has_begun(client) {
@@ -145,7 +148,7 @@ impl Filer {
         }
         let mut released = std::mem::take(&mut self.released);
         if self.clients.get(client).is_some_and(|client| client.is_over) {
-            // The request was sent before the incarnation that has begun meanwhile.
+            // A later incarnation has begun since this incarnation authenticated.
             begun.is_refused = true;
             self.release_client(client, now, &mut released);
             self.released = released;
@@ -170,19 +173,21 @@ impl Filer {
         begun
     }
 
-    /// Returns the opens of superseded incarnations that ended since the last call, for the store.
+    /// Removes and returns the opens of superseded incarnations that have ended since the last
+    /// call, so that the caller can close them in the store.
     pub fn take_released(&mut self) -> Vec<Closed> {
         std::mem::take(&mut self.released)
     }
 
-    /// Returns the clients that have gone since the last call, so that others can release what they
-    /// keep for them.
+    /// Removes and returns the ids of the clients that have ended since the last call, so that
+    /// other components can release the state that they keep for these clients.
     pub fn take_ended(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.ended)
     }
 
     /// Removes a session from its client. With the last session the client's state is released,
-    /// unless it is kept. Returns the opens released, for the store.
+    /// unless it is kept. Returns the released opens, so that the caller can close them in the
+    /// store.
     pub fn client_leave(
         &mut self,
         client: ClientKey,
@@ -197,8 +202,8 @@ impl Filer {
         if record.sessions > 0 {
             return released;
         }
-        // The number of kept clients is limited, and shared fairly between holders, as connections
-        // are.
+        // The number of clients that are kept without a session is limited. Holders get fair shares
+        // of that limit, as they do of connections.
         let keep = match how {
             LeaveReason::Orderly => false,
             LeaveReason::Lost { is_kept, has_replies } => {
@@ -223,7 +228,7 @@ impl Filer {
         released
     }
 
-    /// Ends a client's opens and delegations, and removes its record.
+    /// Ends a client's opens and delegations, and removes the client's record.
     pub(super) fn release_client(
         &mut self,
         client: ClientKey,
@@ -235,7 +240,8 @@ impl Filer {
             self.opens.release(&mut record.opens, released);
             self.ended.push(record.id);
             self.delegations.client_gone(record.id, now);
-            // The stable record of a client that may come back to reclaim stays until then.
+            // The stable record of a client that may return to reclaim its state is kept until
+            // then.
             if record.is_recorded && !is_awaited {
                 self.lapsed.push(record.name.clone());
             }
@@ -243,7 +249,7 @@ impl Filer {
         }
     }
 
-    /// Describes a client for the operator; `None` if it is gone.
+    /// Describes a client for the operator. `None` if the client no longer exists.
     #[must_use]
     pub fn client_view(&self, client: ClientKey) -> Option<ClientView<'_>> {
         self.clients.get(client).map(|client| ClientView {

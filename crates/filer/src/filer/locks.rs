@@ -1,7 +1,7 @@
-//! Byte-range locks as the protocol layer uses them (draft 4.4.1, 6.5.18 to 6.5.20).
+//! The operations on byte-range locks for the protocol layer (draft 4.4.1, 6.5.18 to 6.5.20).
 //!
-//! Invariant: a lock is taken under an open of the same owner that allows the lock's mode. It ends
-//! with that open, with its client, or as its options say.
+//! Invariant: a lock is taken under an open of the same owner that allows the lock's mode. The lock
+//! ends with that open, with its client, or as its options say.
 
 use dafs_ops::Fault;
 use dafs_types::{Moment, StateId};
@@ -15,12 +15,13 @@ use crate::locks::{
 use crate::{ClientKey, FileKey, IoKind};
 
 impl Filer {
-    /// Handles LOCK of any kind except ABORT. Carry out the actions of [`Filer::take_lock_action`]
-    /// before the reply.
+    /// Handles LOCK of any kind except ABORT. The caller must execute the actions of
+    /// [`Filer::take_lock_action`] before it replies.
     ///
     /// # Errors
-    /// The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE; EXPIRED
-    /// for a reclaim of a lost lock; the errors of [`crate::locks::LockError`].
+    /// The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE during the
+    /// grace period; EXPIRED for a reclaim of a lost lock; the errors of
+    /// [`crate::locks::LockError`].
     pub fn lock(
         &mut self,
         client: ClientKey,
@@ -47,11 +48,11 @@ impl Filer {
         self.locks.lock(&owner, request, now).map_err(Fault::from)
     }
 
-    /// Handles LOCKT; `owner` is the caller's name of its lock owner.
+    /// Handles LOCKT. `owner` is the name that the caller uses for its lock owner.
     ///
     /// # Errors
-    /// INVAL for an impossible range; GRACE, because the server does not know all locks yet;
-    /// NOT_AUTHENTICATED.
+    /// INVAL for an impossible range; GRACE during the grace period, when the server does not know
+    /// all locks yet; NOT_AUTHENTICATED if the caller is not a client.
     pub fn lock_test(
         &mut self,
         client: ClientKey,
@@ -66,7 +67,7 @@ impl Filer {
         tested.map_err(Fault::from)
     }
 
-    /// Handles LOCKU for a range of a file.
+    /// Handles LOCKU, which unlocks a range of a file.
     ///
     /// # Errors
     /// The errors of state ids and of [`crate::locks::LockError`].
@@ -106,7 +107,7 @@ impl Filer {
     /// [`Filer::check_io`] has accepted.
     ///
     /// # Errors
-    /// LOCKED; STALE_STATEID in a broken range.
+    /// LOCKED if a lock conflicts; STALE_STATEID in a range with a broken lock.
     #[inline]
     pub fn check_locks(
         &self,
@@ -126,12 +127,12 @@ impl Filer {
         self.locks.is_empty()
     }
 
-    /// Returns the next action that locks need from the driver.
+    /// Removes and returns the next action that locks require of the server.
     pub fn take_lock_action(&mut self) -> Option<LockAction> {
         self.locks.poll_action()
     }
 
-    /// Restores the locks from stable storage. Call it before the first client enters.
+    /// Restores the locks from stable storage. It must be called before the first client enters.
     pub fn restore_locks(&mut self, records: Vec<LockRecord>, now: Moment) {
         self.locks.restore(records);
         if self.grace.is_some() {
@@ -141,13 +142,13 @@ impl Filer {
         }
     }
 
-    /// Returns the locks that stable storage must hold.
+    /// Returns the records of all locks that stable storage must contain.
     #[must_use]
     pub fn lock_records(&self) -> Vec<LockRecord> {
         self.locks.records()
     }
 
-    /// Reports that a rollback is done.
+    /// Reports that a rollback is done. Returns false if there is no such rollback.
     pub fn rollback_done(&mut self, rollback: RollbackId, now: Moment) -> bool {
         self.locks.rollback_done(rollback, now)
     }
@@ -162,13 +163,13 @@ impl Filer {
         self.locks.waiting_requests()
     }
 
-    /// Returns the counters of locks.
+    /// Returns the present values of the counters of locks.
     #[must_use]
     pub fn lock_counters(&self) -> LockCounters {
         self.locks.counters()
     }
 
-    /// Ends the locks of an open that its owner closes.
+    /// Releases the locks of an open that its owner closes.
     pub(super) fn end_locks_of_open(
         &mut self,
         client: ClientKey,
@@ -184,14 +185,14 @@ impl Filer {
         self.locks.release_open(OwnerName { client: record.id, owner }, file, now);
     }
 
-    /// Returns true if no locks are kept for another principal of the client's name.
+    /// Returns false if locks are kept for another principal of the client's name.
     pub(super) fn may_lock(&self, client: ClientKey) -> bool {
         let record = self.clients.get(client);
         record.is_none_or(|record| self.locks.may_connect(&record.for_locks()).is_ok())
     }
 
-    /// Registers a client whose incarnation begins. Returns false if locks are kept for another
-    /// principal of its name.
+    /// Registers a client whose incarnation begins with the lock table. Returns false if locks are
+    /// kept for another principal of the client's name.
     pub(super) fn connect_locks(&mut self, client: ClientKey, now: Moment) -> bool {
         let Some(record) = self.clients.get(client) else { return true };
         self.locks.client_connected(&record.for_locks(), now).is_ok()
@@ -210,7 +211,8 @@ impl Client {
 }
 
 impl Principal {
-    /// Returns true if all clients with this principal are one user with bounded rights.
+    /// Returns true if all clients with this principal belong to one user without superuser
+    /// rights, so that shared limits can count them together.
     #[must_use]
     pub fn is_one(&self) -> bool {
         match self {

@@ -1,7 +1,8 @@
-//! The state machine that the driver owns: which client holds which state on which files.
+//! The state machine that the server owns: it records which client holds which state on which
+//! files.
 //!
-//! Invariant: every client record and every open belongs to exactly one of the tables here, and
-//! their counts agree after every public call.
+//! Invariant: every client record and every open is in exactly one of the tables here, and the
+//! counts of the tables agree after every public call.
 
 mod delegations;
 mod fencing;
@@ -26,7 +27,8 @@ use crate::{
     FilerConfig,
 };
 
-/// The clients of one server and the state they hold on files: opens, locks, delegations, fences.
+/// The clients of one server and the state that they hold on files: opens, locks, delegations,
+/// fences.
 #[derive(Debug)]
 pub struct Filer {
     config: FilerConfig,
@@ -38,29 +40,30 @@ pub struct Filer {
     identities: Slab<FenceId>,
     delegations: DelegationTable,
     grace: Option<grace::Grace>,
-    /// True if a grace period has ended and this was not reported yet.
+    /// True if a grace period has ended and [`Filer::take_expired_records`] has not reported it
+    /// yet.
     has_grace_ended: bool,
-    /// Clients without state that were not reported yet.
+    /// The names of clients without state that were not reported yet.
     lapsed: Vec<Box<[u8]>>,
-    /// Clients that are gone and were not reported yet.
+    /// The ids of clients that have ended and were not reported yet.
     ended: Vec<ClientId>,
-    /// Opens of superseded incarnations that were not reported yet.
+    /// The opens of superseded incarnations that were not reported yet.
     released: Vec<Closed>,
     counters: Counters,
 }
 
 impl Filer {
-    /// Makes a filer without clients. `boot_seed` must differ between runs of the server: 24 bits
-    /// of it tell state ids from before a restart from new ones.
+    /// Creates a filer without clients. `boot_seed` must differ between runs of the server: 24 bits
+    /// of it distinguish state ids of this run from those of earlier runs.
     ///
     /// # Errors
-    /// Names the first invalid limit in `config`.
+    /// [`ConfigError`] with the name of the first invalid limit in `config`.
     pub fn new(config: FilerConfig, boot_seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
         let locks = LockTable::new(config.locks.clone());
         let fences = FenceTable::new(config.fences.clone());
-        // A client learns within its lease that it has lost a delegation, not earlier.
+        // A client may learn only at the end of its lease that it has lost a delegation.
         let recall_timeout = config.delegations.recall_timeout.max(config.lease);
         let policy = DelegationPolicy { recall_timeout, ..config.delegations.clone() };
         let delegations = DelegationTable::new(boot_seed, policy);
@@ -81,8 +84,8 @@ impl Filer {
         })
     }
 
-    /// Expires timers; call it about once a second. Ends state whose lease is over, and returns the
-    /// opens that this ended, for the store.
+    /// Handles expired timers; it must be called about once a second. Ends state whose lease is
+    /// over, and returns the opens that have ended, so that the caller can close them in the store.
     pub fn on_tick(&mut self, now: Moment) -> Vec<Closed> {
         let mut released = Vec::new();
         for client in self.clients.expired(now) {
@@ -103,7 +106,7 @@ impl Filer {
         &self.config
     }
 
-    /// Returns the counters and gauges as they are now.
+    /// Returns the present values of the counters and gauges.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = Counters {

@@ -1,16 +1,16 @@
-//! Fair shares of limits that all clients have in common: opens, and client records without a
+//! Fair shares of the limits that all clients have in common: opens, and client records without a
 //! session.
 //!
 //! The rule is [`fair_share`]. The last opens are reserved for this host's superuser.
 //!
-//! Invariant: no state of a client is taken away in favour of another client.
+//! Invariant: a client never loses state to make room for another client.
 
 use super::Filer;
 use crate::clients::Client;
 use crate::{ClientKey, Principal, fair_share};
 
 impl Filer {
-    /// Checks whether a client may have one more open, given the opens of all clients of its
+    /// Returns true if a client may have one more open, considering the opens of all clients of its
     /// holder.
     pub(super) fn may_have_open(&self, client: ClientKey) -> bool {
         let (max, count) = (self.config.opens_max, self.opens.count());
@@ -21,7 +21,7 @@ impl Filer {
         own.is_none_or(|own| fair_share(own, count + OPENS_RESERVED.min(max / 16), max))
     }
 
-    /// Checks whether one more client of the same holder may be kept without a session.
+    /// Returns true if one more client of the same holder may be kept without a session.
     pub(super) fn may_be_kept(&self, client: ClientKey) -> bool {
         let (max, count) = (self.config.clients_kept_max, self.clients.kept_count());
         if count < max / 2 {
@@ -31,7 +31,8 @@ impl Filer {
         count < max && own.is_none_or(|own| fair_share(own, count, max))
     }
 
-    /// Returns a sum over all clients of a client's holder; `None` for the superuser of this host.
+    /// Returns a sum over all clients of this client's holder. `None` for the superuser of this
+    /// host, who has no share.
     fn sum_of_owner(&self, client: ClientKey, of: impl Fn(&Client) -> u32) -> Option<u32> {
         let client = self.clients.get(client)?;
         if client.principal == Principal::LocalUser(0) {

@@ -1,7 +1,7 @@
-//! The actions that the lock table asks of the driver.
+//! The actions that the lock table requires of the server.
 //!
-//! Invariant: the actions of one call are ordered so that a crash between any two leaves at least
-//! as much locked, and at least as much undo data, as was promised.
+//! Invariant: the actions of one call are ordered so that a crash between any two of them leaves at
+//! least as many bytes locked, and at least as much undo data, as was promised.
 
 use dafs_base::Key;
 use dafs_types::{ClientId, StateId, Verifier};
@@ -11,23 +11,24 @@ use super::range::ByteRange;
 use super::request::{LockAttributes, LockConflict, LockMode, WaiterId};
 use crate::FileKey;
 
-/// The id of a record on stable storage. Later locks have larger ids.
+/// The id of a lock's record on stable storage. Later locks have larger ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockId(pub u64);
 
-/// The id of a rollback, until the driver reports its end.
+/// The id of a rollback, valid until the server reports the rollback's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RollbackId(pub u64);
 
-/// What the driver must do, in this order, before it replies to the request.
+/// An action that the server must execute before it replies to the request. Actions must be
+/// executed in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockAction {
-    /// Make this record stable; it replaces an older one with the same id.
+    /// Make this record durable. It replaces an older record with the same id.
     WriteRecord(Box<LockRecord>),
-    /// Make the removal of this record stable. For an auto-recovery lock this makes its changes
-    /// final.
+    /// Make the removal of this record durable. For an auto-recovery lock this makes the changes
+    /// under the lock final.
     RemoveRecord(LockId),
-    /// From now on, before a byte of the range is first overwritten, make its old value stable.
+    /// From now on, before a byte of the range is first overwritten, make its old value durable.
     /// Undo data that no record covers is discarded at a restart.
     KeepUndo {
         /// The file whose data is saved.
@@ -35,15 +36,16 @@ pub enum LockAction {
         /// The range to save.
         range: ByteRange,
     },
-    /// Drop the undo data of the range.
+    /// Discard the undo data of the range.
     DropUndo {
         /// The file whose undo data is dropped.
         file: FileKey,
-        /// The range that is no longer covered.
+        /// The range whose undo data is dropped.
         range: ByteRange,
     },
-    /// Wait for the writes in flight, write the undo data of the range back, make that stable, then
-    /// call `rollback_done`. Keep the undo data until an action of that call drops it.
+    /// Wait for the writes in flight, write the undo data of the range back to the file, make the
+    /// file durable, then call `rollback_done`. Keep the undo data until an action of that call
+    /// drops it.
     Rollback {
         /// The id of the rollback.
         rollback: RollbackId,
@@ -52,24 +54,24 @@ pub enum LockAction {
         /// The range to restore.
         range: ByteRange,
     },
-    /// Nothing blocks this waiter any more: its lock is reserved for it. Retry a parked request;
-    /// notify the client of one that polls, or let it poll.
+    /// Nothing blocks this waiter any more, and its lock is reserved for it. Retry the request if
+    /// it is parked. If its client polls, notify the client, or wait for the next poll.
     Ready {
         /// The waiter whose turn it is.
         waiter: WaiterId,
-        /// The file it waits for.
+        /// The file that the waiter wants to lock.
         file: FileKey,
     },
-    /// This waiter has lost its position because a lock that it waited for broke: reply LOCK_BROKEN
-    /// to a parked request.
+    /// This waiter has lost its position in the queue because a lock that it waited for was broken.
+    /// Reply LOCK_BROKEN if the request is parked.
     WaiterBroken {
         /// The waiter that lost its position.
         waiter: WaiterId,
         /// The broken lock.
         conflict: LockConflict,
     },
-    /// This waiter has lost its position, because it was silent too long or its open, owner or
-    /// client is gone.
+    /// This waiter has lost its position in the queue, because its client was silent too long, or
+    /// because its open, owner or client has ended.
     WaiterGone {
         /// The waiter that lost its position.
         waiter: WaiterId,
@@ -79,14 +81,15 @@ pub enum LockAction {
 /// The phase of a lock on stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordPhase {
-    /// The lock is held or breakable: its client may reclaim it until a conflicting request breaks
+    /// The lock is held or breakable. Its client may reclaim it until a conflicting request breaks
     /// it.
     Held,
-    /// The lock has no PERSIST and its owner failed: it ends with its rollback.
+    /// The lock has no PERSIST and its owner has failed, so the lock ends when its rollback is
+    /// done.
     Revoked,
-    /// The lock is broken; if it has auto-recovery, its changes still have to be rolled back.
+    /// The lock is broken. If it has auto-recovery, its changes must still be rolled back.
     BrokenUnrolled,
-    /// The lock is broken, and nothing is left to roll back.
+    /// The lock is broken, and there are no changes to roll back.
     Broken,
 }
 
@@ -95,10 +98,10 @@ pub enum RecordPhase {
 pub struct LockRecord {
     /// The id of the record.
     pub id: LockId,
-    /// The file. The driver stores the file's handle instead, because a key is valid only while the
-    /// file is in use, and keeps the file in use while the record exists.
+    /// The file. In place of this key the server stores the file's handle, because a key is valid
+    /// only while the file is in use. The server keeps the file in use while the record exists.
     pub file: FileKey,
-    /// The id that the client had.
+    /// The id that the client had when the record was written.
     pub client: ClientId,
     /// The client's identity string.
     pub client_name: Box<[u8]>,
@@ -106,7 +109,7 @@ pub struct LockRecord {
     pub principal: Box<[u8]>,
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
-    /// The lock owner as the client named it.
+    /// The lock owner, by the name that the client uses.
     pub owner: Box<[u8]>,
     /// The locked range of bytes.
     pub range: ByteRange,
@@ -123,29 +126,30 @@ pub struct LockRecord {
 pub(super) enum Phase {
     /// The lock is held by its owner.
     Held,
-    /// The lock was restored from stable storage in this grace period and not reclaimed yet.
+    /// The lock was restored from stable storage in this grace period, and was not reclaimed yet.
     Survived,
-    /// The client's lease or the grace period is over, and no conflicting request has come yet.
+    /// The client's lease or the grace period is over, but no conflicting request has arrived yet.
     Breakable,
-    /// The lock is broken and belongs to no owner until it is repaired.
+    /// The lock is broken, and belongs to no owner until it is repaired.
     Broken,
     /// The range is locked for all owners while its changes are rolled back.
     RollingBack {
         /// The id of the rollback.
         rollback: RollbackId,
-        /// The phase after the rollback.
+        /// The change of phase after the rollback.
         then: Then,
     },
 }
 
-/// What happens to a lock when its rollback is done.
+/// The phase of a lock after its rollback is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// After an ABORT: the owner still holds the lock.
+    /// The owner still holds the lock. Used after an ABORT.
     Held,
-    /// After an ABORT by a client whose lease has ended since, of a lock with PERSIST.
+    /// The lock is breakable. Used after an ABORT of a lock with PERSIST if the client's lease has
+    /// ended during the rollback.
     Breakable,
-    /// The lock was revoked and ends.
+    /// The lock was revoked, so it ends.
     Gone,
     /// The lock is broken.
     Broken,
@@ -166,13 +170,13 @@ impl Phase {
         matches!(self, Self::Broken | Self::RollingBack { then: Then::Broken, .. })
     }
 
-    /// Returns true if its changes are being rolled back.
+    /// Returns true if the changes under the lock are being rolled back.
     pub(super) fn is_rolling_back(self) -> bool {
         matches!(self, Self::RollingBack { .. })
     }
 
-    /// Returns the phase to store. An ABORT is not recorded: its caller has no reply yet and
-    /// repeats the request after a restart, when the undo data is still there.
+    /// Returns the phase to store in the record. An ABORT is not recorded: its caller has no reply
+    /// yet, and repeats the request after a restart, when the undo data still exists.
     pub(super) fn on_record(self) -> RecordPhase {
         match self {
             Self::Held | Self::Survived | Self::Breakable => RecordPhase::Held,
@@ -189,24 +193,25 @@ impl Phase {
 /// The key of a lock in the table.
 pub(super) type HoldKey = Key<Hold>;
 
-/// One granted range.
+/// A lock on one range, whether it is held or broken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub file: FileKey,
     /// The key of the lock's owner, or of its former owner.
     pub owner: OwnerKey,
-    /// The open it is used under; anonymous if it belongs to no owner or is not reclaimed.
+    /// The state id of the open under which the lock is used. Anonymous if the lock belongs to no
+    /// owner or was not reclaimed yet.
     pub state: StateId,
     pub range: ByteRange,
     pub mode: LockMode,
     pub attributes: LockAttributes,
     pub phase: Phase,
-    /// The id of the lock's stable record; present if the lock's attributes are recorded.
+    /// The id of the lock's stable record. `None` if locks with these attributes have no record.
     pub id: Option<LockId>,
 }
 
 impl Hold {
-    /// Returns true if requests of this owner do not conflict with it.
+    /// Returns true if requests of this owner do not conflict with the lock.
     pub(super) fn is_of(&self, owner: Option<OwnerKey>) -> bool {
         owner == Some(self.owner) && !self.phase.is_orphan()
     }

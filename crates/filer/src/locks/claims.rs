@@ -1,7 +1,7 @@
 //! LOCK with REPAIR and with RECLAIM.
 //!
-//! Invariant: only REPAIR gets a broken lock, and only the owner's RECLAIM gets a lock that
-//! survived a failure. Neither considers the queue, and neither waits.
+//! Invariant: only REPAIR gets a broken lock, and only RECLAIM by the owner gets a lock that has
+//! survived a failure. REPAIR and RECLAIM ignore the queue and never wait.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +17,9 @@ use super::table::LockTable;
 use crate::FileKey;
 
 impl LockTable {
-    /// Handles REPAIR (draft 4.4.1.3): takes over broken locks. The new lock has PERSIST even if
-    /// the request did not ask for it: half-repaired data must not become unlocked by another
-    /// failure.
+    /// Handles REPAIR (draft 4.4.1.3), which takes over broken locks. The new lock has PERSIST even
+    /// if the request does not ask for it, so that another failure cannot unlock data that is only
+    /// half repaired.
     pub(super) fn repair(
         &mut self,
         owner: &LockOwner<'_>,
@@ -63,8 +63,9 @@ impl LockTable {
         Ok(LockReply::Granted)
     }
 
-    /// Replaces broken locks by a piece of the repairer. Its record is written first: until the old
-    /// records are gone, a restart finds both and keeps the older.
+    /// Replaces broken locks with a lock of the repairing owner. The new record is written first.
+    /// After a crash before the old records are removed, the restart finds both and keeps the
+    /// older.
     fn take_over(
         &mut self,
         broken: &[HoldKey],
@@ -94,9 +95,9 @@ impl LockTable {
         }
     }
 
-    /// Handles RECLAIM (draft 4.4.1.6). A lock with options can be reclaimed if it still exists, in
-    /// the grace period or after it. A plain lock can be reclaimed only in the grace period,
-    /// because afterwards conflicting locks may have been granted.
+    /// Handles RECLAIM (draft 4.4.1.6). A lock with options can be reclaimed as long as it exists,
+    /// during and after the grace period. A plain lock can be reclaimed only during the grace
+    /// period, because afterwards conflicting locks may have been granted.
     pub(super) fn reclaim(
         &mut self,
         owner: &LockOwner<'_>,
@@ -118,7 +119,7 @@ impl LockTable {
         self.grant(owner, who, request, piece, None)
     }
 
-    /// Returns true if the owner has the whole range in exactly this mode and with exactly these
+    /// Returns true if the owner's locks cover the whole range with exactly this mode and these
     /// attributes.
     fn has_kept(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> bool {
         let same = |hold: &&Hold| hold.mode == piece.mode && hold.attributes == piece.attributes;

@@ -1,39 +1,41 @@
 //! Limits and policies of byte-range locks.
 //!
-//! Invariant: a [`LockConfig`] that passed its check leaves room for one lock and one waiter of
-//! every kind it allows.
+//! Invariant: a [`LockConfig`] that passed its check allows at least one lock and one waiter of
+//! every kind that it supports.
 
 use std::time::Duration;
 
 use crate::config_error::ConfigError;
 
-/// The most locks, and the most waiters, that a table can number.
+/// The most locks, and the most waiters, that a table can contain.
 const TABLE_MAX: u32 = 1 << 20;
 
-/// The AUTORECOVERY locks that the server supports (draft 4.4.1.4: they are optional, and a server
-/// may restrict them to the whole file).
+/// The kinds of AUTORECOVERY locks that the server supports. They are optional, and a server may
+/// restrict them to whole files (draft 4.4.1.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoRecovery {
-    /// None: every request gets NOTSUPP.
+    /// No AUTORECOVERY locks: every request for one gets NOTSUPP.
     #[default]
     None,
-    /// Locks of the whole file; a smaller range gets NOTSUPP.
+    /// Locks of the whole file only: a request for a smaller range gets NOTSUPP.
     WholeFile,
     /// Locks of any range.
     Ranges,
 }
 
-/// Limits and policies of locks. `Default` suits one machine whose driver keeps nothing on stable
-/// storage: the options that need it are refused.
+/// Limits and policies of locks. The defaults suit a server without stable storage: locks with
+/// options that need stable storage are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConfig {
-    /// True if reads and writes are checked against locks (OPEN's result flag MLOCK). If false,
-    /// they are only checked against broken locks and running rollbacks, and writes also against
-    /// auto-recovery locks.
+    /// True if reads and writes are checked against all locks (OPEN's result flag MLOCK). If false,
+    /// reads and writes are checked only against broken locks and running rollbacks, and writes
+    /// also against auto-recovery locks.
     pub mandatory: bool,
-    /// True if PERSIST is supported: the driver writes records to stable storage.
+    /// True if PERSIST is supported, which requires that the server writes records to stable
+    /// storage.
     pub persistent: bool,
-    /// Which AUTORECOVERY locks are supported: the driver keeps undo data on stable storage.
+    /// The supported AUTORECOVERY locks, which require that the server keeps undo data on stable
+    /// storage.
     pub auto_recovery: AutoRecovery,
     /// The most locks of all clients together.
     pub locks_max: u32,
@@ -45,14 +47,15 @@ pub struct LockConfig {
     pub locks_per_owner_max: u32,
     /// The most waiters of all clients together.
     pub waiters_max: u32,
-    /// The most waiters of one file. Each change of its locks compares every pair of them.
+    /// The most waiters of one file. It is small because each change of the file's locks compares
+    /// every pair of its waiters.
     pub waiters_per_file_max: u32,
     /// The most waiters of one owner.
     pub waiters_per_owner_max: u32,
-    /// How long a polling waiter may stay silent before it loses its position.
+    /// The time for which a polling waiter may be silent before it loses its position.
     pub waiter_silence_max: Duration,
-    /// The most locks and requests that one search for a deadlock visits. A request that would need
-    /// more is refused.
+    /// The most locks and requests that one search for a deadlock visits. A request whose search
+    /// would exceed this limit is refused.
     pub deadlock_steps_max: u32,
 }
 
@@ -76,10 +79,10 @@ impl Default for LockConfig {
 }
 
 impl LockConfig {
-    /// Checks that the table can hold every limit.
+    /// Checks that the table can hold as much as every limit allows.
     ///
     /// # Errors
-    /// Names the limit that is zero or too large.
+    /// [`ConfigError`] with the name of the first limit that is zero or too large.
     pub fn check(&self) -> Result<(), ConfigError> {
         let limits = [
             ("locks.locks_max", self.locks_max),

@@ -1,6 +1,6 @@
 //! Searches for conflicting locks.
 //!
-//! Invariant: the functions here change nothing.
+//! Invariant: the functions here change no state.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use super::table::LockTable;
 use crate::FileKey;
 
 impl LockTable {
-    /// Returns the first conflicting lock that satisfies `which`.
+    /// Returns the first conflicting lock for which `which` returns true.
     fn in_way(
         &self,
         file: FileKey,
@@ -40,7 +40,7 @@ impl LockTable {
         self.in_way(file, range, mode, |hold| !hold.is_of(who) && !hold.phase.is_broken())
     }
 
-    /// Returns the first broken lock that conflicts with any owner.
+    /// Returns the first broken lock that conflicts, whoever its former owner is.
     pub(super) fn broken_in_way(
         &self,
         file: FileKey,
@@ -55,7 +55,8 @@ impl LockTable {
         self.holds_in(file, range, LockMode::Write, |hold| hold.phase.is_broken())
     }
 
-    /// Returns all locks that overlap a range, are of a conflicting mode, and satisfy `which`.
+    /// Returns all locks that overlap a range, have a conflicting mode, and for which `which`
+    /// returns true.
     pub(super) fn holds_in(
         &self,
         file: FileKey,

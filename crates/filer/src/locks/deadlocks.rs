@@ -2,16 +2,17 @@
 //!
 //! Invariant: no owner waits for itself along hard edges.
 //!
-//! "A waits for B" is a relation between owners. The edge is *hard* if a lock of B blocks A, and
-//! *soft* if only an earlier request of B does. A cycle with a soft edge is broken by the exception
-//! that `waiters` makes. A cycle of hard edges is a deadlock: the request that would close it, by
-//! waiting or by being granted, is refused, so that such a cycle never exists.
+//! "A waits for B" is a relation between owners, and an edge of the graph. The edge is *hard* if a
+//! lock of B blocks A, and *soft* if only an earlier request of B blocks A. A cycle with a soft
+//! edge is broken by the exception in the order of the queue (module `waiters`). A cycle of hard
+//! edges is a deadlock. The request that would close such a cycle, by waiting or by being granted,
+//! is refused, so that no such cycle ever exists.
 //!
-//! It follows that no request waits forever. If a request is ready, it is served or gives up. If
-//! none is, start at any waiter and follow hard edges while there are some; where there are none,
-//! follow a soft edge that is in effect. This path cannot return to itself: there is no cycle of
-//! hard edges, and the soft edges of a cycle are not in effect. So it ends at an owner that does
-//! not wait, and whose lock will end.
+//! It follows that no request waits forever. If a request is ready, it is served or gives up. If no
+//! request is ready, start at any waiter and follow a hard edge from each owner that has one, and
+//! otherwise a soft edge that is in effect. This path cannot return to an earlier owner, because
+//! there is no cycle of hard edges, and the soft edges of a cycle are not in effect. So the path
+//! ends at an owner that does not wait, and whose lock will end.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -38,13 +39,13 @@ pub(super) enum Edges {
 pub(super) enum Reach {
     Yes,
     No,
-    /// The search was given up at its limit.
+    /// The search was given up, because it had visited the most locks and requests allowed.
     Unknown,
 }
 
 impl LockTable {
-    /// Passes the owners that a waiter waits for to `visit`, until it says stop. Passes `None` for
-    /// a lock of the waiter's own or of no owner.
+    /// Calls `visit` with each owner that a waiter waits for, until `visit` breaks. Passes `None`
+    /// for a lock of the waiter's own owner or of no owner.
     fn awaited<B>(
         &self,
         waiter: WaiterKey,
@@ -67,7 +68,7 @@ impl LockTable {
         ControlFlow::Continue(())
     }
 
-    /// Returns the owners that a waiter waits for, each once, holders of locks first.
+    /// Returns the owners that a waiter waits for, each owner once. Holders of locks come first.
     pub(super) fn awaited_owners(&self, waiter: WaiterKey) -> Vec<(ClientId, &[u8])> {
         let mut owners = Vec::new();
         let flow = self.awaited(waiter, Edges::All, &mut |owner| {
@@ -80,12 +81,12 @@ impl LockTable {
         owners
     }
 
-    /// Checks whether one owner waits for another, directly or through others.
+    /// Checks whether one owner waits for another owner, directly or through other owners.
     pub(super) fn reaches(&self, from: OwnerKey, to: OwnerKey, edges: Edges) -> Reach {
         if from == to { Reach::Yes } else { self.search_from(from, to, edges) }
     }
 
-    /// A depth-first search that starts with the waits of `from`.
+    /// Searches depth-first for `to`, starting with the owners that `from` waits for.
     pub(super) fn search_from(&self, from: OwnerKey, to: OwnerKey, edges: Edges) -> Reach {
         let mut budget = self.config.deadlock_steps_max;
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
@@ -111,8 +112,8 @@ impl LockTable {
     }
 
     /// Returns a waiter that would wait for `who` if `who` got the piece, and for which `who`
-    /// already waits: granting would close a cycle of hard edges. A search that was given up counts
-    /// as a cycle.
+    /// already waits. If there is one, granting the piece would close a cycle of hard edges. A
+    /// search that was given up counts as a cycle.
     pub(super) fn grant_deadlocks(
         &self,
         who: Option<OwnerKey>,
@@ -129,7 +130,7 @@ impl LockTable {
         others.find(|&n| self.reaches(who, self.waiters[n].owner, Edges::Hard) != Reach::No)
     }
 
-    /// Checks whether an owner that waited for this piece would wait for itself along hard edges.
+    /// Checks whether an owner would wait for itself along hard edges if it waited for this piece.
     pub(super) fn wait_deadlocks(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> Reach {
         let others = |hold: &Hold| !hold.is_of(Some(who)) && !hold.phase.is_orphan();
         let holders = self.holds_in(file, piece.range, piece.mode, others);

@@ -1,8 +1,10 @@
-//! Ends of opens, owners and clients, and restarts of client and server (draft 4.4.1.3 to 4.4.1.6).
+//! Ends of opens, owners and clients, and restarts of clients and the server (draft 4.4.1.3 to
+//! 4.4.1.6).
 //!
-//! Invariants: a lock with auto-recovery leaves its owner only by the owner's own request or
-//! through a rollback. A lock with PERSIST leaves its owner only by the owner's own request or by
-//! repair.
+//! Invariants:
+//! - A lock with auto-recovery leaves its owner only by a request of the owner, or through a
+//!   rollback.
+//! - A lock with PERSIST leaves its owner only by a request of the owner, or through a repair.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +19,7 @@ use super::request::{LockClient, LockOwner, OwnerName};
 use super::table::LockTable;
 use crate::FileKey;
 
-/// The error that a client's principal differs from the one whose locks are kept under the client's
+/// The error that the client's principal is not the one for which locks are kept under the client's
 /// name or verifier. The status is CLID_INUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the locks kept under this client's name belong to another principal")]
@@ -31,20 +33,19 @@ enum Failure {
 }
 
 impl LockTable {
-    /// Handles CLOSE or another orderly end of an open: unlocks its locks and removes its waiters.
+    /// Releases the locks of an open that ends in an orderly way (CLOSE), and removes its waiters.
     pub fn release_open(&mut self, owner: OwnerName<'_>, file: FileKey, now: Moment) {
         let Some(who) = self.registry.find(owner) else { return };
         self.release(&[who], Some(file), now);
     }
 
-    /// Releases the locks of an owner that its client has given up.
+    /// Releases the locks of an owner that its client no longer uses.
     pub fn release_owner(&mut self, owner: OwnerName<'_>, now: Moment) {
         let Some(who) = self.registry.find(owner) else { return };
         self.release(&[who], None, now);
     }
 
-    /// Releases the locks of a client that disconnected in good order: everything is unlocked, as
-    /// if it had asked for that.
+    /// Releases all locks of a client that disconnected in an orderly way, as LOCKU would.
     pub fn release_client(&mut self, client: ClientId, now: Moment) {
         let owners = self.registry.owners_of(client);
         self.release(&owners, None, now);
@@ -62,7 +63,7 @@ impl LockTable {
                 for number in self.pieces(file, who, ByteRange::WHOLE) {
                     if self.is_unclaimed(number) {
                         // The owner has not reclaimed this lock, so it cannot make the changes
-                        // final: by disconnecting it has given them up.
+                        // final. By disconnecting, it has given the changes up.
                         self.fail_hold(number, Failure::LeaseExpired);
                     } else {
                         self.leave_rollback(number, Then::Gone);
@@ -80,21 +81,21 @@ impl LockTable {
         self.settle_all(touched, now);
     }
 
-    /// Returns true if a lock is kept for an owner that has not reclaimed it.
+    /// Returns true if the lock is kept for an owner that has not reclaimed it.
     fn is_unclaimed(&self, number: HoldKey) -> bool {
         let Hold { state, phase, .. } = self.holds[number];
         state == StateId::ANONYMOUS && matches!(phase, Phase::Survived | Phase::Breakable)
     }
 
     /// Reports that a client's lease has expired (draft 4.4.1.5). Plain locks are revoked. Locks
-    /// with auto-recovery are rolled back and then revoked. Locks with PERSIST become breakable
-    /// and, if a request waits for them, are broken.
+    /// with auto-recovery are rolled back and then revoked. Locks with PERSIST become breakable,
+    /// and are broken if a request waits for them.
     pub fn lease_expired(&mut self, client: ClientId, now: Moment) {
         self.fail(client, Failure::LeaseExpired, now);
     }
 
-    /// Reports that a client has restarted: it has a new verifier (draft 4.4.1.5). Has the effect
-    /// of an expired lease, but locks with PERSIST are broken at once.
+    /// Reports that a client has restarted, which its new verifier shows (draft 4.4.1.5). The
+    /// effect is that of an expired lease, except that locks with PERSIST are broken at once.
     pub fn client_restarted(&mut self, client: ClientId, now: Moment) {
         self.fail(client, Failure::Restarted, now);
     }
@@ -139,8 +140,8 @@ impl LockTable {
         }
     }
 
-    /// Reports that the client was heard of again before its locks were broken, and still has its
-    /// opens: its breakable locks are held again. Locks it has not reclaimed yet stay as they are.
+    /// Reports that a client has returned before its locks were broken, and still has its opens.
+    /// Its breakable locks are held again. Locks that it has not reclaimed yet are not changed.
     pub fn client_renewed(&mut self, client: ClientId) {
         for who in self.registry.owners_of(client) {
             for file in self.registry.owner(who).files.clone() {
@@ -162,10 +163,10 @@ impl LockTable {
         }
     }
 
-    /// Checks that no locks are kept for another principal of a client's name.
+    /// Checks that no locks are kept for another principal of the client's name.
     ///
     /// # Errors
-    /// [`ForeignLocks`] if there are such locks.
+    /// [`ForeignLocks`] if such locks are kept.
     pub fn may_connect(&self, client: &LockClient<'_>) -> Result<(), ForeignLocks> {
         let former = self.registry.former(client);
         let is_foreign = |id: &ClientId| {
@@ -175,14 +176,15 @@ impl LockTable {
         if former.iter().any(is_foreign) { Err(ForeignLocks) } else { Ok(()) }
     }
 
-    /// Registers the incarnation of a client, under an id that is new here. Locks may be kept for
-    /// its name, from before a restart of the server or from an earlier record of the client. The
-    /// client can reclaim them; but if its verifier shows that it has restarted, they are treated
-    /// as [`LockTable::client_restarted`] says. Call this before the client's first request about
-    /// locks.
+    /// Registers the incarnation of a client under an id that is new to this table. It must be
+    /// called before the client's first request about locks. Locks may be kept for the client's
+    /// name, from before a restart of the server or from an earlier record of the client. The
+    /// client can reclaim these locks. But if its verifier shows that it has restarted, the locks
+    /// are treated as in [`LockTable::client_restarted`].
     ///
     /// # Errors
-    /// [`ForeignLocks`]; nothing has changed then.
+    /// [`ForeignLocks`] if locks are kept for another principal of the name. Nothing is changed
+    /// then.
     pub fn client_connected(
         &mut self,
         client: &LockClient<'_>,
@@ -194,8 +196,8 @@ impl LockTable {
             match (same_life, self.registry.client(client.id).is_some()) {
                 (false, _) => self.client_restarted(id, now),
                 (true, false) => self.registry.rename(id, client.id),
-                // The client has requested locks already. It can have no more of its former locks,
-                // which end with the client's lease or the grace period.
+                // The client has already requested locks. It cannot get back further locks of its
+                // former id, which end with the client's lease or the grace period.
                 (true, true) => {}
             }
         }
@@ -203,8 +205,8 @@ impl LockTable {
     }
 
     /// Restores the records from stable storage, before the first request. Locks that were held
-    /// wait to be reclaimed; unfinished rollbacks begin again. If a crash came between the actions
-    /// of one call, records may overlap: the older one wins.
+    /// wait to be reclaimed; unfinished rollbacks start again. If a crash came between the actions
+    /// of one call, records may overlap. In that case the older record takes precedence.
     pub fn restore(&mut self, mut records: Vec<LockRecord>) {
         records.sort_by_key(|record| record.id);
         self.next_lock = records.last().map_or(1, |record| record.id.0 + 1).max(self.next_lock);
@@ -214,7 +216,7 @@ impl LockTable {
     }
 
     fn restore_one(&mut self, record: &LockRecord) {
-        // A client that came back under another id has older records under its old id.
+        // A client that reconnected under another id has older records with its old id.
         let known = self.registry.life_of(record);
         let client = LockClient {
             id: known.unwrap_or(record.client),
@@ -273,13 +275,13 @@ impl LockTable {
         found.into_iter().map(|number| self.holds[number].range).collect()
     }
 
-    /// Begins a grace period, in which plain locks can be reclaimed.
+    /// Starts a grace period, in which plain locks can be reclaimed.
     pub fn begin_grace(&mut self) {
         self.grace = true;
     }
 
-    /// Ends the grace period (draft 4.4.1.6). Locks that were not reclaimed become breakable, or,
-    /// without PERSIST, are rolled back and end.
+    /// Ends the grace period (draft 4.4.1.6). Locks that were not reclaimed become breakable. Those
+    /// without PERSIST are rolled back and end.
     pub fn grace_over(&mut self, now: Moment) {
         self.grace = false;
         let survived = |(number, hold): (HoldKey, &Hold)| {
@@ -298,14 +300,14 @@ impl LockTable {
         self.settle_all(touched, now);
     }
 
-    /// Returns true while plain locks can be reclaimed.
+    /// Returns true during a grace period, in which plain locks can be reclaimed.
     #[must_use]
     pub fn in_grace(&self) -> bool {
         self.grace
     }
 
-    /// Breaks a lock: it belongs to no owner until it is repaired. Changes made under auto-recovery
-    /// are rolled back now, not earlier (draft 4.4.1.4).
+    /// Breaks a lock, which then belongs to no owner until it is repaired. Changes made under
+    /// auto-recovery are rolled back only now (draft 4.4.1.4).
     pub(super) fn break_hold(&mut self, number: HoldKey) {
         self.counters.broken += 1;
         if self.holds[number].attributes.auto_recovery {
@@ -332,8 +334,8 @@ impl LockTable {
         rollback
     }
 
-    /// Changes what happens to the lock after a running ABORT whose owner has left or failed. Does
-    /// nothing in other phases.
+    /// Changes the phase that a lock will have after a running ABORT, because its owner has left or
+    /// failed. Has no effect on locks in other phases.
     fn leave_rollback(&mut self, number: HoldKey, then: Then) {
         let Phase::RollingBack { rollback, .. } = self.holds[number].phase else { return };
         let before = self.holds[number].phase.on_record();
@@ -344,7 +346,7 @@ impl LockTable {
         }
     }
 
-    /// Reports that a rollback is complete and stable. The lock enters the phase that was planned
+    /// Reports that a rollback is complete and durable. The lock enters the phase that was planned
     /// for it. Returns false if the rollback is not running.
     pub fn rollback_done(&mut self, rollback: RollbackId, now: Moment) -> bool {
         let Some(number) = self.rollbacks.remove(&rollback) else { return false };
@@ -383,7 +385,7 @@ impl LockTable {
         true
     }
 
-    /// Removes the waiters of owners, in one file or in all.
+    /// Removes the waiters of these owners, in one file or in all files.
     fn dismiss_waiters(&mut self, owners: &[OwnerKey], only: Option<FileKey>) -> BTreeSet<FileKey> {
         let mut touched = BTreeSet::new();
         for &who in owners {
@@ -398,8 +400,7 @@ impl LockTable {
         touched
     }
 
-    /// Returns true if an owner is still known. Removing its last waiter may have removed the
-    /// owner.
+    /// Returns true if the owner is still registered. Removing its last waiter may have removed it.
     fn has(&self, who: OwnerKey) -> bool {
         self.registry.is_known(who)
     }

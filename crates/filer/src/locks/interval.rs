@@ -1,20 +1,20 @@
-//! An interval tree of the locks of one file, by the bytes they cover.
+//! An interval tree of the locks of one file, ordered by the bytes that they cover.
 //!
-//! Invariant: it is a treap over (first byte, lock), and each node knows the last byte of its
-//! subtree. Its shape depends only on the keys, because a node's priority is a mix of its key. So
-//! equal calls build equal trees, and a client that chooses offsets cannot choose the depth without
-//! inverting the mix.
+//! Invariant: the tree is a treap over (first byte, lock), and each node stores the largest last
+//! byte of its subtree. The priority of a node is a hash of its key, so the shape of the tree
+//! depends only on the keys. So equal calls build equal trees, and a client that chooses offsets
+//! cannot control the depth without inverting the hash.
 
 use std::ops::ControlFlow;
 
 use super::action::HoldKey;
 use super::range::ByteRange;
 
-/// The index that stands for no node.
+/// The index that means "no node".
 const NONE: u32 = u32::MAX;
 
-/// Ranges that may overlap, each with a lock. Insertion and removal take logarithmic time; a search
-/// takes one more step for each range it finds.
+/// Ranges, which may overlap, each with a lock. Insertion and removal take logarithmic time. A
+/// search takes logarithmic time plus one step for each range found.
 #[derive(Debug)]
 pub(super) struct IntervalTree {
     nodes: Vec<Node>,
@@ -27,7 +27,7 @@ struct Node {
     range: ByteRange,
     value: HoldKey,
     priority: u64,
-    /// The largest last byte of the subtree.
+    /// The largest last byte of all ranges in the subtree.
     reach: u64,
     left: u32,
     right: u32,
@@ -70,8 +70,8 @@ impl IntervalTree {
         self.root = self.remove_below(self.root, (range.first(), value));
     }
 
-    /// Passes the values of all ranges that overlap `range` to `visit`, by first byte, until it
-    /// says stop.
+    /// Calls `visit` with the values of all ranges that overlap `range`, ordered by first byte,
+    /// until `visit` breaks.
     pub(super) fn search<B>(
         &self,
         range: ByteRange,
@@ -119,7 +119,7 @@ impl IntervalTree {
         at
     }
 
-    /// Splits a tree into the keys below `key` and the rest.
+    /// Splits a tree into a tree of the keys below `key` and a tree of all other keys.
     fn split(&mut self, at: u32, key: (u64, HoldKey)) -> (u32, u32) {
         if at == NONE {
             return (NONE, NONE);
@@ -137,7 +137,7 @@ impl IntervalTree {
         }
     }
 
-    /// Joins two trees, where all keys of the first are less than those of the second.
+    /// Joins two trees. All keys of the first tree must be less than those of the second.
     fn merge(&mut self, left: u32, right: u32) -> u32 {
         if left == NONE || right == NONE {
             return if left == NONE { right } else { left };

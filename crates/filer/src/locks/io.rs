@@ -1,7 +1,7 @@
-//! The checks of READ and WRITE against locks.
+//! Checks READ and WRITE against locks.
 //!
-//! Invariant: the functions here change nothing. They cost one comparison while there are no locks,
-//! one look-up for a file without locks, and logarithmic time otherwise.
+//! Invariant: the functions here change no state. They cost one comparison while there are no
+//! locks, one lookup for a file without locks, and logarithmic time otherwise.
 
 use std::ops::ControlFlow;
 
@@ -16,12 +16,13 @@ use super::table::LockTable;
 use crate::{FileKey, IoKind};
 
 impl LockTable {
-    /// Checks whether a read or write of `count` bytes may proceed under a state id that is valid
-    /// for this client and file (draft 4.4.1.3, 6.5.28). Costs almost nothing while there are no
-    /// locks, and logarithmic time otherwise.
+    /// Checks whether locks allow a read or write of `count` bytes under a state id that is valid
+    /// for this client and file (draft 4.4.1.3, 6.5.28). The check costs one comparison while there
+    /// are no locks, and logarithmic time otherwise.
     ///
     /// # Errors
-    /// LOCKED; STALE_STATEID for an open's access to a broken range.
+    /// LOCKED if a lock conflicts; STALE_STATEID for an access to a broken range with the state id
+    /// of an open.
     #[inline]
     pub fn check_io(
         &self,
@@ -63,7 +64,7 @@ impl LockTable {
         }
     }
 
-    /// Checks an access against one lock that covers part of it in a conflicting mode.
+    /// Checks an access against one lock that overlaps its range in a conflicting mode.
     fn judge_io(&self, hold: &Hold, state: StateId, kind: IoKind) -> Result<(), Fault> {
         if hold.phase.is_broken() {
             let anonymous = state == StateId::ANONYMOUS;
@@ -78,9 +79,9 @@ impl LockTable {
         if own || !(self.config.mandatory || undone) { Ok(()) } else { Err(Fault::RangeLocked) }
     }
 
-    /// Passes the parts of a write that auto-recovery locks cover to `visit`: their old contents
-    /// must be saved as undo data before the write begins. Call it after [`LockTable::check_io`]
-    /// has agreed.
+    /// Calls `visit` with each part of a write's range that auto-recovery locks cover. The old
+    /// content of these parts must be saved as undo data before the write starts. It must be called
+    /// after [`LockTable::check_io`] has allowed the write.
     #[inline]
     pub fn undo_ranges(
         &self,
@@ -106,7 +107,7 @@ impl LockTable {
     }
 }
 
-/// Returns the range of a read or write; `None` if it is empty.
+/// Returns the range of a read or write. `None` if `count` is 0.
 fn io_range(offset: u64, count: u64) -> Option<ByteRange> {
     let last = offset.saturating_add(count.checked_sub(1)?);
     ByteRange::from_ends(offset, last)

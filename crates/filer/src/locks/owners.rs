@@ -1,8 +1,9 @@
 //! The registry of lock owners and their clients.
 //!
-//! Invariants: an owner is known while it has a lock, waits for one, or had one that is now broken
-//! or being rolled back; a client is known while one of its owners is. Counts are the sums over the
-//! locks and waiters that name the owner.
+//! Invariants:
+//! - An owner is registered while it has a lock, waits for a lock, or had a lock that is now broken
+//!   or being rolled back. A client is registered while one of its owners is.
+//! - The counts are the sums over the locks and waiters that refer to the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use super::request::{LockClient, LockOwner, OwnerName};
 use super::waiters::WaiterKey;
 use crate::FileKey;
 
-/// The key of a known owner.
+/// The key of a registered owner.
 pub(super) type OwnerKey = Key<Owner>;
 
 /// A lock owner.
@@ -22,25 +23,25 @@ pub(super) type OwnerKey = Key<Owner>;
 pub(super) struct Owner {
     pub client: ClientId,
     pub name: Box<[u8]>,
-    /// Files in which the owner has locks of its own.
+    /// The files in which the owner has locks of its own.
     pub files: BTreeSet<FileKey>,
     pub waiters: Vec<WaiterKey>,
-    /// Locks charged to the owner, including those it no longer owns.
+    /// The number of locks charged to the owner, including locks that it no longer owns.
     pub holds: u32,
 }
 
-/// A client with lock owners.
+/// A client that has lock owners.
 #[derive(Debug)]
 pub(super) struct Client {
     pub name: Box<[u8]>,
     pub principal: Box<[u8]>,
     pub verifier: Verifier,
-    /// Locks charged to the client's owners.
+    /// The number of locks charged to the client's owners.
     pub holds: u32,
     owners: BTreeSet<OwnerKey>,
 }
 
-/// Owners by key and by name, and clients by id.
+/// The owners by key and by name, and the clients by id.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     owners: Slab<Owner>,
@@ -49,7 +50,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Returns the key of an owner.
+    /// Returns the key of the owner with this name. `None` if the owner is not registered.
     pub(super) fn find(&self, name: OwnerName<'_>) -> Option<OwnerKey> {
         self.by_name.get(&(name.client, Box::from(name.owner))).copied()
     }
@@ -79,7 +80,7 @@ impl Registry {
         number
     }
 
-    /// Forgets an owner that has nothing, and a client without owners.
+    /// Removes an owner that has no locks and no waiters, and a client that has no owners.
     pub(super) fn forget_if_idle(&mut self, number: OwnerKey) {
         let owner = &self.owners[number];
         if owner.holds != 0 || !owner.waiters.is_empty() {
@@ -95,7 +96,7 @@ impl Registry {
         }
     }
 
-    /// Returns true if the key names an owner.
+    /// Returns true if the key refers to a registered owner.
     pub(super) fn is_known(&self, number: OwnerKey) -> bool {
         self.owners.contains(number)
     }
@@ -118,7 +119,7 @@ impl Registry {
         &self.clients[&self.owners[owner].client]
     }
 
-    /// Charges or discharges locks to an owner and its client.
+    /// Adds `locks`, which may be negative, to the counts of an owner and its client.
     pub(super) fn charge(&mut self, owner: OwnerKey, locks: i32) {
         let owner = &mut self.owners[owner];
         owner.holds = owner.holds.wrapping_add_signed(locks);
@@ -130,8 +131,8 @@ impl Registry {
         self.clients.get(&client).map_or_else(Vec::new, |c| c.owners.iter().copied().collect())
     }
 
-    /// Returns other clients of this name that have locks: earlier incarnations of a client that
-    /// comes back.
+    /// Returns the ids of other clients with this name that have locks. They are earlier
+    /// incarnations of a client that has reconnected.
     pub(super) fn former(&self, client: &LockClient<'_>) -> Vec<ClientId> {
         let has_own = |c: &Client| c.owners.iter().any(|&o| !self.owners[o].files.is_empty());
         let is_former = |(id, c): (&ClientId, &Client)| {
@@ -140,7 +141,8 @@ impl Registry {
         self.clients.iter().filter(|&(id, c)| is_former((id, c))).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the id of the client whose name and verifier a record has.
+    /// Returns the id of the client that has the name and verifier of a record. `None` if there is
+    /// none.
     pub(super) fn life_of(&self, record: &LockRecord) -> Option<ClientId> {
         let same = |client: &Client| {
             client.name == record.client_name

@@ -1,13 +1,14 @@
-//! The locks of a file, and what an owner does to its own locks (POSIX semantics within one owner).
+//! The locks of a file, and the changes that an owner makes to its own locks (POSIX semantics
+//! within one owner).
 //!
 //! Invariants:
 //! - The pieces of one owner never overlap. Two adjacent pieces differ in mode, attributes or
-//!   phase, or one of them came from stable storage.
-//! - A lock is in the slab, in the tree of its mode, in the counts of owner, client and file, and,
-//!   unless it belongs to no owner, in its owner's pieces: in all of them or in none.
+//!   phase, or at least one of them was restored from stable storage.
+//! - A lock is in the slab, in the tree of its mode, in the counts of its owner, client and file,
+//!   and (unless it belongs to no owner) in its owner's pieces: either in all of them or in none.
 //!
 //! Every change of an owner's pieces goes through [`LockTable::edit`], which compares the state
-//! before and after. So records and undo data follow every split, join and replacement.
+//! before and after the change. So records and undo data follow every split, join and replacement.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -34,14 +35,16 @@ pub(super) struct FileLocks {
     /// The waiting requests, oldest first.
     pub queue: Vec<WaiterKey>,
     pub holds: u32,
-    /// The number of broken shared locks. If locks are advisory, only these block writes.
+    /// The number of broken shared locks. If locks are advisory, these are the only shared locks
+    /// that block writes.
     pub shared_broken: u32,
     /// The number of locks with auto-recovery.
     pub undoing: u32,
 }
 
 impl FileLocks {
-    /// Passes the locks that may conflict with this mode to `visit`, including the owner's own.
+    /// Calls `visit` with each lock that may conflict with this mode, including locks of the
+    /// requesting owner.
     pub(super) fn search<B>(
         &self,
         range: ByteRange,
@@ -56,7 +59,7 @@ impl FileLocks {
     }
 }
 
-/// A range and a mode that an owner asks for, replacing its locks in the range.
+/// A range and a mode that an owner requests. The piece replaces the owner's locks in the range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub range: ByteRange,
@@ -65,7 +68,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Returns true if a lock can become part of this piece.
+    /// Returns true if a lock can be joined with this piece.
     fn joins(&self, hold: &Hold) -> bool {
         hold.phase == Phase::Held
             && hold.mode == self.mode
@@ -75,7 +78,7 @@ impl Piece {
 }
 
 impl LockTable {
-    /// Returns the owner's pieces that overlap a range, by first byte.
+    /// Returns the keys of the owner's pieces that overlap a range, ordered by first byte.
     pub(super) fn pieces(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> Vec<HoldKey> {
         let Some(own) = self.files.get(&file).and_then(|locks| locks.own.get(&owner)) else {
             return Vec::new();
@@ -87,7 +90,7 @@ impl LockTable {
         found
     }
 
-    /// Returns how many more locks a file has after a piece is placed.
+    /// Returns the number of locks that a file gains if a piece is placed. It may be negative.
     pub(super) fn growth(&self, file: FileKey, owner: OwnerKey, piece: &Piece) -> i64 {
         let touched = self.pieces(file, owner, piece.range.widened());
         let growth_of = |&hold: &HoldKey| {
@@ -101,7 +104,7 @@ impl LockTable {
         1 + touched.iter().filter(apart).map(growth_of).sum::<i64>()
     }
 
-    /// Returns how many more locks a file has after a range is unlocked.
+    /// Returns the number of locks that a file gains if a range is unlocked. It may be negative.
     pub(super) fn growth_of_cut(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> i64 {
         let pieces = self.pieces(file, owner, range);
         pieces.iter().map(|&hold| remainders(self.holds[hold].range, range) - 1).sum()
@@ -120,8 +123,8 @@ impl LockTable {
         let (records_before, undo_before) = self.promised(file, owner, around);
         change(self);
         let (records, undo) = self.promised(file, owner, around);
-        // A record that grows is written before one that shrinks. A crash in between leaves some
-        // bytes in two records of one owner, but none unrecorded.
+        // A record that grows is written before a record that shrinks. After a crash in between,
+        // some bytes are in two records of one owner, but no byte is unrecorded.
         let grows = |record: &&LockRecord| {
             let old = records_before.iter().find(|old| old.id == record.id);
             old.is_none_or(|old| remainders(record.range, old.range) > 0)
@@ -145,7 +148,7 @@ impl LockTable {
         }
     }
 
-    /// Returns the records, and the ranges with undo data, of the owner's pieces in a range.
+    /// Returns the records of the owner's pieces in a range, and their ranges with undo data.
     fn promised(
         &self,
         file: FileKey,
@@ -173,7 +176,8 @@ impl LockTable {
                 {
                     continue;
                 }
-                // Nothing is left of the old piece, so the new one can reuse its record.
+                // The new piece covers the old piece completely, so it can reuse the old piece's
+                // record.
                 id = [id, hold.id].into_iter().flatten().min();
             }
             let (mode, attributes) = (piece.mode, piece.attributes);
@@ -192,8 +196,8 @@ impl LockTable {
         });
     }
 
-    /// Removes a range from a lock and returns what is left on either side. The left remainder
-    /// keeps the record; if there is none, the right one does.
+    /// Removes a range from a lock. Returns the keys of the remaining parts before and after the
+    /// range. The part before keeps the record; if there is none, the part after does.
     pub(super) fn cut(&mut self, number: HoldKey, range: ByteRange) -> [Option<HoldKey>; 2] {
         let hold = self.remove_hold(number);
         let mut id = hold.id;
@@ -224,7 +228,8 @@ impl LockTable {
         number
     }
 
-    /// Removes a lock. The caller handles its record, and forgets file and owner if they are idle.
+    /// Removes a lock. The caller must handle its record, and must remove the file and owner if
+    /// they have no other locks or waiters.
     pub(super) fn remove_hold(&mut self, number: HoldKey) -> Hold {
         let hold = self.holds.remove(number).expect("a hold is removed once");
         let locks = self.files.get_mut(&hold.file).expect("a hold's file is known");
@@ -242,7 +247,7 @@ impl LockTable {
         hold
     }
 
-    /// Sets the phase of a lock. A lock that belongs to no owner afterwards leaves its owner's
+    /// Sets the phase of a lock. A lock whose new phase has no owner is removed from its owner's
     /// pieces.
     pub(super) fn set_phase(&mut self, number: HoldKey, phase: Phase) {
         let before = self.holds[number];
@@ -271,7 +276,7 @@ impl LockTable {
         }
     }
 
-    /// Forgets a file that has neither locks nor waiters.
+    /// Removes a file that has neither locks nor waiters.
     pub(super) fn forget_file_if_idle(&mut self, file: FileKey) {
         if self.files.get(&file).is_some_and(|locks| locks.holds == 0 && locks.queue.is_empty()) {
             self.files.remove(&file);
@@ -317,7 +322,7 @@ fn is_shared_broken(hold: &Hold) -> bool {
     hold.mode == LockMode::Read && hold.phase.is_broken()
 }
 
-/// Returns the number of pieces left of `whole` after `cut` is removed.
+/// Returns the number of pieces that remain of `whole` after `cut` is removed: 0, 1 or 2.
 pub(super) fn remainders(whole: ByteRange, cut: ByteRange) -> i64 {
     i64::from(whole.left_of(cut).is_some()) + i64::from(whole.right_of(cut).is_some())
 }

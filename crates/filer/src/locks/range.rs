@@ -1,7 +1,7 @@
 //! Byte ranges (draft 6.5.18).
 //!
-//! Invariant: a range is never empty, and its last byte is not before its first. The largest
-//! possible last byte means "the end of the file, however long the file is".
+//! Invariant: a range is never empty, and its last byte is not before its first byte. The largest
+//! possible last byte means "up to the end of the file, whatever its size".
 
 /// The bytes `first..=last` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,11 +11,12 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The whole file, however long it grows.
+    /// The whole file, whatever its size.
     pub const WHOLE: Self = Self { first: 0, last: u64::MAX };
 
-    /// Makes the range of a LOCK. A length of all ones extends to the end of the file. Returns
-    /// `None` for a length of 0, which the draft reserves, and for a range that exceeds 64 bits.
+    /// Creates the range of a LOCK request. The length `u64::MAX` extends the range to the end of
+    /// the file. Returns `None` for the length 0, which the draft reserves, and for a range whose
+    /// end exceeds 64 bits.
     #[must_use]
     pub const fn new(offset: u64, length: u64) -> Option<Self> {
         if length == u64::MAX {
@@ -30,25 +31,25 @@ impl ByteRange {
         }
     }
 
-    /// Makes the range `first..=last`; `None` if it is empty.
+    /// Creates the range `first..=last`. Returns `None` if `last` is less than `first`.
     #[must_use]
     pub const fn from_ends(first: u64, last: u64) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
     }
 
-    /// Returns the first byte.
+    /// Returns the offset of the first byte.
     #[must_use]
     pub const fn first(self) -> u64 {
         self.first
     }
 
-    /// Returns the last byte; `u64::MAX` means the end of the file.
+    /// Returns the offset of the last byte. `u64::MAX` means the end of the file.
     #[must_use]
     pub const fn last(self) -> u64 {
         self.last
     }
 
-    /// Returns the length as the wire has it: all ones means to the end of the file.
+    /// Returns the length in the form of the protocol: `u64::MAX` means up to the end of the file.
     #[must_use]
     pub const fn length(self) -> u64 {
         if self.last == u64::MAX { u64::MAX } else { self.last - self.first + 1 }
@@ -60,7 +61,7 @@ impl ByteRange {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Returns the bytes that are in both ranges.
+    /// Returns the range of bytes that are in both ranges. `None` if there are none.
     #[must_use]
     pub fn intersection(self, other: Self) -> Option<Self> {
         Self::from_ends(self.first.max(other.first), self.last.min(other.last))
@@ -71,13 +72,13 @@ impl ByteRange {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// Returns the part before `other`.
+    /// Returns the part of this range before `other`. `None` if there is none.
     pub(super) fn left_of(self, other: Self) -> Option<Self> {
         let last = other.first.checked_sub(1)?;
         Self::from_ends(self.first, self.last.min(last))
     }
 
-    /// Returns the part after `other`.
+    /// Returns the part of this range after `other`. `None` if there is none.
     pub(super) fn right_of(self, other: Self) -> Option<Self> {
         let first = other.last.checked_add(1)?;
         Self::from_ends(self.first.max(first), self.last)

@@ -1,6 +1,6 @@
 //! Counters and lists of locks for the operator.
 //!
-//! Invariant: gauges equal what the table holds; counters only rise.
+//! Invariant: a gauge equals the present number in the table; a counter only rises.
 
 use dafs_types::ClientId;
 
@@ -10,42 +10,42 @@ use super::request::{Claim, LockAttributes, LockError, LockMode, LockReply, Wait
 use super::table::LockTable;
 use crate::FileKey;
 
-/// A snapshot of the lock table's counters.
+/// A copy of the lock table's counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounters {
-    /// Gauge: locks, including broken ones.
+    /// Gauge: the number of locks, including broken ones.
     pub locks: u32,
-    /// Gauge: requests that wait for a lock.
+    /// Gauge: the number of requests that wait for a lock.
     pub waiters: u32,
-    /// Gauge: files with locks or waiters.
+    /// Gauge: the number of files with locks or waiters.
     pub files: u32,
-    /// Gauge: owners with locks or waiters, or with broken locks.
+    /// Gauge: the number of owners with locks (including broken ones) or waiters.
     pub owners: u32,
-    /// Gauge: clients of those owners.
+    /// Gauge: the number of clients of these owners.
     pub clients: u32,
-    /// Gauge: rollbacks that are running.
+    /// Gauge: the number of rollbacks that are running.
     pub rollbacks_running: u32,
-    /// LOCK requests that were granted.
+    /// The number of LOCK requests that were granted.
     pub granted: u64,
-    /// LOCK requests that reclaimed a lock.
+    /// The number of LOCK requests that reclaimed a lock.
     pub reclaimed: u64,
-    /// LOCK requests denied and not queued.
+    /// The number of LOCK requests that were denied and not queued.
     pub denied: u64,
-    /// LOCK requests queued, or repeated by a waiter.
+    /// The number of LOCK requests that were queued, or repeated by a waiter.
     pub waited: u64,
-    /// LOCK requests answered with LOCK_BROKEN.
+    /// The number of LOCK requests that got the reply LOCK_BROKEN.
     pub answered_broken: u64,
-    /// LOCK requests refused because of a deadlock.
+    /// The number of LOCK requests refused because of a deadlock.
     pub deadlocks: u64,
-    /// LOCK requests refused because of a limit.
+    /// The number of LOCK requests refused because a limit was reached.
     pub resource: u64,
-    /// The number of locks that broke.
+    /// The number of locks that were broken.
     pub broken: u64,
-    /// Broken locks that were repaired.
+    /// The number of broken locks that were repaired.
     pub repaired: u64,
-    /// Rollbacks that were started.
+    /// The number of rollbacks that were started.
     pub rollbacks: u64,
-    /// Waiters that lost their position because they were silent too long.
+    /// The number of waiters that lost their position because their clients were silent too long.
     pub waiters_expired: u64,
 }
 
@@ -65,16 +65,16 @@ impl LockCounters {
     }
 }
 
-/// The condition of a lock, as reports show it.
+/// The condition of a lock, for reports to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockCondition {
     /// The lock is held by its owner.
     Held,
     /// The lock is kept for a client that has not reclaimed it yet.
     Unclaimed,
-    /// The client's lease is over; the next conflicting request breaks the lock.
+    /// The client's lease is over, so the next conflicting request breaks the lock.
     Breakable,
-    /// The lock is broken and needs a REPAIR.
+    /// The lock is broken, and must be repaired by a LOCK request with REPAIR.
     Broken,
     /// The changes under the lock are being rolled back.
     RollingBack,
@@ -85,17 +85,17 @@ pub enum LockCondition {
 pub struct LockEntry<'a> {
     /// The file that is locked.
     pub file: FileKey,
-    /// The client of the owner or former owner.
+    /// The client of the lock's owner or former owner.
     pub client: ClientId,
     /// The identity string of the client.
     pub client_name: &'a [u8],
-    /// The owner or former owner.
+    /// The lock's owner or former owner, by the name that the client uses.
     pub owner: &'a [u8],
     /// The locked range of bytes.
     pub range: ByteRange,
     /// The mode of the lock: shared or exclusive.
     pub mode: LockMode,
-    /// The options of the lock.
+    /// The options of the lock: PERSIST, AUTORECOVERY, or none.
     pub attributes: LockAttributes,
     /// The condition of the lock.
     pub condition: LockCondition,
@@ -104,13 +104,13 @@ pub struct LockEntry<'a> {
 /// A description of one waiting request for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterEntry<'a> {
-    /// The driver's id of the request.
+    /// The id of the request, which the server assigned.
     pub waiter: WaiterId,
-    /// The file it waits for.
+    /// The file that the request is to lock.
     pub file: FileKey,
     /// The client of the owner.
     pub client: ClientId,
-    /// The lock owner that waits.
+    /// The lock owner that waits, by the name that the client uses.
     pub owner: &'a [u8],
     /// The requested range of bytes.
     pub range: ByteRange,
@@ -118,14 +118,15 @@ pub struct WaiterEntry<'a> {
     pub mode: LockMode,
     /// The number of requests that come before this one in the file's queue.
     pub position: u32,
-    /// True if nothing blocks the request: the lock is reserved until the owner asks again.
+    /// True if nothing blocks the request, so that the lock is reserved until the owner repeats the
+    /// request.
     pub ready: bool,
-    /// The owners that the request waits for, each once, holders of locks first.
+    /// The owners that the request waits for, each owner once. Holders of locks come first.
     pub waits_for: Vec<(ClientId, &'a [u8])>,
 }
 
 impl LockTable {
-    /// Returns the counters and gauges as they are now.
+    /// Returns the present values of the counters and gauges.
     #[must_use]
     pub fn counters(&self) -> LockCounters {
         LockCounters {
@@ -162,7 +163,7 @@ impl LockTable {
         })
     }
 
-    /// Iterates over all waiting requests, file by file in queue order.
+    /// Iterates over all waiting requests, file by file, in the order of each file's queue.
     pub fn waiting_requests(&self) -> impl Iterator<Item = WaiterEntry<'_>> {
         let queues = self.queued.iter().flat_map(|file| self.files[file].queue.iter().enumerate());
         queues.map(|(position, &number)| {
@@ -182,7 +183,7 @@ impl LockTable {
         })
     }
 
-    /// Returns all records that stable storage must hold, by id.
+    /// Returns all records that stable storage must contain, ordered by id.
     #[must_use]
     pub fn records(&self) -> Vec<LockRecord> {
         let mut records: Vec<_> =

@@ -1,6 +1,6 @@
 //! The requests and replies of the lock table.
 //!
-//! Invariant: every reply and every error maps to one fault or to none.
+//! Invariant: every reply and every error corresponds to one fault, or to success.
 
 use dafs_ops::Fault;
 use dafs_types::{ClientId, StateId, Verifier};
@@ -8,7 +8,8 @@ use dafs_types::{ClientId, StateId, Verifier};
 use super::range::ByteRange;
 use crate::FileKey;
 
-/// Shared or exclusive. The waiting lock kinds of the wire are this plus a [`Wait`].
+/// The mode of a lock: shared or exclusive. A lock kind of the protocol that waits is a mode
+/// combined with a [`Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
     /// A shared lock.
@@ -24,17 +25,17 @@ impl LockMode {
     }
 }
 
-/// The options that a lock keeps (draft 4.4.1.3, 4.4.1.4).
+/// The options of a lock (draft 4.4.1.3, 4.4.1.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockAttributes {
-    /// PERSIST: the lock breaks, instead of vanishing, when its owner fails.
+    /// PERSIST: if the owner fails, the lock becomes broken instead of ending.
     pub persist: bool,
-    /// AUTORECOVERY: changes made under the lock are rolled back when its owner fails.
+    /// AUTORECOVERY: if the owner fails, changes made under the lock are rolled back.
     pub auto_recovery: bool,
 }
 
 impl LockAttributes {
-    /// A lock without options.
+    /// The attributes of a lock without options.
     pub const PLAIN: Self = Self { persist: false, auto_recovery: false };
 
     /// Returns true if a lock with these options has a record on stable storage.
@@ -42,7 +43,7 @@ impl LockAttributes {
         self.persist || self.auto_recovery
     }
 
-    /// Returns true if every option of `other` is set here, too.
+    /// Returns true if every option of `other` is set in these attributes too.
     pub(super) const fn include(self, other: Self) -> bool {
         (self.persist || !other.persist) && (self.auto_recovery || !other.auto_recovery)
     }
@@ -51,35 +52,35 @@ impl LockAttributes {
 /// The purpose of a lock request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// To get a new lock.
+    /// The request asks for a new lock.
     #[default]
     New,
-    /// RECLAIM: to get back a lock held before a failure.
+    /// RECLAIM: the request asks for a lock that the owner held before a failure.
     Reclaim,
-    /// REPAIR: to repair the data that a broken lock protected.
+    /// REPAIR: the request takes over a broken lock, to repair the data that it protected.
     Repair,
 }
 
-/// The driver's id of a waiting request, unique among those that wait.
+/// The id of a waiting request, which the server assigns. It is unique among waiting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
-/// What happens to a request that cannot be granted. RECLAIM and REPAIR never wait.
+/// The handling of a request that cannot be granted. RECLAIM and REPAIR never wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The request is denied.
     #[default]
     No,
-    /// The request is queued, and keeps its position while it is repeated within
+    /// The request is queued. It keeps its position as long as the client repeats it within
     /// [`super::LockConfig::waiter_silence_max`].
     Poll(WaiterId),
-    /// The request is queued, and keeps its position until it is granted or cancelled. The driver
-    /// keeps the request and sends no reply yet.
+    /// The request is queued, and keeps its position until it is granted or cancelled. The server
+    /// parks the request and sends no reply yet.
     Parked(WaiterId),
 }
 
 impl Wait {
-    /// Returns the id of the waiter.
+    /// Returns the id of the waiter. `None` if the request does not wait.
     pub(super) const fn id(self) -> Option<WaiterId> {
         match self {
             Self::No => None,
@@ -88,27 +89,27 @@ impl Wait {
     }
 }
 
-/// The identity of a client: what a lock that outlives the server needs to recognize its client.
+/// The identity of a client, by which a lock that survives the server recognizes its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockClient<'a> {
-    /// The client's present id.
+    /// The client's present id, which the server has assigned.
     pub id: ClientId,
     /// The client's id string.
     pub name: &'a [u8],
-    /// The principal that the client authenticated as, in the caller's encoding; only compared.
+    /// The principal that the client authenticated as, encoded as bytes, which are only compared.
     pub principal: &'a [u8],
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
 }
 
-/// The lock owner of a request. Owner and open belong together: an owner has one open of a file.
+/// The lock owner of a request, with its open of the file. An owner has at most one open of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockOwner<'a> {
     /// The client of the owner.
     pub client: LockClient<'a>,
-    /// The lock owner that the open was made for.
+    /// The owner for which the open was made, by the name that the client uses.
     pub owner: &'a [u8],
-    /// The open's state id, already checked to be this client's open of the file.
+    /// The state id of the open. The caller has checked that it is this client's open of the file.
     pub state: StateId,
 }
 
@@ -125,7 +126,7 @@ impl<'a> LockOwner<'a> {
 pub struct OwnerName<'a> {
     /// The client of the owner.
     pub client: ClientId,
-    /// The client's name for the owner.
+    /// The owner, by the name that the client uses.
     pub owner: &'a [u8],
 }
 
@@ -134,57 +135,58 @@ pub struct OwnerName<'a> {
 pub struct LockRequest {
     /// The file to lock.
     pub file: FileKey,
-    /// The first byte of the range.
+    /// The offset of the first byte to lock.
     pub offset: u64,
-    /// The length in bytes; all ones means to the end of the file.
+    /// The number of bytes to lock. `u64::MAX` means up to the end of the file.
     pub length: u64,
     /// The requested mode: shared or exclusive.
     pub mode: LockMode,
-    /// The options that the lock keeps.
+    /// The options of the requested lock.
     pub attributes: LockAttributes,
     /// The purpose of the request.
     pub claim: Claim,
-    /// What to do if it cannot be granted now.
+    /// The handling of the request if the lock cannot be granted now.
     pub wait: Wait,
 }
 
-/// A lock or request that conflicts.
+/// A lock or a waiting request that conflicts with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConflict {
     /// The client of the conflicting owner.
     pub client: ClientId,
-    /// The lock owner that conflicts, as its client named it.
+    /// The conflicting owner, by the name that its client uses.
     pub owner: Box<[u8]>,
-    /// The range of the conflicting lock.
+    /// The range of the conflicting lock or request.
     pub range: ByteRange,
-    /// The mode of the conflicting lock: shared or exclusive.
+    /// The mode of the conflicting lock or request: shared or exclusive.
     pub mode: LockMode,
 }
 
 /// The result of a LOCK request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockReply {
-    /// The lock is held. Reply once earlier writes of other clients to the file are done and the
-    /// records among the actions are stable.
+    /// The lock is held. The server must reply only after earlier writes of other clients to the
+    /// file have ended and the records among the actions are durable.
     Granted,
     /// Another owner's lock, or an earlier request of another owner, conflicts.
     Denied(LockConflict),
-    /// A broken lock conflicts. This very request may have broken it: DAFS gives the same status to
-    /// a request that breaks a lock (draft 4.4.1.5).
+    /// A broken lock conflicts. This request itself may have broken the lock: DAFS defines the same
+    /// status for a request that breaks a lock (draft 4.4.1.5).
     Broken(LockConflict),
     /// The request is queued.
     Waiting {
-        /// The number of requests before it; 0 for the first.
+        /// The number of requests before this request in the queue; 0 for the first.
         position: u32,
-        /// The lock or request it waits for.
+        /// The lock or request that blocks this request.
         conflict: LockConflict,
     },
-    /// The owner would wait for itself in the end. The request is not queued.
+    /// The request would make its owner wait for itself, directly or through other owners. It is
+    /// not queued.
     Deadlock(LockConflict),
 }
 
 impl LockReply {
-    /// Returns the reason why the lock is not held; `None` if it is.
+    /// Returns the reason why the lock is not held. `None` if it is held.
     #[must_use]
     pub const fn fault(&self) -> Option<Fault> {
         match self {
@@ -213,32 +215,33 @@ pub enum LockError {
     /// The length is 0 or the range ends beyond the largest offset.
     #[error("the lock range is empty or ends beyond the largest file offset")]
     Range,
-    /// The parts of the request contradict each other, or the waiter's id is in use.
+    /// The arguments of the request contradict each other, or the id of the waiter is in use.
     #[error("the lock request contradicts itself")]
     Contradiction,
-    /// A lock of this owner in the range has an option that the request lacks.
+    /// The owner has a lock in the range with an option that the request lacks.
     #[error(
         "the owner has a lock in the range with an option that the request lacks; unlock it first"
     )]
     OptionsDiffer,
-    /// The range is only part of a whole-file auto-recovery lock, and this server keeps undo data
-    /// for whole files only.
+    /// The range covers only part of a whole-file auto-recovery lock, and this server keeps undo
+    /// data only for whole files.
     #[error("this server can unlock or roll back an auto-recovery lock only as a whole")]
     SubRange,
-    /// The server does not support an option, or not for this range or mode.
+    /// The server does not support an option of the request, or not with this range or mode.
     #[error("this server does not support a lock option of the request")]
     NotSupported,
-    /// A limit is reached.
+    /// A limit on the number of locks or waiters is reached.
     #[error("a limit on locks or waiters is reached")]
     Resource,
-    /// Nothing matches: REPAIR of a range in which nothing is broken, or of an exclusive lock by a
-    /// shared one; ABORT of a range without an auto-recovery lock of the owner.
+    /// There is no lock to which the request applies: REPAIR of a range without a broken lock, or a
+    /// shared REPAIR of an exclusive lock; ABORT of a range without an auto-recovery lock of the
+    /// owner.
     #[error("there is nothing in the range to repair or roll back")]
     NothingThere,
-    /// A RECLAIM of a lock that was not kept for the owner.
+    /// The request is a RECLAIM of a lock that was not kept for the owner.
     #[error("the lock was lost and cannot be reclaimed")]
     Lost,
-    /// A lock of this owner in the range is being rolled back.
+    /// A lock of the owner in the range is being rolled back.
     #[error("a lock in the range is being rolled back")]
     RollingBack,
 }

@@ -1,8 +1,9 @@
-//! The lock table: LOCK, LOCKT, LOCKU and ABORT.
+//! The lock table, which handles LOCK, LOCKT, LOCKU and ABORT.
 //!
-//! Invariants: two locks overlap only if one owner has both or both are shared. After every call
-//! each waiter either has been reported as ready or is blocked by a lock or an earlier request of
-//! another owner.
+//! Invariants:
+//! - Two locks overlap only if one owner has both or both are shared.
+//! - After every call, each waiter was reported as ready, or is blocked by a lock or an earlier
+//!   request of another owner.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,7 +28,8 @@ use crate::FileKey;
 
 /// All byte-range locks of a server.
 ///
-/// Drain [`LockTable::poll_action`] after every call that takes `&mut self`, and carry out the
+/// After every call that takes `&mut self`, the server must call [`LockTable::poll_action`] until
+/// it returns `None`, and execute the actions before it replies to the request.
 /// actions before the reply to the request.
 #[derive(Debug)]
 pub struct LockTable {
@@ -38,9 +40,9 @@ pub struct LockTable {
     pub(super) registry: Registry,
     pub(super) waiters: Slab<Waiter>,
     pub(super) waiter_ids: BTreeMap<WaiterId, WaiterKey>,
-    /// Files with a queue.
+    /// The files that have a queue of waiters.
     pub(super) queued: BTreeSet<FileKey>,
-    /// Files to check again, because a request elsewhere closed a cycle.
+    /// The files to check again, because a request for another file closed a cycle.
     pub(super) recheck: BTreeSet<FileKey>,
     pub(super) rollbacks: BTreeMap<RollbackId, HoldKey>,
     pub(super) next_lock: u64,
@@ -50,7 +52,7 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// Makes an empty table, outside a grace period.
+    /// Creates an empty table that is not in a grace period.
     #[must_use]
     pub fn new(config: LockConfig) -> Self {
         Self {
@@ -71,7 +73,7 @@ impl LockTable {
         }
     }
 
-    /// Returns the next action; see [`LockAction`].
+    /// Removes and returns the next action; see [`LockAction`].
     pub fn poll_action(&mut self) -> Option<LockAction> {
         self.actions.pop_front()
     }
@@ -87,8 +89,9 @@ impl LockTable {
         self.holds.is_empty()
     }
 
-    /// Handles LOCK (draft 6.5.18). For anything but a reclaim the caller has checked the grace
-    /// period. Every result except [`LockReply::Waiting`] ends a wait for this lock.
+    /// Handles LOCK (draft 6.5.18). The caller must have checked the grace period, unless the
+    /// request is a reclaim. Every result except [`LockReply::Waiting`] ends the wait for this
+    /// lock.
     ///
     /// # Errors
     /// See [`LockError`].
@@ -102,8 +105,8 @@ impl LockTable {
         let answer = self.decide(owner, request, now);
         self.counters.count(request.claim, &answer);
         if answer.is_err() && request.claim == Claim::New {
-            // After an error the request no longer waits, so it must not block others from the
-            // range.
+            // After an error the request no longer waits, so it must not block other requests for
+            // the range.
             self.give_up_place(owner.name(), request);
         }
         if let Some(number) = self.registry.find(owner.name()) {
@@ -144,8 +147,9 @@ impl LockTable {
         }
     }
 
-    /// Checks that the server supports the options. A shared lock with AUTORECOVERY is refused: it
-    /// permits no changes, and other holders would see a rollback under their locks.
+    /// Checks that the server supports the options of a request. A shared lock with AUTORECOVERY is
+    /// refused: it permits no changes, and a rollback would change data under the shared locks of
+    /// other owners.
     fn check_options(&self, request: &LockRequest, range: ByteRange) -> Result<(), LockError> {
         let wanted = request.attributes;
         let undo_served = match self.config.auto_recovery {
@@ -161,8 +165,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// Checks the owner's own locks. An option may be added to them, but not removed: a new request
-    /// must not silently weaken a lock's protection.
+    /// Checks a request against the owner's own locks. The request may add an option to them, but
+    /// not remove one, because that would silently weaken the protection of the data.
     fn check_own(
         &self,
         request: &LockRequest,
@@ -210,7 +214,7 @@ impl LockTable {
         }
     }
 
-    /// Grants the lock, unless this would make an owner wait for itself.
+    /// Grants the lock, unless the grant would make an owner wait for itself.
     pub(super) fn grant(
         &mut self,
         owner: &LockOwner<'_>,
@@ -234,10 +238,10 @@ impl LockTable {
         Ok(LockReply::Granted)
     }
 
-    /// Handles LOCKT (draft 6.5.19). A test breaks nothing: a breakable lock is reported as held.
+    /// Handles LOCKT (draft 6.5.19). A test breaks no lock: a breakable lock is reported as held.
     ///
     /// # Errors
-    /// [`LockError::Range`].
+    /// [`LockError::Range`] if the range is invalid.
     pub fn test(
         &self,
         owner: OwnerName<'_>,
@@ -256,11 +260,12 @@ impl LockTable {
     }
 
     /// Handles LOCKU (draft 6.5.20): ends the owner's locks in a range, whatever their mode.
-    /// Changes under auto-recovery become final. It is no error if there are no locks.
+    /// Changes under auto-recovery locks become final. The call succeeds even if there are no locks
+    /// in the range.
     ///
     /// # Errors
     /// [`LockError::Range`]; [`LockError::RollingBack`]; [`LockError::SubRange`];
-    /// [`LockError::Resource`] if a lock would be split in two beyond a limit.
+    /// [`LockError::Resource`] if splitting a lock in two would exceed a limit.
     pub fn unlock(
         &mut self,
         owner: OwnerName<'_>,
@@ -283,13 +288,13 @@ impl LockTable {
         Ok(())
     }
 
-    /// Handles LOCK of kind ABORT (draft 4.4.1.4): rolls back what the owner changed under its
-    /// auto-recovery locks in a range. When the returned rollbacks are done, the locks are still
-    /// held, without undo data, and the driver replies to the request.
+    /// Handles LOCK of kind ABORT (draft 4.4.1.4): rolls back the changes that the owner made under
+    /// its auto-recovery locks in a range. When the returned rollbacks are done, the locks are
+    /// still held, without undo data, and the server replies to the request.
     ///
     /// # Errors
-    /// [`LockError::NothingThere`] without such a lock; [`LockError::Lost`] if one is not reclaimed
-    /// yet; the errors of [`LockTable::unlock`].
+    /// [`LockError::NothingThere`] if the owner has no such lock; [`LockError::Lost`] if one of the
+    /// locks was not reclaimed yet; the errors of [`LockTable::unlock`].
     pub fn abort(
         &mut self,
         owner: OwnerName<'_>,
@@ -329,7 +334,8 @@ impl LockTable {
         Ok(inside.into_iter().map(|n| self.begin_rollback(n, Then::Held)).collect())
     }
 
-    /// Checks that no auto-recovery lock is split if undo data is kept for whole files only.
+    /// Checks that no auto-recovery lock would be split, if the server keeps undo data only for
+    /// whole files.
     fn check_undo_whole(&self, pieces: &[HoldKey], range: ByteRange) -> Result<(), LockError> {
         let parted = |&number: &HoldKey| {
             let hold = &self.holds[number];
@@ -341,7 +347,7 @@ impl LockTable {
         }
     }
 
-    /// Checks that an owner may have this many more locks.
+    /// Checks that the limits allow an owner this many more locks.
     pub(super) fn check_limits(
         &self,
         owner: OwnerName<'_>,
@@ -364,8 +370,8 @@ impl LockTable {
         if limits.iter().any(exceeded) { Err(LockError::Resource) } else { Ok(()) }
     }
 
-    /// Moves the owner's locks of a file to its present open, except those it has not reclaimed
-    /// yet.
+    /// Moves the owner's locks of a file to the owner's present open, except locks that it has not
+    /// reclaimed yet.
     pub(super) fn set_state(&mut self, file: FileKey, who: OwnerKey, state: StateId) {
         for number in self.pieces(file, who, ByteRange::WHOLE) {
             let hold = &mut self.holds[number];

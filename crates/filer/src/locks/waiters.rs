@@ -1,10 +1,11 @@
 //! The queue of waiting requests.
 //!
-//! Invariant: conflicting requests for a file are served in the order of their arrival, with one
-//! exception: a request passes an earlier one that is not ready and whose owner waits, directly or
-//! through others, for the owner of the later one. Without this exception the order of the queue
-//! alone could make two requests wait for each other. No earlier request blocks a waiter that is
-//! ready.
+//! Invariants:
+//! - Conflicting requests for a file are served in the order of their arrival, with one exception:
+//!   a request passes an earlier request that is not ready and whose owner waits, directly or
+//!   through other owners, for the owner of the later request. Without this exception the order of
+//!   the queue alone could make two requests wait for each other.
+//! - No earlier request blocks a waiter that is ready.
 
 use dafs_base::Key;
 use dafs_types::{Moment, StateId};
@@ -32,13 +33,14 @@ pub(super) struct Waiter {
     pub owner: OwnerKey,
     pub state: StateId,
     pub piece: Piece,
-    /// When the waiter has been silent too long; `None` if the driver keeps the request parked.
+    /// The time at which the waiter has been silent too long. `None` if the server keeps the
+    /// request parked.
     pub expires: Option<Moment>,
-    /// True if the driver was told that nothing blocks the waiter.
+    /// True if it was reported to the server that nothing blocks the waiter.
     pub ready: bool,
 }
 
-/// An obstacle to a request.
+/// A lock or request that blocks another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocker {
     /// A conflicting lock.
@@ -48,7 +50,7 @@ pub(super) enum Blocker {
 }
 
 impl LockTable {
-    /// Breaks all breakable locks that conflict (draft 4.4.1.5) and returns the first.
+    /// Breaks all breakable locks that conflict (draft 4.4.1.5). Returns the first of them.
     pub(super) fn break_breakable(
         &mut self,
         file: FileKey,
@@ -64,7 +66,7 @@ impl LockTable {
         found.first().copied()
     }
 
-    /// Returns the position that an owner has in the queue for this very request.
+    /// Returns the key of the waiter if the owner already waits with exactly this request.
     pub(super) fn waiting(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> Option<WaiterKey> {
         let asked = |piece: &Piece| (piece.range, piece.mode, piece.attributes);
         let same = |&&number: &&WaiterKey| {
@@ -74,8 +76,9 @@ impl LockTable {
         self.registry.owner(who).waiters.iter().find(same).copied()
     }
 
-    /// Returns what blocks a request at this position of the queue, or at its end. Broken locks do
-    /// not count: the request gets LOCK_BROKEN instead of waiting for them.
+    /// Returns the lock or request that blocks a request at this position of the queue, or at its
+    /// end. Broken locks are ignored, because a request gets LOCK_BROKEN instead of waiting for
+    /// them.
     pub(super) fn blocker(
         &self,
         file: FileKey,
@@ -95,7 +98,7 @@ impl LockTable {
         self.requests_before(file, who, range, mode, place).find(in_order).map(Blocker::Waiter)
     }
 
-    /// Returns earlier requests of other owners that conflict with this one.
+    /// Returns the earlier requests of other owners that conflict with this request.
     pub(super) fn requests_before(
         &self,
         file: FileKey,
@@ -112,7 +115,7 @@ impl LockTable {
         })
     }
 
-    /// Adds a request to the queue, or keeps its present position.
+    /// Adds a request to the queue. A request that is already in the queue keeps its position.
     pub(super) fn enqueue(
         &mut self,
         owner: &LockOwner<'_>,
@@ -195,7 +198,8 @@ impl LockTable {
         queue.iter().take_while(|&&other| other != number).count() as u32
     }
 
-    /// Removes a waiter from its queue. The caller settles the file and forgets the owner.
+    /// Removes a waiter from its queue. The caller must call `settle` for the file, and must remove
+    /// an owner that has no other locks or waiters.
     pub(super) fn leave_queue(&mut self, waiting: Option<WaiterKey>) {
         let Some(number) = waiting else { return };
         let waiter = self.waiters.remove(number).expect("a waiter leaves once");
@@ -208,7 +212,8 @@ impl LockTable {
         }
     }
 
-    /// Removes a waiter, notifies the driver, and forgets the owner if it has nothing else.
+    /// Removes a waiter and queues `action` for the server. Removes the owner too if it has no
+    /// other locks or waiters.
     pub(super) fn dismiss(&mut self, number: WaiterKey, action: LockAction) {
         let owner = self.waiters[number].owner;
         self.leave_queue(Some(number));
@@ -216,8 +221,8 @@ impl LockTable {
         self.push(action);
     }
 
-    /// Reports that the driver has given up a waiting request. Returns false if it does not wait
-    /// any more.
+    /// Reports that the server has cancelled a waiting request. Returns false if the request does
+    /// not wait any more.
     pub fn cancel(&mut self, waiter: WaiterId, now: Moment) -> bool {
         let Some(&number) = self.waiter_ids.get(&waiter) else { return false };
         let Waiter { file, owner, .. } = self.waiters[number];
@@ -227,19 +232,20 @@ impl LockTable {
         true
     }
 
-    /// Ends the wait of requests that were silent too long. Call it when [`LockTable::next_expiry`]
-    /// has passed.
+    /// Ends the wait of requests whose clients were silent too long. It must be called when the
+    /// time of [`LockTable::next_expiry`] has passed.
     pub fn on_tick(&mut self, now: Moment) {
         self.expire_waiters(None, now);
     }
 
-    /// Returns the time at which the next waiter has been silent too long.
+    /// Returns the time at which the next waiter will have been silent too long. `None` if no
+    /// waiter polls.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.waiters.iter().filter_map(|(_, waiter)| waiter.expires).min()
     }
 
-    /// Ends the wait of silent requests, in one file or in all.
+    /// Ends the wait of silent requests, in one file or in all files.
     pub(super) fn expire_waiters(&mut self, file: Option<FileKey>, now: Moment) {
         let files: Vec<FileKey> = match file {
             Some(file) => self.queued.get(&file).copied().into_iter().collect(),
@@ -262,15 +268,16 @@ impl LockTable {
         }
     }
 
-    /// Updates the queue after any change of a file's locks or queue: reports waiters whose turn it
-    /// is, ends the wait for broken locks, and forgets the file if nothing is left.
+    /// Updates the queue after any change of a file's locks or queue: reports waiters that are
+    /// ready, ends the wait for broken locks, and removes the file if it has no locks or waiters
+    /// left.
     pub(super) fn settle(&mut self, file: FileKey, now: Moment) {
         while self.queued.contains(&file) && self.settle_once(file, now) {}
         self.forget_file_if_idle(file);
     }
 
-    /// Checks every waiter of a file once. Returns true if one was removed, which may unblock
-    /// others that were already checked.
+    /// Checks every waiter of a file once. Returns true if a waiter was removed, which may unblock
+    /// waiters that were already checked.
     fn settle_once(&mut self, file: FileKey, now: Moment) -> bool {
         let queue = self.files[&file].queue.clone();
         for number in queue {
@@ -285,7 +292,8 @@ impl LockTable {
             let was_ready = std::mem::replace(&mut self.waiters[number].ready, ready);
             if ready && !was_ready {
                 self.pass_by(number);
-                // The full time starts again here: asking earlier was useless.
+                // The allowed silence starts again when the waiter becomes ready, because an
+                // earlier poll could not have succeeded.
                 let until = now.after(self.config.waiter_silence_max);
                 let expires = &mut self.waiters[number].expires;
                 *expires = expires.map(|expires| expires.max(until));
@@ -295,8 +303,8 @@ impl LockTable {
         false
     }
 
-    /// Moves a ready request before those that it has passed. It stays ready even if the cycle that
-    /// let it pass opens again before the client asks.
+    /// Moves a ready request before the requests that it has passed. It stays ready even if the
+    /// cycle that let it pass disappears before the client repeats the request.
     fn pass_by(&mut self, number: WaiterKey) {
         let Waiter { file, owner, piece: Piece { range, mode, .. }, .. } = self.waiters[number];
         let first = self.requests_before(file, Some(owner), range, mode, Some(number)).next();
@@ -308,9 +316,9 @@ impl LockTable {
         queue.insert(place, number);
     }
 
-    /// Marks other files for a check after an owner starts to wait for more, or others start to
-    /// wait for it: if this has closed a cycle with a soft edge, a request in any file may pass
-    /// now.
+    /// Marks other files for a check after an owner has started to wait for more locks, or other
+    /// owners have started to wait for it. If this has closed a cycle with a soft edge, a request
+    /// in any of these files may now pass another one.
     pub(super) fn wake_elsewhere(&mut self, who: OwnerKey, file: FileKey) {
         let waits = !self.registry.owner(who).waiters.is_empty();
         if waits && self.search_from(who, who, Edges::All) != Reach::No {
@@ -318,7 +326,7 @@ impl LockTable {
         }
     }
 
-    /// Describes a waiting request that blocks another.
+    /// Describes a waiting request that blocks another request.
     pub(super) fn waiter_conflict(&self, number: WaiterKey) -> LockConflict {
         let Waiter { owner, piece, .. } = &self.waiters[number];
         let owner = self.registry.owner(*owner);
@@ -330,7 +338,7 @@ impl LockTable {
         }
     }
 
-    /// Describes what blocks a request, for the reply.
+    /// Describes a lock or request that blocks another request, for the reply.
     pub(super) fn blocker_conflict(&self, blocker: Blocker) -> LockConflict {
         match blocker {
             Blocker::Hold(number) => self.conflict_of(number),

@@ -1,8 +1,9 @@
 //! Opens: share reservations, shared keys, delete disposition and last close (draft 4.4.2, 6.5.24,
 //! 6.5.26, 6.5.33).
 //!
-//! Invariants: the counts of a file are the sums over its opens. No two opens of different owners
-//! conflict in deny mode or key.
+//! Invariants:
+//! - The counts of a file are the sums over its opens.
+//! - No two opens of different owners conflict in their modes or keys.
 
 mod share;
 mod table;
@@ -11,24 +12,25 @@ pub(crate) use table::{ClientOpens, OpenTable};
 
 use dafs_types::{DeleteDisposition, ShareAccess, ShareDeny, ShareKey, StateId};
 
-/// The store's number of a file, stable while the file is open.
+/// The store's key of a file. It does not change while the file is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub u64);
 
-/// The arguments of OPEN, after the name is resolved and permission is checked.
+/// The arguments of OPEN, after the name is resolved and the permission is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenArguments<'a> {
     /// The file to open.
     pub file: FileKey,
-    /// The lock owner, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
+    /// The name of the open's owner, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
     pub owner: &'a [u8],
-    /// The access that the open wants.
+    /// The access that the open requests.
     pub access: ShareAccess,
-    /// The access that the open denies to others.
+    /// The access that the open denies to other owners.
     pub deny: ShareDeny,
-    /// The key that all keyed opens of the file must present; `None` bypasses the check.
+    /// The shared key. If a file has an open with a key, other opens with a key must present the
+    /// same key. `None` bypasses the check.
     pub key: Option<ShareKey>,
-    /// Whether REMOVE of the file is refused while this open exists.
+    /// The disposition, which says whether REMOVE of the file is refused while this open exists.
     pub disposition: DeleteDisposition,
     /// True if the file has no name (claim CREATE_UNLINKED).
     pub unlinked: bool,
@@ -37,7 +39,7 @@ pub struct OpenArguments<'a> {
 }
 
 impl<'a> OpenArguments<'a> {
-    /// Makes the arguments of an open that restricts no other client, of a file that has a name.
+    /// Creates the arguments of an open that restricts no other client, of a file that has a name.
     #[must_use]
     pub fn plain(file: FileKey, owner: &'a [u8], access: ShareAccess) -> Self {
         Self {
@@ -56,11 +58,11 @@ impl<'a> OpenArguments<'a> {
 /// The result of a granted open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The state id of this owner's open of this file.
+    /// The state id of the owner's open of this file.
     pub state_id: StateId,
-    /// True if no other open of the file existed.
+    /// True if the file had no other open.
     pub first_of_file: bool,
-    /// True if the owner had the file open already; one CLOSE ends both opens.
+    /// True if the owner already had the file open. One CLOSE ends both opens.
     pub reopened: bool,
 }
 
@@ -69,11 +71,12 @@ pub struct Opened {
 pub struct Closed {
     /// The file that was open.
     pub file: FileKey,
-    /// The state id that ended.
+    /// The state id of the open that has ended.
     pub state_id: StateId,
-    /// True if no open of the file is left.
+    /// True if the file has no open left.
     pub last_of_file: bool,
-    /// True if the file has no name and this was its last open: the driver must delete it now.
+    /// True if the file has no name and this was its last open, so that the server must delete the
+    /// file now.
     pub delete: bool,
 }
 
@@ -95,12 +98,12 @@ impl IoKind {
     }
 }
 
-/// The decision about a REMOVE, or about a RENAME over the file.
+/// The decision about a REMOVE of the file, or a RENAME over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemoveDecision {
-    /// The file is not open: name and data may be removed.
+    /// The file is not open, so its name and data may be removed.
     Now,
-    /// The name may be removed, but the data must stay until the last close. Call `file_unlinked`
-    /// after the last name is removed.
+    /// The name may be removed, but the data must be kept until the last close. The server must
+    /// call `file_unlinked` after the last name is removed.
     KeepDataUntilLastClose,
 }

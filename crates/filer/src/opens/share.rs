@@ -1,6 +1,6 @@
 //! Share reservations and shared keys of one file (draft 4.4.2).
 //!
-//! Invariant: each count is the number of opens whose reservation has that bit.
+//! Invariant: each count is the number of opens whose reservation has the corresponding bit.
 
 use dafs_ops::Fault;
 use dafs_types::ShareKey;
@@ -10,7 +10,7 @@ pub(super) const READ: u8 = 1;
 /// The bit for writing in access and deny modes.
 pub(super) const WRITE: u8 = 2;
 
-/// The reservation of one open.
+/// The share reservation of one open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
     pub access: u8,
@@ -31,7 +31,7 @@ impl Reservation {
     }
 }
 
-/// The sums over the opens of a file.
+/// The sums over the reservations of all opens of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileShares {
     pub opens: u32,
@@ -46,9 +46,9 @@ pub(super) struct FileShares {
 }
 
 impl FileShares {
-    /// Checks whether a reservation is compatible with those counted here. The draft's pseudo-code
-    /// compares keys the wrong way round, so this follows the draft's prose: the first key is in
-    /// force until its last open ends, and opens without a key bypass the check.
+    /// Checks whether a reservation is compatible with the opens counted here. For keys this
+    /// follows the draft's prose, because its pseudo-code has the comparison inverted: the first
+    /// key is in force until its last open ends, and opens without a key bypass the check.
     pub(super) fn check(&self, wanted: &Reservation) -> Result<(), Fault> {
         let held = bits(self.readers, self.writers);
         let denied = bits(self.deny_read, self.deny_write);
@@ -66,7 +66,7 @@ impl FileShares {
         bits(self.deny_read, self.deny_write) & access != 0
     }
 
-    /// Returns true if an open forbids removal.
+    /// Returns true if an open forbids the removal of the file.
     pub(super) fn denies_remove(&self) -> bool {
         self.deny_remove != 0
     }

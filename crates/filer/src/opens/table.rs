@@ -1,8 +1,8 @@
 //! The table of opens.
 //!
-//! Invariants: slot, client list, file list, owner index and file counts agree: an open is in all
-//! five or in none. A state id contains the index of its slot, so that READ and WRITE find their
-//! open without a search.
+//! Invariants: an open is in its slot, its client's list, its file's list, the owner index and its
+//! file's counts, either in all five or in none. A state id contains the index of its slot, so that
+//! READ and WRITE find their open without a search.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -26,10 +26,10 @@ const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
 const _: () = assert!(OPENS_LIMIT as u64 <= INDEX_MASK + 1);
 
-/// The index that stands for no slot.
+/// The index that means "no slot".
 const NONE: u32 = u32::MAX;
 
-/// The name of an owner. Most names are short, and those are stored without an allocation.
+/// The name of an owner. Short names, which most are, are stored without an allocation.
 type Owner = SmallVec<[u8; 16]>;
 
 /// The opens of all clients.
@@ -40,12 +40,13 @@ pub(crate) struct OpenTable {
     per_client_max: u32,
     hot: Vec<HotOpen>,
     cold: Vec<ColdOpen>,
-    /// The head of the list of free slots. The slot that has been free longest is used first, so
-    /// that generations wrap around late.
+    /// The first slot in the list of free slots. The slot that has been free longest is used first,
+    /// so that generations wrap around as late as possible.
     free_first: u32,
     free_last: u32,
     count: u32,
-    /// The number of opens with a deny mode. While it is zero, anonymous I/O needs no search.
+    /// The number of opens with a deny mode. While it is zero, anonymous reads and writes need no
+    /// search.
     denying: u32,
     files: QuickMap<FileKey, FileOpens>,
     owners: Owners,
@@ -53,19 +54,19 @@ pub(crate) struct OpenTable {
 
 /// An index that finds the open of a file by its owner.
 ///
-/// Peers choose the names of owners, so the hash is SipHash with a secret key. Hashing costs a
-/// tenth of an OPEN and CLOSE together, so the open keeps its hash for its removal.
+/// Clients choose the names of owners, so the hash is SipHash with a secret key. Hashing takes a
+/// tenth of the time of an OPEN and CLOSE together, so the open stores its hash for the removal.
 #[derive(Debug, Default)]
 struct Owners {
     secret: RandomState,
-    /// Slots of opens, by the hash of file, client and owner.
+    /// The slots of opens, by the hash of file, client and owner.
     slots: HashTable<u32>,
 }
 
 impl Owners {
     fn hash(&self, file: FileKey, client: ClientKey, owner: &[u8]) -> u64 {
         let mut hasher = self.secret.build_hasher();
-        // Hash both words in one call: the hasher spends more on each call than on the bytes.
+        // Both words are hashed in one call, because a call costs more than the bytes.
         let mut both = [0; 16];
         both[..8].copy_from_slice(&file.0.to_le_bytes());
         both[8..].copy_from_slice(&client.to_bits().to_le_bytes());
@@ -82,7 +83,7 @@ struct FileOpens {
     first: u32,
 }
 
-/// The fields that READ and WRITE use.
+/// The fields of an open that READ and WRITE use.
 #[derive(Debug)]
 struct HotOpen {
     file: FileKey,
@@ -91,18 +92,18 @@ struct HotOpen {
     held: Reservation,
 }
 
-/// The other fields of an open. `of_client` links the opens of one client, `of_file` those of one
-/// file. In a free slot `of_client.next` links the free slots.
+/// The fields of an open that READ and WRITE do not use. `of_client` links the opens of one client,
+/// `of_file` those of one file. In a free slot `of_client.next` links the free slots.
 #[derive(Debug)]
 struct ColdOpen {
     owner: Owner,
-    /// The open's hash in [`Owners`].
+    /// The hash under which the open is in [`Owners`].
     owner_hash: u64,
     of_client: Links,
     of_file: Links,
 }
 
-/// The neighbours of an open in a list.
+/// The indexes of the neighbours of an open in a list.
 #[derive(Clone, Copy, Debug)]
 struct Links {
     next: u32,
@@ -156,8 +157,8 @@ impl Default for ClientOpens {
 }
 
 impl OpenTable {
-    /// Makes an empty table. State ids carry 24 bits of `boot_seed`, never all zero, so that no
-    /// state id is [`StateId::ANONYMOUS`].
+    /// Creates an empty table. State ids contain 24 bits derived from `boot_seed`, which are never
+    /// all zero, so that no state id equals [`StateId::ANONYMOUS`].
     pub(crate) fn new(boot_seed: u64, opens_max: u32, per_client_max: u32) -> Self {
         let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
         Self {
@@ -185,7 +186,8 @@ impl OpenTable {
         self.files.len()
     }
 
-    /// Handles OPEN: makes a new open, or extends the one the owner has (draft 6.5.24).
+    /// Handles OPEN: creates an open, or extends the open that the owner already has (draft
+    /// 6.5.24).
     pub(crate) fn open(
         &mut self,
         client: ClientKey,
@@ -232,15 +234,15 @@ impl OpenTable {
         Ok(Opened { state_id: self.state_id(index), first_of_file, reopened: false })
     }
 
-    /// Extends the owner's own open. Its own reservation never conflicts: OPEN in RFC 3010 joins
-    /// the two with "or", and one CLOSE ends both.
+    /// Extends the open that the owner already has. The owner's own reservation never conflicts:
+    /// OPEN in RFC 3010 combines the two with "or", and one CLOSE ends both.
     fn reopen(&mut self, index: u32, wanted: Reservation) -> Result<Opened, Fault> {
         let open = &mut self.hot[index as usize];
         let shares = shares_of(&mut self.files, open.file);
         shares.remove(&open.held);
         let joined = open.held.join(&wanted);
-        // Check the key in force before the owner's own key: the owner may not present a second
-        // one.
+        // The key in force is checked before the owner's own key, because the owner may not present
+        // a second key.
         let verdict = match (open.held.key, wanted.key) {
             (Some(held), Some(shown)) if held != shown => Err(Fault::KeyMismatch),
             _ => Ok(()),
@@ -287,7 +289,7 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Returns true if a CLOSE would end this open and have no other effect.
+    /// Returns true if a CLOSE of this open would have no other effect than to end it.
     pub(crate) fn closes_alone(
         &self,
         client: ClientKey,
@@ -298,7 +300,7 @@ impl OpenTable {
         Ok(self.files.get(&file).is_some_and(|opens| !opens.shares.unlinked))
     }
 
-    /// Handles CLOSE and returns the open that ended.
+    /// Handles CLOSE. Returns the open that has ended.
     pub(crate) fn close(
         &mut self,
         client: ClientKey,
@@ -333,12 +335,12 @@ impl OpenTable {
             return self.check_anonymous(file, wanted);
         }
         let index = self.find(client, state_id, file)?;
-        // No other open denies the access of this one: OPEN has checked that.
+        // Other opens need no check, because OPEN has refused conflicting deny modes.
         if self.hot[index].held.access & wanted == 0 { Err(Fault::OpenLacksAccess) } else { Ok(()) }
     }
 
-    /// Returns whether other clients have the file open at all, and whether they have it open to
-    /// write.
+    /// Returns two flags: true if other clients have the file open at all, and true if they have it
+    /// open for writing.
     pub(crate) fn others(&self, client: ClientKey, file: FileKey) -> (bool, bool) {
         let mut others = self.opens_of(file).filter(|&index| !self.is_of(index, client));
         let is_writing = |index: u32| self.hot[index as usize].held.access & WRITE != 0;
@@ -348,8 +350,8 @@ impl OpenTable {
         }
     }
 
-    /// Returns true if a client has the file open. Searches the shorter of two lists: the opens of
-    /// the client and those of the file.
+    /// Returns true if a client has the file open. Searches the shorter of two lists: the client's
+    /// opens or the file's opens.
     pub(crate) fn is_open_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> bool {
         let some = |index: u32| (index != NONE).then_some(index);
         let next = |&index: &u32| some(self.cold[index as usize].of_client.next);
@@ -360,7 +362,7 @@ impl OpenTable {
     }
 
     /// Returns the state ids under which a client has the file open. Searches the shorter of two
-    /// lists, as [`OpenTable::is_open_by`] does.
+    /// lists, like [`OpenTable::is_open_by`].
     pub(crate) fn opens_by(
         &self,
         client: ClientKey,
@@ -392,7 +394,7 @@ impl OpenTable {
         self.hot[index as usize].client == client
     }
 
-    /// Returns the client and the lock owner of an open, and the access it allows.
+    /// Returns the client and the lock owner of an open, and the access that the open allows.
     pub(crate) fn owner(
         &self,
         client: ClientKey,
@@ -418,7 +420,7 @@ impl OpenTable {
         }
     }
 
-    /// Returns the slot that a state id names, if it is this client's open of this file.
+    /// Returns the slot of a state id if it belongs to this client's open of this file.
     #[inline]
     fn find(&self, client: ClientKey, state_id: StateId, file: FileKey) -> Result<usize, Fault> {
         let index = (state_id.0 & INDEX_MASK) as usize;
@@ -436,8 +438,8 @@ impl OpenTable {
         }
     }
 
-    /// Returns the status for a bad state id (draft 4.4.1.2, RFC 3010 8.1.3). State ids never
-    /// change in DAFS; OLD_STATEID means that the open has ended.
+    /// Returns the fault for an invalid state id (draft 4.4.1.2, RFC 3010 8.1.3). In DAFS the state
+    /// id of an open never changes, so OLD_STATEID means that the open has ended.
     #[cold]
     fn why_not(&self, state_id: StateId) -> Fault {
         let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
@@ -522,7 +524,7 @@ impl OpenTable {
         unlink(&mut self.cold, OF_CLIENT, &mut opens.first, index);
         opens.count -= 1;
         let open = &mut self.cold[index as usize];
-        // A long name has an allocation, which this frees.
+        // A long name has an allocation, which is freed here.
         open.owner = Owner::new();
         match self.owners.slots.find_entry(open.owner_hash, |slot| *slot == index) {
             Ok(entry) => drop(entry.remove()),
