@@ -41,10 +41,10 @@
 // End the session with its connection instead of reconnecting.
 #define DAP_CONNECT_NO_RECOVERY 16
 
-// Make the server keep replies in case one is lost, even without recovery.
+// Make the server keep replies in case a reply is lost, even without recovery.
 #define DAP_CONNECT_RESPONSE_CACHE 32
 
-// Ask for the right to cache read data (delegations).
+// Ask the server for delegations, which allow this client to cache read data.
 #define DAP_CONNECT_DELEGATIONS 64
 
 // No authentication. Over shared memory the kernel vouches for the user.
@@ -74,20 +74,20 @@
 // Truncate the file to zero bytes.
 #define DAP_TRUNCATE 16
 
-// Create a file without a name in the file system of the directory at the path. It exists as long
-// as it is open.
+// Create a file without a name in the file system of the directory at the path. The file exists as
+// long as it is open.
 #define DAP_NAMELESS 32
 
-// Deny opens for reading by others meanwhile.
+// While the file is open, deny opens for reading by others.
 #define DAP_DENY_READ 1
 
-// Deny opens for writing by others meanwhile.
+// While the file is open, deny opens for writing by others.
 #define DAP_DENY_WRITE 2
 
-// All opens must give the same key.
+// Deny opens that do not give the same key.
 #define DAP_SHARE_KEY 4
 
-// Deny removal of its name by others meanwhile.
+// While the file is open, deny the removal of its name by others.
 #define DAP_KEEP_NAME 8
 
 // No information on the order of accesses.
@@ -117,7 +117,7 @@
 // The written data and all attributes are durable.
 #define DAP_FILE_SYNC 2
 
-// The file ends where the read ended.
+// The file ends where the read ended, so that a read from there would return no bytes.
 #define DAP_END_OF_FILE 1
 
 // Set the permissions to `mode`.
@@ -129,13 +129,13 @@
 // Set the group to `gid`.
 #define DAP_SET_GID 4
 
-// Set the size, by truncating or extending.
+// Set the size to `file_size`, by truncating or extending the file.
 #define DAP_SET_SIZE 8
 
-// Set the time of the last read.
+// Set the time of the last read to `accessed`.
 #define DAP_SET_ACCESSED 16
 
-// Set the time of the last change of data.
+// Set the time of the last change of data to `modified`.
 #define DAP_SET_MODIFIED 32
 
 // Set the time of the last read to the server's current time.
@@ -147,37 +147,37 @@
 // Do not follow a symbolic link at the end of the path.
 #define DAP_NO_FOLLOW 256
 
-// Read data, or list a directory.
+// The right to read data, or to list a directory.
 #define DAP_ACCESS_READ 1
 
-// Look up names in a directory.
+// The right to look up names in a directory.
 #define DAP_ACCESS_LOOKUP 2
 
-// Change existing data or entries.
+// The right to change existing data or entries.
 #define DAP_ACCESS_MODIFY 4
 
-// Add data or entries.
+// The right to add data or entries.
 #define DAP_ACCESS_EXTEND 8
 
-// Remove names from a directory.
+// The right to remove names from a directory.
 #define DAP_ACCESS_DELETE 16
 
-// Execute the file, or search the directory.
+// The right to execute the file, or to search the directory.
 #define DAP_ACCESS_EXECUTE 32
 
-// A lock that excludes writers.
+// A lock that excludes writers, but allows other shared locks.
 #define DAP_LOCK_SHARED 0
 
-// A lock that excludes all others.
+// A lock that excludes all other locks, readers and writers.
 #define DAP_LOCK_EXCLUSIVE 1
 
-// If its owner fails, the lock becomes broken instead of being released.
+// If the owner of the lock fails, the lock becomes broken instead of being released.
 #define DAP_LOCK_PERSIST 2
 
-// If its owner fails, changes under the lock are rolled back.
+// If the owner of the lock fails, the server rolls back the changes made under the lock.
 #define DAP_LOCK_AUTO_RECOVERY 4
 
-// Take over a broken lock. The caller has checked and repaired the data.
+// Take over a broken lock. The caller must have checked and repaired the data.
 #define DAP_LOCK_REPAIR 8
 
 // A fence around one file.
@@ -186,13 +186,13 @@
 // A fence around the file system that contains a path.
 #define DAP_FENCE_FILE_SYSTEM 1
 
-// Only these clients may access the object. With no names, the fence is removed.
+// Allow only the named clients to access the object. With no names, the fence is removed.
 #define DAP_FENCE_SET 0
 
-// These clients may access the object, too.
+// Allow the named clients to access the object, too.
 #define DAP_FENCE_ADD 1
 
-// These clients may no longer access the object.
+// No longer allow the named clients to access the object.
 #define DAP_FENCE_REMOVE 2
 
 // A client: sessions, memory and completion groups that belong together, with the lock that its
@@ -219,11 +219,12 @@ typedef struct dap_session dap_session;
 typedef struct {
     // The size of this struct: sizeof (dap_client_options).
     size_t size;
-    // Longest time to poll before sleeping, in microseconds plus one; 0 for the default (50), 1
-    // for never. With more than the default, a socket is polled as long as any reply is awaited.
+    // The longest time to poll before sleeping, in microseconds plus one: 0 for the default of 50
+    // microseconds, 1 for never. With more than the default, a socket is polled as long as the
+    // client waits for a reply.
     uint32_t spin_us_plus_1;
-    // If not 0, large memory without a region handle is registered with an RDMA device for the
-    // duration of a synchronous call, instead of being copied.
+    // If not 0, a synchronous call registers large memory without a region handle with an RDMA
+    // device for its duration, instead of copying the data.
     uint32_t lend;
 } dap_client_options;
 
@@ -235,7 +236,7 @@ typedef struct {
     const char *user;
     // The number of the attempt, from 1.
     uint32_t attempt;
-    // Why the previous attempt was refused; NULL for the first.
+    // The reason why the previous attempt was refused; NULL for the first attempt.
     const char *refusal;
 } dap_auth_question;
 
@@ -256,9 +257,9 @@ typedef struct {
     const char *keytab;
 } dap_auth_answer;
 
-// A callback that chooses how to authenticate. It is called when connecting, and again whenever
-// the server has refused the previous answer. Returns 0, or a negative error number, with which
-// the connection attempt fails.
+// A callback that chooses how to authenticate. The callback is called when connecting, and again
+// each time the server has refused the previous answer. It returns 0, or a negative error number,
+// with which the connection attempt then fails.
 typedef int (*dap_authenticate)(void *context,
                                 const dap_auth_question *question,
                                 dap_auth_answer *answer);
@@ -269,7 +270,7 @@ typedef struct {
     size_t size;
     // A combination of DAP_CONNECT_...
     uint32_t flags;
-    // The maximum number of outstanding requests; 0 for 64.
+    // The maximum number of outstanding requests; 0 for the default of 64.
     uint32_t credits;
     // The name of this client across connections; NULL for a random name.
     const char *client_name;
@@ -278,7 +279,8 @@ typedef struct {
     // The longest silence of the server while a call waits for it, in milliseconds; 0 for the
     // default, DAP_FOREVER for no limit.
     int64_t answer_timeout_ms;
-    // How long a session tries to reconnect, in milliseconds; 0 for the default of two minutes.
+    // The time for which a session tries to reconnect, in milliseconds; 0 for the default of two
+    // minutes.
     int64_t recovery_timeout_ms;
     // The authentication callback; NULL to use the user and password in the URL, or none.
     dap_authenticate authenticate;
@@ -327,17 +329,17 @@ typedef struct {
     uint32_t mode;
     // The number of hard links.
     uint32_t link_count;
-    // The owner; 4294967295 if the server's name for it is not a number.
+    // The user id of the owner; 4294967295 if the server's name for the owner is not a number.
     uint32_t uid;
-    // The group; 4294967295 if the server's name for it is not a number.
+    // The group id; 4294967295 if the server's name for the group is not a number.
     uint32_t gid;
     // The size in bytes.
     uint64_t size;
     // The allocated storage in bytes.
     uint64_t space_used;
-    // The number of the object, unique in its file system.
+    // The inode number, unique in the file system.
     uint64_t file_id;
-    // A value that differs after every change.
+    // A value that differs after every change of the object.
     uint64_t change;
     // The time of the last read.
     dap_time accessed;
@@ -350,7 +352,7 @@ typedef struct {
 // A memory descriptor. Without a region handle, the bytes are copied once through registered
 // memory of the library.
 typedef struct {
-    // The first byte, which is in the region if there is one.
+    // The address of the first byte, which is in the region if there is one.
     void *pointer;
     // The length in bytes.
     size_t length;
@@ -362,7 +364,7 @@ typedef struct {
 typedef struct {
     // The number of the operation.
     uint64_t operation;
-    // The caller's value, given at the submission.
+    // The value of `context` that was given when the operation was submitted.
     void *context;
     // The number of bytes transferred, or a negative error number.
     int64_t result;
@@ -370,7 +372,8 @@ typedef struct {
     uint32_t flags;
     // Reserved, and always 0.
     uint32_t reserved;
-    // The error text, valid until this thread waits for completions again; NULL without an error.
+    // The error text, valid until this thread waits for completions again; NULL if there is no
+    // error.
     const char *text;
 } dap_completion;
 
@@ -383,7 +386,7 @@ typedef struct {
 } dap_range;
 
 // A request of a batch: several ranges of a file, and several pieces of memory with the same total
-// length. At most 64 of each.
+// length. There can be at most 64 ranges and 64 pieces.
 typedef struct {
     // The file of the request.
     dap_file *file;
@@ -399,7 +402,7 @@ typedef struct {
     const dap_memory *memory;
     // The number of pieces of memory.
     size_t memory_count;
-    // Returned with the completion.
+    // A value of the caller, which is returned with the completion.
     void *context;
     // Set by dap_batch_submit: the number of the operation.
     uint64_t operation;
@@ -425,13 +428,13 @@ typedef struct {
     uint32_t name_bytes_max;
     // Maximum number of hard links to an object.
     uint32_t link_count_max;
-    // How long the server keeps the opens and locks of a silent client, in seconds.
+    // The time for which the server keeps the opens and locks of a silent client, in seconds.
     uint32_t lease_seconds;
     // Reserved, and always 0.
     uint32_t reserved;
 } dap_filesystem;
 
-// The attributes to set, all or none of them.
+// The attributes to set. Either all of them are set or none.
 typedef struct {
     // The size of this struct: sizeof (dap_changes).
     size_t size;
@@ -455,9 +458,10 @@ typedef struct {
 typedef struct {
     // The name, valid until the next dap_readdir or dap_closedir of this directory.
     const char *name;
-    // The attributes, if `has_attributes` is not 0. They are missing if the object was removed.
+    // The attributes of the object, if `has_attributes` is not 0. They are missing if the object
+    // was removed.
     dap_attributes attributes;
-    // Not 0 if there are attributes.
+    // Not 0 if `attributes` is valid.
     uint32_t has_attributes;
     // Reserved, and always 0.
     uint32_t reserved;
@@ -469,9 +473,9 @@ typedef struct {
     uint32_t kind;
     // Reserved, and always 0.
     uint32_t reserved;
-    // The offset of its first byte.
+    // The offset of the first locked byte.
     uint64_t offset;
-    // Its length in bytes, or DAP_TO_END.
+    // The number of locked bytes, or DAP_TO_END.
     uint64_t length;
 } dap_lock_holder;
 
@@ -479,8 +483,8 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the error text of the last failed call of this thread; empty if there was none. The text
-// remains valid until the next failure in this thread.
+// Returns the error text of the last failed call of this thread, or an empty text if no call has
+// failed. The text remains valid until the next call of this thread that fails.
 const char *dap_error_text(void);
 
 // Returns the version of the library, such as "0.1.0".
@@ -501,25 +505,26 @@ int dap_client_release(dap_client *client);
 
 // Connects to the server of a URL: dafs://[user[:password]@]host[:port]/path, dafs+tls://...,
 // dafs+verbs://... or dafs+shm:///socket!/path. A server on this host is reached over shared
-// memory automatically. Calls of the session take paths from the server's root; paths without a
-// leading slash are relative to the path of the URL. `client` and `options` may be NULL.
+// memory automatically. Calls of the session take absolute paths, which start at the server's
+// root. Paths without a leading slash are relative to the path of the URL. `client` and `options`
+// may be NULL.
 //
 // A session that loses its connection reconnects automatically, and operations in flight continue:
-// callers only notice a pause. If it cannot reconnect in time, it ends, and all calls fail with
-// -ECONNRESET.
+// callers only notice a pause. If the session cannot reconnect in time, it ends, and all its calls
+// fail with -ECONNRESET.
 //
 // Returns 0, or a negative error number: -EINVAL for an invalid URL or invalid options,
-// -ECONNREFUSED if no server is there, -EACCES or -EPERM if it refuses this program.
+// -ECONNREFUSED if no server listens there, -EACCES or -EPERM if the server refuses this program.
 int dap_connect(dap_client *client,
                 const char *url,
                 const dap_connect_options *options,
                 dap_session **session);
 
 // Disconnects cleanly. Open files of the session are closed; operations in flight fail. The handle
-// becomes invalid whatever is returned. Handles of files and other objects of the session must
+// becomes invalid whatever is returned. Handles of files and of other objects of the session must
 // still be released.
 //
-// Returns 0, or a negative error number: -ECONNRESET if the session had ended before.
+// Returns 0, or a negative error number: -ECONNRESET if the session had already ended.
 int dap_disconnect(dap_session *session);
 
 // Sends an empty request and waits for its reply, to check that the connection works.
@@ -527,9 +532,9 @@ int dap_disconnect(dap_session *session);
 // Returns 0, or a negative error number.
 int dap_ping(dap_session *session);
 
-// Stores the transport address in use in `buffer`, such as tcp:127.0.0.1:2050 or
-// shm:/run/dafs/2050.sock, truncated to its size and with a NUL at its end. The address may change
-// when the session reconnects.
+// Stores the address of the server that the session uses in `buffer`, such as tcp:127.0.0.1:2050
+// or shm:/run/dafs/2050.sock. The text is truncated to `size` bytes, including a NUL at its end.
+// The address may change when the session reconnects.
 //
 // Returns the length of the whole address without the NUL, or a negative error number.
 int64_t dap_session_address(dap_session *session,
@@ -541,8 +546,8 @@ int64_t dap_session_address(dap_session *session,
 // followed.
 //
 // Returns 0, or a negative error number: -EINVAL for invalid flags or options, -ETXTBSY if a share
-// reservation of another open denies access, -EBUSY if the key is not the one in force, or an
-// error of open(2).
+// reservation of another open denies access, -EBUSY if other opens use another key, or an error of
+// open(2).
 int dap_open(dap_session *session,
              const char *path,
              uint32_t flags,
@@ -550,7 +555,7 @@ int dap_open(dap_session *session,
              const dap_open_options *options,
              dap_file **file);
 
-// Tells the server how a range will be used: `pattern` is one of DAP_PATTERN_..., `hint` is as in
+// Tells the server how a range will be used. `pattern` is one of DAP_PATTERN_..., `hint` is as in
 // dap_open_options, and `length` is below 4 GiB or DAP_TO_END.
 //
 // Returns 0, or a negative error number.
@@ -560,7 +565,7 @@ int dap_hint(dap_file *file,
              uint32_t pattern,
              uint32_t hint);
 
-// Returns the attributes of an open file in `attributes`.
+// Stores the attributes of an open file in `attributes`.
 //
 // Returns 0, or a negative error number.
 int dap_fstat(dap_file *file, dap_attributes *attributes);
@@ -570,44 +575,46 @@ int dap_fstat(dap_file *file, dap_attributes *attributes);
 // Returns 0, or a negative error number.
 int dap_ftruncate(dap_file *file, uint64_t size);
 
-// Flushes all written data to stable storage.
+// Flushes all written data of a file to stable storage.
 //
 // Returns 0, or a negative error number: -EIO if the server has lost earlier data, or the error of
-// the last write if that was short.
+// the last write if that write was short.
 int dap_fsync(dap_file *file);
 
-// Appends to a file, atomically and durably. Concurrent appends of other clients do not overlap
-// with it. Stores the offset of the appended data in `offset`, unless that is NULL.
+// Appends to a file, atomically and durably. Appends of other clients at the same time do not
+// overlap the appended data. Stores the offset of the appended data in `offset`, unless that is
+// NULL.
 //
-// Returns the bytes appended, which is always `length`, or a negative error number: -EFBIG for
-// more than the server appends at once.
+// Returns the number of bytes appended, which is always `length`, or a negative error number:
+// -EFBIG if `length` is more than the server appends at once.
 int64_t dap_append(dap_file *file,
                    const void *buffer,
                    size_t length,
                    uint64_t *offset);
 
-// Closes a file. Local processes on the server then see the written data. The handle becomes
-// invalid whatever is returned. If another thread is in a call with the file, or operations with
-// it are in flight, the file is closed after them, and errors of that close are not reported.
+// Closes a file. Local processes on the server's host then see the written data. The handle
+// becomes invalid whatever is returned. If another thread is in a call with the file, or
+// operations with the file are in flight, the file is closed after they end, and errors of that
+// close are not reported.
 //
 // Returns 0, or a negative error number: -EIO if the server has lost written data that was not on
-// stable storage, or the error of the last write if that was short.
+// stable storage, or the error of the last write if that write was short.
 int dap_close(dap_file *file);
 
-// Reads `length` bytes at `offset` into ordinary memory.
+// Reads `length` bytes at `offset` into memory that need not be registered.
 //
-// Returns the number of bytes read, which is smaller only at the end of the file, or a negative
-// error number.
+// Returns the number of bytes read, which is smaller than `length` only at the end of the file or
+// if a later part failed, or a negative error number.
 int64_t dap_pread(dap_file *file,
                   void *buffer,
                   size_t length,
                   uint64_t offset);
 
-// Writes `length` bytes at `offset` from ordinary memory. A server restart may lose them until
-// dap_fsync.
+// Writes `length` bytes at `offset` from memory that need not be registered. Until dap_fsync, a
+// server restart may lose the data.
 //
-// Returns the number of bytes written, or a negative error number. It is smaller than `length`
-// only if a later part failed; the next write, dap_fsync or dap_close reports the error.
+// Returns the number of bytes written, or a negative error number. The number is smaller than
+// `length` only if a later part failed; the next write, dap_fsync or dap_close reports the error.
 int64_t dap_pwrite(dap_file *file,
                    const void *buffer,
                    size_t length,
@@ -630,50 +637,52 @@ int64_t dap_pwritev(dap_file *file,
                     size_t count,
                     uint64_t offset);
 
-// Registers memory of the program. The program must not free it until the region is released.
-// Transfers then do not copy the data, where a device or the kernel can access the memory.
+// Registers memory of the program. The program must not free the memory until the region is
+// released. If a device or the kernel can access the memory, transfers do not copy the data.
 // `client` may be NULL.
 //
-// Returns 0, or a negative error number: -EINVAL for no memory, -EIO for too many regions.
+// Returns 0, or a negative error number: -EINVAL for an impossible `length`, such as 0;
+// -EIO for too many regions.
 int dap_register(dap_client *client,
                  void *pointer,
                  size_t length,
                  dap_region **region);
 
-// Allocates `length` bytes of registered memory. A server on this host can map it, so transfers
-// copy nothing. Its initial contents are left over from earlier use. It is freed when its region
+// Allocates `length` bytes of registered memory. A server on this host can map the memory, so that
+// transfers copy nothing. The memory may contain data of earlier uses. It is freed when its region
 // is released. `client` may be NULL.
 //
-// Returns 0, or a negative error number: -EINVAL for no bytes, -EIO if there is no memory.
+// Returns 0, or a negative error number: -EINVAL if `length` is 0, -EIO if there is no memory.
 int dap_allocate(dap_client *client,
                  size_t length,
                  void **pointer,
                  dap_region **region);
 
-// Releases a region. Registered memory belongs to the program alone again, and memory that the
-// library allocated is freed.
+// Releases a region. Registered memory then belongs to the program alone again, and memory that
+// the library allocated is freed.
 //
-// Returns 0, or a negative error number: -EBUSY while a call or an operation uses it, until its
-// completion is returned; -ETIMEDOUT if a server that was lost during a transfer might still
-// access registered memory: the handle is invalid then, and the memory must not be reused.
+// Returns 0, or a negative error number: -EBUSY while a call uses the region, or an operation
+// whose completion was not returned; -ETIMEDOUT if a server that was lost during a transfer might
+// still access registered memory. After -ETIMEDOUT the handle is invalid, and the memory must not
+// be reused.
 int dap_deregister(dap_region *region);
 
-// Creates a completion group. It can collect operations of all sessions of the client. `client`
-// may be NULL.
+// Creates a completion group. The group can collect operations of all sessions of the client.
+// `client` may be NULL.
 //
 // Returns 0, or a negative error number.
 int dap_group_create(dap_client *client,
                      dap_group **group);
 
-// Releases a group.
+// Releases a completion group.
 //
 // Returns 0, or a negative error number: -EBUSY if completions were not returned yet.
 int dap_group_release(dap_group *group);
 
-// Waits until `count` operations of a group have completed, or all that were submitted to it, or
-// `timeout_ms` milliseconds have passed, which may be 0 or DAP_FOREVER. Returns the completions of
-// up to `capacity` operations, which is at least `count`, in the order in which they were noticed.
-// Signals do not end the wait.
+// Waits until `count` operations of a group have completed, or until all operations in the group
+// have, or until `timeout_ms` milliseconds have passed. The timeout may be 0 or DAP_FOREVER.
+// Stores the completions of up to `capacity` operations, which is at least `count`, in the order
+// in which they were noticed. Signals do not end the wait.
 //
 // Returns the number of completions, which is smaller than `count` if the time has passed or no
 // more operations are in flight, or a negative error number. A failed operation is not a failure
@@ -684,18 +693,19 @@ int64_t dap_wait(dap_group *group,
                  dap_completion *completions,
                  size_t capacity);
 
-// Cancels an operation. One that has not been sent ends with -ECANCELED. One in flight first runs
-// to its end, and then also reports -ECANCELED. Its completion must be collected as usual.
+// Cancels an operation. An operation that was not sent yet ends with -ECANCELED. An operation in
+// flight first runs to its end, and then also reports -ECANCELED. The completion must be collected
+// as usual.
 //
-// Returns 0, or a negative error number: -ENOENT if it has ended already.
+// Returns 0, or a negative error number: -ENOENT if the operation has already ended.
 int dap_cancel(dap_group *group,
                uint64_t operation);
 
 // Makes the server execute a request at once that was submitted in a batch with a latency. Other
 // operations are never delayed.
 //
-// Returns 0, or a negative error number: -ENOENT if it has ended already, or the server has not
-// received it yet.
+// Returns 0, or a negative error number: -ENOENT if the operation has already ended, or if the
+// server has not received it yet.
 int dap_expedite(dap_group *group,
                  uint64_t operation);
 
@@ -704,7 +714,7 @@ int dap_expedite(dap_group *group,
 // The completion goes to `group` and carries `context`. Stores the operation's number in
 // `operation`, unless that is NULL.
 //
-// Returns 0, or a negative error number: then nothing is in flight.
+// Returns 0, or a negative error number; on an error nothing is in flight.
 int dap_read_async(dap_file *file,
                    const dap_memory *memory,
                    size_t count,
@@ -714,11 +724,11 @@ int dap_read_async(dap_file *file,
                    uint64_t *operation);
 
 // Submits a write of `count` pieces of memory, at most 1024, one after the other, at `offset`.
-// `stability` is DAP_UNSTABLE, DAP_DATA_SYNC or DAP_FILE_SYNC. Otherwise as dap_read_async. Even
-// without a region handle, the memory belongs to the operation until dap_wait has returned its
-// completion.
+// `stability` is DAP_UNSTABLE, DAP_DATA_SYNC or DAP_FILE_SYNC. The other arguments are those of
+// dap_read_async. Even without a region handle, the memory belongs to the operation until dap_wait
+// has returned its completion.
 //
-// Returns 0, or a negative error number: then nothing is in flight.
+// Returns 0, or a negative error number; on an error nothing is in flight.
 int dap_write_async(dap_file *file,
                     const dap_memory *memory,
                     size_t count,
@@ -728,33 +738,34 @@ int dap_write_async(dap_file *file,
                     void *context,
                     uint64_t *operation);
 
-// Submits the operation of dap_fsync: flushes all writes whose completions were returned before to
-// stable storage.
+// Submits the operation of dap_fsync, which flushes the data of all writes whose completions were
+// returned before to stable storage.
 //
-// Returns 0, or a negative error number: then nothing is in flight.
+// Returns 0, or a negative error number; on an error nothing is in flight.
 int dap_fsync_async(dap_file *file,
                     dap_group *group,
                     void *context,
                     uint64_t *operation);
 
-// Executes `count` requests, at most 4096, and waits for all of them. They have no order among
-// each other. When the call returns, written data is on stable storage. The `result` of each
-// request is its number of bytes or its error.
+// Executes `count` requests, at most 4096, and waits for all of them. The server may execute them
+// in any order. When the call returns, written data is on stable storage. The `result` of each
+// request is its number of bytes or its negative error number.
 //
-// Returns how many requests succeeded, or a negative error number: then no request was sent. If
-// some failed, dap_error_text describes the first failure.
+// Returns the number of requests that succeeded, or a negative error number if no request was
+// sent. If some requests failed, dap_error_text describes the first failure.
 int64_t dap_batch(dap_session *session,
                   dap_batch_request *requests,
                   size_t count);
 
-// Submits `count` requests, at most 4096, as one batch. Each is an operation of its own, whose
-// completion goes to `group`. The server may delay requests for up to `latency_us` microseconds to
-// execute adjacent ones together, or while it is busy. It reports completions in groups of
-// `completions`, or for 0, all of the batch together. dap_expedite makes the server execute a
-// single request at once. When a completion is reported, its written data is on stable storage.
-// The number of each operation is stored in the `operation` of its request.
+// Submits `count` requests, at most 4096, as one batch. Each request is an operation of its own,
+// whose completion goes to `group`. The server may delay a request for up to `latency_us`
+// microseconds, or longer while it is busy, to execute adjacent requests together. The server
+// reports completions in groups of `completions`, or, if that is 0, all completions of the batch
+// together. dap_expedite makes the server execute a single request at once. When the completion of
+// a write is returned, its data is on stable storage. The number of each operation is stored in
+// the `operation` of its request.
 //
-// Returns 0, or a negative error number: then nothing is in flight.
+// Returns 0, or a negative error number; on an error nothing is in flight.
 int dap_batch_submit(dap_session *session,
                      dap_batch_request *requests,
                      size_t count,
@@ -762,31 +773,31 @@ int dap_batch_submit(dap_session *session,
                      uint32_t completions,
                      dap_group *group);
 
-// Returns the attributes of the object at a path in `attributes`. A symbolic link at its end is
-// followed.
+// Stores the attributes of the object at a path in `attributes`. A symbolic link at the end of the
+// path is followed.
 //
 // Returns 0, or a negative error number.
 int dap_stat(dap_session *session,
              const char *path,
              dap_attributes *attributes);
 
-// Returns the attributes of the object at a path in `attributes`. A symbolic link at its end is
-// not followed.
+// Stores the attributes of the object at a path in `attributes`. A symbolic link at the end of the
+// path is not followed.
 //
 // Returns 0, or a negative error number.
 int dap_lstat(dap_session *session,
               const char *path,
               dap_attributes *attributes);
 
-// Returns which of the rights in `wanted`, a combination of DAP_ACCESS_..., this session has on
-// the object at a path.
+// Checks the rights of this session to the object at a path. `wanted` is a combination of
+// DAP_ACCESS_...
 //
-// Returns the granted rights, or a negative error number.
+// Returns the subset of `wanted` that is granted, or a negative error number.
 int dap_access(dap_session *session,
                const char *path,
                uint32_t wanted);
 
-// Returns information on the file system that contains a path in `filesystem`.
+// Stores information about the file system that contains a path in `filesystem`.
 //
 // Returns 0, or a negative error number.
 int dap_statfs(dap_session *session, const char *path, dap_filesystem *filesystem);
@@ -801,14 +812,15 @@ int dap_mkdir(dap_session *session, const char *path, uint32_t mode);
 // Returns 0, or a negative error number.
 int dap_mkfifo(dap_session *session, const char *path, uint32_t mode);
 
-// Removes a name of an object that is not a directory.
+// Removes the name of an object that is not a directory.
 //
 // Returns 0, or a negative error number: -EISDIR for a directory.
 int dap_unlink(dap_session *session, const char *path);
 
 // Removes an empty directory.
 //
-// Returns 0, or a negative error number: -ENOTDIR for another object, -ENOTEMPTY.
+// Returns 0, or a negative error number: -ENOTDIR for another object, -ENOTEMPTY if the directory
+// is not empty.
 int dap_rmdir(dap_session *session, const char *path);
 
 // Renames an object. An existing object with the new name is replaced.
@@ -826,7 +838,8 @@ int dap_link(dap_session *session, const char *path, const char *new_path);
 // Returns 0, or a negative error number.
 int dap_symlink(dap_session *session, const char *text, const char *path);
 
-// Stores the text of a symbolic link in `buffer`, truncated to its size and with a NUL at its end.
+// Stores the text of a symbolic link in `buffer`. The text is truncated to `size` bytes, including
+// a NUL at its end.
 //
 // Returns the length of the whole text without the NUL, or a negative error number.
 int64_t dap_readlink(dap_session *session,
@@ -834,8 +847,8 @@ int64_t dap_readlink(dap_session *session,
                      char *buffer,
                      size_t size);
 
-// Sets attributes of the object at a path. A symbolic link at its end is followed, unless the
-// flags contain DAP_NO_FOLLOW.
+// Sets attributes of the object at a path. A symbolic link at the end of the path is followed,
+// unless the flags contain DAP_NO_FOLLOW.
 //
 // Returns 0, or a negative error number.
 int dap_setattr(dap_session *session,
@@ -853,7 +866,7 @@ int dap_fsetattr(dap_file *file, const dap_changes *changes);
 int dap_chmod(dap_session *session, const char *path, uint32_t mode);
 
 // Sets the owner and the group of an object. The value 4294967295, that is (uint32_t)-1, leaves
-// one unchanged. A symbolic link is followed.
+// the owner or the group unchanged. A symbolic link is followed.
 //
 // Returns 0, or a negative error number.
 int dap_chown(dap_session *session,
@@ -861,8 +874,8 @@ int dap_chown(dap_session *session,
               uint32_t uid,
               uint32_t gid);
 
-// Sets the times of the last read and the last change of data. NULL means the server's current
-// time. A symbolic link is followed.
+// Sets the times of the last read and of the last change of data of an object. NULL for a time
+// means the server's current time. A symbolic link is followed.
 //
 // Returns 0, or a negative error number.
 int dap_utimens(dap_session *session,
@@ -880,7 +893,8 @@ int dap_truncate(dap_session *session, const char *path, uint64_t size);
 // Returns 0, or a negative error number.
 int dap_opendir(dap_session *session, const char *path, dap_directory **directory);
 
-// Returns the next entry of a directory in `entry`, in the server's order, without "." and "..".
+// Stores the next entry of a directory in `entry`. Entries come in the server's order, without "."
+// and "..".
 //
 // Returns 1, or 0 if there are no more entries, or a negative error number.
 int dap_readdir(dap_directory *directory,
@@ -893,14 +907,14 @@ int dap_closedir(dap_directory *directory);
 
 // Locks `length` bytes at `offset`; `length` may be DAP_TO_END. `kind` is DAP_LOCK_SHARED or
 // DAP_LOCK_EXCLUSIVE, and `options` are DAP_LOCK_PERSIST, DAP_LOCK_AUTO_RECOVERY and
-// DAP_LOCK_REPAIR. Locks are mandatory: they exclude reads and writes through all other opens.
-// They end with their open. Waits for up to `timeout_ms` milliseconds, which may be 0 or
-// DAP_FOREVER; earlier waiters are served first. If another lock conflicts, it is described in
+// DAP_LOCK_REPAIR. Locks are mandatory: they exclude reads and writes through all other opens. A
+// lock ends with its open. The call waits for up to `timeout_ms` milliseconds, which may be 0 or
+// DAP_FOREVER; earlier waiters get the lock first. If another lock conflicts, it is described in
 // `holder`, unless that is NULL.
 //
-// Returns 0, or a negative error number: -EAGAIN if the lock is held elsewhere and the timeout is
-// 0, -ETIMEDOUT if it was still held at the end of the timeout, -EDEADLK if waiting would be a
-// deadlock, -EUCLEAN for a broken lock, which DAP_LOCK_REPAIR takes over.
+// Returns 0, or a negative error number: -EAGAIN if another open holds a conflicting lock and the
+// timeout is 0, -ETIMEDOUT if the lock was still held at the end of the timeout, -EDEADLK if
+// waiting would be a deadlock, -EUCLEAN for a broken lock, which DAP_LOCK_REPAIR takes over.
 int dap_lock(dap_file *file,
              uint32_t kind,
              uint64_t offset,
@@ -909,10 +923,10 @@ int dap_lock(dap_file *file,
              int64_t timeout_ms,
              dap_lock_holder *holder);
 
-// Tests whether a lock would conflict with another one, without taking it.
+// Tests whether a lock would conflict with another lock, without taking it. A conflicting lock is
+// described in `holder`, unless that is NULL.
 //
-// Returns 1 if there is a conflict, described in `holder` unless that is NULL, 0 if there is none,
-// or a negative error number.
+// Returns 1 if there is a conflict, 0 if there is none, or a negative error number.
 int dap_lock_test(dap_file *file,
                   uint32_t kind,
                   uint64_t offset,
@@ -924,20 +938,21 @@ int dap_lock_test(dap_file *file,
 // Returns 0, or a negative error number.
 int dap_unlock(dap_file *file, uint64_t offset, uint64_t length);
 
-// Rolls back all changes in a range under locks with DAP_LOCK_AUTO_RECOVERY. The locks stay held.
+// Rolls back all changes that were made in a range under locks with DAP_LOCK_AUTO_RECOVERY. The
+// locks stay held.
 //
 // Returns 0, or a negative error number.
 int dap_lock_abort(dap_file *file,
                    uint64_t offset,
                    uint64_t length);
 
-// Changes which clients may access a file, or the file system that contains a path: `object` is
-// DAP_FENCE_FILE or DAP_FENCE_FILE_SYSTEM, `change` is DAP_FENCE_SET, DAP_FENCE_ADD or
+// Changes the list of clients that may access a file, or the file system that contains a path.
+// `object` is DAP_FENCE_FILE or DAP_FENCE_FILE_SYSTEM, `change` is DAP_FENCE_SET, DAP_FENCE_ADD or
 // DAP_FENCE_REMOVE, and `fence_ids` points to `count` names, as given to dap_connect. Returns when
 // the change is in force and all requests in flight of excluded clients have ended.
 //
 // Returns 0, or a negative error number: -EPERM unless this user owns the file or is trusted;
-// -EINVAL to remove names where there is no fence, or to remove all of them.
+// -EINVAL for DAP_FENCE_REMOVE if there is no fence, or if no name would remain.
 int dap_fence(dap_session *session,
               const char *path,
               uint32_t object,
@@ -946,11 +961,11 @@ int dap_fence(dap_session *session,
               size_t count);
 
 // Stores the names of the clients that may access a file, or the file system that contains a path,
-// in `buffer`, each with a NUL at its end, if all of them fit. An empty list means that all
-// clients may access it.
+// in `buffer`, each with a NUL at its end, if all of them fit. An empty list means that there is
+// no fence, so that all clients may access the object.
 //
-// Returns the size of the list in bytes, or a negative error number: -ERANGE if it is larger than
-// `size`.
+// Returns the size of the list in bytes, or a negative error number: -ERANGE if the list is larger
+// than `size`.
 int64_t dap_fence_list(dap_session *session,
                        const char *path,
                        uint32_t object,

@@ -22,7 +22,7 @@ use crate::types::{dap_file, dap_group, dap_memory};
 /// The completion goes to `group` and carries `context`. Stores the operation's number in
 /// `operation`, unless that is NULL.
 ///
-/// Returns 0, or a negative error number: then nothing is in flight.
+/// Returns 0, or a negative error number; on an error nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_read_async(
     file: *mut dap_file,
@@ -39,11 +39,11 @@ pub unsafe extern "C" fn dap_read_async(
 }
 
 /// Submits a write of `count` pieces of memory, at most 1024, one after the other, at `offset`.
-/// `stability` is DAP_UNSTABLE, DAP_DATA_SYNC or DAP_FILE_SYNC. Otherwise as dap_read_async. Even
-/// without a region handle, the memory belongs to the operation until dap_wait has returned its
-/// completion.
+/// `stability` is DAP_UNSTABLE, DAP_DATA_SYNC or DAP_FILE_SYNC. The other arguments are those of
+/// dap_read_async. Even without a region handle, the memory belongs to the operation until dap_wait
+/// has returned its completion.
 ///
-/// Returns 0, or a negative error number: then nothing is in flight.
+/// Returns 0, or a negative error number; on an error nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_write_async(
     file: *mut dap_file,
@@ -64,10 +64,10 @@ pub unsafe extern "C" fn dap_write_async(
     })
 }
 
-/// Submits the operation of dap_fsync: flushes all writes whose completions were returned before to
-/// stable storage.
+/// Submits the operation of dap_fsync, which flushes the data of all writes whose completions were
+/// returned before to stable storage.
 ///
-/// Returns 0, or a negative error number: then nothing is in flight.
+/// Returns 0, or a negative error number; on an error nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fsync_async(
     file: *mut dap_file,
@@ -97,8 +97,10 @@ impl TransferKind {
     }
 }
 
+/// Submits an operation.
+///
 /// # Safety
-/// The pointers are valid for their types, and the memory is as its descriptors say.
+/// The pointers are valid for their types, and the descriptors describe valid memory.
 unsafe fn submit(
     file: *mut dap_file,
     (memory, count): (*const dap_memory, usize),
@@ -119,7 +121,7 @@ unsafe fn submit(
     let number = Operation::next_number();
     let (kind, submission) = (transfer.kind(), Submission::Transfers(Vec::new()));
     let mut new = Operation::new(kind, submission, &file, &targets, context.expose_provenance());
-    // SAFETY: client objects go into the group, which is held.
+    // SAFETY: the client objects of the operation go into the group, which is held.
     unsafe {
         file.client().within(|entered| {
             let mut state = group.state(entered);
@@ -149,7 +151,7 @@ unsafe fn submit(
     Ok(())
 }
 
-/// The parts of an operation that is being submitted.
+/// An operation whose parts are being submitted.
 struct Submitter<'a> {
     entered: &'a Entered<'a>,
     session: &'a Session,

@@ -1,6 +1,7 @@
-//! Authenticates the program: with the login in the URL, or with the answer of its callback.
+//! Authenticates the program: with the login in the URL, or with the login that the program's
+//! callback returns.
 //!
-//! Invariant: the callback runs without any lock held and may use the library.
+//! Invariant: no lock is held while the callback runs, so the callback may use the library.
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) fn connect(
     if given.authenticate.is_none() {
         return attempt(client, location, &options).map_err(|refused| refused.failure);
     }
-    // With a callback, its answer replaces the login in the URL.
+    // The login that the callback returns replaces the login in the URL.
     let mut location = location.clone();
     let user = location.user.take().map(|(user, _)| user);
     let mut refusal: Option<String> = None;
@@ -55,7 +56,7 @@ fn attempt(
     location: &Location,
     options: &SessionOptions,
 ) -> std::result::Result<Held<Session>, Refused> {
-    // SAFETY: the session is held; errors are texts.
+    // SAFETY: the session is held, and errors contain no client objects.
     let connected = unsafe {
         client.within(|entered| {
             Ok(entered.connect(location, options).map(|session| entered.hold(session)))
@@ -103,7 +104,7 @@ fn ask(
     if returned != 0 {
         return Err(callback_failure(returned));
     }
-    // SAFETY: the callback answers with valid texts or NULL.
+    // SAFETY: the callback stores valid texts or NULL in the answer.
     unsafe { login(&answer, user) }
 }
 
@@ -113,8 +114,10 @@ fn callback_failure(returned: c_int) -> Failure {
     Failure::new(if is_errno { -returned } else { libc::EINVAL }, text)
 }
 
+/// Converts the answer of a callback to a login.
+///
 /// # Safety
-/// The texts are NULL or end with a NUL.
+/// Each text is NULL or ends with a NUL.
 unsafe fn login(answer: &dap_auth_answer, user: Option<&str>) -> Result<Login> {
     // SAFETY: the caller guarantees that its pointers are valid.
     let text = |pointer, what| unsafe { check::optional_text(pointer, what) };

@@ -20,12 +20,12 @@ use crate::operations::{Operation, OperationKind, Submission};
 use crate::sync_io::Direction;
 use crate::types::{DAP_READ, DAP_WRITE, dap_batch_request, dap_group, dap_range, dap_session};
 
-/// Executes `count` requests, at most 4096, and waits for all of them. They have no order among
-/// each other. When the call returns, written data is on stable storage. The `result` of each
-/// request is its number of bytes or its error.
+/// Executes `count` requests, at most 4096, and waits for all of them. The server may execute them
+/// in any order. When the call returns, written data is on stable storage. The `result` of each
+/// request is its number of bytes or its negative error number.
 ///
-/// Returns how many requests succeeded, or a negative error number: then no request was sent. If
-/// some failed, dap_error_text describes the first failure.
+/// Returns the number of requests that succeeded, or a negative error number if no request was
+/// sent. If some requests failed, dap_error_text describes the first failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_batch(
     session: *mut dap_session,
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn dap_batch(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller guarantees that its pointers are valid.
         let entries = unsafe { read(&session, requests, count)? };
-        // SAFETY: the results are numbers and texts.
+        // SAFETY: the results are numbers and texts, which contain no client objects.
         let outcomes = unsafe { run(&session, &entries)? };
         let mut good = 0;
         for (place, outcome) in outcomes.into_iter().enumerate() {
@@ -60,13 +60,15 @@ pub unsafe extern "C" fn dap_batch(
     })
 }
 
+/// Executes requests and returns their results.
+///
 /// # Safety
-/// The memory is as its descriptors say.
+/// The descriptors of the requests describe valid memory.
 unsafe fn run(
     session: &SessionObject,
     entries: &[BatchEntry],
 ) -> Result<Vec<std::result::Result<u32, ClientError>>> {
-    // SAFETY: the future owns what it uses of the client, and returns numbers and texts.
+    // SAFETY: the future owns the client objects that it uses, and returns only numbers and texts.
     unsafe {
         session.client.shared.run(async |entered: &Entered<'_>| {
             let pieces: Result<Vec<_>> =
@@ -96,14 +98,15 @@ fn copy_out(pieces: &[Piece], moved: usize) {
     }
 }
 
-/// Submits `count` requests, at most 4096, as one batch. Each is an operation of its own, whose
-/// completion goes to `group`. The server may delay requests for up to `latency_us` microseconds to
-/// execute adjacent ones together, or while it is busy. It reports completions in groups of
-/// `completions`, or for 0, all of the batch together. dap_expedite makes the server execute a
-/// single request at once. When a completion is reported, its written data is on stable storage.
-/// The number of each operation is stored in the `operation` of its request.
+/// Submits `count` requests, at most 4096, as one batch. Each request is an operation of its own,
+/// whose completion goes to `group`. The server may delay a request for up to `latency_us`
+/// microseconds, or longer while it is busy, to execute adjacent requests together. The server
+/// reports completions in groups of `completions`, or, if that is 0, all completions of the batch
+/// together. dap_expedite makes the server execute a single request at once. When the completion of
+/// a write is returned, its data is on stable storage. The number of each operation is stored in
+/// the `operation` of its request.
 ///
-/// Returns 0, or a negative error number: then nothing is in flight.
+/// Returns 0, or a negative error number; on an error nothing is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_batch_submit(
     session: *mut dap_session,
@@ -124,7 +127,7 @@ pub unsafe extern "C" fn dap_batch_submit(
         }
         let latency = Duration::from_micros(latency_us);
         let numbers: Vec<u64> = entries.iter().map(|_| Operation::next_number()).collect();
-        // SAFETY: client objects go into the group, which is held.
+        // SAFETY: the client objects of the batch go into the group, which is held.
         unsafe {
             session.client.within(|entered| {
                 let pieces: Result<Vec<_>> =
@@ -155,7 +158,7 @@ pub unsafe extern "C" fn dap_batch_submit(
     })
 }
 
-/// A request after its arguments were checked.
+/// A request whose arguments were checked.
 struct BatchEntry {
     file: Arc<FileObject>,
     direction: Direction,
@@ -164,6 +167,8 @@ struct BatchEntry {
     context: usize,
 }
 
+/// Checks and converts the requests of a batch.
+///
 /// # Safety
 /// `requests` is NULL or points to `count` valid requests.
 unsafe fn read(
@@ -185,8 +190,10 @@ unsafe fn read(
 }
 
 impl BatchEntry {
+    /// Checks and converts one request.
+    ///
     /// # Safety
-    /// The request is valid.
+    /// The pointers in the request are valid for their types.
     unsafe fn read(session: &Arc<SessionObject>, request: &dap_batch_request) -> Result<Self> {
         let direction = match request.direction {
             DAP_READ => Direction::Read,
@@ -215,7 +222,7 @@ impl BatchEntry {
         Ok(Self { file, direction, ranges, targets, context })
     }
 
-    /// Returns registered memory for the request, filled with the data of a write.
+    /// Returns registered memory for the request. For a write, copies unregistered data into it.
     fn pieces(&self, entered: &Entered<'_>) -> Result<Vec<Piece>> {
         let some = self.targets.iter().filter(|target| target.length > 0);
         some.map(|target| {
@@ -259,5 +266,5 @@ impl BatchEntry {
 
 /// The maximum number of requests of a batch.
 const REQUESTS_MAX: usize = 4096;
-/// The maximum numbers of ranges and of pieces of memory of a request.
+/// The maximum number of ranges, and of pieces of memory, of a request.
 const LIST_MAX: usize = 64;

@@ -1,6 +1,6 @@
 //! Checks arguments from C before they are used.
 //!
-//! Invariant: each error says which argument it is about.
+//! Invariant: each error names the argument that is invalid.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -139,7 +139,8 @@ unsafe impl VersionedStruct for dap_changes {
     const NAME: &'static str = "dap_changes";
 }
 
-/// Reads options. Without options, and beyond the end of a shorter struct, all fields are zero.
+/// Reads a struct of options. If `pointer` is NULL, or beyond the end of a shorter struct, fields
+/// are zero.
 ///
 /// # Safety
 /// `pointer` is NULL, misaligned, or points to a struct as long as its first field says.

@@ -15,10 +15,11 @@ use crate::failure::{Result, done};
 use crate::handles;
 use crate::types::{dap_client, dap_client_options};
 
-/// A client with its lock.
+/// A client, with the lock that its threads share.
 pub(crate) struct ClientObject {
     pub shared: SharedClient,
-    /// True if memory is lent to devices. Only synchronous calls that hold the lock can do that.
+    /// True if unregistered memory of the program is lent to RDMA devices during a call. Only
+    /// synchronous calls that hold the lock can do that.
     pub lends: bool,
 }
 
@@ -36,7 +37,7 @@ impl ClientObject {
     /// Holds the client's lock while `visit` runs.
     ///
     /// # Safety
-    /// Every client object that `visit` leaves behind is in a [`dafs_share::Held`] of this client.
+    /// Every client object that exists after `visit` is in a [`dafs_share::Held`] of this client.
     pub(crate) unsafe fn within<T>(
         &self,
         visit: impl FnOnce(&Entered<'_>) -> Result<T>,

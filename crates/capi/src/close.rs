@@ -13,12 +13,13 @@ use crate::file::FileObject;
 use crate::handles;
 use crate::types::dap_file;
 
-/// Closes a file. Local processes on the server then see the written data. The handle becomes
-/// invalid whatever is returned. If another thread is in a call with the file, or operations with
-/// it are in flight, the file is closed after them, and errors of that close are not reported.
+/// Closes a file. Local processes on the server's host then see the written data. The handle
+/// becomes invalid whatever is returned. If another thread is in a call with the file, or
+/// operations with the file are in flight, the file is closed after they end, and errors of that
+/// close are not reported.
 ///
 /// Returns 0, or a negative error number: -EIO if the server has lost written data that was not on
-/// stable storage, or the error of the last write if that was short.
+/// stable storage, or the error of the last write if that write was short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_close(file: *mut dap_file) -> c_int {
     done(|| {

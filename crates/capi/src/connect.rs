@@ -36,12 +36,12 @@ pub(crate) struct SessionObject {
 }
 
 impl SessionObject {
-    /// Returns the session to a thread that holds the lock.
+    /// Returns the session. The caller holds the client's lock.
     pub(crate) fn session<'a>(&'a self, entered: &'a Entered<'_>) -> &'a Session {
         self.session.get(entered)
     }
 
-    /// Runs requests on the session. Other threads can use the client while it waits.
+    /// Runs requests on the session. While they wait, other threads can use the client.
     pub(crate) fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&Session) -> std::result::Result<T, dafs_client::ClientError>,
@@ -77,15 +77,16 @@ impl SessionObject {
 
 /// Connects to the server of a URL: dafs://[user[:password]@]host[:port]/path, dafs+tls://...,
 /// dafs+verbs://... or dafs+shm:///socket!/path. A server on this host is reached over shared
-/// memory automatically. Calls of the session take paths from the server's root; paths without a
-/// leading slash are relative to the path of the URL. `client` and `options` may be NULL.
+/// memory automatically. Calls of the session take absolute paths, which start at the server's
+/// root. Paths without a leading slash are relative to the path of the URL. `client` and `options`
+/// may be NULL.
 ///
 /// A session that loses its connection reconnects automatically, and operations in flight continue:
-/// callers only notice a pause. If it cannot reconnect in time, it ends, and all calls fail with
-/// -ECONNRESET.
+/// callers only notice a pause. If the session cannot reconnect in time, it ends, and all its calls
+/// fail with -ECONNRESET.
 ///
 /// Returns 0, or a negative error number: -EINVAL for an invalid URL or invalid options,
-/// -ECONNREFUSED if no server is there, -EACCES or -EPERM if it refuses this program.
+/// -ECONNREFUSED if no server listens there, -EACCES or -EPERM if the server refuses this program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_connect(
     client: *mut dap_client,
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn dap_connect(
 /// Converts the options of a session, without its login.
 ///
 /// # Safety
-/// The texts are NULL or end with a NUL.
+/// Each text is NULL or ends with a NUL.
 unsafe fn session_options(given: &dap_connect_options) -> Result<SessionOptions> {
     const KNOWN: u32 = DAP_CONNECT_SHARED_MEMORY
         | DAP_CONNECT_TCP
@@ -176,8 +177,10 @@ fn recovery(given: &dap_connect_options) -> Result<RecoveryOptions> {
     Ok(recovery)
 }
 
+/// Returns the TLS settings of a session; `None` if none are given.
+///
 /// # Safety
-/// The texts are NULL or end with a NUL.
+/// Each text is NULL or ends with a NUL.
 unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
     // SAFETY: the caller guarantees that its pointers are valid.
     let (authorities, certificate, key) = unsafe {
@@ -207,10 +210,10 @@ unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
 }
 
 /// Disconnects cleanly. Open files of the session are closed; operations in flight fail. The handle
-/// becomes invalid whatever is returned. Handles of files and other objects of the session must
+/// becomes invalid whatever is returned. Handles of files and of other objects of the session must
 /// still be released.
 ///
-/// Returns 0, or a negative error number: -ECONNRESET if the session had ended before.
+/// Returns 0, or a negative error number: -ECONNRESET if the session had already ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_disconnect(session: *mut dap_session) -> c_int {
     done(|| {
@@ -229,9 +232,9 @@ pub unsafe extern "C" fn dap_ping(session: *mut dap_session) -> c_int {
     })
 }
 
-/// Stores the transport address in use in `buffer`, such as tcp:127.0.0.1:2050 or
-/// shm:/run/dafs/2050.sock, truncated to its size and with a NUL at its end. The address may change
-/// when the session reconnects.
+/// Stores the address of the server that the session uses in `buffer`, such as tcp:127.0.0.1:2050
+/// or shm:/run/dafs/2050.sock. The text is truncated to `size` bytes, including a NUL at its end.
+/// The address may change when the session reconnects.
 ///
 /// Returns the length of the whole address without the NUL, or a negative error number.
 #[unsafe(no_mangle)]
@@ -248,8 +251,8 @@ pub unsafe extern "C" fn dap_session_address(
     })
 }
 
-/// Copies a text to a buffer, truncated to its size and with a NUL at its end. Returns the length
-/// of the whole text.
+/// Copies a text to a buffer, truncated to `size` bytes, including a NUL at its end. Returns the
+/// length of the whole text.
 ///
 /// # Safety
 /// `buffer` is NULL or has room for `size` bytes.
@@ -271,5 +274,5 @@ pub(crate) unsafe fn put_text(
     Ok(text.len() as u64)
 }
 
-/// Practically no limit, and short enough that no sum overflows.
+/// A time that is practically unlimited, and short enough that no sum overflows.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -1,6 +1,6 @@
 //! Reads directories.
 //!
-//! Invariant: a listing shows the directory as it was when it was opened; it does not change.
+//! Invariant: a listing shows the entries that the directory had when it was opened.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +49,8 @@ pub unsafe extern "C" fn dap_opendir(
     })
 }
 
-/// Returns the next entry of a directory in `entry`, in the server's order, without "." and "..".
+/// Stores the next entry of a directory in `entry`. Entries come in the server's order, without "."
+/// and "..".
 ///
 /// Returns 1, or 0 if there are no more entries, or a negative error number.
 #[unsafe(no_mangle)]
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn dap_readdir(
         unsafe { check::put(entry, found, "entry")? };
         Ok(1)
     };
-    // Zero, one or an error number.
+    // The result is zero, one or an error number, which fits in a C int.
     counted(next) as c_int
 }
 

@@ -36,7 +36,7 @@ impl Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let errno = match error.status() {
-            // EUCLEAN distinguishes a broken lock from one that another client holds.
+            // Use EUCLEAN to distinguish a broken lock from a lock that another client holds.
             Some(Status::LockBroken) => libc::EUCLEAN,
             _ => error.errno(),
         };
@@ -54,11 +54,11 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// Returns the error text of the last failed call of this thread; empty if there was none. The text
-/// remains valid until the next failure in this thread.
+/// Returns the error text of the last failed call of this thread, or an empty text if no call has
+/// failed. The text remains valid until the next call of this thread that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn dap_error_text() -> *const c_char {
-    // While a thread ends, its text may no longer exist.
+    // While a thread ends, its error text may be gone already.
     TEXT.try_with(|text| text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
@@ -69,7 +69,7 @@ pub extern "C" fn dap_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Converts a text to C. A text with an inner NUL is cut there.
+/// Converts a text to a C string, which ends at the first NUL of the text, if it has one.
 pub(crate) fn c_text(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()
@@ -77,11 +77,11 @@ pub(crate) fn c_text(text: &str) -> CString {
 
 /// Stores an error text for this thread.
 pub(crate) fn remember(text: &str) {
-    // While a thread ends, there may be no place for it.
+    // Ignore an error: while a thread ends, its variable for the text may be gone already.
     let _ = TEXT.try_with(|place| place.replace(c_text(text)));
 }
 
-/// Runs the body of a function. Returns its count, or a negative error number.
+/// Runs the body of a C function. Returns the body's count, or a negative error number.
 pub(crate) fn counted(body: impl FnOnce() -> Result<u64>) -> i64 {
     // A panic can leave inconsistent state only in the client in which it happened: this crate
     // holds no lock of its own while it calls another crate.
@@ -96,9 +96,9 @@ pub(crate) fn counted(body: impl FnOnce() -> Result<u64>) -> i64 {
     }
 }
 
-/// Does the same for functions that return no count.
+/// Runs the body of a C function that returns no count. Returns 0 or a negative error number.
 pub(crate) fn done(body: impl FnOnce() -> Result<()>) -> c_int {
-    // Zero or an error number fits.
+    // The result is zero or an error number, which fits in a C int.
     counted(|| body().map(|()| 0)) as c_int
 }
 

@@ -1,7 +1,7 @@
-//! Fences: which clients may access a file or a file system.
+//! Fences, which limit the clients that may access a file or a file system.
 //!
-//! Invariant: when a change has returned, requests of clients that it excludes can no longer change
-//! the object.
+//! Invariant: when a change has returned, requests of clients that the fence excludes can no longer
+//! change the object.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::types::{
     dap_session,
 };
 
-/// Changes which clients may access a file, or the file system that contains a path: `object` is
-/// DAP_FENCE_FILE or DAP_FENCE_FILE_SYSTEM, `change` is DAP_FENCE_SET, DAP_FENCE_ADD or
+/// Changes the list of clients that may access a file, or the file system that contains a path.
+/// `object` is DAP_FENCE_FILE or DAP_FENCE_FILE_SYSTEM, `change` is DAP_FENCE_SET, DAP_FENCE_ADD or
 /// DAP_FENCE_REMOVE, and `fence_ids` points to `count` names, as given to dap_connect. Returns when
 /// the change is in force and all requests in flight of excluded clients have ended.
 ///
 /// Returns 0, or a negative error number: -EPERM unless this user owns the file or is trusted;
-/// -EINVAL to remove names where there is no fence, or to remove all of them.
+/// -EINVAL for DAP_FENCE_REMOVE if there is no fence, or if no name would remain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fence(
     session: *mut dap_session,
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn dap_fence(
 }
 
 /// Stores the names of the clients that may access a file, or the file system that contains a path,
-/// in `buffer`, each with a NUL at its end, if all of them fit. An empty list means that all
-/// clients may access it.
+/// in `buffer`, each with a NUL at its end, if all of them fit. An empty list means that there is
+/// no fence, so that all clients may access the object.
 ///
-/// Returns the size of the list in bytes, or a negative error number: -ERANGE if it is larger than
-/// `size`.
+/// Returns the size of the list in bytes, or a negative error number: -ERANGE if the list is larger
+/// than `size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fence_list(
     session: *mut dap_session,

@@ -37,33 +37,33 @@ impl FileObject {
         &self.session.client
     }
 
-    /// Keeps the error of a short write. The next call that asks gets it, because the server may
+    /// Keeps the error of a short write for the next call of `take_failure`, because the server may
     /// report lost data only once.
     pub(crate) fn keep_failure(&self, failure: Failure) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
-    /// Returns the kept error, if any, and clears it.
+    /// Fails with the kept error, if there is one, and clears it.
     pub(crate) fn take_failure(&self) -> Result<()> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         kept.map_or(Ok(()), Err)
     }
 
-    /// Runs requests on the file. Other threads can use the client while it waits.
+    /// Runs requests on the file. While they wait, other threads can use the client.
     pub(crate) fn wait_for<T>(
         &self,
         question: impl AsyncFnOnce(&File) -> std::result::Result<T, ClientError>,
     ) -> Result<T> {
-        // SAFETY: the results of these requests are numbers and texts.
+        // SAFETY: the results of these requests are numbers and texts, not client objects.
         unsafe { self.run(async |file: &File, _: &Entered<'_>| Ok(question(file).await?)) }
     }
 
-    /// Runs requests on the file with the client's blocking calls, which hold the lock meanwhile.
+    /// Runs requests on the file with the client's blocking calls, which hold the client's lock.
     pub(crate) fn ask<T>(
         &self,
         question: impl FnOnce(&File) -> std::result::Result<T, ClientError>,
     ) -> Result<T> {
-        // SAFETY: the results of these requests are numbers and texts.
+        // SAFETY: the results of these requests are numbers and texts, not client objects.
         unsafe { self.client().within(|entered| Ok(question(self.file.get(entered))?)) }
     }
 
@@ -72,11 +72,11 @@ impl FileObject {
         self.wait_for(async |file| file.set_attributes_async(&wanted).await)
     }
 
-    /// Runs an asynchronous function with the file. Other threads can use the client while it
-    /// waits.
+    /// Runs an asynchronous function with the file. While it waits, other threads can use the
+    /// client.
     ///
     /// # Safety
-    /// The result contains no client objects that are not held.
+    /// All client objects in the result are held.
     pub(crate) unsafe fn run<T>(
         &self,
         work: impl AsyncFnOnce(&File, &Entered<'_>) -> Result<T>,
@@ -93,8 +93,8 @@ impl FileObject {
 /// followed.
 ///
 /// Returns 0, or a negative error number: -EINVAL for invalid flags or options, -ETXTBSY if a share
-/// reservation of another open denies access, -EBUSY if the key is not the one in force, or an
-/// error of open(2).
+/// reservation of another open denies access, -EBUSY if other opens use another key, or an error of
+/// open(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_open(
     session: *mut dap_session,
@@ -195,7 +195,7 @@ fn hint(pattern: u32, hint: u32) -> Result<(CachePattern, CacheHint)> {
     Ok((known.ok_or_else(wrong)?, CacheHint(hint)))
 }
 
-/// Tells the server how a range will be used: `pattern` is one of DAP_PATTERN_..., `hint` is as in
+/// Tells the server how a range will be used. `pattern` is one of DAP_PATTERN_..., `hint` is as in
 /// dap_open_options, and `length` is below 4 GiB or DAP_TO_END.
 ///
 /// Returns 0, or a negative error number.
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn dap_hint(
     })
 }
 
-/// Returns the attributes of an open file in `attributes`.
+/// Stores the attributes of an open file in `attributes`.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -244,10 +244,10 @@ pub unsafe extern "C" fn dap_ftruncate(file: *mut dap_file, size: u64) -> c_int 
     done(|| handles::get::<FileObject, _>(file)?.set_size(size))
 }
 
-/// Flushes all written data to stable storage.
+/// Flushes all written data of a file to stable storage.
 ///
 /// Returns 0, or a negative error number: -EIO if the server has lost earlier data, or the error of
-/// the last write if that was short.
+/// the last write if that write was short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
     done(|| {
@@ -263,11 +263,12 @@ pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
     })
 }
 
-/// Appends to a file, atomically and durably. Concurrent appends of other clients do not overlap
-/// with it. Stores the offset of the appended data in `offset`, unless that is NULL.
+/// Appends to a file, atomically and durably. Appends of other clients at the same time do not
+/// overlap the appended data. Stores the offset of the appended data in `offset`, unless that is
+/// NULL.
 ///
-/// Returns the bytes appended, which is always `length`, or a negative error number: -EFBIG for
-/// more than the server appends at once.
+/// Returns the number of bytes appended, which is always `length`, or a negative error number:
+/// -EFBIG if `length` is more than the server appends at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_append(
     file: *mut dap_file,

@@ -2,7 +2,7 @@
 //! yet.
 //!
 //! Invariant: an operation is in its group from its submission until its completion is returned.
-//! Until it has ended, it keeps the memory that it uses.
+//! The operation keeps the memory that it uses until it has ended.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ pub(crate) struct GroupObject {
     count: AtomicUsize,
 }
 
-/// The contents of a group.
+/// The contents of a completion group, which only a thread with the client's lock can access.
 pub(crate) struct GroupState {
     client: Client,
     /// The client's own group for transfers.
@@ -60,12 +60,12 @@ impl GroupObject {
         Ok(Self { client, state, count: AtomicUsize::new(0) })
     }
 
-    /// Returns the contents to a thread that holds the lock.
+    /// Returns the contents of the group. The caller holds the client's lock.
     pub(crate) fn state<'a>(&'a self, entered: &'a Entered<'_>) -> RefMut<'a, GroupState> {
         self.state.get(entered).borrow_mut()
     }
 
-    /// True if the group is empty.
+    /// True if the completions of all operations were returned.
     pub(crate) fn is_idle(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -96,7 +96,7 @@ impl Drop for GroupState {
 }
 
 impl GroupState {
-    /// Adds an operation. One that has nothing to wait for has ended.
+    /// Adds an operation. An operation that has nothing to wait for counts as ended.
     pub(crate) fn add(&mut self, number: u64, operation: Operation) {
         match operation.is_finished() {
             true => self.ready.push_back(operation.end(number)),
@@ -111,7 +111,7 @@ impl GroupState {
         self.batches.push(BatchUnderWay { batched, numbers, left });
     }
 
-    /// Processes all events of the client.
+    /// Processes all events of the client, and moves ended operations to the ready completions.
     pub(crate) fn collect(&mut self) {
         while let Some(completion) = self.client.next(self.group) {
             let (number, part) = Operation::place_of(completion.context);
@@ -154,12 +154,12 @@ impl GroupState {
         self.ready.len() >= count || self.operations.is_empty()
     }
 
-    /// Returns the next completion.
+    /// Removes and returns the next ready completion.
     pub(crate) fn take(&mut self) -> Option<Ended> {
         self.ready.pop_front()
     }
 
-    /// Cancels an operation. Returns false if it has ended.
+    /// Cancels an operation. Returns false if the operation has ended.
     pub(crate) fn cancel(&self, number: u64) -> bool {
         let Some(operation) = self.operations.get(&number) else { return false };
         match &operation.submission {
@@ -172,7 +172,8 @@ impl GroupState {
         }
     }
 
-    /// Makes the server execute a request of a batch at once. Returns false if it has ended.
+    /// Makes the server execute a request of a batch at once. Returns false if the request has
+    /// ended.
     pub(crate) fn expedite(&self, number: u64) -> Result<bool> {
         let Some(operation) = self.operations.get(&number) else { return Ok(false) };
         match (&operation.submission, self.in_batch(number)) {

@@ -1,12 +1,12 @@
 //! The handles that C programs hold: numbers with pointer types.
 //!
-//! Invariant: a handle is looked up in a table and never dereferenced. It contains its index in the
-//! table, how often that slot was used before, and the number of forks before its process. So a
-//! handle that was closed, has another kind, belongs to a parent process or is not a handle at all
-//! is recognized and refused.
+//! Invariant: a handle is looked up in a table and never dereferenced. It encodes its index in the
+//! table, the number of earlier uses of that slot, and the number of forks before its process. So
+//! the library recognizes and refuses a handle that was closed, has another kind, belongs to a
+//! parent process, or is no handle at all.
 //!
-//! No other lock is taken while the table is locked. A child of `fork` starts with an empty table,
-//! because the parent's may have been locked by a thread that does not exist in the child.
+//! While the table is locked, no other lock is taken. A child of `fork` starts with an empty table,
+//! because a thread that does not exist in the child may have locked the parent's table.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -81,8 +81,8 @@ kinds! {
 struct Table {
     slots: RwLock<Slots>,
     default_client: Mutex<Option<Arc<ClientObject>>>,
-    /// The parent process's table. It is not used here; the pointer keeps leak checkers from
-    /// reporting it.
+    /// The table of the parent process. It is unused; the pointer keeps leak checkers from
+    /// reporting that table.
     _parent: AtomicPtr<Table>,
 }
 

@@ -21,14 +21,14 @@ use crate::types::{
 
 /// Locks `length` bytes at `offset`; `length` may be DAP_TO_END. `kind` is DAP_LOCK_SHARED or
 /// DAP_LOCK_EXCLUSIVE, and `options` are DAP_LOCK_PERSIST, DAP_LOCK_AUTO_RECOVERY and
-/// DAP_LOCK_REPAIR. Locks are mandatory: they exclude reads and writes through all other opens.
-/// They end with their open. Waits for up to `timeout_ms` milliseconds, which may be 0 or
-/// DAP_FOREVER; earlier waiters are served first. If another lock conflicts, it is described in
+/// DAP_LOCK_REPAIR. Locks are mandatory: they exclude reads and writes through all other opens. A
+/// lock ends with its open. The call waits for up to `timeout_ms` milliseconds, which may be 0 or
+/// DAP_FOREVER; earlier waiters get the lock first. If another lock conflicts, it is described in
 /// `holder`, unless that is NULL.
 ///
-/// Returns 0, or a negative error number: -EAGAIN if the lock is held elsewhere and the timeout is
-/// 0, -ETIMEDOUT if it was still held at the end of the timeout, -EDEADLK if waiting would be a
-/// deadlock, -EUCLEAN for a broken lock, which DAP_LOCK_REPAIR takes over.
+/// Returns 0, or a negative error number: -EAGAIN if another open holds a conflicting lock and the
+/// timeout is 0, -ETIMEDOUT if the lock was still held at the end of the timeout, -EDEADLK if
+/// waiting would be a deadlock, -EUCLEAN for a broken lock, which DAP_LOCK_REPAIR takes over.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_lock(
     file: *mut dap_file,
@@ -77,10 +77,11 @@ impl LockRequest {
         Ok(Self { kind: kind_of(kind)?, offset, length, options })
     }
 
-    /// Requests the lock once. If `waits` is set, keeps a place in the queue.
+    /// Requests the lock once. Returns the holder of a conflicting lock, if there is one. If
+    /// `waits` is set, the server then keeps the request in the lock's queue.
     fn ask(&self, file: &FileObject, waits: bool) -> Result<Option<LockHolder>> {
         let &Self { kind, offset, length, options } = self;
-        // SAFETY: a holder consists of numbers and bytes.
+        // SAFETY: a holder consists of numbers and bytes, not of client objects.
         unsafe {
             file.run(async |file: &File, _: &Entered<'_>| {
                 Ok(match waits {
@@ -93,7 +94,7 @@ impl LockRequest {
 
     fn wait(&self, file: &FileObject, timeout: Option<Duration>) -> Result<Option<LockHolder>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // Without notifications of released locks, ask often.
+        // If the server does not notify this client of released locks, retry often.
         let hears = file.ask(|file| file.session().listen()).is_ok();
         let mut pause = if hears { LOCK_POLL_MAX } else { PAUSE_MIN };
         loop {
@@ -117,10 +118,10 @@ impl LockRequest {
     }
 }
 
-/// Tests whether a lock would conflict with another one, without taking it.
+/// Tests whether a lock would conflict with another lock, without taking it. A conflicting lock is
+/// described in `holder`, unless that is NULL.
 ///
-/// Returns 1 if there is a conflict, described in `holder` unless that is NULL, 0 if there is none,
-/// or a negative error number.
+/// Returns 1 if there is a conflict, 0 if there is none, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_lock_test(
     file: *mut dap_file,
@@ -143,7 +144,7 @@ pub unsafe extern "C" fn dap_lock_test(
         }
         Ok(1)
     };
-    // Zero, one or an error number.
+    // The result is zero, one or an error number, which fits in a C int.
     counted(look) as c_int
 }
 
@@ -158,7 +159,8 @@ pub unsafe extern "C" fn dap_unlock(file: *mut dap_file, offset: u64, length: u6
     })
 }
 
-/// Rolls back all changes in a range under locks with DAP_LOCK_AUTO_RECOVERY. The locks stay held.
+/// Rolls back all changes that were made in a range under locks with DAP_LOCK_AUTO_RECOVERY. The
+/// locks stay held.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]

@@ -22,14 +22,15 @@ use crate::types::{dap_client, dap_memory, dap_region};
 pub(crate) struct RegionObject {
     client: Arc<ClientObject>,
     buffer: Held<Buffer>,
-    /// The address of the first byte.
+    /// The address of the first byte of the region.
     address: usize,
     length: usize,
     /// Set to true when no server or transport can access the program's own memory any more.
     is_gone: Option<Arc<AtomicBool>>,
 }
 
-/// Held by the client as long as it, or a transport, may use the program's memory.
+/// A token that the client owns as long as the client, or a transport, may use the program's
+/// memory.
 struct Use(Arc<AtomicBool>);
 
 impl Drop for Use {
@@ -47,11 +48,12 @@ pub(crate) struct Target {
     pub region: Option<(Arc<RegionObject>, usize)>,
 }
 
-/// Registers memory of the program. The program must not free it until the region is released.
-/// Transfers then do not copy the data, where a device or the kernel can access the memory.
+/// Registers memory of the program. The program must not free the memory until the region is
+/// released. If a device or the kernel can access the memory, transfers do not copy the data.
 /// `client` may be NULL.
 ///
-/// Returns 0, or a negative error number: -EINVAL for no memory, -EIO for too many regions.
+/// Returns 0, or a negative error number: -EINVAL for an impossible `length`, such as 0;
+/// -EIO for too many regions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_register(
     client: *mut dap_client,
@@ -72,7 +74,7 @@ pub unsafe extern "C" fn dap_register(
         let is_gone = Arc::new(AtomicBool::new(false));
         let owner = Box::new(Use(is_gone.clone()));
         // SAFETY: the program keeps the memory until `dap_deregister` has returned, which waits
-        // until nothing uses it. C has no references to it.
+        // until nothing uses the memory. The C program has no Rust references to the memory.
         let memory = unsafe { Memory::of_owner(base, length, owner) };
         // SAFETY: the buffer is held.
         let buffer =
@@ -85,11 +87,11 @@ pub unsafe extern "C" fn dap_register(
     })
 }
 
-/// Allocates `length` bytes of registered memory. A server on this host can map it, so transfers
-/// copy nothing. Its initial contents are left over from earlier use. It is freed when its region
+/// Allocates `length` bytes of registered memory. A server on this host can map the memory, so that
+/// transfers copy nothing. The memory may contain data of earlier uses. It is freed when its region
 /// is released. `client` may be NULL.
 ///
-/// Returns 0, or a negative error number: -EINVAL for no bytes, -EIO if there is no memory.
+/// Returns 0, or a negative error number: -EINVAL if `length` is 0, -EIO if there is no memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_allocate(
     client: *mut dap_client,
@@ -123,12 +125,13 @@ pub unsafe extern "C" fn dap_allocate(
     })
 }
 
-/// Releases a region. Registered memory belongs to the program alone again, and memory that the
-/// library allocated is freed.
+/// Releases a region. Registered memory then belongs to the program alone again, and memory that
+/// the library allocated is freed.
 ///
-/// Returns 0, or a negative error number: -EBUSY while a call or an operation uses it, until its
-/// completion is returned; -ETIMEDOUT if a server that was lost during a transfer might still
-/// access registered memory: the handle is invalid then, and the memory must not be reused.
+/// Returns 0, or a negative error number: -EBUSY while a call uses the region, or an operation
+/// whose completion was not returned; -ETIMEDOUT if a server that was lost during a transfer might
+/// still access registered memory. After -ETIMEDOUT the handle is invalid, and the memory must not
+/// be reused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_deregister(region: *mut dap_region) -> c_int {
     done(|| {
@@ -151,7 +154,7 @@ pub unsafe extern "C" fn dap_deregister(region: *mut dap_region) -> c_int {
 }
 
 impl RegionObject {
-    /// Returns the region's buffer to a thread that holds the lock.
+    /// Returns the region's buffer. The caller holds the client's lock.
     pub(crate) fn buffer(&self, entered: &Entered<'_>) -> Buffer {
         self.buffer.get(entered).clone()
     }
@@ -201,11 +204,11 @@ pub(crate) fn target(
     }
 }
 
-/// The part of a target for one request: registered memory, and the program's memory to copy from
-/// or to, if that is not registered.
+/// The memory for one request: registered memory, and the program's own memory to copy from or to,
+/// if that is not registered.
 pub(crate) struct Piece {
     pub buffer: Buffer,
-    /// The offset of its first byte in the buffer.
+    /// The offset in the buffer of the first byte to transfer.
     pub start: usize,
     pub length: usize,
     /// The program's memory, if the buffer is a copy of it.
@@ -213,7 +216,8 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Returns the part of `length` bytes at `start`, for a thread that holds the lock.
+    /// Returns the part of a target with `length` bytes from `start`. The caller holds the client's
+    /// lock.
     pub(crate) fn of(
         target: &Target,
         start: usize,
@@ -237,8 +241,8 @@ impl Piece {
     pub(crate) fn fill(&self) {
         if let Some(own) = self.own {
             let to = self.buffer.memory().pointer(self.start, self.length);
-            // SAFETY: the C caller guarantees this many bytes at `own`. They are not the library's
-            // own memory, which `to` points to.
+            // SAFETY: the C caller guarantees this many bytes at `own`. `to` points to the
+            // library's memory, which does not overlap them.
             unsafe { std::ptr::copy_nonoverlapping(own, to, self.length) };
         }
     }
@@ -255,5 +259,5 @@ impl Piece {
     }
 }
 
-/// How long releasing a region may take.
+/// The maximum time that the release of a region may take.
 const GOING_MAX: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! Operations on names, and attributes by path.
 //!
-//! Invariant: an error names the requested path, from the server's root.
+//! Invariant: an error contains the requested path, as it starts from the server's root.
 
 use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +17,8 @@ use crate::failure::{Failure, counted, done};
 use crate::handles;
 use crate::types::{dap_attributes, dap_filesystem, dap_session, dap_time};
 
-/// Returns the attributes of the object at a path in `attributes`. A symbolic link at its end is
-/// followed.
+/// Stores the attributes of the object at a path in `attributes`. A symbolic link at the end of the
+/// path is followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -31,8 +31,8 @@ pub unsafe extern "C" fn dap_stat(
     unsafe { look(session, path, attributes, true) }
 }
 
-/// Returns the attributes of the object at a path in `attributes`. A symbolic link at its end is
-/// not followed.
+/// Stores the attributes of the object at a path in `attributes`. A symbolic link at the end of the
+/// path is not followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -45,6 +45,8 @@ pub unsafe extern "C" fn dap_lstat(
     unsafe { look(session, path, attributes, false) }
 }
 
+/// Stores the attributes of the object at a path.
+///
 /// # Safety
 /// The pointers are valid for their types.
 unsafe fn look(
@@ -107,10 +109,10 @@ fn time_of(Timestamp { seconds, nanoseconds }: Timestamp) -> dap_time {
     dap_time { seconds, nanoseconds, reserved: 0 }
 }
 
-/// Returns which of the rights in `wanted`, a combination of DAP_ACCESS_..., this session has on
-/// the object at a path.
+/// Checks the rights of this session to the object at a path. `wanted` is a combination of
+/// DAP_ACCESS_...
 ///
-/// Returns the granted rights, or a negative error number.
+/// Returns the subset of `wanted` that is granted, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_access(
     session: *mut dap_session,
@@ -131,11 +133,11 @@ pub unsafe extern "C" fn dap_access(
 }
 
 fn returns_bits(body: impl FnOnce() -> crate::failure::Result<u64>) -> c_int {
-    // Rights are a few bits, and an error number fits.
+    // The result is a set of a few bits or an error number, which fits in a C int.
     counted(body) as c_int
 }
 
-/// Returns information on the file system that contains a path in `filesystem`.
+/// Stores information about the file system that contains a path in `filesystem`.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -215,7 +217,7 @@ pub unsafe extern "C" fn dap_mkfifo(
     })
 }
 
-/// Removes a name of an object that is not a directory.
+/// Removes the name of an object that is not a directory.
 ///
 /// Returns 0, or a negative error number: -EISDIR for a directory.
 #[unsafe(no_mangle)]
@@ -226,13 +228,16 @@ pub unsafe extern "C" fn dap_unlink(session: *mut dap_session, path: *const c_ch
 
 /// Removes an empty directory.
 ///
-/// Returns 0, or a negative error number: -ENOTDIR for another object, -ENOTEMPTY.
+/// Returns 0, or a negative error number: -ENOTDIR for another object, -ENOTEMPTY if the directory
+/// is not empty.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_rmdir(session: *mut dap_session, path: *const c_char) -> c_int {
     // SAFETY: the caller guarantees that its pointers are valid.
     unsafe { remove(session, path, true) }
 }
 
+/// Removes the name of a directory or of another object, as `wants_directory` says.
+///
 /// # Safety
 /// As for [`check::text`].
 unsafe fn remove(session: *mut dap_session, path: *const c_char, wants_directory: bool) -> c_int {
@@ -241,7 +246,7 @@ unsafe fn remove(session: *mut dap_session, path: *const c_char, wants_directory
         // SAFETY: the caller guarantees that its pointers are valid.
         let path = unsafe { session.path(path, "path")? };
         session.ask(async |session| {
-            // The server's REMOVE accepts both, so check the type first.
+            // The server's REMOVE accepts directories and other objects, so check the type first.
             let found = find(session, &path, false).await?;
             let is_directory = found.kind == ObjectType::Directory;
             let refused =
@@ -299,8 +304,10 @@ pub unsafe extern "C" fn dap_link(
     }
 }
 
+/// Runs a request with two paths.
+///
 /// # Safety
-/// As for [`check::text`].
+/// As for [`check::text`], for both paths.
 unsafe fn with_two(
     session: *mut dap_session,
     path: *const c_char,
@@ -337,7 +344,8 @@ pub unsafe extern "C" fn dap_symlink(
     })
 }
 
-/// Stores the text of a symbolic link in `buffer`, truncated to its size and with a NUL at its end.
+/// Stores the text of a symbolic link in `buffer`. The text is truncated to `size` bytes, including
+/// a NUL at its end.
 ///
 /// Returns the length of the whole text without the NUL, or a negative error number.
 #[unsafe(no_mangle)]

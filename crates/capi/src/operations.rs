@@ -1,7 +1,7 @@
-//! Operations: what one call submits, or one request of a batch.
+//! Operations: an operation is submitted by one call, or is one request of a batch.
 //!
-//! Invariant: an operation has ended only when all of its transfers have, so its memory belongs to
-//! the program again.
+//! Invariant: an operation has ended only when all of its transfers have ended, so that its memory
+//! belongs to the program again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,15 +16,15 @@ use crate::memory::{Piece, RegionObject, Target};
 pub(crate) struct Operation {
     context: usize,
     kind: OperationKind,
-    /// How its completion is detected.
+    /// The way in which the end of the operation is detected.
     pub submission: Submission,
-    /// The file that it belongs to, which may have been closed meanwhile.
+    /// The file of the operation, which may have been closed meanwhile.
     file: Weak<FileObject>,
     parts: Vec<Part>,
     left: usize,
-    /// The error if not all parts could be submitted.
+    /// The error of the first part that could not be submitted, if there is one.
     refusal: Option<Failure>,
-    /// The regions that it uses, which cannot be released meanwhile.
+    /// The regions that the operation uses, so that they cannot be released before it ends.
     _regions: Vec<Arc<RegionObject>>,
 }
 
@@ -36,14 +36,14 @@ pub(crate) enum OperationKind {
 }
 
 pub(crate) enum Submission {
-    /// By completions of the client for each transfer.
+    /// By the client's completion of each transfer.
     Transfers(Vec<OperationId>),
-    /// By the batch that contains it.
+    /// By the completion of the batch that contains the request.
     Batch,
 }
 
 struct Part {
-    /// `None` for a commit, which transfers no data.
+    /// The memory of the part; `None` for a commit, which transfers no data.
     piece: Option<Piece>,
     result: Option<Result<Transferred, ClientError>>,
 }
@@ -52,7 +52,7 @@ struct Part {
 pub(crate) struct Ended {
     pub number: u64,
     pub context: usize,
-    /// The number of bytes, or the error.
+    /// The number of bytes transferred, or the error.
     pub result: Result<u64, Failure>,
     pub end_of_file: bool,
 }
@@ -84,12 +84,12 @@ impl Operation {
         number << PART_BITS | part as u64
     }
 
-    /// Decodes the operation and the part from such a context.
+    /// Decodes the number of the operation and the part from such a context.
     pub(crate) fn place_of(word: u64) -> (u64, usize) {
         (word >> PART_BITS, (word % (1 << PART_BITS)) as usize)
     }
 
-    /// Returns the number of parts so far.
+    /// Returns the number of parts that were added.
     pub(crate) fn part_count(&self) -> usize {
         self.parts.len()
     }
@@ -102,7 +102,7 @@ impl Operation {
         }
     }
 
-    /// Adds memory of a request in a batch.
+    /// Adds the memory of a request in a batch.
     pub(crate) fn add_piece(&mut self, piece: Option<Piece>) {
         self.parts.push(Part { piece, result: None });
         self.left += 1;
@@ -117,7 +117,7 @@ impl Operation {
         self.left == 0
     }
 
-    /// Notes the end of a transfer.
+    /// Notes the result of a transfer that has ended.
     pub(crate) fn note_part(&mut self, part: usize, result: Result<Transferred, ClientError>) {
         if let Some(part) = self.parts.get_mut(part)
             && part.result.is_none()
@@ -127,7 +127,8 @@ impl Operation {
         }
     }
 
-    /// Notes the end of a request in a batch, which transferred this many bytes from its beginning.
+    /// Notes the result of a request in a batch. The request transferred this many bytes from its
+    /// beginning.
     pub(crate) fn note_whole(&mut self, outcome: Result<u32, ClientError>) {
         let mut left = outcome.as_ref().copied().unwrap_or(0);
         for part in &mut self.parts {
@@ -142,8 +143,8 @@ impl Operation {
         self.left = 0;
     }
 
-    /// Returns the completion. It counts the contiguous bytes from the beginning up to the first
-    /// that was not transferred.
+    /// Returns the completion of the operation. Its result is the number of contiguous bytes that
+    /// were transferred from the beginning.
     pub(crate) fn end(mut self, number: u64) -> Ended {
         let file = self.file.upgrade();
         let (mut moved, mut end_of_file, mut failure, mut is_finished) = (0, false, None, false);
@@ -180,7 +181,7 @@ impl Operation {
         Ended { number, context: self.context, result, end_of_file }
     }
 
-    /// Records what a write or a commit reports on possibly lost data of the file.
+    /// Records the loss of data that the reply to a write or a commit may report.
     fn record_loss(
         &self,
         file: Option<&FileObject>,
@@ -200,5 +201,5 @@ impl Operation {
     }
 }
 
-/// The maximum number of parts of an operation, as a power of two.
+/// The binary logarithm of the maximum number of parts of an operation.
 const PART_BITS: u32 = 16;

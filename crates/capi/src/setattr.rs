@@ -18,8 +18,8 @@ use crate::types::{
     dap_session, dap_time,
 };
 
-/// Sets attributes of the object at a path. A symbolic link at its end is followed, unless the
-/// flags contain DAP_NO_FOLLOW.
+/// Sets attributes of the object at a path. A symbolic link at the end of the path is followed,
+/// unless the flags contain DAP_NO_FOLLOW.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn dap_chmod(
 }
 
 /// Sets the owner and the group of an object. The value 4294967295, that is (uint32_t)-1, leaves
-/// one unchanged. A symbolic link is followed.
+/// the owner or the group unchanged. A symbolic link is followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn dap_chown(
     })
 }
 
-/// Sets the times of the last read and the last change of data. NULL means the server's current
-/// time. A symbolic link is followed.
+/// Sets the times of the last read and of the last change of data of an object. NULL for a time
+/// means the server's current time. A symbolic link is followed.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -139,6 +139,8 @@ pub unsafe extern "C" fn dap_truncate(
     })
 }
 
+/// Sets attributes of the object at a path.
+///
 /// # Safety
 /// As for [`check::text`].
 unsafe fn set(

@@ -1,7 +1,7 @@
 //! Blocking reads and writes.
 //!
-//! Invariant: a call transfers all requested bytes, unless the file ends or a request fails. Then
-//! it returns the number of contiguous bytes transferred before, if there are any.
+//! Invariant: a call transfers all requested bytes, unless the file ends or a request fails. In
+//! that case the call returns the number of contiguous bytes transferred before, if there are any.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -16,10 +16,10 @@ use crate::types::{dap_file, dap_memory};
 use dafs_client::{ClientError, File, Transferred};
 use dafs_share::Entered;
 
-/// Reads `length` bytes at `offset` into ordinary memory.
+/// Reads `length` bytes at `offset` into memory that need not be registered.
 ///
-/// Returns the number of bytes read, which is smaller only at the end of the file, or a negative
-/// error number.
+/// Returns the number of bytes read, which is smaller than `length` only at the end of the file or
+/// if a later part failed, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pread(
     file: *mut dap_file,
@@ -32,11 +32,11 @@ pub unsafe extern "C" fn dap_pread(
     unsafe { transfer(file, &memory, 1, offset, Direction::Read) }
 }
 
-/// Writes `length` bytes at `offset` from ordinary memory. A server restart may lose them until
-/// dap_fsync.
+/// Writes `length` bytes at `offset` from memory that need not be registered. Until dap_fsync, a
+/// server restart may lose the data.
 ///
-/// Returns the number of bytes written, or a negative error number. It is smaller than `length`
-/// only if a later part failed; the next write, dap_fsync or dap_close reports the error.
+/// Returns the number of bytes written, or a negative error number. The number is smaller than
+/// `length` only if a later part failed; the next write, dap_fsync or dap_close reports the error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pwrite(
     file: *mut dap_file,
@@ -85,6 +85,8 @@ pub(crate) enum Direction {
     Write,
 }
 
+/// Transfers data between a file and memory, and waits until it is transferred.
+///
 /// # Safety
 /// `memory` points to `count` valid descriptors.
 unsafe fn transfer(
@@ -130,7 +132,7 @@ unsafe fn transfer(
     })
 }
 
-/// A part of a target, and the range of the file.
+/// A part of a target, with the offset in the file.
 struct Part {
     target: usize,
     start: usize,
@@ -152,15 +154,15 @@ fn parts(targets: &[Target], offset: u64) -> VecDeque<Part> {
     parts
 }
 
-/// Transfers several parts concurrently. Returns the contiguous bytes from the first part on, and
-/// the first error after them.
+/// Transfers several parts concurrently. Returns the number of contiguous bytes transferred from
+/// the first part on, and the first error.
 fn transfer_concurrently(
     file: &FileObject,
     targets: &[Target],
     parts: &[Part],
     direction: Direction,
 ) -> Result<(u64, Option<Failure>)> {
-    // SAFETY: the results are numbers and a text.
+    // SAFETY: the results are numbers and a text, not client objects.
     unsafe {
         file.run(async |file: &File, entered: &Entered<'_>| {
             let piece = |part: &Part| {
@@ -178,7 +180,7 @@ async fn settle(
     pieces: &[(u64, Piece)],
     direction: Direction,
 ) -> (u64, Option<Failure>) {
-    // All transfers are started before the first is awaited. Those after a failed one are awaited,
+    // Start all transfers before awaiting the first one. Transfers after a failed one are awaited
     // too, because they use the memory until they end.
     let begun = pieces.iter().map(|(offset, piece)| begin(file, *offset, piece, 0, direction));
     let begun: Vec<_> = begun.collect();
@@ -221,7 +223,8 @@ fn begin<'f>(
     }
 }
 
-/// Repeats until the whole piece is transferred, because a server may transfer less than requested.
+/// Repeats a transfer until the whole piece is transferred, because a server may transfer less than
+/// requested.
 async fn finish(
     file: &File,
     offset: u64,
@@ -257,8 +260,8 @@ async fn finish(
     (moved, failure)
 }
 
-/// Transfers the parts one after the other with the client's blocking calls, which use its cache
-/// and lend memory to devices. They hold the lock meanwhile.
+/// Transfers the parts one after the other with the client's blocking calls, which use the client's
+/// cache and lend memory to devices. These calls hold the client's lock while they wait.
 fn transfer_sequentially(
     file: &FileObject,
     targets: &[Target],
@@ -299,8 +302,10 @@ fn transfer_sequentially(
     Ok(moved)
 }
 
+/// Returns the memory of a target as a slice.
+///
 /// # Safety
-/// No other thread uses the target's memory while the slice exists.
+/// The memory is valid, and no other thread uses it while the slice exists.
 unsafe fn bytes_of<'t>(target: &Target) -> &'t mut [u8] {
     if target.length == 0 {
         return &mut [];

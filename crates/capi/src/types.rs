@@ -1,7 +1,7 @@
 //! The types and constants for C programs.
 //!
-//! Invariant: no layout and no value here ever changes. New fields are added at the end, and
-//! structs that may grow begin with their size.
+//! Invariant: no layout of a struct and no value of a constant ever changes. New fields are added
+//! at the end, and structs that may grow begin with their size.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -55,9 +55,9 @@ pub const DAP_CONNECT_CHECKSUMS: u32 = 4;
 pub const DAP_CONNECT_CRC: u32 = 8;
 /// End the session with its connection instead of reconnecting.
 pub const DAP_CONNECT_NO_RECOVERY: u32 = 0x10;
-/// Make the server keep replies in case one is lost, even without recovery.
+/// Make the server keep replies in case a reply is lost, even without recovery.
 pub const DAP_CONNECT_RESPONSE_CACHE: u32 = 0x20;
-/// Ask for the right to cache read data (delegations).
+/// Ask the server for delegations, which allow this client to cache read data.
 pub const DAP_CONNECT_DELEGATIONS: u32 = 0x40;
 
 /// No authentication. Over shared memory the kernel vouches for the user.
@@ -79,7 +79,7 @@ pub struct dap_auth_question {
     pub user: *const c_char,
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// Why the previous attempt was refused; NULL for the first.
+    /// The reason why the previous attempt was refused; NULL for the first attempt.
     pub refusal: *const c_char,
 }
 
@@ -102,9 +102,9 @@ pub struct dap_auth_answer {
     pub keytab: *const c_char,
 }
 
-/// A callback that chooses how to authenticate. It is called when connecting, and again whenever
-/// the server has refused the previous answer. Returns 0, or a negative error number, with which
-/// the connection attempt fails.
+/// A callback that chooses how to authenticate. The callback is called when connecting, and again
+/// each time the server has refused the previous answer. It returns 0, or a negative error number,
+/// with which the connection attempt then fails.
 pub type dap_authenticate = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -119,11 +119,12 @@ pub type dap_authenticate = Option<
 pub struct dap_client_options {
     /// The size of this struct: sizeof (dap_client_options).
     pub size: usize,
-    /// Longest time to poll before sleeping, in microseconds plus one; 0 for the default (50), 1
-    /// for never. With more than the default, a socket is polled as long as any reply is awaited.
+    /// The longest time to poll before sleeping, in microseconds plus one: 0 for the default of 50
+    /// microseconds, 1 for never. With more than the default, a socket is polled as long as the
+    /// client waits for a reply.
     pub spin_us_plus_1: u32,
-    /// If not 0, large memory without a region handle is registered with an RDMA device for the
-    /// duration of a synchronous call, instead of being copied.
+    /// If not 0, a synchronous call registers large memory without a region handle with an RDMA
+    /// device for its duration, instead of copying the data.
     pub lend: u32,
 }
 
@@ -135,7 +136,7 @@ pub struct dap_connect_options {
     pub size: usize,
     /// A combination of DAP_CONNECT_...
     pub flags: u32,
-    /// The maximum number of outstanding requests; 0 for 64.
+    /// The maximum number of outstanding requests; 0 for the default of 64.
     pub credits: u32,
     /// The name of this client across connections; NULL for a random name.
     pub client_name: *const c_char,
@@ -144,7 +145,8 @@ pub struct dap_connect_options {
     /// The longest silence of the server while a call waits for it, in milliseconds; 0 for the
     /// default, DAP_FOREVER for no limit.
     pub answer_timeout_ms: i64,
-    /// How long a session tries to reconnect, in milliseconds; 0 for the default of two minutes.
+    /// The time for which a session tries to reconnect, in milliseconds; 0 for the default of two
+    /// minutes.
     pub recovery_timeout_ms: i64,
     /// The authentication callback; NULL to use the user and password in the URL, or none.
     pub authenticate: dap_authenticate,
@@ -172,17 +174,17 @@ pub const DAP_CREATE: u32 = 4;
 pub const DAP_EXCLUSIVE: u32 = 8;
 /// Truncate the file to zero bytes.
 pub const DAP_TRUNCATE: u32 = 0x10;
-/// Create a file without a name in the file system of the directory at the path. It exists as long
-/// as it is open.
+/// Create a file without a name in the file system of the directory at the path. The file exists as
+/// long as it is open.
 pub const DAP_NAMELESS: u32 = 0x20;
 
-/// Deny opens for reading by others meanwhile.
+/// While the file is open, deny opens for reading by others.
 pub const DAP_DENY_READ: u32 = 1;
-/// Deny opens for writing by others meanwhile.
+/// While the file is open, deny opens for writing by others.
 pub const DAP_DENY_WRITE: u32 = 2;
-/// All opens must give the same key.
+/// Deny opens that do not give the same key.
 pub const DAP_SHARE_KEY: u32 = 4;
-/// Deny removal of its name by others meanwhile.
+/// While the file is open, deny the removal of its name by others.
 pub const DAP_KEEP_NAME: u32 = 8;
 
 /// No information on the order of accesses.
@@ -225,7 +227,7 @@ pub struct dap_open_options {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_memory {
-    /// The first byte, which is in the region if there is one.
+    /// The address of the first byte, which is in the region if there is one.
     pub pointer: *mut c_void,
     /// The length in bytes.
     pub length: usize,
@@ -250,7 +252,7 @@ pub const DAP_DATA_SYNC: u32 = 1;
 /// The written data and all attributes are durable.
 pub const DAP_FILE_SYNC: u32 = 2;
 
-/// The file ends where the read ended.
+/// The file ends where the read ended, so that a read from there would return no bytes.
 pub const DAP_END_OF_FILE: u32 = 1;
 
 /// The completion of an operation.
@@ -259,7 +261,7 @@ pub const DAP_END_OF_FILE: u32 = 1;
 pub struct dap_completion {
     /// The number of the operation.
     pub operation: u64,
-    /// The caller's value, given at the submission.
+    /// The value of `context` that was given when the operation was submitted.
     pub context: *mut c_void,
     /// The number of bytes transferred, or a negative error number.
     pub result: i64,
@@ -267,12 +269,13 @@ pub struct dap_completion {
     pub flags: u32,
     /// Reserved, and always 0.
     pub reserved: u32,
-    /// The error text, valid until this thread waits for completions again; NULL without an error.
+    /// The error text, valid until this thread waits for completions again; NULL if there is no
+    /// error.
     pub text: *const c_char,
 }
 
 /// A request of a batch: several ranges of a file, and several pieces of memory with the same total
-/// length. At most 64 of each.
+/// length. There can be at most 64 ranges and 64 pieces.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_batch_request {
@@ -290,7 +293,7 @@ pub struct dap_batch_request {
     pub memory: *const dap_memory,
     /// The number of pieces of memory.
     pub memory_count: usize,
-    /// Returned with the completion.
+    /// A value of the caller, which is returned with the completion.
     pub context: *mut c_void,
     /// Set by dap_batch_submit: the number of the operation.
     pub operation: u64,
@@ -320,17 +323,17 @@ pub struct dap_attributes {
     pub mode: u32,
     /// The number of hard links.
     pub link_count: u32,
-    /// The owner; 4294967295 if the server's name for it is not a number.
+    /// The user id of the owner; 4294967295 if the server's name for the owner is not a number.
     pub uid: u32,
-    /// The group; 4294967295 if the server's name for it is not a number.
+    /// The group id; 4294967295 if the server's name for the group is not a number.
     pub gid: u32,
     /// The size in bytes.
     pub size: u64,
     /// The allocated storage in bytes.
     pub space_used: u64,
-    /// The number of the object, unique in its file system.
+    /// The inode number, unique in the file system.
     pub file_id: u64,
-    /// A value that differs after every change.
+    /// A value that differs after every change of the object.
     pub change: u64,
     /// The time of the last read.
     pub accessed: dap_time,
@@ -346,9 +349,10 @@ pub struct dap_attributes {
 pub struct dap_entry {
     /// The name, valid until the next dap_readdir or dap_closedir of this directory.
     pub name: *const c_char,
-    /// The attributes, if `has_attributes` is not 0. They are missing if the object was removed.
+    /// The attributes of the object, if `has_attributes` is not 0. They are missing if the object
+    /// was removed.
     pub attributes: dap_attributes,
-    /// Not 0 if there are attributes.
+    /// Not 0 if `attributes` is valid.
     pub has_attributes: u32,
     /// Reserved, and always 0.
     pub reserved: u32,
@@ -374,7 +378,7 @@ pub struct dap_filesystem {
     pub name_bytes_max: u32,
     /// Maximum number of hard links to an object.
     pub link_count_max: u32,
-    /// How long the server keeps the opens and locks of a silent client, in seconds.
+    /// The time for which the server keeps the opens and locks of a silent client, in seconds.
     pub lease_seconds: u32,
     /// Reserved, and always 0.
     pub reserved: u32,
@@ -386,11 +390,11 @@ pub const DAP_SET_MODE: u32 = 1;
 pub const DAP_SET_UID: u32 = 2;
 /// Set the group to `gid`.
 pub const DAP_SET_GID: u32 = 4;
-/// Set the size, by truncating or extending.
+/// Set the size to `file_size`, by truncating or extending the file.
 pub const DAP_SET_SIZE: u32 = 8;
-/// Set the time of the last read.
+/// Set the time of the last read to `accessed`.
 pub const DAP_SET_ACCESSED: u32 = 0x10;
-/// Set the time of the last change of data.
+/// Set the time of the last change of data to `modified`.
 pub const DAP_SET_MODIFIED: u32 = 0x20;
 /// Set the time of the last read to the server's current time.
 pub const DAP_SET_ACCESSED_NOW: u32 = 0x40;
@@ -399,7 +403,7 @@ pub const DAP_SET_MODIFIED_NOW: u32 = 0x80;
 /// Do not follow a symbolic link at the end of the path.
 pub const DAP_NO_FOLLOW: u32 = 0x100;
 
-/// The attributes to set, all or none of them.
+/// The attributes to set. Either all of them are set or none.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dap_changes {
@@ -421,31 +425,31 @@ pub struct dap_changes {
     pub modified: dap_time,
 }
 
-/// Read data, or list a directory.
+/// The right to read data, or to list a directory.
 pub const DAP_ACCESS_READ: u32 = 1;
-/// Look up names in a directory.
+/// The right to look up names in a directory.
 pub const DAP_ACCESS_LOOKUP: u32 = 2;
-/// Change existing data or entries.
+/// The right to change existing data or entries.
 pub const DAP_ACCESS_MODIFY: u32 = 4;
-/// Add data or entries.
+/// The right to add data or entries.
 pub const DAP_ACCESS_EXTEND: u32 = 8;
-/// Remove names from a directory.
+/// The right to remove names from a directory.
 pub const DAP_ACCESS_DELETE: u32 = 0x10;
-/// Execute the file, or search the directory.
+/// The right to execute the file, or to search the directory.
 pub const DAP_ACCESS_EXECUTE: u32 = 0x20;
 
 // ---- locks and fences ---------------------------------------------------------------
 
-/// A lock that excludes writers.
+/// A lock that excludes writers, but allows other shared locks.
 pub const DAP_LOCK_SHARED: u32 = 0;
-/// A lock that excludes all others.
+/// A lock that excludes all other locks, readers and writers.
 pub const DAP_LOCK_EXCLUSIVE: u32 = 1;
 
-/// If its owner fails, the lock becomes broken instead of being released.
+/// If the owner of the lock fails, the lock becomes broken instead of being released.
 pub const DAP_LOCK_PERSIST: u32 = 2;
-/// If its owner fails, changes under the lock are rolled back.
+/// If the owner of the lock fails, the server rolls back the changes made under the lock.
 pub const DAP_LOCK_AUTO_RECOVERY: u32 = 4;
-/// Take over a broken lock. The caller has checked and repaired the data.
+/// Take over a broken lock. The caller must have checked and repaired the data.
 pub const DAP_LOCK_REPAIR: u32 = 8;
 
 /// A lock that conflicts with a request.
@@ -456,9 +460,9 @@ pub struct dap_lock_holder {
     pub kind: u32,
     /// Reserved, and always 0.
     pub reserved: u32,
-    /// The offset of its first byte.
+    /// The offset of the first locked byte.
     pub offset: u64,
-    /// Its length in bytes, or DAP_TO_END.
+    /// The number of locked bytes, or DAP_TO_END.
     pub length: u64,
 }
 
@@ -467,9 +471,9 @@ pub const DAP_FENCE_FILE: u32 = 0;
 /// A fence around the file system that contains a path.
 pub const DAP_FENCE_FILE_SYSTEM: u32 = 1;
 
-/// Only these clients may access the object. With no names, the fence is removed.
+/// Allow only the named clients to access the object. With no names, the fence is removed.
 pub const DAP_FENCE_SET: u32 = 0;
-/// These clients may access the object, too.
+/// Allow the named clients to access the object, too.
 pub const DAP_FENCE_ADD: u32 = 1;
-/// These clients may no longer access the object.
+/// No longer allow the named clients to access the object.
 pub const DAP_FENCE_REMOVE: u32 = 2;

@@ -1,4 +1,5 @@
-//! The group functions of C: create, wait and release; and cancelling and expediting operations.
+//! The C functions for completion groups: create a group, wait for it and release it; cancel and
+//! expedite operations.
 //!
 //! Invariant: each completion is returned once, to one of the waiting threads.
 
@@ -14,8 +15,8 @@ use crate::handles;
 use crate::operations::Ended;
 use crate::types::{DAP_END_OF_FILE, dap_client, dap_completion, dap_group};
 
-/// Creates a completion group. It can collect operations of all sessions of the client. `client`
-/// may be NULL.
+/// Creates a completion group. The group can collect operations of all sessions of the client.
+/// `client` may be NULL.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
@@ -32,7 +33,7 @@ pub unsafe extern "C" fn dap_group_create(
     })
 }
 
-/// Releases a group.
+/// Releases a completion group.
 ///
 /// Returns 0, or a negative error number: -EBUSY if completions were not returned yet.
 #[unsafe(no_mangle)]
@@ -50,10 +51,10 @@ pub unsafe extern "C" fn dap_group_release(group: *mut dap_group) -> c_int {
     })
 }
 
-/// Waits until `count` operations of a group have completed, or all that were submitted to it, or
-/// `timeout_ms` milliseconds have passed, which may be 0 or DAP_FOREVER. Returns the completions of
-/// up to `capacity` operations, which is at least `count`, in the order in which they were noticed.
-/// Signals do not end the wait.
+/// Waits until `count` operations of a group have completed, or until all operations in the group
+/// have, or until `timeout_ms` milliseconds have passed. The timeout may be 0 or DAP_FOREVER.
+/// Stores the completions of up to `capacity` operations, which is at least `count`, in the order
+/// in which they were noticed. Signals do not end the wait.
 ///
 /// Returns the number of completions, which is smaller than `count` if the time has passed or no
 /// more operations are in flight, or a negative error number. A failed operation is not a failure
@@ -98,7 +99,7 @@ fn take(
     timeout: Option<Duration>,
     capacity: usize,
 ) -> Result<Vec<Ended>, Failure> {
-    // SAFETY: completions consist of numbers and texts.
+    // SAFETY: completions consist of numbers and texts, not of client objects.
     unsafe {
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             group.client.within(|entered| {
@@ -119,7 +120,7 @@ fn take(
 }
 
 thread_local! {
-    /// The texts to which the last returned completions point.
+    /// The texts that the last returned completions point to.
     static TEXTS: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -143,10 +144,11 @@ fn completion(ended: Ended, texts: &mut Vec<CString>) -> dap_completion {
     }
 }
 
-/// Cancels an operation. One that has not been sent ends with -ECANCELED. One in flight first runs
-/// to its end, and then also reports -ECANCELED. Its completion must be collected as usual.
+/// Cancels an operation. An operation that was not sent yet ends with -ECANCELED. An operation in
+/// flight first runs to its end, and then also reports -ECANCELED. The completion must be collected
+/// as usual.
 ///
-/// Returns 0, or a negative error number: -ENOENT if it has ended already.
+/// Returns 0, or a negative error number: -ENOENT if the operation has already ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_cancel(group: *mut dap_group, operation: u64) -> c_int {
     done(|| {
@@ -161,8 +163,8 @@ pub unsafe extern "C" fn dap_cancel(group: *mut dap_group, operation: u64) -> c_
 /// Makes the server execute a request at once that was submitted in a batch with a latency. Other
 /// operations are never delayed.
 ///
-/// Returns 0, or a negative error number: -ENOENT if it has ended already, or the server has not
-/// received it yet.
+/// Returns 0, or a negative error number: -ENOENT if the operation has already ended, or if the
+/// server has not received it yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_expedite(group: *mut dap_group, operation: u64) -> c_int {
     done(|| {
