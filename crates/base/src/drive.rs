@@ -10,15 +10,15 @@ use std::task::{Context, Poll, Waker};
 
 /// Defines how a thread waits between two polls of its future.
 pub trait Waiting {
-    /// The reason for giving up before the future is ready; [`std::convert::Infallible`] if that
-    /// never happens.
+    /// The reason to stop before the future is ready; [`std::convert::Infallible`] if that never
+    /// happens.
     type Stopped;
 
-    /// Waits, and makes the progress that the future needs. It may return early: then the future is
-    /// only polled more often than necessary.
+    /// Waits until the future may be able to continue, and makes the progress that it needs. It may
+    /// return early, which only means that the future is polled more often than necessary.
     fn wait(&mut self) -> ControlFlow<Self::Stopped>;
 
-    /// Returns the waker for the future. The default does nothing, which is right if only
+    /// Returns the waker for the future. The default waker has no effect, which is right if only
     /// [`Waiting::wait`] makes progress.
     fn waker(&self) -> Waker {
         Waker::noop().clone()
@@ -28,7 +28,7 @@ pub trait Waiting {
 /// Runs a future to completion, calling [`Waiting::wait`] whenever it is not ready.
 ///
 /// # Errors
-/// The reason that `waiting` returned for giving up. The future is then dropped.
+/// The reason that `waiting` returned for stopping. The future is then dropped.
 ///
 /// ```
 /// use std::convert::Infallible;

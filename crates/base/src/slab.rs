@@ -1,19 +1,19 @@
 //! A table that reuses its slots but never its keys.
 //!
-//! Invariant: a key finds the value it was returned for until that value is removed, and nothing
-//! afterwards. Each slot numbers its values with a generation; a slot whose generations are used up
-//! is retired.
+//! Invariant: a key leads to the value for which it was returned until that value is removed, and
+//! to no value afterwards. Each slot numbers its values with a generation; a slot whose generations
+//! are used up is no longer used.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// Names a value of a [`Slab`]: the index of its slot, and the generation of the value in that
-/// slot.
+/// The key of a value in a [`Slab`]: the index of the value's slot, and the generation of the value
+/// in that slot.
 ///
-/// Converted to a word ([`Key::to_bits`]), a key leaves the two highest bits free, for owners that
-/// must mark which table a word belongs to.
+/// In the word that [`Key::to_bits`] returns, the two highest bits are free, so that an owner can
+/// use them to mark which table a word belongs to.
 pub struct Key<T> {
     index: u32,
     generation: u32,
@@ -23,14 +23,14 @@ pub struct Key<T> {
 /// A table of values, addressed by keys. The slot that was freed last is reused first, so the keys
 /// depend only on the sequence of calls.
 ///
-/// It grows to the largest number of values that it ever held at once, and allocates nothing after
-/// that.
+/// The table grows to the largest number of values that it has contained at once, and allocates
+/// nothing after that.
 ///
 /// Keys have the type of the values as their parameter, or `Of` if the values' type is private or
 /// unknown to the code that stores keys.
 pub struct Slab<T, Of = T> {
     slots: Vec<Slot<T>>,
-    /// The first free slot; each free slot links to the next.
+    /// The index of the first free slot; each free slot links to the next.
     first_free: u32,
     count: u32,
     count_max: u32,
@@ -62,7 +62,8 @@ impl<T> Slab<T> {
 }
 
 impl<T, Of> Slab<T, Of> {
-    /// As [`Slab::bounded`], for a table whose keys have another type parameter.
+    /// Creates an empty table for at most `count_max` values whose keys have another type
+    /// parameter.
     #[must_use]
     pub const fn tagged(count_max: u32) -> Self {
         Self { slots: Vec::new(), first_free: NO_SLOT, count: 0, count_max, of: PhantomData }
@@ -71,7 +72,7 @@ impl<T, Of> Slab<T, Of> {
     /// Inserts a value and returns its key.
     ///
     /// # Panics
-    /// If the table is full. Use [`Slab::try_insert`] if that is possible.
+    /// If the table is full. If this can happen, use [`Slab::try_insert`].
     #[inline]
     pub fn insert(&mut self, value: T) -> Key<Of> {
         match self.try_insert(value) {
@@ -83,7 +84,7 @@ impl<T, Of> Slab<T, Of> {
     /// Inserts a value and returns its key.
     ///
     /// # Errors
-    /// If the table is full, the value itself.
+    /// The value itself, if the table is full.
     #[inline]
     pub fn try_insert(&mut self, value: T) -> Result<Key<Of>, T> {
         if self.count >= self.count_max {
@@ -112,10 +113,10 @@ impl<T, Of> Slab<T, Of> {
         Ok(Key::new(index, FIRST_GENERATION))
     }
 
-    /// Inserts a value that `make` builds from its own key.
+    /// Inserts a value that `make` builds from the key that the value will have.
     ///
     /// # Errors
-    /// The error of `make`; nothing was inserted then.
+    /// The error of `make`. In this case no value was inserted.
     ///
     /// # Panics
     /// If the table is full, as [`Slab::insert`].
@@ -147,7 +148,7 @@ impl<T, Of> Slab<T, Of> {
                     slot.generation += 1;
                     self.first_free = key.index;
                 } else {
-                    // The next value would have the same key as the first one in this slot.
+                    // The next value would have the same key as the first value in this slot had.
                     slot.generation = NO_GENERATION;
                     slot.content = Content::Free { next: NO_SLOT };
                 }
@@ -196,7 +197,8 @@ impl<T, Of> Slab<T, Of> {
         self.get(key).is_some()
     }
 
-    /// Returns the key of the value in a slot, for owners that send only slot numbers in messages.
+    /// Returns the key of the value in a slot; `None` if the slot is empty. For owners that send
+    /// only slot numbers in messages.
     #[must_use]
     pub fn key_at(&self, index: u32) -> Option<Key<Of>> {
         let slot = self.slots.get(index as usize)?;
@@ -264,7 +266,7 @@ impl<T> Key<T> {
     }
 
     /// Returns the index of the value's slot, which is below the largest number of values that the
-    /// table ever held at once.
+    /// table has contained at once.
     #[inline]
     #[must_use]
     pub const fn index(self) -> u32 {
@@ -279,7 +281,7 @@ impl<T> Key<T> {
         (self.generation as u64) << u32::BITS | self.index as u64
     }
 
-    /// Creates a key from a number. A number that is no key gives a key that names no value.
+    /// Creates a key from a number. If no key has this number, the result is a key without a value.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
@@ -369,12 +371,12 @@ impl<T> fmt::Debug for Key<T> {
 
 /// A slot number that no slot has.
 const NO_SLOT: u32 = u32::MAX;
-/// The limit for slot numbers.
+/// The limit for the number of slots.
 const INDEX_MAX: u32 = u32::MAX;
 /// A generation that no value has, so that a word of zeros is no valid key.
 const NO_GENERATION: u32 = 0;
 const FIRST_GENERATION: u32 = 1;
-/// The limit for generations of one slot, which leaves two bits of the word free.
+/// The limit for the generations of one slot, which leaves two bits of the word free.
 const GENERATION_MAX: u32 = (1 << 30) - 1;
 
 const _: () = assert!(size_of::<Key<String>>() == 8);

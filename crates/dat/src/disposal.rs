@@ -12,6 +12,7 @@
 //! *flushes* the file, and no signal interrupts the wait for a FUSE daemon. Descriptors in unread
 //! packets ([`socket`]) and memory ([`memory`]) are only *released*. A wait in a release can be
 //! interrupted by a signal, which a timer sends.
+//!
 //! Invariants:
 //!
 //! - The descriptors of one user occupy at most [`THREADS_PER_USER`] threads.

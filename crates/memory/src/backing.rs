@@ -15,24 +15,25 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::HUGE_PAGE_BYTES;
 
-/// The page size that an allocation asks for. Huge pages are a hint: without them the kernel maps
-/// small ones, and only speed changes.
+/// The page size that an allocation requests. Huge pages are a hint: if there are none, the kernel
+/// maps small pages, and only the speed differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Pages of 4 KiB.
     Small,
-    /// Pages of 2 MiB where the kernel has them.
+    /// Pages of 2 MiB, if the kernel has any.
     Huge,
 }
 
 /// The reason why a memory file of another process is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The file could shrink during use: an access past its new end would kill the process.
+    /// The file is not sealed, so it could shrink during use, and an access past its new end would
+    /// kill the process.
     #[error("memory file is not sealed against shrinking; the peer must set F_SEAL_SHRINK")]
     NotSealed,
-    /// The file has huge pages. If the kernel has none left, an access to the memory kills the
-    /// process, and such memory can only be unmapped in whole huge pages.
+    /// The file has huge pages. If the kernel has no free huge page, an access to the memory kills
+    /// the process; besides, such memory can only be unmapped in whole huge pages.
     #[error("memory file has huge pages (MFD_HUGETLB); the peer must use ordinary pages")]
     HugePages,
     /// The file is shorter than its owner announced.
@@ -43,7 +44,7 @@ pub enum ImportError {
         /// The actual number of bytes.
         actual: u64,
     },
-    /// The length is zero or exceeds the address space.
+    /// The length is zero or exceeds the size of the address space.
     #[error("memory of {0} bytes cannot be mapped")]
     BadLength(usize),
     /// The kernel refused the mapping.
@@ -51,7 +52,7 @@ pub enum ImportError {
     System(#[from] io::Error),
 }
 
-/// A range of bytes. Clones are cheap, and all clones share the same bytes.
+/// A range of bytes in memory. Clones are cheap, and all clones share the same bytes.
 #[derive(Clone)]
 pub struct Memory(Arc<Backing>);
 
@@ -59,26 +60,27 @@ struct Backing {
     base: NonNull<u8>,
     length: usize,
     kind: Kind,
-    /// The number of registrations that devices have of the pages. Code that discards pages holds
-    /// the lock.
+    /// The number of device registrations that pin the pages. Code that discards pages holds the
+    /// lock.
     pins: Mutex<u32>,
 }
 
-/// Keeps a memory alive, and its pages in place, for a device that has them registered.
+/// Keeps a memory alive and its pages in place, for a device with which it is registered.
 #[derive(Debug)]
 pub struct Pinned(Memory);
 
 enum Kind {
-    /// Private pages of this process.
+    /// Private pages of this process, without a file.
     Anonymous { map_base: NonNull<u8>, map_length: usize },
-    /// A memory file of this process, kept so that it can be passed on.
+    /// A memory file of this process; the descriptor is kept so that it can be passed to another
+    /// process.
     File(OwnedFd),
-    /// A peer's memory file. The mapping keeps the memory. Without the descriptor, a peer cannot
-    /// exhaust this process's descriptors.
+    /// A memory file of a peer. The mapping keeps the memory alive. The descriptor is closed, so
+    /// that peers cannot exhaust this process's descriptors.
     Imported,
     /// A heap buffer, kept only for its destructor.
     Heap { _owner: Box<[u8]> },
-    /// Memory of another owner, which keeps it until the owner is dropped.
+    /// Memory of another owner, which stays valid until the owner is dropped.
     Owned { _owner: Box<dyn Any + Send + Sync> },
 }
 
@@ -89,7 +91,8 @@ unsafe impl Send for Backing {}
 unsafe impl Sync for Backing {}
 
 impl Memory {
-    /// Allocates private memory of `length` zeroed bytes, without pages yet.
+    /// Allocates private memory of `length` zeroed bytes. The kernel allocates its pages when they
+    /// are first used.
     ///
     /// # Errors
     /// `InvalidInput` if `length` is zero; otherwise the error of `mmap`.
@@ -136,10 +139,10 @@ impl Memory {
     }
 
     /// Maps a memory file that another process has passed to this one. The caller keeps the
-    /// descriptor; the mapping does not need it.
+    /// descriptor, which the mapping does not need.
     ///
-    /// The first call asks for the seals, which only a memory file has, and never blocks. If there
-    /// are none, no other call is made on the descriptor.
+    /// The first call on the descriptor asks for the seals, which only a memory file has, and never
+    /// blocks. If the file has no seals, no other call is made on the descriptor.
     ///
     /// # Errors
     /// [`ImportError`] unless the file is sealed against shrinking, has pages of the usual size,
@@ -176,13 +179,13 @@ impl Memory {
         }))
     }
 
-    /// Wraps the application's own memory. `owner` is dropped with the last clone. From then on
-    /// neither a transfer nor a device uses the memory.
+    /// Wraps the application's own memory. `owner` is dropped together with the last clone, after
+    /// all transfers and devices have stopped using the memory.
     ///
     /// # Safety
     /// The `length` bytes at `base` must be mapped, readable and writable until `owner` is dropped.
-    /// Until then they must stay the same memory, and no reference to them may exist while another
-    /// party may write them.
+    /// Until then no other memory may be mapped at these addresses, and no reference to the bytes
+    /// may exist while another party may write them.
     #[must_use]
     pub unsafe fn of_owner(
         base: NonNull<u8>,
@@ -205,7 +208,8 @@ impl Memory {
         self.0.base.as_ptr() as u64
     }
 
-    /// Returns the memory file, if there is one to pass on.
+    /// Returns the descriptor of the memory file; `None` if the memory is not a file that can be
+    /// passed on.
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.kind {
@@ -216,8 +220,9 @@ impl Memory {
         }
     }
 
-    /// Returns a raw pointer to `offset`, for transports that pass ranges to the kernel or keep
-    /// atomics there. The caller must keep a clone alive while it uses the pointer.
+    /// Returns a raw pointer to the bytes at `offset`, for transports that pass ranges to the
+    /// kernel or access them atomically. The caller must keep a clone of the memory alive while it
+    /// uses the pointer.
     ///
     /// # Panics
     /// Panics if `offset..offset + length` is not within the memory. Callers validate ranges where
@@ -243,9 +248,10 @@ impl Memory {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Makes the kernel allocate and clear the pages of a range, so that no thread waits for that
-    /// at the first use. This may take milliseconds. The contents stay, even if others use the
-    /// range meanwhile. Does nothing for memory other than private pages, or before Linux 5.14.
+    /// Makes the kernel allocate and clear the pages of a range, so that no thread has to wait for
+    /// that when it first uses them. This may take milliseconds. The contents are unchanged, even
+    /// if other threads use the range at the same time. Has no effect on memory other than private
+    /// pages, or before Linux 5.14.
     pub fn populate(&self, offset: usize, length: usize) {
         if let Kind::Anonymous { .. } = &self.0.kind {
             let pointer = self.pointer(offset, length);
@@ -255,9 +261,9 @@ impl Memory {
         }
     }
 
-    /// Returns the pages of a range to the kernel. The range then reads as zeros. Does nothing for
-    /// memory other than private pages, or for pinned memory: its device would continue to use the
-    /// former pages, and the processor would use others.
+    /// Returns the pages of a range to the kernel, so that the range then reads as zeros. Has no
+    /// effect on memory other than private pages, or on pinned memory: a device would continue to
+    /// use the former pages, while the processor would use others.
     pub fn discard(&self, offset: usize, length: usize) {
         let pins = self.pins();
         if let (Kind::Anonymous { .. }, 0) = (&self.0.kind, *pins) {
@@ -283,7 +289,7 @@ impl Memory {
 }
 
 impl Pinned {
-    /// Returns the memory that is kept.
+    /// Returns the pinned memory.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.0
@@ -309,7 +315,8 @@ impl Drop for Backing {
             Kind::File(_) | Kind::Imported => (self.base, self.length),
             Kind::Heap { .. } | Kind::Owned { .. } => return,
         };
-        // Unmap in parts: other threads that map or unmap then wait only for one part.
+        // The memory is unmapped in parts, so that other threads that map or unmap memory wait only
+        // for one part.
         let mut done = 0;
         while done < length {
             let part = (length - done).min(UNMAPPED_AT_ONCE);
@@ -324,15 +331,15 @@ impl Drop for Backing {
     }
 }
 
-/// Returns the number of mappings that the kernel refused to unmap. They stay until the process
-/// ends, so a limit on the number of mappings must count them.
+/// Returns the number of mappings that the kernel refused to unmap. They stay mapped until the
+/// process ends, so a limit for the number of mappings must include them.
 #[must_use]
 pub fn lost_mappings() -> usize {
     LOST_MAPPINGS.load(Ordering::Relaxed)
 }
 
 static LOST_MAPPINGS: AtomicUsize = AtomicUsize::new(0);
-/// The number of bytes unmapped by one call: whole huge pages.
+/// The number of bytes that one call unmaps, in whole huge pages.
 const UNMAPPED_AT_ONCE: usize = 32 * HUGE_PAGE_BYTES;
 
 fn checked_length(length: usize) -> io::Result<usize> {

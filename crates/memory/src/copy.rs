@@ -3,7 +3,7 @@
 use crate::{LINE_BYTES, Memory, forward};
 
 impl Memory {
-    /// Copies `bytes` to `offset`.
+    /// Copies `bytes` into the memory at `offset`.
     ///
     /// # Panics
     /// Panics if the range is not within the memory.
@@ -15,7 +15,7 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Copies the bytes at `offset` into `bytes`.
+    /// Copies the bytes of the memory at `offset` into `bytes`.
     ///
     /// # Panics
     /// Panics if the range is not within the memory.

@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use crate::Memory;
 
 impl Memory {
-    /// Reads from a file into a range. Returns the number of bytes, which is smaller than `length`
-    /// only at the end of the file.
+    /// Reads from a file into a range of the memory. Returns the number of bytes read, which is
+    /// smaller than `length` only at the end of the file.
     ///
     /// # Errors
     /// The error of `pread`. An interrupted call is repeated.
@@ -43,7 +43,7 @@ impl Memory {
         Ok(done)
     }
 
-    /// Writes the whole range to a file.
+    /// Writes the whole range of the memory to a file.
     ///
     /// # Errors
     /// The error of `pwrite`; `WriteZero` if the file accepts no more bytes.
@@ -77,8 +77,8 @@ impl Memory {
         }
         Ok(())
     }
-    /// Reads once from a device that delivers whole messages, such as `/dev/fuse`. Returns the
-    /// number of bytes.
+    /// Makes one read from a device that delivers whole messages, such as `/dev/fuse`. Returns the
+    /// number of bytes read.
     ///
     /// # Errors
     /// The error of `read`. An interrupted call is repeated.
@@ -104,7 +104,7 @@ impl Memory {
         })
     }
 
-    /// Writes a range once to a device that accepts whole messages.
+    /// Makes one write of a range to a device that accepts whole messages.
     ///
     /// # Errors
     /// The error of `write`. An interrupted call is repeated.

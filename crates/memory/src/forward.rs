@@ -1,9 +1,9 @@
 //! Copies pages and longer ranges, always from front to back.
 //!
 //! If source and target have the same offset within their pages, as the blocks of a cache and the
-//! buffers of clients mostly do, the C library copies from back to front. Then the prefetched lines
-//! come last. If one side is not cached, such a copy takes up to half as long again
-//! (docs/decisions/0003).
+//! buffers of clients usually do, the C library copies from back to front. The lines that the
+//! hardware has prefetched are then used last. If the source or the target is not in the
+//! processor's caches, such a copy takes up to half as long again (docs/decisions/0003).
 
 use crate::{LINE_BYTES, PAGE_BYTES};
 
@@ -23,7 +23,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
-/// Copies at least one line, as [`copy`] does.
+/// Copies at least one cache line, as [`copy`] does.
 ///
 /// # Safety
 /// The same as for [`copy`]; in addition, the processor must have AVX.
@@ -68,12 +68,12 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Shorter copies use the C library.
+/// The length in bytes below which copies use the C library.
 const LONG_BYTES: usize = 1024;
 /// The distance in bytes at which lines are prefetched ahead of the copy. The hardware prefetcher
 /// stops at the end of each page.
 const AHEAD_BYTES: usize = 512;
-/// The number of pages copied in parallel, if there are as many: each uses a prefetcher.
+/// The number of pages copied in parallel, if there are that many: each uses a separate prefetcher.
 const PAGES_AT_ONCE: usize = 4;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The kernel's own file handles: names of objects that survive renames and restarts.
+//! The kernel's own file handles, which identify objects even after renames and restarts.
 //!
-//! Invariant: the kernel accesses only the fixed buffer in this module, and the filled length is
-//! checked before it is used. No maintained crate has these two calls with a safe signature, so
-//! they are here, with the other system calls that need `unsafe`.
+//! Invariant: the kernel accesses only the fixed buffer in this module, and the length that it
+//! reports is checked before use. No maintained crate has these two calls with a safe signature, so
+//! they are in this crate, with the other system calls that need `unsafe`.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,13 +17,14 @@ pub struct KernelHandle {
 }
 
 impl KernelHandle {
-    /// The greatest accepted length in bytes. ext4 uses 8 bytes, xfs 12, tmpfs 12, btrfs 20.
+    /// The maximum accepted length in bytes. ext4 uses 8 bytes, xfs 12, tmpfs 12, btrfs 20.
     pub const LENGTH_MAX: usize = 32;
 
     /// Returns the handle of the object to which a descriptor refers (`O_PATH` suffices).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the file system has no handles, `EOVERFLOW` if the handle is longer.
+    /// `EOPNOTSUPP` if the file system has no handles, `EOVERFLOW` if the handle exceeds
+    /// [`Self::LENGTH_MAX`].
     pub fn of(object: BorrowedFd<'_>) -> io::Result<Self> {
         let mut raw = RawHandle { length: Self::LENGTH_MAX as u32, kind: 0, bytes: [0; 32] };
         let mut mount = 0;
@@ -46,7 +47,8 @@ impl KernelHandle {
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))
     }
 
-    /// Reassembles a handle from its parts. Returns `None` if it is empty or too long.
+    /// Creates a handle from its kind and its bytes. Returns `None` if `bytes` is empty or too
+    /// long.
     #[must_use]
     pub fn from_parts(kind: i32, bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > Self::LENGTH_MAX {
@@ -69,11 +71,11 @@ impl KernelHandle {
         &self.bytes[..self.length]
     }
 
-    /// Opens the object as `O_PATH`. `mount` is any object on its file system. Needs
-    /// `CAP_DAC_READ_SEARCH`.
+    /// Opens the object with `O_PATH`. `mount` is a descriptor of any object on the same file
+    /// system. The call requires `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
-    /// `ESTALE` if the object is gone; `EPERM` without the privilege.
+    /// `ESTALE` if the object no longer exists; `EPERM` without the privilege.
     pub fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let mut raw = RawHandle { length: self.length as u32, kind: self.kind, bytes: self.bytes };
         // SAFETY: as in `of`; the kernel only reads the announced bytes.

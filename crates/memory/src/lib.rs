@@ -1,11 +1,11 @@
 //! Memory that other parties may change at any time: huge-page arenas, sealed memory files shared
 //! with another process, and plain buffers lent to a transport.
 //!
-//! Invariant: a [`Memory`] never returns a Rust reference to its bytes. Another process, a
-//! transport or the kernel may write them at any moment. So every access is a copy of bytes in or
+//! Invariant: a [`Memory`] never returns a Rust reference to its bytes, because another process, a
+//! transport or the kernel may write them at any time. So every access is a copy of bytes in or
 //! out, or a system call on a range, and checks the range against the length first. That makes the
 //! type safe to share. A reader that races with a writer sees a mix of old and new bytes, which is
-//! all that any network file system promises for overlapping I/O.
+//! all that any network file system guarantees for overlapping I/O.
 //!
 //! Of the crates below the programs and libraries for applications, only this one, `dat` and `gss`
 //! have `unsafe` blocks. Both `dat` and `store` use this crate; see `docs/decisions/0002`.

@@ -1,7 +1,7 @@
 //! The physical page numbers of memory, as reported by the kernel.
 //!
-//! Invariant: numbers are returned only if the kernel reports them, which takes a privilege.
-//! Nothing is concluded from missing numbers.
+//! Invariant: page numbers are returned only if the kernel reports them, which requires a
+//! privilege. Nothing is concluded from missing numbers.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,8 +13,8 @@ use crate::PAGE_BYTES;
 pub(crate) struct PageNumbers(Box<[u64]>);
 
 impl PageNumbers {
-    /// Returns the present numbers, or `None` if the kernel does not report them or some pages are
-    /// missing.
+    /// Returns the current page numbers, or `None` if the kernel does not report them or some pages
+    /// are missing.
     pub(crate) fn of(address: usize, length: usize) -> Option<Self> {
         let first = address / PAGE_BYTES;
         let count = (address + length).div_ceil(PAGE_BYTES) - first;
@@ -30,7 +30,7 @@ impl PageNumbers {
     }
 }
 
-/// The number of bytes for one page in `/proc/self/pagemap`.
+/// The number of bytes per page in `/proc/self/pagemap`.
 const ENTRY_BYTES: usize = 8;
 const PRESENT: u64 = 1 << 63;
 const NUMBER: u64 = (1 << 55) - 1;

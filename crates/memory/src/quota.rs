@@ -1,8 +1,8 @@
-//! The storage that a user may still use, as the kernel counts it.
+//! The quota of a user on a file system, as the kernel reports it.
 //!
 //! Invariant: the kernel writes only the structure passed to it. No maintained crate has
-//! `quotactl_fd` with a safe signature, so it is here, with the other system calls that need
-//! `unsafe`.
+//! `quotactl_fd` with a safe signature, so the call is in this crate, with the other system calls
+//! that need `unsafe`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,16 +10,18 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// A user's quota on one file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The limit that is never exceeded; `None` without such a limit.
+    /// The limit in bytes that is never exceeded; `None` if there is no such limit.
     pub hard: Option<u64>,
-    /// The limit that may be exceeded only for some time; `None` without such a limit.
+    /// The limit in bytes that may be exceeded only for some time; `None` if there is no such
+    /// limit.
     pub soft: Option<u64>,
-    /// The number of bytes in use now.
+    /// The number of bytes that the user's files occupy now.
     pub used: u64,
 }
 
 impl Quota {
-    /// Returns the quota of a user on the file system of `object` (`O_PATH` suffices).
+    /// Returns the quota of a user on the file system of `object`, for which an `O_PATH` descriptor
+    /// suffices.
     ///
     /// # Errors
     /// `ESRCH` if quotas are off, `ENOSYS` and others if the file system has none, `EPERM` for
@@ -59,7 +61,7 @@ impl Quota {
     }
 }
 
-/// The unit of the limits (`QIF_DQBLKSIZE`). Space in use is in bytes.
+/// The unit of the limits in bytes (`QIF_DQBLKSIZE`). The kernel reports the space in use in bytes.
 const LIMIT_BLOCK_BYTES: u64 = 1024;
 
 #[cfg(test)]

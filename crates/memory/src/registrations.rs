@@ -1,11 +1,12 @@
 //! A cache of registrations of the application's own memory with devices.
 //!
-//! Invariant: [`RegistrationCache::begin`] returns only a registration of the pages that the range
-//! has now. A range that may have got other pages since is registered again, and its old
-//! registration is dropped when its last use ends. Memory that cannot be watched ([`Watched`]) is
-//! registered for one use only.
+//! Invariant: [`RegistrationCache::begin`] returns only a registration of the pages that are at the
+//! range's addresses now. A range whose pages may have been replaced since is registered again, and
+//! its old registration is dropped when its last use ends. Memory that cannot be watched
+//! ([`Watched`]) is registered for one use only.
 //!
-//! This module knows no devices: a registration is any value whose drop deregisters the memory.
+//! This module does not depend on devices: a registration is any value whose drop deregisters the
+//! memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,20 +18,22 @@ use crate::{WatchError, Watched};
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// The greatest number of registrations, including those in use.
+    /// The maximum number of registrations, including those in use.
     pub entries_max: usize,
-    /// The greatest number of registered bytes, including those in use.
+    /// The maximum number of registered bytes, including those in use.
     pub bytes_max: usize,
-    /// True to let devices that can do so follow changes of the memory themselves.
+    /// True to let devices that support it follow changes of the memory themselves (on-demand
+    /// paging).
     pub on_demand: bool,
-    /// True to compare the memory's pages before each use with those that were registered, and to
-    /// panic if they differ. For tests: it costs a read of a file each time and needs
+    /// True to compare the memory's pages before each use with the registered pages, and to panic
+    /// if they differ. For tests only: the comparison reads a file each time and requires
     /// `CAP_SYS_ADMIN`.
     pub checks_pages: bool,
 }
 
 impl Default for CacheLimits {
-    /// 1000 registrations of 256 MiB in total, or of half of what the process may lock.
+    /// Returns limits of 1000 registrations and 256 MiB in total, or half of what the process may
+    /// lock.
     fn default() -> Self {
         let locked = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         let is_privileged = rustix::process::geteuid().is_root();
@@ -70,30 +73,30 @@ impl CacheLimits {
     }
 }
 
-/// The statistics and the present size of a cache.
+/// The statistics and the current size of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// The number of uses of an existing registration.
+    /// The number of uses of a registration that already existed.
     pub hits: u64,
-    /// The number of registrations made; each was kept if possible.
+    /// The number of registrations made; each one was kept in the cache if possible.
     pub misses: u64,
-    /// The number of registrations made for one use: the memory could not be watched or was being
-    /// changed, or there was no room. They are included in the misses.
+    /// The number of registrations made for one use, because the memory could not be watched or was
+    /// being changed, or because the cache had no room. They are included in the misses.
     pub passing: u64,
     /// The number of registrations dropped to make room for others.
     pub evictions: u64,
     /// The number of registrations dropped because the memory was unmapped, moved or discarded.
     pub invalidations: u64,
-    /// The present number of registrations.
+    /// The current number of registrations.
     pub entries: usize,
-    /// The present number of registered bytes.
+    /// The current number of registered bytes.
     pub bytes: usize,
 }
 
-/// A range of this process's memory that is to be registered with a device.
+/// A range of this process's memory that the caller wants registered with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The device and the rights. A registration serves no other purpose.
+    /// The device and the access rights of the registration.
     pub purpose: Purpose,
     /// The address of the first byte.
     pub address: usize,
@@ -101,7 +104,7 @@ pub struct Wanted {
     pub length: usize,
 }
 
-/// The device with which memory is registered, and its rights.
+/// The device with which memory is registered, and the access rights that the device gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Purpose {
     /// The device, as a number that the caller chooses.
@@ -119,7 +122,7 @@ pub struct Made<R> {
     pub follows_memory: bool,
 }
 
-/// One use of a registration. Pass it to [`RegistrationCache::end`] or
+/// One use of a registration. The caller must pass it to [`RegistrationCache::end`] or
 /// [`RegistrationCache::revoke`].
 #[derive(Debug)]
 #[must_use]
@@ -133,11 +136,11 @@ pub struct RegistrationCache<R> {
     limits: CacheLimits,
     slots: Vec<Option<Entry<R>>>,
     free: Vec<usize>,
-    /// The registrations that may be used again, by purpose and first byte.
+    /// The registrations that are available for further uses, by purpose and first address.
     known: BTreeMap<(Purpose, usize), usize>,
-    /// Counts uses, to find the least recently used registration.
+    /// The number of uses so far, by which the least recently used registration is found.
     clock: u64,
-    /// The value of [`Watched::changes`] when all registrations were last checked.
+    /// The value of [`Watched::changes`] at the time when all registrations were last checked.
     changes_seen: u64,
     counters: CacheCounters,
 }
@@ -145,9 +148,11 @@ pub struct RegistrationCache<R> {
 #[derive(Debug)]
 struct Entry<R> {
     wanted: Wanted,
-    /// Dropped before the watch. `None` if it was revoked although it is in use.
+    /// The registration, which must be dropped before the watch; `None` if it was revoked while in
+    /// use.
     registration: Option<R>,
-    /// `None` if the registration follows the memory or is for one use.
+    /// The watch of the range; `None` if the registration follows the memory or is for one use
+    /// only.
     watched: Option<Watched>,
     pages: Option<PageNumbers>,
     uses: usize,
@@ -171,8 +176,8 @@ impl<R> RegistrationCache<R> {
     }
 
     /// Begins a use of a range, which must be mapped and stay mapped until the use ends. Calls
-    /// `register` unless the cache has a registration. If `register` reports lack of memory, drops
-    /// other registrations and calls it again.
+    /// `register` unless the cache has a suitable registration. If `register` reports lack of
+    /// memory, drops other registrations and calls it again.
     ///
     /// # Errors
     /// The error of `register`.
@@ -197,19 +202,20 @@ impl<R> RegistrationCache<R> {
                 self.counters.hits += 1;
                 return Ok(Use { place });
             }
-            // Unless it is marked as changed, it may still be valid after the changes.
+            // Unless the registration is marked as changed, it may still be valid after the
+            // changes.
             is_settled = self.forget_if_changed(place);
         }
         self.register(wanted, is_settled, register)
     }
 
-    /// Returns the registration of a use, or `None` if it was revoked meanwhile.
+    /// Returns the registration of a use, or `None` if the registration was revoked.
     #[must_use]
     pub fn registration(&self, of: &Use) -> Option<&R> {
         self.slots.get(of.place)?.as_ref()?.registration.as_ref()
     }
 
-    /// Ends a use. The device must no longer use the memory for it.
+    /// Ends a use. The device must have stopped accessing the memory for this use.
     pub fn end(&mut self, of: Use) {
         let Some(Some(entry)) = self.slots.get_mut(of.place) else { return };
         entry.uses -= 1;
@@ -218,8 +224,8 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Ends a use and drops the registration at once, even if others use it: the device may still
-    /// be using the memory.
+    /// Ends a use and drops the registration at once, even if it has other uses, because the device
+    /// may still be accessing the memory.
     pub fn revoke(&mut self, of: Use) {
         self.unlist(of.place);
         if let Some(Some(entry)) = self.slots.get_mut(of.place) {
@@ -228,7 +234,7 @@ impl<R> RegistrationCache<R> {
         self.end(of);
     }
 
-    /// Drops all registrations with a device, which is gone or no longer used.
+    /// Drops all registrations with a device that was removed or is no longer used.
     pub fn forget_device(&mut self, device: u64) {
         self.forget_where(|entry| entry.wanted.purpose.device == device);
     }
@@ -238,7 +244,7 @@ impl<R> RegistrationCache<R> {
         self.forget_where(|_| true);
     }
 
-    /// Returns the statistics and the present size.
+    /// Returns the statistics and the current size of the cache.
     #[must_use]
     pub fn counters(&self) -> CacheCounters {
         self.counters
@@ -247,7 +253,7 @@ impl<R> RegistrationCache<R> {
     // ---- inside ---------------------------------------------------------------
 
     /// Finds a registration that contains the range and begins at the same address or shortly
-    /// before.
+    /// before it.
     fn find(&self, wanted: &Wanted) -> Option<usize> {
         let (purpose, end) = (wanted.purpose, wanted.address + wanted.length);
         let before = self.known.range((purpose, 0)..=(purpose, wanted.address)).rev();
@@ -260,8 +266,8 @@ impl<R> RegistrationCache<R> {
         entry.watched.as_ref().is_none_or(Watched::is_current)
     }
 
-    /// Drops a registration whose memory has changed. Returns false if that cannot be determined
-    /// now.
+    /// Drops a registration whose memory has changed. Returns false if it cannot be determined now
+    /// whether the memory has changed.
     fn forget_if_changed(&mut self, place: usize) -> bool {
         let watched = self.slots[place].as_ref().and_then(|entry| entry.watched.as_ref());
         let is_changed = watched.is_some_and(|watched| !watched.is_unmarked());
@@ -279,7 +285,7 @@ impl<R> RegistrationCache<R> {
         mut register: impl FnMut() -> io::Result<Made<R>>,
     ) -> io::Result<Use> {
         let mut is_kept = is_settled && self.make_room(wanted.length);
-        // The watch begins before the registration, so that no change is missed.
+        // The watch begins before the registration is made, so that no change is missed.
         let watched = match is_kept.then(|| Watched::new(wanted.address, wanted.length)) {
             Some(Err(WatchError::Full)) => {
                 self.evict();
@@ -329,7 +335,7 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Creates a registration available for further uses. It replaces a shorter one.
+    /// Makes a registration available for further uses. Replaces a shorter one at the same address.
     fn list(&mut self, place: usize, wanted: &Wanted) {
         if let Some(former) = self.known.insert((wanted.purpose, wanted.address), place) {
             self.unlisted(former);
@@ -343,8 +349,8 @@ impl<R> RegistrationCache<R> {
         self.known.remove(&(wanted.purpose, wanted.address));
     }
 
-    /// Handles a registration that is no longer available for further uses. It is dropped with its
-    /// last use.
+    /// Handles a registration that is no longer available for further uses: it is dropped when its
+    /// last use ends.
     fn unlisted(&mut self, place: usize) {
         let Some(entry) = &mut self.slots[place] else { return };
         entry.is_known = false;
@@ -386,7 +392,8 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Makes room for a registration of `length` bytes. Returns false if that is impossible.
+    /// Drops registrations until there is room for one of `length` bytes. Returns false if that is
+    /// impossible.
     fn make_room(&mut self, length: usize) -> bool {
         while self.counters.entries >= self.limits.entries_max
             || self.counters.bytes.saturating_add(length) > self.limits.bytes_max
@@ -398,7 +405,8 @@ impl<R> RegistrationCache<R> {
         true
     }
 
-    /// Drops the least recently used registration that is not in use.
+    /// Drops the least recently used registration that is not in use. Returns false if all are in
+    /// use.
     fn evict(&mut self) -> bool {
         let idle = self.known.values().filter_map(|place| {
             let entry = self.slots[*place].as_ref().filter(|entry| entry.uses == 0)?;
@@ -432,7 +440,8 @@ fn is_for_want_of_memory(error: &io::Error) -> bool {
 
 const ENTRIES_MAX: usize = 1024;
 const BYTES_MAX: usize = 256 << 20;
-/// The number of registrations examined, starting with the one that begins closest before a range.
+/// The maximum number of registrations examined, starting with the one that begins closest before a
+/// range.
 const NEIGHBOURS_MAX: usize = 4;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Maps another owner's file for reading. The file may be truncated at any time.
+//! Maps a file of another owner for reading. The file may be truncated at any time.
 //!
-//! Touching a mapping beyond the end of its file raises SIGBUS. A handler then puts zero pages
-//! there and marks the view. So code that copies out of the view gets an error and reads the file
-//! by a system call instead. SIGBUS from any other address goes to the previous handler.
+//! Accessing a mapping beyond the end of its file raises SIGBUS. A signal handler then maps zero
+//! pages at that address and marks the view, so that code that copies out of the view gets an error
+//! and reads the file by a system call instead. SIGBUS for any other address goes to the previous
+//! handler.
 //!
-//! Invariants: no reference to mapped bytes is ever made. A view is in [`GUARDED`] exactly while it
-//! is mapped, and nothing else uses its range of addresses meanwhile.
+//! Invariants: no reference to mapped bytes is ever created. A view is in [`GUARDED`] exactly while
+//! it is mapped, and no other mapping uses its range of addresses during that time.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -31,19 +32,20 @@ unsafe impl Send for FileView {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for FileView {}
 
-/// The error that the file was truncated: the copied bytes may be zeros that it never contained.
+/// The error for a truncated file: the copied bytes may include zeros that the file never
+/// contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the file was truncated while it was mapped")]
 pub struct Cut;
 
-/// A range of addresses whose faults are handled.
+/// A range of addresses in which the handler handles faults.
 #[derive(Debug)]
 struct Guarded {
-    /// The first address; 0 for an unused slot, 1 for a slot being filled.
+    /// The first address of the range; 0 for an unused slot, 1 for a slot that is being filled.
     start: AtomicUsize,
     /// The address after the range.
     end: AtomicUsize,
-    /// True if the handler has put zeros there.
+    /// True if the handler has mapped zero pages in the range.
     is_cut: AtomicBool,
 }
 
@@ -51,7 +53,7 @@ impl FileView {
     /// Maps the first `length` bytes of a regular file.
     ///
     /// # Errors
-    /// `InvalidInput` if `length` is zero; the system's error; `OutOfMemory` if there are
+    /// `InvalidInput` if `length` is zero; the system's error; `OutOfMemory` if there are already
     /// [`VIEWS_MAX`] views.
     pub fn map(file: impl AsFd, length: usize) -> io::Result<Self> {
         if length == 0 || isize::try_from(length).is_err() {
@@ -88,7 +90,7 @@ impl FileView {
     /// Copies bytes from `offset` of the file into `bytes`.
     ///
     /// # Errors
-    /// [`Cut`] from the first access on that found the file truncated.
+    /// [`Cut`] if this or an earlier access to the view found the file truncated.
     ///
     /// # Panics
     /// Panics if the range is not within the view.
@@ -101,7 +103,8 @@ impl FileView {
         // target cannot overlap a mapping to which no reference exists.
         unsafe {
             let from = self.base.as_ptr().add(offset);
-            // A page is mostly not in the processor's caches, so its lines are prefetched together.
+            // The page is usually not in the processor's caches, so its lines are prefetched
+            // together.
             for ahead in (0..bytes.len().min(PAGE_BYTES)).step_by(LINE_BYTES) {
                 prefetch(from.wrapping_add(ahead));
             }
@@ -153,7 +156,7 @@ impl Guarded {
     }
 }
 
-/// Installs the signal handler at the first view.
+/// Installs the signal handler when the first view is created.
 fn catch_faults() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
@@ -174,7 +177,7 @@ fn catch_faults() -> io::Result<()> {
     installed.map_err(io::Error::from_raw_os_error)
 }
 
-/// Handles SIGBUS. It allocates nothing and takes no lock.
+/// Handles SIGBUS. Allocates nothing and takes no lock.
 unsafe extern "C" fn on_fault(
     signal: libc::c_int,
     information: *mut libc::siginfo_t,
@@ -208,7 +211,7 @@ unsafe extern "C" fn on_fault(
 /// Handles a signal in the way that was configured before there were views.
 ///
 /// # Safety
-/// Must be called by a signal handler, with the arguments from the kernel.
+/// Must be called only by a signal handler, with the arguments that the kernel passed to it.
 unsafe fn pass_on(
     signal: libc::c_int,
     information: *mut libc::siginfo_t,
@@ -240,13 +243,13 @@ unsafe fn pass_on(
     }
 }
 
-/// The greatest number of views in one process.
+/// The maximum number of views in one process.
 pub const VIEWS_MAX: usize = 256;
 const FREE: usize = 0;
 const FILLING: usize = 1;
 
 static GUARDED: [Guarded; VIEWS_MAX] = [const { Guarded::free() }; VIEWS_MAX];
-/// The handler of SIGBUS before the first view.
+/// The handler of SIGBUS that was installed before the first view.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 #[cfg(test)]

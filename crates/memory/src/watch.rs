@@ -1,30 +1,32 @@
-//! Watches ranges of the process's own memory for changes that replace the memory: unmapping,
-//! moving, or returning pages to the kernel.
+//! Watches ranges of the process's own memory for changes that replace the memory at these
+//! addresses: unmapping, moving, or returning pages to the kernel.
 //!
 //! Invariant: once a watched range has been unmapped or moved, or other memory was mapped over it,
 //! [`Watched::is_current`] is false for every thread. This holds even for a thread to which the
 //! kernel gives the same addresses before the call that unmapped them has returned. It is also
-//! false once `madvise` has discarded pages of the range. Registrations with devices rely on it: a
-//! translation that outlives its memory would give the bytes of one buffer to another.
+//! false once `madvise` has discarded pages of the range. Registrations with devices rely on this:
+//! if the address translation of a device stayed in use after the memory was replaced, it would
+//! give the bytes of one buffer to another.
 //!
 //! The kernel reports such calls through a userfault file, and blocks the caller until the event is
 //! read. A thread of this module reads the events. It increments an epoch before the first read and
-//! after the last mark, so the epoch is odd meanwhile, and queries wait until it is even. A query
-//! asks the kernel about events that have not been read: the kernel counts a change before it makes
-//! it, until the caller has learned that the event was read. Meanwhile the kernel refuses to
-//! write-protect anything (`Watch::is_settled`). So a query after a change finds the change in
-//! progress, or the epoch odd, or the mark set.
+//! again after the last mark, so the epoch is odd while events are processed, and queries wait
+//! until it is even. A query also asks the kernel about events that have not been read: the kernel
+//! counts a change as in progress before it makes the change, and until the caller has learned that
+//! the event was read. While a change is counted, the kernel refuses to write-protect memory
+//! (`Watch::is_settled`). So a query after a change finds the change in progress, or the epoch odd,
+//! or the mark set.
 //!
-//! The kernel reports discarded pages before it discards them. A range that is watched again
-//! between the two would get no second report. So such a range is not watched again for
-//! [`SETTLING`].
+//! The kernel reports discarded pages before it discards them. If a range were watched again
+//! between the report and the discard, there would be no second report. So such a range is not
+//! watched again for [`SETTLING`].
 //!
-//! A forked child has its own memory, for which there are no reports. In the child nothing is
+//! A forked child has its own memory, for which there are no reports. In the child no range is
 //! current, and dropping a value leaves the parent's watches unchanged.
 //!
-//! The reading thread frees nothing while another thread may wait for it: the memory that it would
-//! return to the kernel could itself be watched. Only private memory without a file is watched,
-//! because the kernel does not report when the pages of a file are cut off.
+//! The reading thread frees no memory while another thread may wait for it, because the memory that
+//! it would return to the kernel could itself be watched. Only private memory without a file is
+//! watched, because the kernel does not report when a file is truncated and its pages disappear.
 
 use std::fs;
 use std::io;
@@ -38,7 +40,7 @@ use crate::PAGE_BYTES;
 /// The reason why memory cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// The kernel gives this process no userfault file.
+    /// The kernel does not provide a userfault file to this process.
     #[error(
         "this kernel does not report unmapped memory (that needs userfaultfd of Linux 5.18): the \
          application's own memory is registered again for every use"
@@ -71,7 +73,7 @@ pub enum WatchError {
     /// The number of watched ranges has reached its limit.
     #[error("the limit of {RANGES_MAX} watched ranges of memory is reached")]
     Full,
-    /// The process's memory is being changed, or pages of the range were discarded lately.
+    /// The process's memory is being changed, or pages of the range were discarded recently.
     #[error("{length} bytes at {address:#x} are being changed")]
     Unsettled {
         /// The address of the first byte.
@@ -89,23 +91,26 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Watches `length` bytes at `address`, extended to whole pages. The memory must be mapped.
+    /// Starts to watch `length` bytes at `address`, extended to whole pages. The memory must be
+    /// mapped.
     ///
     /// # Errors
-    /// [`WatchError`]. The memory can still be used if the caller itself ensures that it does not
-    /// change.
+    /// [`WatchError`] if the range cannot be watched. The memory can still be used if the caller
+    /// itself ensures that it does not change.
     pub fn new(address: usize, length: usize) -> Result<Self, WatchError> {
         Watch::of_process()?.begin(address, length)
     }
 
-    /// True if the memory has been the same since the watch began. Also false if that cannot be
-    /// determined, because the process's memory is being changed at this moment.
+    /// Returns true if the same memory has been at these addresses since the watch began. Returns
+    /// false also if that cannot be determined, because the process's memory is being changed at
+    /// this moment.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.watch.is_home() && self.watch.is_settled() && self.is_unmarked()
     }
 
-    /// True if no change of the memory has been reported so far; a report may be pending. Cheap.
+    /// Returns true if no change of the memory has been reported so far, although a report may be
+    /// pending. This check is cheap.
     #[must_use]
     pub fn is_unmarked(&self) -> bool {
         let epoch = &self.watch.epoch;
@@ -123,7 +128,7 @@ impl Watched {
         }
     }
 
-    /// Returns a number that changes whenever a change of any range was reported.
+    /// Returns a number that changes whenever a change of any watched range is reported.
     #[must_use]
     pub fn changes() -> u64 {
         match WATCH.get() {
@@ -135,7 +140,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // A forked child shares its parent's file, and the ranges belong to the parent.
+        // A forked child shares its parent's userfault file, and the ranges belong to the parent.
         if self.watch.is_home() {
             self.watch.end(self.place);
         }
@@ -146,32 +151,32 @@ impl Drop for Watched {
 #[derive(Debug)]
 struct Watch {
     file: OwnedFd,
-    /// Odd while events are being processed.
+    /// A counter that is odd while events are being processed.
     epoch: AtomicU64,
     ranges: Box<[Range]>,
-    /// The pages discarded lately. The newest entry overwrites the oldest.
+    /// The pages that were discarded recently. The newest entry overwrites the oldest one.
     given_back: [GivenBack; GIVEN_BACK_MAX],
     given_back_count: AtomicUsize,
     begun: Instant,
-    /// A page that reads as zeros in a forked child.
+    /// The address of a page that reads as zeros in a forked child.
     home: AtomicPtr<u8>,
-    /// True if the kernel has counted a change in progress for long. Some kernels miscount failed
-    /// moves, so it may stay counted for ever.
+    /// True if the kernel has counted a change as in progress for a long time. Some kernels
+    /// miscount failed moves, so that the change may stay counted for ever.
     is_doubtful: AtomicBool,
-    /// The unused slots. Locked while ranges begin and end.
+    /// The unused slots. The lock is held while a watch of a range begins or ends.
     free: Mutex<Vec<usize>>,
 }
 
-/// One range. All its fields are atomics that other threads may change at any moment.
+/// One watched range. All its fields are atomics that other threads may change at any time.
 #[derive(Debug, Default)]
 struct Range {
-    /// The first byte; equal to `end` in an unused slot.
+    /// The address of the first byte; equal to `end` in an unused slot.
     start: AtomicU64,
     end: AtomicU64,
     is_current: AtomicBool,
 }
 
-/// Pages that were discarded, and when, in milliseconds.
+/// Pages that were discarded, and the time of the discard in milliseconds.
 #[derive(Debug, Default)]
 struct GivenBack {
     start: AtomicU64,
@@ -182,7 +187,7 @@ struct GivenBack {
 static WATCH: OnceLock<Result<Watch, i32>> = OnceLock::new();
 
 impl Watch {
-    /// Returns the watch of the process, which is created at its first use and never dropped.
+    /// Returns the watch of the process, which is created when first needed and never dropped.
     fn of_process() -> Result<&'static Self, WatchError> {
         let mut is_new = false;
         let begun = WATCH.get_or_init(|| {
@@ -228,16 +233,16 @@ impl Watch {
         })
     }
 
-    /// True in the process that created the watch, false in its forked children.
+    /// Returns true in the process that created the watch, and false in its forked children.
     fn is_home(&self) -> bool {
         // SAFETY: the page is mapped for ever. Only the kernel writes it, in a child that has just
         // been forked.
         unsafe { self.home.load(Ordering::Relaxed).read_volatile() == HOME }
     }
 
-    /// True if all changes begun before this call have been read from the file. The kernel returns
-    /// EAGAIN for such a request while it counts a change whose caller has not returned from it,
-    /// and EINVAL otherwise, because the request names no range.
+    /// Returns true if all changes begun before this call have been read from the file. To such a
+    /// request the kernel returns EAGAIN while it counts a change whose caller has not returned
+    /// from it. Otherwise it returns EINVAL, because the request names no range.
     fn is_settled(&self) -> bool {
         let mut begun = None;
         loop {
@@ -261,13 +266,14 @@ impl Watch {
         }
     }
 
-    /// True if pages of a range were discarded so lately that the kernel may not have finished.
+    /// Returns true if pages of a range were discarded so recently that the kernel may not have
+    /// finished.
     fn is_settling(&self, start: u64, end: u64) -> bool {
         let now = self.now_ms();
         let is_late = |at: u64| now < at.saturating_add(SETTLING.as_millis() as u64);
         let count = self.given_back_count.load(Ordering::Acquire);
         let newest = &self.given_back[count % GIVEN_BACK_MAX];
-        // True if there were so many that some entries were overwritten.
+        // True if there were so many discards that some entries were overwritten.
         let is_full = count >= GIVEN_BACK_MAX && is_late(newest.at.load(Ordering::Relaxed));
         is_full
             || self.given_back.iter().take(count).any(|pages| {
@@ -324,8 +330,8 @@ impl Watch {
         Ok(watched)
     }
 
-    /// Ends the watch of a range. The kernel need not report its changes any more, except where
-    /// another watched range overlaps.
+    /// Ends the watch of a range. The kernel need not report changes of the range any more, except
+    /// where another watched range overlaps it.
     fn end(&self, place: usize) {
         let mut free = self.lock();
         let (mut start, end) = self.ranges[place].span();
@@ -432,7 +438,8 @@ fn home_page() -> io::Result<*mut u8> {
     if advised == 0 { Ok(page.cast()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns true if a whole range is private memory without a file, according to the kernel's list.
+/// Returns true if a whole range is private memory without a file, according to the kernel's list
+/// of mappings.
 fn is_private(mut start: u64, end: u64) -> bool {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
     for line in maps.lines() {
@@ -451,7 +458,7 @@ fn is_private(mut start: u64, end: u64) -> bool {
     false
 }
 
-/// Parses a line of the form `start-end perms offset device inode [name]`.
+/// Parses a line of the kernel's list, of the form `start-end perms offset device inode [name]`.
 fn parse(line: &str) -> Option<(u64, u64, bool)> {
     let mut words = line.split_ascii_whitespace();
     let (from, until) = words.next()?.split_once('-')?;
@@ -461,7 +468,7 @@ fn parse(line: &str) -> Option<(u64, u64, bool)> {
     Some((number(from)?, number(until)?, rights.ends_with('p') && inode == "0"))
 }
 
-/// Creates an `ioctl` call.
+/// Makes an `ioctl` call.
 ///
 /// # Safety
 /// `request` must access no more than one `T`.
@@ -516,8 +523,8 @@ const _: () = assert!(size_of::<Event>() == 32);
 /// Constants of `linux/userfaultfd.h`.
 const API: u64 = 0xAA;
 const USER_MODE_ONLY: i32 = 1;
-/// The events for moved, discarded and unmapped memory, and exact addresses of faults. Kernels that
-/// have the last feature count all changes in progress.
+/// The features to request: events for moved, discarded and unmapped memory, and exact addresses of
+/// faults. Kernels that have the last feature count all changes in progress.
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1 << 11;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
 const EVENT_REMAP: u8 = 0x14;
@@ -528,13 +535,13 @@ const UFFDIO_WRITEPROTECT: u64 = 0xC018_AA06;
 const UFFDIO_REGISTER: u64 = 0xC020_AA00;
 const UFFDIO_UNREGISTER: u64 = 0x8010_AA01;
 
-/// The number of ranges that a process may watch.
+/// The maximum number of ranges that a process may watch.
 const RANGES_MAX: usize = 4096;
-/// The number of remembered discards.
+/// The maximum number of discards that are remembered.
 const GIVEN_BACK_MAX: usize = 64;
-/// How long a range cannot be watched again after some of its pages were discarded.
+/// The time for which a range is not watched again after some of its pages were discarded.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How long to wait for a change in progress.
+/// The maximum time to wait for a change in progress.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// The contents of [`Watch::home`] in the process that created it.
 const HOME: u8 = 1;

@@ -28,7 +28,7 @@ record! {
 }
 
 record! {
-    /// Looks up a path, name by name. Symbolic links are not followed.
+    /// Looks up a path, one name after the other. Symbolic links are not followed.
     #[derive(Copy)]
     Lookup<'m> {
         /// The directory at which the path starts.
@@ -42,23 +42,24 @@ choice! {
     /// The claim under which a file is opened.
     #[derive(Copy)]
     Claim<'m> {
-        /// A new open, by name.
+        /// A new open of a file, by name.
         Null = 0 {
-            /// The path from the directory. The single name `.` means the object itself.
+            /// The path, starting at the directory. The single name `.` means the starting object
+            /// itself.
             path: Names<'m>,
         },
         /// The file was open before the server restarted.
         Previous = 1,
         /// A new open under a delegation that the caller holds.
         DelegateCurrent = 2 {
-            /// The path from the directory.
+            /// The path, starting at the directory.
             path: Names<'m>,
             /// The state id of the delegation.
             state: StateId,
         },
         /// A new open under a delegation that the caller held before it restarted.
         DelegatePrevious = 3 {
-            /// The path from the directory.
+            /// The path, starting at the directory.
             path: Names<'m>,
         },
         /// A new file without a name, in the directory's file system.
@@ -71,8 +72,8 @@ choice! {
     Creation {
         /// The file must exist.
         NoCreate = 0,
-        /// Creates the file with these attributes if it does not exist. If it exists, a size of 0
-        /// truncates it.
+        /// Creates the file with these attributes if it does not exist. If the file exists and the
+        /// attributes have size 0, truncates the file.
         Unchecked = 1 {
             /// The attributes of a new file.
             attributes: Settings,
@@ -82,9 +83,9 @@ choice! {
             /// The attributes of the new file.
             attributes: Settings,
         },
-        /// Creates the file; it must not exist unless it was created with this verifier.
+        /// Creates the file; it must not exist, unless it was created earlier with this verifier.
         Exclusive = 3 {
-            /// A value that the caller has chosen.
+            /// A value chosen by the caller, by which a repeated creation is recognized.
             verifier: Verifier,
         },
     }
@@ -114,15 +115,15 @@ record! {
         from: FileHandle,
         /// The claim of the open.
         claim: Claim<'m>,
-        /// Controls whether the file is created.
+        /// Controls whether the file is created if it does not exist.
         creation: Creation,
-        /// Controls whether others may remove the file's name while it is open.
+        /// Controls whether other clients may remove the file's name while it is open.
         disposition: DeleteDisposition,
-        /// The owner of the open, unique in its client.
+        /// The owner of the open, unique within its client.
         owner: &'m [u8],
-        /// The access that the open asks for.
+        /// The access that the open requests.
         access: ShareAccess,
-        /// The access that the open denies to others.
+        /// The access that the open denies to other opens.
         deny: ShareDeny,
         /// The share key that all opens of the file must present.
         key: Option<ShareKey>,
@@ -141,7 +142,7 @@ record! {
 }
 
 record! {
-    /// Gives up part of an open's access.
+    /// Gives up part of the access of an open.
     #[derive(Copy)]
     Downgrade {
         /// The handle of the file.
@@ -150,9 +151,9 @@ record! {
         state: StateId,
         /// The access that the open keeps.
         access: ShareAccess,
-        /// The access that the open still denies to others.
+        /// The access that the open continues to deny to other opens.
         deny: ShareDeny,
-        /// The share key, or none to give it up.
+        /// The share key; `None` gives up the key.
         key: Option<ShareKey>,
     }
 }
@@ -235,13 +236,13 @@ record! {
         directory: FileHandle,
         /// The name to remove.
         name: &'m [u8],
-        /// How to treat a file that is open.
+        /// Controls whether a file that is open may be removed.
         mode: RemoveMode,
     }
 }
 
 record! {
-    /// Renames an object. An object that has the new name loses it.
+    /// Renames an object. If another object has the new name, that object loses the name.
     #[derive(Copy)]
     Rename<'m> {
         /// The directory with the old name.
@@ -256,14 +257,14 @@ record! {
 }
 
 record! {
-    /// Attributes that take extra system calls, and are returned only on request.
+    /// Attributes that require extra system calls and are returned only on request.
     #[derive(Copy, Default, Hash)]
     Extras {
-        /// Asks whether the object has named attributes.
+        /// True to return whether the object has named attributes.
         named_attributes: bool,
-        /// Asks for the access control list.
+        /// True to return the access control list.
         acl: bool,
-        /// Asks for the MIME type.
+        /// True to return the MIME type.
         mime_type: bool,
     }
 }
@@ -274,13 +275,13 @@ record! {
     List {
         /// The handle of the directory.
         directory: FileHandle,
-        /// The position to continue at; 0 for the start.
+        /// The position at which to continue; 0 for the start of the directory.
         cookie: ReaddirCookie,
-        /// The verifier that came with the cookie; 0 for the start.
+        /// The verifier that came with the cookie; 0 for the start of the directory.
         verifier: CookieVerifier,
         /// The limit for the number of entries.
         entry_count_max: u32,
-        /// The limit for the total bytes of all names.
+        /// The limit for the total number of bytes of all names.
         name_bytes_max: u32,
         /// The extra attributes to return for entries; `None` for no attributes at all.
         wanted: Option<Extras>,
@@ -303,7 +304,7 @@ record! {
     SetAttributes {
         /// The handle of the object.
         file: FileHandle,
-        /// The open to use for a change of size; anonymous without one.
+        /// The open to use for a change of size; the anonymous state id if there is none.
         state: StateId,
         /// The attributes to set.
         attributes: Settings,
@@ -311,12 +312,12 @@ record! {
 }
 
 record! {
-    /// Asks which of the given rights the caller has.
+    /// Requests the access rights among the given ones that the caller has.
     #[derive(Copy)]
     Access {
         /// The handle of the object.
         file: FileHandle,
-        /// The rights that are asked about.
+        /// The access rights that the caller asks about.
         access: AccessMask,
     }
 }
@@ -331,7 +332,7 @@ record! {
         state: StateId,
         /// The number of bytes to append.
         length: u32,
-        /// What must be on stable storage before the reply; never `Unstable`.
+        /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
         stability: Stability,
         /// A hint about the expected use.
         hint: CacheHint,
@@ -346,13 +347,13 @@ record! {
         file: FileHandle,
         /// The offset of the first byte.
         offset: u64,
-        /// The number of bytes; 0 means everything after the offset.
+        /// The number of bytes; 0 means all bytes from the offset on.
         length: u64,
     }
 }
 
 record! {
-    /// Tells how part of a file is going to be used.
+    /// Gives a hint about the expected use of a range of a file.
     #[derive(Copy)]
     Hint {
         /// The handle of the file.
@@ -412,7 +413,7 @@ record! {
         persist: bool,
         /// True if changes made under the lock are rolled back when its owner fails.
         auto_recovery: bool,
-        /// True if the caller will ask again until it has the lock.
+        /// True if the caller will repeat the request until it has the lock.
         waits: bool,
     }
 }
@@ -423,7 +424,7 @@ record! {
     TestLock<'m> {
         /// The handle of the file.
         file: FileHandle,
-        /// The owner that would take the lock.
+        /// The owner that would acquire the lock.
         owner: &'m [u8],
         /// The mode of the lock.
         mode: LockMode,
@@ -435,7 +436,7 @@ record! {
 }
 
 record! {
-    /// The range in which UNLOCK or ABORT ends locks.
+    /// The range in which UNLOCK releases locks, or ABORT rolls back changes.
     #[derive(Copy)]
     LockSpan {
         /// The handle of the file.
@@ -457,9 +458,9 @@ record! {
         file: FileHandle,
         /// Selects the file or its file system.
         object: FenceObject,
-        /// The meaning of the list.
+        /// The meaning of the listed identities: they gain or lose access.
         access: FenceAccess,
-        /// How the list changes the existing one.
+        /// The way in which the listed identities change the existing list.
         update: FenceUpdate,
         /// The fence identities, in UTF-8.
         fence_ids: Names<'m>,

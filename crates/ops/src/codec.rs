@@ -1,8 +1,8 @@
 //! Encodes values as bytes. The macros turn one declaration into a type, its codec and its
 //! description for the documents.
 //!
-//! Invariant: `take` decodes exactly what `put` has encoded and fails on everything else. It
-//! allocates memory only in proportion to the bytes it has read.
+//! Invariant: `take` decodes exactly the bytes that `put` can produce, and returns `None` for all
+//! others. It allocates memory only in proportion to the number of bytes that it has read.
 
 use std::borrow::Cow;
 
@@ -17,10 +17,10 @@ use dafs_types::{
 use crate::done::{Done, Outcome, Refusal};
 use crate::origin::FrontId;
 
-/// The longest encoded operation or outcome in bytes. A listing is by far the longest.
+/// The maximum length in bytes of an encoded operation or outcome. A listing is by far the longest.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;
-/// The limit for the elements of a list: entries of a page, fence identities, entries of an access
-/// control list. Code that builds a list keeps within it.
+/// The limit for the number of elements in a list: entries of a page, fence identities, entries of
+/// an access control list. Code that builds a list keeps within this limit.
 pub const LIST_COUNT_MAX: usize = 4096;
 
 /// A value that can be encoded as bytes.
@@ -33,14 +33,14 @@ pub(crate) trait Code<'m>: Sized {
     fn take(from: &mut &'m [u8]) -> Option<Self>;
 }
 
-/// Decodes a value that must take all of the bytes.
+/// Decodes a value whose encoding must take all of the bytes.
 pub(crate) fn take_whole<'m, T: Code<'m>>(bytes: &'m [u8]) -> Option<T> {
     let mut rest = bytes.get(..bytes.len().min(ENCODED_BYTES_MAX + 1))?;
     let value = T::take(&mut rest)?;
     (bytes.len() <= ENCODED_BYTES_MAX && rest.is_empty()).then_some(value)
 }
 
-/// Appends the encoded outcome to `to`: 0 and the result, or 1 and the refusal.
+/// Appends the encoded outcome to `to`: a 0 and the result, or a 1 and the refusal.
 pub fn encode_outcome(outcome: &Outcome<'_>, to: &mut Vec<u8>) {
     match outcome {
         Ok(done) => {
@@ -156,8 +156,8 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
-/// Declares a table of numbered rows: an enum with one record per row, encoded as the row's number
-/// and the record's fields.
+/// Declares a table of numbered rows: an enum with one record per row, which is encoded as the
+/// row's number and the record's fields.
 macro_rules! table {
     ($(#[$head:meta])* $of:ident $kind:literal;
         $($(#[$about:meta])* $variant:ident = $number:literal $name:literal
@@ -170,7 +170,7 @@ macro_rules! table {
         }
 
         impl $of<'_> {
-            /// Returns the number of its row.
+            /// Returns the number of the value's row.
             #[must_use]
             pub const fn number(&self) -> u8 {
                 match self {
@@ -263,7 +263,7 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, i64);
 
-/// Implements the codec for newtypes, encoded as their content.
+/// Implements the codec for newtypes, which are encoded as their content.
 macro_rules! wrappers {
     ($($type:ident: $inner:ty, $kind:literal;)*) => {$(
         impl<'m> Code<'m> for $type {
@@ -327,7 +327,8 @@ numbered! {
     Stability, "stability";
 }
 
-/// Implements the codec for structs of `types`. A missing field does not compile.
+/// Implements the codec for structs of `types`. If a field is missing from the list, the code does
+/// not compile.
 macro_rules! foreign {
     ($($type:ident $name:literal { $($field:ident: $kind:ty,)* })*) => {$(
         impl<'m> Record<'m> for $type {
@@ -601,8 +602,8 @@ impl<'m> Code<'m> for String {
     }
 }
 
-/// Encodes a count or length. Values above the maximum do not decode, but nothing that is encoded
-/// comes near it ([`ENCODED_BYTES_MAX`]).
+/// Encodes a count or length. Values above the maximum cannot be decoded, but no encoded value is
+/// close to it ([`ENCODED_BYTES_MAX`]).
 pub(crate) fn put_count(count: usize, to: &mut Vec<u8>) {
     u32::try_from(count).unwrap_or(u32::MAX).put(to);
 }

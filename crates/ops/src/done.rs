@@ -1,7 +1,7 @@
 //! The results of operations.
 //!
-//! Invariant: a result describes what happened, independent of any protocol. Its encoding never
-//! changes; a result with more data gets a new row and a new number.
+//! Invariant: a result describes the effect of an operation, independent of any protocol. The
+//! encoding of a result never changes; a result with more data gets a new row and a new number.
 
 use std::borrow::Cow;
 
@@ -18,14 +18,14 @@ use crate::operation::Layout;
 /// The outcome of an operation: a result or a refusal.
 pub type Outcome<'o> = Result<Done<'o>, Refusal<'o>>;
 
-/// A result that borrows nothing.
+/// A result that owns all its data and borrows nothing.
 pub type OwnedDone = Done<'static>;
 
 record! {
-    /// How far the resolution of a path got.
+    /// The progress of resolving a path.
     #[derive(Copy)]
     Walked {
-        /// The last object reached, which is the starting point if no name was found.
+        /// The last object reached, which is the starting object if no name was found.
         file: FileHandle,
         /// The number of names found.
         component_count: u32,
@@ -36,9 +36,9 @@ choice! {
     /// The rights that a delegation gives its holder.
     #[derive(Copy)]
     Delegated {
-        /// Reading without asking the server.
+        /// The right to read without requests to the server.
         Read = 1,
-        /// Reading and writing without asking the server.
+        /// The right to read and write without requests to the server.
         Write = 2 {
             /// The limit to which the file may grow.
             limit: SpaceLimit,
@@ -52,7 +52,7 @@ record! {
     Delegation {
         /// The state id of the delegation.
         state: StateId,
-        /// True if the grant also recalls the delegation.
+        /// True if the server recalls the delegation together with the grant.
         recall: bool,
         /// The rights of the delegation.
         delegated: Delegated,
@@ -67,13 +67,14 @@ record! {
         file: FileHandle,
         /// The state id of the open.
         state: StateId,
-        /// The change attribute of the directory before and after.
+        /// The change attribute of the directory before and after the open, which may have created
+        /// the file.
         directory: ChangeInfo,
         /// The number of names found.
         component_count: u32,
-        /// True if locks of others block reads and writes.
+        /// True if locks of other owners block reads and writes of the file.
         mandatory_locks: bool,
-        /// The delegation that was granted.
+        /// The delegation that was granted; `None` if there is none.
         delegation: Option<Delegation>,
     }
 }
@@ -84,7 +85,7 @@ record! {
     Created {
         /// The handle of the object.
         file: FileHandle,
-        /// The change attribute of the directory before and after.
+        /// The change attribute of the directory before and after the creation.
         directory: ChangeInfo,
     }
 }
@@ -93,7 +94,7 @@ record! {
     /// The result of changing a directory.
     #[derive(Copy)]
     Changed {
-        /// The change attribute of the directory before and after.
+        /// The change attribute of the directory before and after the change.
         directory: ChangeInfo,
     }
 }
@@ -102,9 +103,9 @@ record! {
     /// The result of renaming an object.
     #[derive(Copy)]
     Renamed {
-        /// The change attribute of the source directory before and after.
+        /// The change attribute of the source directory before and after the renaming.
         source: ChangeInfo,
-        /// The change attribute of the target directory before and after.
+        /// The change attribute of the target directory before and after the renaming.
         target: ChangeInfo,
     }
 }
@@ -128,7 +129,7 @@ record! {
         entries: Vec<Entry<'m>>,
         /// The verifier for the cookies of this page.
         verifier: CookieVerifier,
-        /// True if no entries follow.
+        /// True if the directory has no entries after this page.
         is_end: bool,
     }
 }
@@ -149,7 +150,7 @@ impl AttributeSet {
     /// The set of no attributes.
     pub const NONE: Self = Self(0);
 
-    /// Makes the set of one attribute, numbered from 1 to 64.
+    /// Creates the set of one attribute, numbered from 1 to 64.
     #[must_use]
     pub const fn one(number: u32) -> Self {
         Self(1 << (number - 1))
@@ -215,9 +216,9 @@ record! {
     /// The rights that the caller has.
     #[derive(Copy)]
     Granted {
-        /// The rights that the server knows about.
+        /// The access rights that the server can check.
         supported: AccessMask,
-        /// The rights that are granted.
+        /// The access rights, among those asked about, that the caller has.
         access: AccessMask,
     }
 }
@@ -228,9 +229,9 @@ record! {
     Written {
         /// The number of bytes written.
         length: u32,
-        /// What is on stable storage.
+        /// The data and metadata that are on stable storage.
         committed: Stability,
-        /// The write verifier, which changes when unstable data may have been lost.
+        /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier,
     }
 }
@@ -241,9 +242,9 @@ record! {
     Appended {
         /// The offset of the first appended byte.
         offset: u64,
-        /// What is on stable storage.
+        /// The data and metadata that are on stable storage.
         committed: Stability,
-        /// The write verifier, which changes when unstable data may have been lost.
+        /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier,
     }
 }
@@ -252,7 +253,7 @@ record! {
     /// The result of flushing data to stable storage.
     #[derive(Copy)]
     Committed {
-        /// The write verifier, which changes when unstable data may have been lost.
+        /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier,
     }
 }
@@ -260,7 +261,7 @@ record! {
 record! {
     /// The fencing list of an object.
     FenceIds {
-        /// The identities that have access; empty if all clients have.
+        /// The identities that have access; empty if there is no fence and all clients have access.
         fence_ids: Vec<String>,
     }
 }
@@ -270,7 +271,7 @@ record! {
     Conflict<'m> {
         /// The client that holds the lock.
         client: ClientId,
-        /// The owner of the lock, unique in its client.
+        /// The owner of the lock, unique within its client.
         owner: Cow<'m, [u8]>,
         /// The offset of the first byte.
         offset: u64,
@@ -284,9 +285,9 @@ record! {
 choice! {
     /// Data that a refused operation returns.
     Partial<'m> {
-        /// The refusal has no data.
+        /// The refusal has no further data.
         Nothing = 0,
-        /// How far a lookup or an open got.
+        /// The progress of a lookup or an open before it failed.
         Walked = 1 {
             /// The last object reached.
             reached: Walked,
@@ -296,7 +297,7 @@ choice! {
             /// The attributes that were set.
             set: AttributeSet,
         },
-        /// A lock conflicts with the request.
+        /// Another lock conflicts with the request.
         Conflict = 3 {
             /// The conflicting lock.
             conflict: Conflict<'m>,
@@ -309,7 +310,7 @@ record! {
     Refusal<'m> {
         /// The reason for the refusal.
         fault: Fault,
-        /// Data that the refusal returns.
+        /// The data that the refusal returns in addition.
         partial: Partial<'m>,
     }
 }
@@ -332,7 +333,7 @@ impl<'m> Refusal<'m> {
         take_whole(bytes)
     }
 
-    /// Returns a copy that borrows nothing.
+    /// Returns a copy of the refusal that borrows nothing.
     #[must_use]
     pub fn into_owned(self) -> Refusal<'static> {
         let partial = match self.partial {
@@ -398,7 +399,7 @@ impl<'m> Done<'m> {
         take_whole(bytes)
     }
 
-    /// Returns a copy that borrows nothing.
+    /// Returns a copy of the result that borrows nothing.
     #[must_use]
     pub fn into_owned(self) -> OwnedDone {
         match self {

@@ -1,8 +1,8 @@
 //! The reasons for refusing an operation.
 //!
 //! Invariant: the list is closed. Each protocol has one exhaustive match that maps faults to its
-//! own statuses, so that a new fault does not compile before every front handles it. Numbers are
-//! never reused.
+//! own statuses, so that the code does not compile with a new fault until every front handles it.
+//! Numbers are never reused.
 
 use std::fmt;
 
@@ -14,10 +14,11 @@ macro_rules! faults {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Fault {
             $($(#[$about])* $variant,)*
-            /// The node that stores the file is unreachable. Encoded as 254 and the node.
+            /// The node that stores the file is unreachable. Encoded as 254 and the number of the
+            /// node.
             Unavailable(u16),
-            /// The front refused the operation itself, before it reached the files. The number is a
-            /// status of its protocol. Encoded as 255 and the number.
+            /// The front itself refused the operation, before passing it on. The number is a status
+            /// of the front's protocol. Encoded as 255 and the number.
             Front(u32),
         }
 
@@ -73,7 +74,7 @@ macro_rules! faults {
 }
 
 faults! {
-    /// Only the owner or the superuser may do this.
+    /// Only the owner or the superuser may do this operation.
     NotPermitted = 1 "operation not permitted";
     /// The name does not exist.
     NotFound = 2 "no such file or directory";
@@ -81,7 +82,7 @@ faults! {
     Io = 3 "input/output error";
     /// The device does not exist.
     NoDevice = 4 "no such device or address";
-    /// The permission bits or the access control list forbid it.
+    /// The permission bits or the access control list deny the access.
     Access = 5 "permission denied";
     /// The name already exists.
     Exists = 6 "file exists";
@@ -95,7 +96,7 @@ faults! {
     Invalid = 10 "invalid argument";
     /// The offset exceeds the maximum, or the caller's limit for file sizes.
     TooBig = 11 "file too large";
-    /// There is no space, or no inode for another object.
+    /// The file system has no free space, or no free inode for another object.
     NoSpace = 12 "no space left";
     /// The export or its file system is read-only.
     ReadOnly = 13 "read-only file system";
@@ -109,25 +110,25 @@ faults! {
     Quota = 17 "quota exceeded";
     /// The handle was valid, but its object was removed or has left the export.
     Stale = 18 "stale file handle";
-    /// The handle was never given out.
+    /// The server never gave out this handle.
     BadHandle = 19 "malformed or forged file handle";
-    /// The cookie or its verifier belongs to another listing.
+    /// The cookie or its verifier belongs to another state of the directory.
     BadCookie = 20 "directory cookie no longer valid";
     /// The operation is not supported here.
     NotSupported = 21 "not supported";
     /// This kind of object cannot be created or opened here.
     BadType = 22 "object type not supported here";
-    /// The operation may succeed later.
+    /// The operation cannot be carried out now, but may succeed later.
     Busy = 23 "busy, try later";
     /// The server has no descriptors or memory left.
     Resource = 24 "server out of resources";
     /// The object is a symbolic link, which only clients follow.
     IsSymlink = 25 "is a symbolic link";
-    /// The space for the reply is too small for any part of it.
+    /// The limit for the reply's size is too small for any part of the reply.
     TooSmall = 26 "buffer too small for the reply";
     /// An internal error of the server.
     Broken = 27 "server fault";
-    /// The first entry does not fit in the space for the reply.
+    /// The first entry does not fit within the limit for the reply's size.
     EntryTooLong = 28 "entry does not fit the reply";
     /// The data exceeds the limit for one request.
     TransferTooBig = 29 "write larger than the server takes";
@@ -137,7 +138,7 @@ faults! {
     ShareDenied = 41 "share reservation denied";
     /// The share key differs from that of the other opens.
     KeyMismatch = 42 "shared key differs from the one in force";
-    /// An open denies the removal of the name, or would have to.
+    /// An open denies the removal of the name, or the open would have to deny it.
     NameHeldOpen = 43 "delete disposition conflicts with an open";
     /// Another owner's lock covers the bytes.
     RangeLocked = 44 "range is locked";
@@ -147,11 +148,12 @@ faults! {
     LockRange = 46 "lock range not supported";
     /// Another owner's lock conflicts with this one.
     Denied = 47 "lock denied";
-    /// Waiting for the lock would cause a deadlock.
+    /// Waiting for the lock would create a cycle of waiting clients.
     Deadlock = 48 "waiting for the lock would deadlock";
     /// The fencing list excludes the client.
     Fenced = 49 "excluded by a fencing list";
-    /// Clients may still reclaim what they held before the server restarted.
+    /// The server is in its grace period, in which clients may reclaim state from before its
+    /// restart.
     Grace = 50 "server in grace period";
     /// The grace period for reclaims is over.
     NoGrace = 51 "the grace period for reclaims is over";
@@ -159,7 +161,7 @@ faults! {
     Expired = 52 "lease expired";
     /// The state id is from before the server restarted.
     StaleState = 53 "state id from before a restart";
-    /// The state id was replaced by another.
+    /// The state id was replaced by a newer one of the same open.
     OldState = 54 "state id superseded";
     /// The state id is unknown.
     BadState = 55 "state id unknown";
@@ -169,9 +171,9 @@ faults! {
     WouldWait = 57 "would have to wait, try later";
     /// A limit of the server is reached.
     Limit = 58 "a limit of the server is reached";
-    /// The client is not authorized for this.
+    /// The client is not authorized for this operation.
     NotAuthorized = 59 "not authorized";
-    /// The caller is not a client, or its incarnation has ended.
+    /// The caller is not a known client, or its incarnation has ended.
     NoClient = 60 "not a client, or one that has ended";
 }
 

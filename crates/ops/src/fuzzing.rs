@@ -1,6 +1,7 @@
-//! The body of the fuzz target, so that plain tests can run it too. Not part of the interface.
+//! The body of the fuzz target, so that plain tests can run it too. Not part of the public
+//! interface.
 //!
-//! Invariant: nothing panics on any input, and what decodes encodes to the same bytes.
+//! Invariant: no input causes a panic, and a value that decodes is encoded to the same bytes.
 
 use crate::codec::{decode_outcome, encode_outcome};
 use crate::operation::Operation;

@@ -1,8 +1,8 @@
 //! Operations on files and their results, independent of any protocol.
 //!
-//! A front (DAFS now, others later) translates its requests into an [`Operation`] and passes it to
-//! the half of the server that owns the files. The result is an [`Outcome`]: a [`Done`], or a
-//! [`Refusal`] with its [`Fault`]. Each front translates these into its protocol.
+//! A front (DAFS now, others later) translates its requests into an [`Operation`] and passes the
+//! operation to the part of the server that owns the files. The result is an [`Outcome`]: a
+//! [`Done`], or a [`Refusal`] with its [`Fault`]. Each front translates outcomes into its protocol.
 //!
 //! All types here are plain data, and names are bytes. They do not depend on a protocol, a byte
 //! order, a connection or a process. So the bytes from [`Operation::encode`] can be stored in a
@@ -12,7 +12,7 @@
 //! File data that is read or written is never part of an operation: it moves between the cache and
 //! the client's memory.
 //!
-//! Invariant: what is encoded decodes to the same value. Decoding never panics, allocates memory
+//! Invariant: an encoded value decodes to the same value. Decoding never panics, allocates memory
 //! only in proportion to its input, and refuses trailing bytes.
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
 //! A list of names: a path, or the identities of a fence.
 //!
-//! Invariant: encoded names have been walked once, so that iterating over them cannot fail and
-//! allocates nothing.
+//! Invariant: encoded names were checked once from start to end, so that iterating over them cannot
+//! fail and allocates nothing.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::codec::{Code, put_count};
 
-/// An ordered list of names, stored in any of several forms. Two lists are equal if their names
-/// are.
+/// An ordered list of names, stored in one of several forms. Two lists are equal if they have the
+/// same names in the same order.
 #[derive(Clone, Copy)]
 pub struct Names<'m>(Source<'m>);
 

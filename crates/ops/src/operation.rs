@@ -1,8 +1,8 @@
 //! The table of all operations.
 //!
-//! Invariant: number, name, class, named objects and arguments of an operation are in one row. All
-//! code that dispatches, renews handles, fences, stores or documents operations uses this table.
-//! Numbers are never reused.
+//! Invariant: the number, name, class, named objects and arguments of an operation are in one row
+//! of this table. All code that dispatches, renews handles, fences, stores or documents operations
+//! uses the table. Numbers are never reused.
 
 use dafs_types::FileHandle;
 
@@ -16,23 +16,23 @@ use crate::codec::{Code, Record, table, take_whole};
 /// The subject of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// It reads names or attributes, and changes nothing.
+    /// The operation reads names or attributes, and changes nothing.
     Looks,
-    /// It opens a file, and may create it.
+    /// The operation opens a file, and may create it.
     Opens,
-    /// It changes an open.
+    /// The operation changes or closes an open.
     State,
-    /// It changes names in directories.
+    /// The operation changes names in directories.
     Names,
-    /// It changes attributes of an object.
+    /// The operation changes attributes of an object.
     Attributes,
-    /// It concerns a file's data.
+    /// The operation concerns a file's data.
     Data,
-    /// It concerns byte-range locks.
+    /// The operation concerns byte-range locks.
     Locks,
-    /// It concerns fencing lists.
+    /// The operation concerns fencing lists.
     Fences,
-    /// It concerns delegations.
+    /// The operation concerns delegations.
     Delegations,
 }
 
@@ -43,12 +43,12 @@ pub struct Layout {
     pub number: u8,
     /// The name of the operation or result.
     pub name: &'static str,
-    /// The names and encodings of its fields, in order.
+    /// The names and encodings of the row's fields, in order.
     pub fields: Vec<(&'static str, String)>,
 }
 
 impl Layout {
-    /// Returns the named encodings of composite fields.
+    /// Returns the names of composite fields and descriptions of their encodings.
     #[must_use]
     pub fn forms() -> Vec<(String, String)> {
         crate::codec::forms()
@@ -86,7 +86,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the handles of the objects that it names.
+            /// Returns the handles of the objects that the operation names.
             #[must_use]
             pub fn handles(&self) -> [Option<&FileHandle>; 2] {
                 match self {
@@ -94,8 +94,8 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the handles mutably, so that a handle in an old form can be replaced by its
-            /// current form.
+            /// Returns the operation's handles mutably, so that a handle in an old form can be
+            /// replaced by the current form.
             pub fn handles_mut(&mut self) -> [Option<&mut FileHandle>; 2] {
                 match self {
                     $(Self::$variant(_arguments) => pair([$(&mut _arguments.$handle),*]),)*
@@ -136,7 +136,7 @@ operations! {
     SetAttributes = 14 "set attributes" Attributes [file] SetAttributes;
     /// Returns the attributes of an object's file system.
     FsAttributes = 15 "file-system attributes" Looks [file] OneFile;
-    /// Asks which rights the caller has.
+    /// Requests the access rights that the caller has.
     Access = 16 "access" Looks [file] Access;
     /// Returns the directory of an object's named attributes.
     OpenAttributes = 17 "open attributes" Looks [file] OneFile;
@@ -144,7 +144,7 @@ operations! {
     Append = 18 "append" Data [file] Append;
     /// Flushes written data to stable storage.
     Commit = 19 "commit" Data [file] Commit;
-    /// Tells how part of a file is going to be used.
+    /// Gives a hint about the expected use of a range of a file.
     Hint = 20 "hint" Data [file] Hint;
     /// Acquires a lock on a range.
     Lock = 21 "lock" Locks [file] Lock;
@@ -171,12 +171,13 @@ impl<'m> Operation<'m> {
         take_whole(bytes)
     }
 
-    /// Returns the objects whose fences must be checked. Objects that are reached by name are not
-    /// included.
+    /// Returns the objects whose fences must be checked before the operation. Objects that the
+    /// operation reaches by name are not included.
     #[must_use]
     pub fn fenced_objects(&self) -> [Option<&FileHandle>; 2] {
         match self.class() {
-            // A client that is excluded by a fence must still be able to readmit itself.
+            // A client that is excluded by a fence must still be able to change the fence and
+            // readmit itself.
             Class::Fences => [None; 2],
             Class::Looks
             | Class::Opens
@@ -189,7 +190,8 @@ impl<'m> Operation<'m> {
         }
     }
 
-    /// Returns true if it may change names or attributes, so that repeating it can do harm.
+    /// Returns true if the operation may change names or attributes, so that repeating it can do
+    /// harm.
     #[must_use]
     pub fn changes_names(&self) -> bool {
         match (self.class(), self) {

@@ -1,49 +1,50 @@
 //! Identifiers of the request that an operation belongs to, and of the wait for its result.
 //!
-//! Invariant: all identifiers are small numbers. Only the code that assigned them interprets them,
+//! Invariant: all identifiers are plain numbers. Only the code that assigned them interprets them,
 //! so they can be stored, copied and sent anywhere.
 
 use crate::codec::{Code, record};
 
-/// The id of a front: the half of a protocol that faces its clients.
+/// The id of a front: the part of the server that implements one protocol for clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrontId(pub u8);
 
 impl FrontId {
-    /// The id of no front.
+    /// The id that belongs to no front.
     pub const NONE: Self = Self(0);
     /// The front for DAFS 1.0.
     pub const DAFS: Self = Self(1);
 }
 
 record! {
-    /// Identifies a request among all that any client ever sends, so that its result can be found
+    /// Identifies a request among all requests of all clients, so that its result can be found
     /// after a crash.
     ///
     /// Each front defines the meaning of the numbers, but two different requests never have the
-    /// same. DAFS uses the session, the stream, the sequence number on the stream, and as `index`
-    /// the number of the procedure.
+    /// same numbers. DAFS uses the session, the stream, the sequence number on the stream, and as
+    /// `index` the number of the procedure.
     #[derive(Copy, PartialOrd, Ord, Hash)]
     Origin {
         /// The front that received the request.
         front: FrontId,
         /// The session that the request belongs to.
         session: u64,
-        /// The stream or slot in the session.
+        /// The stream or slot of the request within the session.
         slot: u32,
         /// The sequence number on the stream or slot.
         sequence: u32,
-        /// The part of the request: one of several operations, or a kind of request.
+        /// A number that distinguishes several operations, or kinds of request, with the same
+        /// sequence number.
         index: u16,
     }
 }
 
 impl Origin {
-    /// The origin of a request whose result is not kept.
+    /// The origin of a request whose result the server does not keep.
     pub const NONE: Self =
         Self { front: FrontId::NONE, session: 0, slot: 0, sequence: 0, index: 0 };
 
-    /// Returns true if the result of the request is kept.
+    /// Returns true if the server keeps the result of the request.
     #[must_use]
     pub fn is_some(&self) -> bool {
         self.front != FrontId::NONE
@@ -61,12 +62,13 @@ impl Origin {
     }
 }
 
-/// A front's own number for an operation it waits for. The highest byte is the front's id.
+/// The number by which a front identifies an operation that it waits for. The highest byte is the
+/// front's id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    /// Creates a ticket from a front and a number, of which the lower 56 bits are used.
+    /// Creates a ticket from a front and a number, of which only the lower 56 bits are used.
     #[must_use]
     pub const fn new(front: FrontId, number: u64) -> Self {
         Self((front.0 as u64) << FRONT_SHIFT | (number & NUMBER))

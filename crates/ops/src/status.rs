@@ -1,4 +1,5 @@
-//! The mapping between faults and DAFS statuses, until `Status` belongs to the DAFS front alone.
+//! The mapping between faults and DAFS statuses, as long as code outside the DAFS front uses
+//! `Status`.
 //!
 //! Invariant: a status that was converted to a fault converts back to the same status.
 
@@ -63,8 +64,8 @@ impl From<Fault> for Status {
     }
 }
 
-/// For code that reports errors as DAFS statuses. `Status::Ok` is not a fault and becomes an
-/// internal error.
+/// This conversion is for code that reports errors as DAFS statuses. `Status::Ok` is not a fault
+/// and becomes an internal error.
 impl From<Status> for Fault {
     fn from(status: Status) -> Self {
         match status {

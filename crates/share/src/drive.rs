@@ -1,12 +1,12 @@
-//! Waiting for futures and conditions of a client, from any number of threads.
+//! Waits for futures and conditions of a client, from any number of threads.
 //!
 //! One of the waiting threads, the driver, makes progress for all of them.
 //!
 //! Invariants:
 //!
 //! - A thread that makes progress while the driver sleeps leaves the descriptor armed, and wakes
-//!   the threads concerned.
-//! - A thread that stops waiting leaves a driver behind if others still wait.
+//!   the threads whose results have arrived.
+//! - When a thread stops waiting while others still wait, one of the others is the driver.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -36,30 +36,31 @@ struct WaitingThread<'s> {
     role: Role<'s>,
 }
 
-/// A waiting thread with a deadline.
+/// A waiting thread whose wait has a deadline.
 struct WithDeadline<'s>(WaitingThread<'s>);
 
 /// The current role of a waiting thread.
 enum Role<'s> {
-    /// It has only checked its own condition so far.
+    /// The thread has only checked its own condition so far.
     New,
-    /// Another thread is the driver; what this thread submitted was sent.
+    /// Another thread is the driver; the requests that this thread submitted were sent.
     Follower,
-    /// It is the driver, and has been awake since `awake_since`.
+    /// This thread is the driver, and has been awake since `awake_since`.
     Driver { _place: DriverGuard<'s>, awake_since: Instant },
 }
 
-/// The error for a deadline that has passed.
+/// The error of a wait whose deadline has passed.
 struct TimedOut;
 
 impl SharedClient {
-    /// Runs asynchronous work of this client to completion. Other threads can enter meanwhile. Do
-    /// not call it inside [`SharedClient::enter`], which would keep them out.
+    /// Runs asynchronous work of this client to completion. Other threads can enter the client
+    /// while the work waits. Must not be called inside [`SharedClient::enter`], which would exclude
+    /// other threads.
     ///
     /// # Safety
-    /// As for [`SharedClient::enter`]. Results that are not `Send` must be wrapped in [`Held`] by
-    /// the work itself ([`Entered::hold`]), and while it waits nothing of the client may move to
-    /// another thread.
+    /// The rules of [`SharedClient::enter`] apply. Results that are not `Send` must be wrapped in
+    /// [`Held`] by the work itself ([`Entered::hold`]), and while the work waits no other value of
+    /// the client may be moved to another thread.
     ///
     /// [`Held`]: crate::Held
     ///
@@ -74,10 +75,10 @@ impl SharedClient {
     }
 
     /// Waits until `look` returns a value. `look` is called whenever an event has arrived. Returns
-    /// `None` after the timeout. Do not call it inside [`SharedClient::enter`].
+    /// `None` if the timeout expires. Must not be called inside [`SharedClient::enter`].
     ///
     /// # Safety
-    /// As for [`SharedClient::enter`].
+    /// The rules of [`SharedClient::enter`] apply.
     ///
     /// # Errors
     /// [`Forked`] in a child process.
@@ -112,7 +113,7 @@ impl SharedClient {
         let is_contended = self.is_contended();
         let count = match is_contended {
             true => state.client.process_pending_events(),
-            // Wait as the client does, which knows best when to busy-poll.
+            // Let the client wait, because it has the better rule for busy-polling.
             false => state.client.process_events(Some(wait.quick(is_contended))),
         };
         self.note(state, count);
@@ -138,7 +139,8 @@ impl SharedClient {
         self.turn_at_once(state);
     }
 
-    /// Processes what has arrived, or gives up sessions that have been silent for too long.
+    /// Processes messages that have arrived, without waiting, or gives up sessions that have been
+    /// silent for too long.
     fn turn_at_once(&self, state: &State) -> usize {
         let count = state.client.process_events(Some(Duration::ZERO));
         self.note(state, count);
@@ -159,8 +161,8 @@ impl SharedClient {
         count
     }
 
-    /// Sleeps until the driver wakes this thread: its result has arrived, or it must become the
-    /// driver.
+    /// Sleeps until the driver wakes this thread, because its result has arrived or it must become
+    /// the driver.
     fn follow(&self, state: &State, wait: &Wait) {
         let waiting =
             Waiting { parker: wait.parker.clone(), checks_every_event: wait.checks_every_event };
@@ -181,7 +183,7 @@ impl SharedClient {
         }
     }
 
-    /// Notes that `count` events have arrived, and wakes the threads that check every event.
+    /// Records that `count` events have arrived, and wakes the threads that check every event.
     fn note(&self, state: &State, count: usize) {
         if count == 0 {
             return;
@@ -196,7 +198,7 @@ impl SharedClient {
         }
     }
 
-    /// Runs `rest` without the lock, which this thread holds.
+    /// Runs `rest` without the lock that this thread holds, and takes the lock again afterwards.
     fn unlocked<T>(&self, state: &State, rest: impl FnOnce() -> T) -> T {
         struct Back<'s>(&'s SharedClient, u32);
         impl Drop for Back<'_> {
@@ -233,8 +235,8 @@ impl SharedClient {
 }
 
 impl WaitingThread<'_> {
-    /// Waits in this thread's role, or takes another role. The caller checks its condition after
-    /// each step.
+    /// Waits in this thread's role, or changes its role. The caller checks its condition after each
+    /// step.
     fn step(&mut self) {
         let (client, state) = (self.client, self.state);
         match &mut self.role {
@@ -256,7 +258,7 @@ impl WaitingThread<'_> {
                 client.make_progress(state, &self.wait);
             }
             Role::New => {
-                // What was submitted goes out.
+                // Sends the requests that this thread has submitted.
                 client.progress_beside_driver(state);
                 self.role = Role::Follower;
             }
@@ -299,7 +301,7 @@ impl Await for WithDeadline<'_> {
 
 impl State {
     /// Starts or continues to measure the server's silence. Several short waits count as one
-    /// silence if a reply was owed throughout and the pauses between the waits were short.
+    /// silence if a reply was expected throughout and the pauses between the waits were short.
     fn begin_silence(&self) {
         let (at, was_owed) = self.last_wait_end.get();
         if !was_owed || at.elapsed() > SILENCE_GAP_MAX {
@@ -317,19 +319,19 @@ impl Wait {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Returns how long the driver stays awake without events.
+    /// Returns the time for which the driver stays awake without events.
     fn quick(&self, is_contended: bool) -> Duration {
         self.limit(if is_contended { SPIN_MAX } else { QUICK_MAX })
     }
 
-    /// Limits a wait to `longest` and to the deadline.
+    /// Returns the time to wait, limited to `longest` and by the deadline.
     fn limit(&self, longest: Duration) -> Duration {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         left.map_or(longest, |left| left.min(longest))
     }
 }
 
-/// Marks this thread as the driver.
+/// Marks this thread as the driver until it is dropped.
 struct DriverGuard<'s>(&'s State);
 
 impl<'s> DriverGuard<'s> {
@@ -350,7 +352,7 @@ impl Drop for DriverGuard<'_> {
     }
 }
 
-/// Wakes a waiting thread to become the driver if there is none.
+/// If there is no driver, wakes a waiting thread so that it becomes the driver.
 fn wake_next_driver(state: &State) {
     if state.driver.borrow().is_none()
         && let Some(next) = state.waiting.borrow().first()
@@ -366,13 +368,13 @@ fn wake_event_waiters(state: &State) {
     }
 }
 
-/// The longest wait with the lock held, for a thread that has been alone so far.
+/// The maximum wait with the lock held, for a thread that has been alone so far.
 const QUICK_MAX: Duration = Duration::from_millis(1);
-/// How long the driver busy-polls before it sleeps.
+/// The time for which the driver busy-polls before it sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-/// The longest pause between two waits that count as one silence.
+/// The maximum pause between two waits that count as one silence.
 const SILENCE_GAP_MAX: Duration = Duration::from_secs(1);
-/// How often an event loop makes a turn while a reply is owed.
+/// The interval at which an event loop makes a turn while a reply is expected.
 pub(crate) const LOOP_TURN_PERIOD: Duration = Duration::from_millis(400);
-/// The longest sleep of the driver.
+/// The maximum sleep of the driver.
 const SLEEP_MAX: Duration = Duration::from_secs(5);

@@ -1,13 +1,13 @@
 //! Detects that a process was forked.
 //!
-//! Invariant: the count of forks differs between a process and each of its ancestors, as far as the
-//! C library makes the forks.
+//! Invariant: the number of forks differs between a process and each of its ancestors, if the C
+//! library makes the forks.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The client belongs to the parent process: its connections and the state of its threads do not
-/// survive `fork`. Connect again in the child.
+/// The error for a client that belongs to the parent process: its connections and the state of its
+/// threads do not survive `fork`. The child must connect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this was opened before fork(), by the parent process; connect again in the child")]
 pub struct Forked;
@@ -15,7 +15,7 @@ pub struct Forked;
 /// The number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Identifies the process in which an object was made.
+/// Identifies the process in which an object was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u32);
 

@@ -1,23 +1,25 @@
 //! A client that several threads share.
 //!
 //! A [`Client`] belongs to one thread: its sessions, files and buffers refer to each other without
-//! locks. The C library and the Python module, whose callers have many threads, wrap it in a
-//! [`SharedClient`]. A thread that [enters](SharedClient::enter) it has exclusive access to the
-//! client and all that belongs to it. Values that outlive an access are kept in [`Held`].
+//! locks. The C library and the Python module, whose callers have many threads, wrap a client in a
+//! [`SharedClient`]. A thread that [enters](SharedClient::enter) the shared client has exclusive
+//! access to the client and all its objects. Values that outlive an access are kept in [`Held`].
 //!
 //! Threads do not wait while they have access: [`SharedClient::run`] and
 //! [`SharedClient::wait_until`] release the lock while they sleep. One of the waiting threads, the
-//! driver, makes progress for all; the others sleep until it wakes them. A single thread waits as
-//! the client itself does, at the cost of an uncontended lock.
+//! driver, makes progress for all; the other threads sleep until the driver wakes them. If only one
+//! thread waits, it waits as the client itself does, and only pays for an uncontended lock.
 //!
 //! Invariants:
 //!
-//! - What belongs to a client is used, and also dropped, only by the thread that holds its lock.
-//! - If any thread waits, one of them is the driver.
+//! - The objects of a client are used, and also dropped, only by the thread that holds the client's
+//!   lock.
+//! - If any thread waits, one of the waiting threads is the driver.
 //!
-//! A child made by `fork` cannot use the client: threads that held locks are gone, and the
-//! connections belong to the parent. In a child every call returns [`Forked`], and dropped values
-//! are leaked. A child made by the bare system call, without the C library, is not detected.
+//! A child created by `fork` cannot use the client, because threads that held locks do not exist in
+//! it and the connections belong to the parent. In a child every call returns [`Forked`], and
+//! dropped values are leaked. A child created by the bare system call, without the C library, is
+//! not detected.
 
 mod drive;
 mod fork;
@@ -38,13 +40,13 @@ pub use fork::Forked;
 use fork::Generation;
 use parker::Waiting;
 
-/// A client that several threads share. Cheap to clone.
+/// A client that several threads share. Cheap to clone; clones share the client.
 #[derive(Clone)]
 pub struct SharedClient(Arc<Inner>);
 
 struct Inner {
     state: ReentrantMutex<State>,
-    /// Becomes readable when the client has something to do, after it was armed.
+    /// A descriptor that becomes readable when the client has work to do, after it was armed.
     descriptor: OwnedFd,
     /// An eventfd that wakes the driver.
     wakeup: OwnedFd,
@@ -57,17 +59,17 @@ struct Inner {
 struct State {
     client: ManuallyDrop<Client>,
     driver: RefCell<Option<Waiting>>,
-    /// True while the driver sleeps without the lock; a thread that makes progress must arm the
-    /// descriptor again.
+    /// True while the driver sleeps without the lock, so that a thread that makes progress must arm
+    /// the descriptor again.
     driver_sleeps: Cell<bool>,
     waiting: RefCell<Vec<Waiting>>,
-    /// When the last event arrived, or the wait for a reply began.
+    /// The time at which the last event arrived, or at which the wait for a reply began.
     last_event: Cell<Instant>,
-    /// When the last wait ended, and whether a reply was owed then.
+    /// The time at which the last wait ended, and true if a reply was expected at that time.
     last_wait_end: Cell<(Instant, bool)>,
-    /// The number of nested accesses of the thread that holds the lock.
+    /// The number of nested accesses by the thread that holds the lock.
     depth: Cell<u32>,
-    /// The thread that last had access.
+    /// The number of the thread that last had access.
     last: Cell<usize>,
 }
 
@@ -126,19 +128,21 @@ impl SharedClient {
         })))
     }
 
-    /// Returns true if this process is a child of the one that made the client.
+    /// Returns true if this process is a forked child of the process that created the client.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         !self.0.born.is_current()
     }
 
     /// Gives this thread exclusive access to the client. The same thread may enter repeatedly.
-    /// Blocking calls of the client keep other threads out; [`SharedClient::run`] does not.
+    /// Blocking calls of the client exclude other threads while they wait; [`SharedClient::run`]
+    /// does not.
     ///
     /// # Safety
     /// Every value of the client that is not `Send` (clients, sessions, files, buffers, futures)
-    /// must be dropped before the guard, or kept in [`Held`] ([`Entered::hold`]). A held value must
-    /// contain nothing else that is not `Send`.
+    /// must be dropped before the returned guard, or be kept in [`Held`] ([`Entered::hold`]). A
+    /// value in [`Held`] must not contain values that are not `Send` and do not belong to this
+    /// client.
     ///
     /// # Errors
     /// [`Forked`] in a child process.
@@ -161,9 +165,9 @@ impl SharedClient {
         Ok(Entered { shared: self, guard })
     }
 
-    /// Forgets which thread has used the client. For a program that connects on one thread and then
-    /// uses the client on another: that thread counts as the only one and waits as the client
-    /// itself does. Do not call it inside [`SharedClient::enter`].
+    /// Forgets which threads have used the client. For a program that connects on one thread and
+    /// then uses the client only on another: that other thread then counts as the only one and
+    /// waits as the client itself does. Must not be called inside [`SharedClient::enter`].
     ///
     /// # Errors
     /// [`Forked`] in a child process, in which the thread that held the lock may not exist.
@@ -177,8 +181,8 @@ impl SharedClient {
         Ok(())
     }
 
-    /// Returns the descriptor that becomes readable when the client has something to do, for event
-    /// loops that make turns themselves. Call [`Client::arm`] before waiting for it.
+    /// Returns the descriptor that becomes readable when the client has work to do, for event loops
+    /// that process events themselves. Call [`Client::arm`] before waiting for the descriptor.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
@@ -190,7 +194,7 @@ impl SharedClient {
     }
 }
 
-/// Exclusive access to a shared client, until it is dropped.
+/// Exclusive access to a shared client; dropping it ends the access.
 pub struct Entered<'s> {
     shared: &'s SharedClient,
     guard: ReentrantMutexGuard<'s, State>,
@@ -206,15 +210,14 @@ impl Deref for Entered<'_> {
 
 impl Entered<'_> {
     /// Makes all progress that is possible without waiting, and gives up sessions that have been
-    /// silent for too long. For event loops, in place of [`Client::process_events`]. Returns the
-    /// number of
-    /// events.
+    /// silent for too long. Event loops call this instead of [`Client::process_events`]. Returns
+    /// the number of events processed.
     pub fn process_events_for_loop(&self) -> usize {
         self.shared.process_events_for_loop(&self.guard)
     }
 
-    /// Returns when to make the next turn if nothing arrives. For event loops, in place of
-    /// [`Client::next_timer`].
+    /// Returns the time after which to process events even if nothing arrives; `None` for no limit.
+    /// Event loops call this instead of [`Client::next_timer`].
     #[must_use]
     pub fn until_next_turn(&self) -> Option<Duration> {
         let listening = self.guard.client.min_answer_timeout().map(|_| drive::LOOP_TURN_PERIOD);
@@ -233,14 +236,14 @@ impl Drop for Entered<'_> {
         let depth = self.guard.depth.get() - 1;
         self.guard.depth.set(depth);
         if depth == 0 && self.guard.driver_sleeps.get() {
-            // Send what was submitted now instead of when the driver wakes.
+            // Send submitted requests now instead of when the driver wakes.
             self.shared.progress_beside_driver(&self.guard);
         }
     }
 }
 
-/// A value that belongs to a shared client, such as a session or a file. It is dropped with the
-/// client's lock held, and leaked in a child process.
+/// A value that belongs to a shared client, such as a session or a file. Dropping it takes the
+/// client's lock; in a forked child the value is leaked instead.
 pub struct Held<V> {
     value: ManuallyDrop<V>,
     shared: SharedClient,
@@ -253,7 +256,7 @@ unsafe impl<V> Send for Held<V> {}
 unsafe impl<V> Sync for Held<V> {}
 
 impl<V> Held<V> {
-    /// Returns the value, for a thread with access to the client.
+    /// Returns the value to a thread that has access to the client.
     ///
     /// # Panics
     /// If the value belongs to another client.
@@ -269,7 +272,7 @@ impl<V> Held<V> {
         &self.shared
     }
 
-    /// Unwraps the value, for a thread with access to the client.
+    /// Removes and returns the value, for a thread that has access to the client.
     ///
     /// # Panics
     /// If the value belongs to another client.

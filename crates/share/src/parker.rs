@@ -8,20 +8,21 @@ use std::task::Wake;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The parking place of one thread, also used as its waker.
+/// The data for parking one thread, which is also the thread's waker.
 #[derive(Debug)]
 pub(crate) struct Parker {
-    /// `None` for a thread whose thread-local values are gone, as in destructors at the end of a
-    /// process: it cannot be woken and polls instead.
+    /// The thread to unpark; `None` if its thread-local values no longer exist, as in destructors
+    /// at the end of a process. Such a thread cannot be woken and polls instead.
     thread: Option<Thread>,
     is_woken: AtomicBool,
 }
 
-/// A thread that waits.
+/// An entry for a thread that waits.
 #[derive(Clone)]
 pub(crate) struct Waiting {
     pub parker: Arc<Parker>,
-    /// True if it must check its condition after every event, not only when its waker is called.
+    /// True if the thread must check its condition after every event, not only when its waker is
+    /// called.
     pub checks_every_event: bool,
 }
 
@@ -40,7 +41,7 @@ impl Parker {
         Self { thread, is_woken: AtomicBool::new(false) }
     }
 
-    /// Returns this thread's parking place.
+    /// Returns the parker of this thread.
     pub(crate) fn own() -> Arc<Self> {
         PARKER.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Self::of(None)))
     }
@@ -54,7 +55,7 @@ impl Parker {
         self.is_woken.load(Ordering::Acquire)
     }
 
-    /// Sleeps until a wakeup or the deadline. Only for the thread that owns this.
+    /// Sleeps until a wakeup or the deadline. Only the thread that owns this parker may call it.
     pub(crate) fn sleep(&self, until: Option<Instant>) {
         while !self.take_wakeup() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
@@ -74,7 +75,7 @@ impl Parker {
     }
 }
 
-/// How often a thread that cannot be woken checks.
+/// The interval at which a thread that cannot be woken checks its condition.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
 impl Wake for Parker {

@@ -1,8 +1,8 @@
-//! Access control lists of the protocol (draft 6.1.4): ordered entries, of which the first one that
-//! mentions a right of the user decides about it.
+//! Access control lists of the protocol (draft 6.1.4). Entries are ordered, and the first entry
+//! that mentions a right of the user decides about that right.
 //!
-//! Invariant: an entry means the same on client and server. Which lists a store can keep is up to
-//! the store (`docs/spec/acl.md`).
+//! Invariant: an entry has the same meaning on client and server. The store determines which lists
+//! it can keep (`docs/spec/acl.md`).
 
 use crate::file::wire_enum;
 
@@ -25,7 +25,7 @@ wire_enum! {
 pub struct Ace {
     /// The effect of the entry.
     pub kind: AceKind,
-    /// How the entry is inherited, and whether `who` is a group.
+    /// Flags that control inheritance, and the flag that says that `who` is a group.
     pub flags: AceFlags,
     /// The rights that the entry grants or denies.
     pub rights: AceRights,
@@ -33,11 +33,11 @@ pub struct Ace {
     pub who: String,
 }
 
-/// Names the owner of the object.
+/// The name in `who` that means the owner of the object.
 pub const OWNER: &str = "OWNER@";
-/// Names the group of the object.
+/// The name in `who` that means the group of the object.
 pub const GROUP: &str = "GROUP@";
-/// Names all users, including the owner and the group.
+/// The name in `who` that means all users, including the owner and the group.
 pub const EVERYONE: &str = "EVERYONE@";
 
 /// The flags of an entry.
@@ -53,13 +53,13 @@ impl AceFlags {
     pub const NO_PROPAGATE: Self = Self(4);
     /// The entry does not apply to the directory itself.
     pub const INHERIT_ONLY: Self = Self(8);
-    /// For audit and alarm: applies when the access succeeds.
+    /// For audit and alarm entries: the entry applies when the access succeeds.
     pub const SUCCESS: Self = Self(0x10);
-    /// For audit and alarm: applies when the access fails.
+    /// For audit and alarm entries: the entry applies when the access fails.
     pub const FAILURE: Self = Self(0x20);
     /// `who` names a group, not a user.
     pub const IDENTIFIER_GROUP: Self = Self(0x40);
-    /// The flags of an entry in a directory's default list.
+    /// The flags of an entry in the default list of a directory, which only new objects use.
     pub const INHERITED: Self = Self(1 | 2 | 8);
 
     /// Returns true if all flags in `others` are set.
@@ -75,38 +75,38 @@ impl AceFlags {
     }
 }
 
-/// The rights of an entry, as in NFSv4.
+/// The access rights of an entry, as in NFSv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AceRights(pub u32);
 
 impl AceRights {
-    /// Read the data, or list a directory.
+    /// The right to read the data, or to list a directory.
     pub const READ_DATA: Self = Self(1);
-    /// Write the data, or add files to a directory.
+    /// The right to write the data, or to add files to a directory.
     pub const WRITE_DATA: Self = Self(2);
-    /// Write after the end, or add directories to a directory.
+    /// The right to write after the end, or to add directories to a directory.
     pub const APPEND_DATA: Self = Self(4);
-    /// Read the named attributes.
+    /// The right to read the named attributes.
     pub const READ_NAMED_ATTRS: Self = Self(8);
-    /// Write the named attributes.
+    /// The right to write the named attributes.
     pub const WRITE_NAMED_ATTRS: Self = Self(0x10);
-    /// Execute a file, or look up names in a directory.
+    /// The right to execute a file, or to look up names in a directory.
     pub const EXECUTE: Self = Self(0x20);
-    /// Remove entries from a directory.
+    /// The right to remove entries from a directory.
     pub const DELETE_CHILD: Self = Self(0x40);
-    /// Read the object's attributes.
+    /// The right to read the object's attributes.
     pub const READ_ATTRIBUTES: Self = Self(0x80);
-    /// Set the object's attributes.
+    /// The right to set the object's attributes.
     pub const WRITE_ATTRIBUTES: Self = Self(0x100);
-    /// Remove the object itself.
+    /// The right to remove the object itself.
     pub const DELETE: Self = Self(0x1_0000);
-    /// Read the access control list.
+    /// The right to read the access control list.
     pub const READ_ACL: Self = Self(0x2_0000);
-    /// Set the access control list.
+    /// The right to set the access control list.
     pub const WRITE_ACL: Self = Self(0x4_0000);
-    /// Change the object's owner.
+    /// The right to change the object's owner.
     pub const WRITE_OWNER: Self = Self(0x8_0000);
-    /// Use the object synchronously.
+    /// The right to use the object synchronously.
     pub const SYNCHRONIZE: Self = Self(0x10_0000);
     /// All defined rights together.
     pub const ALL: Self = Self(0x1f_01ff);

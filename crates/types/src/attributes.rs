@@ -1,12 +1,12 @@
-//! File and file-system attributes in memory. `None` means "not asked for" or "not supported"; in
-//! messages (`wire`) bitmaps express this.
+//! File and file-system attributes in memory. `None` means that the attribute was not requested or
+//! is not supported; messages (`wire`) use bitmaps for this.
 
 use crate::file::wire_enum;
 use crate::{Ace, FileHandle, FsHandle, Timestamp};
 
 wire_enum! {
-    /// The type of an object. The draft gives REG no number; 1 is free, and is the number in NFSv4
-    /// (`docs/spec/gaps.md`).
+    /// The type of an object. The draft gives the type REG no number; this project uses 1, which is
+    /// free and is the number in NFSv4 (`docs/spec/gaps.md`).
     ObjectType {
         /// A regular file.
         Regular = 1,
@@ -49,25 +49,25 @@ pub struct FileAttributes {
     pub mode: Option<u32>,
     /// No. 7: the number of hard links.
     pub link_count: Option<u32>,
-    /// No. 8: the change attribute, which has another value after every change.
+    /// No. 8: the change attribute, whose value differs after every change.
     pub change: Option<u64>,
     /// No. 9: the size in bytes.
     pub size: Option<u64>,
     /// No. 10: the file id, unique in its file system.
     pub file_id: Option<u64>,
-    /// No. 11: the number of bytes of storage in use.
+    /// No. 11: the number of bytes of storage that the object occupies.
     pub space_used: Option<u64>,
-    /// No. 12: when the data was last read.
+    /// No. 12: the time when the data was last read.
     pub time_access: Option<Timestamp>,
-    /// No. 15: when the object was created.
+    /// No. 15: the time when the object was created.
     pub time_create: Option<Timestamp>,
     /// No. 16: the granularity of the server's times.
     pub time_delta: Option<Timestamp>,
-    /// No. 17: when data or attributes last changed.
+    /// No. 17: the time when the data or the attributes last changed.
     pub time_metadata: Option<Timestamp>,
-    /// No. 18: when the data last changed.
+    /// No. 18: the time when the data last changed.
     pub time_modify: Option<Timestamp>,
-    /// No. 20: the numbers of a device.
+    /// No. 20: the major and minor number of a device.
     pub raw_device: Option<DeviceNumber>,
     /// No. 21: the handle of the object.
     pub file_handle: Option<FileHandle>,
@@ -84,9 +84,9 @@ pub struct FileAttributes {
 /// The ways to set a time attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// Sets it to the server's current time.
+    /// Sets the time attribute to the server's current time.
     Server,
-    /// Sets it to this time.
+    /// Sets the time attribute to this time.
     Client(Timestamp),
 }
 
@@ -140,7 +140,7 @@ pub struct FileSystemAttributes {
     pub acl_support: Option<u32>,
     /// No. 13: the limit for hard links to one object.
     pub max_link: Option<u32>,
-    /// No. 14: the longest name, in bytes.
+    /// No. 14: the maximum length of a name in bytes.
     pub max_name: Option<u32>,
     /// No. 15: the bitmap of supported file attributes.
     pub supported_file_attributes: Option<u64>,
@@ -152,11 +152,11 @@ pub struct FileSystemAttributes {
     pub files_free: Option<u64>,
     /// No. 19: the total number of inodes.
     pub files_total: Option<u64>,
-    /// No. 20: the limit for the size of a file, in bytes.
+    /// No. 20: the maximum size of a file in bytes.
     pub max_file_size: Option<u64>,
-    /// No. 21: the limit for the bytes of one read.
+    /// No. 21: the maximum number of bytes of one read.
     pub max_read: Option<u64>,
-    /// No. 22: the limit for the bytes of one write.
+    /// No. 22: the maximum number of bytes of one write.
     pub max_write: Option<u64>,
     /// No. 23: the number of bytes the user may still allocate before the quota refuses more.
     pub quota_hard: Option<u64>,
@@ -166,16 +166,16 @@ pub struct FileSystemAttributes {
     pub quota_used: Option<u64>,
     /// No. 26: the number of bytes that a user may still allocate.
     pub space_available: Option<u64>,
-    /// No. 27: the number of free bytes.
+    /// No. 27: the number of free bytes in the file system.
     pub space_free: Option<u64>,
-    /// No. 28: the total number of bytes.
+    /// No. 28: the total number of bytes in the file system.
     pub space_total: Option<u64>,
     /// No. 29: the handle of the file system.
     pub fs_handle: Option<FsHandle>,
-    /// No. 32: the limit for the bytes of one append.
+    /// No. 32: the maximum number of bytes of one append.
     pub max_append: Option<u64>,
     /// No. 33: the preferred transfer size, in bytes.
     pub preferred_io_size: Option<u32>,
-    /// No. 34: when handles expire; 0 means never.
+    /// No. 34: a bitmap of the events at which handles expire; 0 means never.
     pub handle_expire_type: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! The interface between journal and store for a file whose blocks another file is going to share.
+//! The interface between journal and store for a file that shares its blocks with another file.
 //!
 //! Invariant: shared ranges begin and end at multiples of the source's block size.
 
@@ -8,8 +8,8 @@ use std::io;
 /// An open file that another file can share blocks with, on file systems with reflinks. All methods
 /// may block.
 pub trait CloneSource: Send + Sync {
-    /// Returns the system's file; `None` for a simulated one, for which [`CloneSource::read_at`]
-    /// must be used.
+    /// Returns the file as the system knows it; `None` for a simulated file, for which
+    /// [`CloneSource::read_at`] must be used.
     fn file(&self) -> Option<&File>;
 
     /// Returns the current size in bytes.
@@ -24,8 +24,8 @@ pub trait CloneSource: Send + Sync {
     /// The error of the system.
     fn block_bytes(&self) -> io::Result<u64>;
 
-    /// Reads bytes from `offset` on and returns their number, which is less than the buffer's
-    /// length only at the end of the file.
+    /// Reads bytes from `offset` on. Returns their number, which is less than the buffer's length
+    /// only at the end of the file.
     ///
     /// # Errors
     /// The error of the system.

@@ -13,7 +13,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The meaning of a list of fence identities.
+    /// The meaning of the fence identities in a request.
     FenceAccess {
         /// The listed identities have access.
         Allow = 1,
@@ -23,7 +23,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How a list of fence identities changes the existing one.
+    /// The way in which the fence identities in a request change the existing list.
     FenceUpdate {
         /// Replaces the existing list.
         Overwrite = 1,
@@ -34,12 +34,12 @@ wire_enum! {
     }
 }
 
-/// The limit to which a write delegation lets the file grow.
+/// The limit up to which the file may grow under a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceLimit {
-    /// Up to this size in bytes.
+    /// The file may grow up to this size in bytes.
     Size(u64),
-    /// By this many more blocks.
+    /// The file may grow by this many blocks.
     Blocks {
         /// The number of blocks.
         count: u32,

@@ -1,21 +1,21 @@
 //! Types of the file procedures: opening, sharing, writing and cache hints.
 
-/// The access rights that the ACCESS procedure asks about.
+/// The access rights that the ACCESS procedure checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccessMask(pub u32);
 
 impl AccessMask {
-    /// Read data or list a directory.
+    /// The right to read data or list a directory.
     pub const READ: Self = Self(1);
-    /// Look up a name in a directory.
+    /// The right to look up a name in a directory.
     pub const LOOKUP: Self = Self(2);
-    /// Overwrite existing data or entries.
+    /// The right to overwrite existing data or entries.
     pub const MODIFY: Self = Self(4);
-    /// Write new data or add entries.
+    /// The right to write new data or add entries.
     pub const EXTEND: Self = Self(8);
-    /// Delete an entry of a directory.
+    /// The right to delete an entry of a directory.
     pub const DELETE: Self = Self(0x10);
-    /// Execute a regular file.
+    /// The right to execute a regular file.
     pub const EXECUTE: Self = Self(0x20);
     /// All defined rights together.
     pub const ALL: Self = Self(0x3f);
@@ -68,7 +68,7 @@ macro_rules! wire_enum {
 pub(crate) use wire_enum;
 
 wire_enum! {
-    /// The access that an open asks for.
+    /// The access that an open requests.
     ShareAccess {
         /// Reading only, no writing.
         Read = 1,
@@ -95,7 +95,7 @@ impl ShareAccess {
 wire_enum! {
     /// The access that an open denies to other opens.
     ShareDeny {
-        /// Denies nothing to others.
+        /// Denies no access to other opens.
         None = 0,
         /// Denies opening for reading.
         Read = 1,
@@ -122,21 +122,23 @@ wire_enum! {
     }
 }
 
-/// What OPEN does depending on whether the name exists.
+/// Controls what OPEN does if the name exists, and if it does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CreateMode {
     /// Fails if the name does not exist.
     NoCreate,
-    /// Creates the file if it does not exist; otherwise opens it and applies the given attributes.
+    /// Creates the file if it does not exist; otherwise opens the file and applies the given
+    /// attributes.
     Unchecked,
     /// Creates the file, and fails if the name exists.
     Guarded,
-    /// As `Guarded`, but succeeds if the file was created earlier with the same verifier.
+    /// Creates the file; fails if the name exists, unless the file was created earlier with the
+    /// same verifier.
     Exclusive(crate::Verifier),
 }
 
 wire_enum! {
-    /// Controls whether the name may be removed while the open lasts.
+    /// Controls whether the file's name may be removed while it is open.
     DeleteDisposition {
         /// Other clients may remove the name.
         DontCare = 0,
@@ -146,25 +148,25 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How REMOVE treats a file that is open.
+    /// Controls whether REMOVE removes a file that is open.
     RemoveMode {
-        /// Removes it anyway.
+        /// Removes the file even if it is open.
         Unchecked = 0,
-        /// Refuses to remove it.
+        /// Refuses to remove a file that is open.
         CheckOpen = 1,
     }
 }
 
-/// The 64-bit key that all opens of a reserved file must present.
+/// The 64-bit key that all opens of a file must present while one of them has set a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShareKey(pub u64);
 
 wire_enum! {
-    /// What must be on stable storage before the reply to a write.
+    /// The data and metadata that must be on stable storage before the reply to a write.
     Stability {
-        /// Nothing; a later COMMIT flushes the data.
+        /// No data; a later COMMIT flushes the data.
         Unstable = 0,
-        /// The data, and the metadata needed to find it.
+        /// The data, and the metadata needed to access it.
         DataSync = 1,
         /// The data and all metadata.
         FileSync = 2,
@@ -174,11 +176,11 @@ wire_enum! {
 wire_enum! {
     /// The access pattern in a CACHE_HINT.
     CachePattern {
-        /// Nothing is known.
+        /// The access pattern is not known.
         Normal = 0,
-        /// Offsets in random order.
+        /// The offsets are in random order.
         Random = 1,
-        /// Offsets in rising order.
+        /// The offsets are in ascending order.
         Sequential = 2,
         /// The range will be used soon.
         WillNeed = 3,
@@ -187,24 +189,24 @@ wire_enum! {
     }
 }
 
-/// The hint word of READ, WRITE and CACHE_HINT: bit 0 requests prefetching, bits 1-3 give the read
-/// likelihood, bits 4-6 the write likelihood; 0 means no hint.
+/// The hint word of READ, WRITE and CACHE_HINT: bit 0 requests prefetching, bits 1-3 contain the
+/// likelihood of reads, bits 4-6 that of writes; 0 means no hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheHint(pub u32);
 
 impl CacheHint {
-    /// Returns true if the server should fetch the range now.
+    /// Returns true if the server should read the range into its cache now.
     #[must_use]
     pub const fn prefetch(self) -> bool {
         self.0 & 1 != 0
     }
-    /// Returns the likelihood of reading, from 1 to 7; 4 if not given.
+    /// Returns the likelihood of reads, from 1 to 7; 4 if the hint has none.
     #[must_use]
     pub const fn read_likelihood(self) -> u32 {
         let value = (self.0 >> 1) & 7;
         if value == 0 { 4 } else { value }
     }
-    /// Returns the likelihood of writing, from 1 to 7; 4 if not given.
+    /// Returns the likelihood of writes, from 1 to 7; 4 if the hint has none.
     #[must_use]
     pub const fn write_likelihood(self) -> u32 {
         let value = (self.0 >> 4) & 7;
@@ -219,6 +221,6 @@ pub struct ChangeInfo {
     pub before: u64,
     /// The value after the modification.
     pub after: u64,
-    /// True if no other change can have come between.
+    /// True if no other change can have occurred between the two values.
     pub atomic: bool,
 }

@@ -30,8 +30,8 @@ impl AuthType {
 
 /// A POSIX identity: a user id, a primary group and supplementary groups.
 ///
-/// None of its numbers is [`NO_ID`]. System calls take that number for "leave unchanged", so that
-/// an object given to such a user would keep belonging to the server.
+/// None of its numbers is [`NO_ID`]. System calls interpret that number as "leave unchanged", so
+/// that an object given to such a user would still belong to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     uid: u32,
@@ -108,7 +108,8 @@ impl Credentials {
         self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }
 
-    /// Returns the same user with `gid` replaced by the primary group of another identity.
+    /// Returns this identity with `gid` replaced by the primary group of `other`, wherever it
+    /// occurs.
     #[must_use]
     pub fn with_group_of(&self, gid: u32, other: &Self) -> Self {
         let mapped = |group: u32| if group == gid { other.gid } else { group };
@@ -119,7 +120,7 @@ impl Credentials {
     }
 }
 
-/// A number that no user and no group has: in system calls it means "leave unchanged".
+/// A number that no user and no group has: system calls interpret it as "leave unchanged".
 pub const NO_ID: u32 = u32::MAX;
 
 /// The error for [`NO_ID`] given as a user or group id.

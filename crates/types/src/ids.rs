@@ -1,6 +1,6 @@
-//! Identifiers. Each is a separate type, so that for example a stream cannot be passed as a
-//! sequence number. Opaque values are byte arrays: they are compared and copied, never byte-swapped
-//! (draft section 6, basic types).
+//! Identifiers. Each has a separate type, so that for example a stream cannot be passed as a
+//! sequence number. Opaque identifiers are byte arrays: they are compared and copied, but never
+//! byte-swapped (draft section 6, basic types).
 
 use std::hash::{Hash, Hasher};
 
@@ -17,7 +17,7 @@ number! {
     SessionId(u64)
 }
 number! {
-    /// The server's short id for a client identity string and verifier.
+    /// The id that the server assigns to a client's identity string and verifier.
     ClientId(u64)
 }
 number! {
@@ -25,19 +25,19 @@ number! {
     StateId(u64)
 }
 number! {
-    /// The number of a request slot in a session, in `0..credit count`.
+    /// The number of a request slot in a session, below the number of credits.
     StreamId(u16)
 }
 number! {
-    /// The number of a request on its stream; it wraps around.
+    /// The sequence number of a request on its stream; it wraps around.
     SequenceNumber(u16)
 }
 number! {
-    /// Names registered credentials; zero means the session's own identity.
+    /// The handle of registered credentials; zero means the session's own identity.
     CredHandle(u32)
 }
 number! {
-    /// The handle of a remote memory region (an STag in iWARP).
+    /// The handle of a remote memory region; over iWARP, the region's STag.
     RmrContext(u32)
 }
 number! {
@@ -45,7 +45,7 @@ number! {
     RmrTarget(u64)
 }
 number! {
-    /// The client's id for one transfer of a batch, unique in its session.
+    /// The client's id for one transfer of a batch, unique within its session.
     RequestId(u64)
 }
 number! {
@@ -60,30 +60,31 @@ impl StateId {
 }
 
 impl SequenceNumber {
-    /// Returns the number of the next request on the same stream.
+    /// Returns the sequence number of the next request on the same stream.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
-/// Eight opaque bytes that change when their maker restarts.
+/// Eight opaque bytes that change when the client or server that created them restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Verifier(pub [u8; 8]);
 
-/// Eight opaque bytes that tie readdir cookies to one state of a directory.
+/// Eight opaque bytes that identify the state of a directory for which cookies are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CookieVerifier(pub [u8; 8]);
 
-/// Names a file system, in 16 bytes that a client may only compare.
+/// The handle of a file system: 16 bytes that a client may only compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FsHandle(pub [u8; 16]);
 
-/// Names a file: 16 bytes of [`FsHandle`], then 48 bytes that only its server reads.
+/// The handle of a file: 16 bytes of [`FsHandle`], then 48 bytes that only its server interprets.
 #[derive(Clone, Copy)]
 pub struct FileHandle(pub [u8; FileHandle::LENGTH]);
 
-/// Compares word by word, without a function call, since a request compares several handles.
+/// Compares handles word by word, without a function call, because a request compares several
+/// handles.
 impl PartialEq for FileHandle {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -97,9 +98,8 @@ impl PartialEq for FileHandle {
 
 impl Eq for FileHandle {}
 
-/// Hashes a single word, the XOR of all words, since a request looks up handles several times.
-/// The store makes handles that differ enough (ours end in a MAC that no client can
-/// predict).
+/// Hashes a single word, the XOR of all words, because a request looks up handles several times.
+/// The handles that the store creates differ enough: they end in a MAC that no client can predict.
 impl Hash for FileHandle {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -111,10 +111,10 @@ impl Hash for FileHandle {
 impl FileHandle {
     /// The length of a handle in bytes.
     pub const LENGTH: usize = 64;
-    /// The handle that no server gives out.
+    /// A handle that no server gives out.
     pub const NULL: FileHandle = FileHandle([0; Self::LENGTH]);
 
-    /// Joins a file-system handle and the server's part.
+    /// Creates a handle from a file-system handle and the server's part.
     #[must_use]
     pub fn new(fs: FsHandle, file_id: [u8; 48]) -> Self {
         let mut bytes = [0; Self::LENGTH];
@@ -132,10 +132,11 @@ impl FileHandle {
     }
 
     /// Returns the number of the federation node that created the object: the two highest bytes of
-    /// the first word, in little-endian order. 0 means that the server is not in a federation.
+    /// the first word, in little-endian order. The number is 0 if the server is not in a
+    /// federation.
     ///
-    /// Handles from servers that did not reserve these bytes have arbitrary numbers there: see
-    /// `Store::renewed` of the store.
+    /// Handles from servers that did not reserve these bytes have arbitrary values there: see
+    /// `Store::renewed` in the store.
     #[inline]
     #[must_use]
     pub fn birth_node(&self) -> u16 {

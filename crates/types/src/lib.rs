@@ -4,7 +4,7 @@
 //!
 //! Invariant: this crate does no I/O, allocates nothing without a limit, and does not know the
 //! layout of messages. Names and numbers are those of the DAFS 1.0 draft (draft-wittle-dafs-00),
-//! whose sections are cited beside the items.
+//! whose sections are cited in the comments.
 #![forbid(unsafe_code)]
 
 pub mod acl;

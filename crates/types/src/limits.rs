@@ -1,51 +1,52 @@
-//! Limits that client and server share, each with its reason. A peer that exceeds one gets the
+//! Limits that client and server share, each with its reason. A peer that exceeds a limit gets the
 //! protocol's error or loses its connection.
 
-/// The largest message for which either side posts a receive before sizes are negotiated (draft
-/// 3.1: at least 4 KB for the connect exchange).
+/// The maximum size in bytes of a message before sizes are negotiated, for which both sides post
+/// receives (draft 3.1: at least 4 KB for the connect exchange).
 pub const CONNECT_MESSAGE_BYTES: usize = 4096;
-/// The largest request size, in bytes, that a session may negotiate.
+/// The maximum request size, in bytes, that a session may negotiate.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// The smallest request size that fits every request without bulk data.
+/// The minimum request size in bytes: sufficient for every request without bulk data.
 pub const REQUEST_BYTES_MIN: usize = 2048;
-/// The largest reply size, in bytes, that a session may negotiate.
+/// The maximum reply size, in bytes, that a session may negotiate.
 pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
-/// The smallest reply size that fits every reply without bulk data.
+/// The minimum reply size in bytes: sufficient for every reply without bulk data.
 pub const RESPONSE_BYTES_MIN: usize = 512;
-/// The limit for the credits of one session.
+/// The maximum number of credits of one session.
 pub const CREDITS_MAX: u16 = 256;
-/// The limit for the channels of one session.
+/// The maximum number of channels of one session.
 pub const CLIENT_CHANNELS_MAX: u16 = 8;
-/// The longest file name, in bytes (Linux NAME_MAX).
+/// The maximum length of a file name in bytes (Linux NAME_MAX).
 pub const NAME_BYTES_MAX: usize = 255;
-/// The longest file name in a message, in bytes: every byte of a name may be escaped ([`names`]).
+/// The maximum length in bytes of a file name in a message: every byte of a name may be escaped
+/// ([`names`]).
 ///
 /// [`names`]: crate::names
 pub const NAME_WIRE_BYTES_MAX: usize = NAME_BYTES_MAX * crate::names::ESCAPE_BYTES;
-/// The longest path in one LOOKUP, in bytes (Linux PATH_MAX without the terminator).
+/// The maximum length in bytes of a path in one LOOKUP (Linux PATH_MAX without the terminator).
 pub const PATH_BYTES_MAX: usize = 4095;
-/// The limit for the components in one LOOKUP.
+/// The maximum number of components in one LOOKUP.
 pub const PATH_COMPONENTS_MAX: usize = 1024;
-/// The longest target of a symbolic link, in bytes.
+/// The maximum length in bytes of a symbolic link's target.
 pub const LINK_TEXT_BYTES_MAX: usize = 4095;
-/// The longest client identity or lock owner, in bytes.
+/// The maximum length in bytes of a client identity or lock owner.
 pub const OWNER_BYTES_MAX: usize = 1024;
-/// The limit for the entries of an access control list. POSIX lists of that length are rare: xfs
-/// keeps 25 in its older format.
+/// The maximum number of entries of an access control list. POSIX lists of that length are rare:
+/// xfs stores at most 25 entries in its older format.
 pub const ACL_ENTRIES_MAX: usize = 128;
-/// The longest name in an access control entry, in bytes.
+/// The maximum length in bytes of a name in an access control entry.
 pub const ACL_WHO_BYTES_MAX: usize = 124;
-/// The longest MIME type, in bytes (RFC 6838: 127, a slash, 127).
+/// The maximum length of a MIME type in bytes (RFC 6838: 127, a slash, 127).
 pub const MIME_TYPE_BYTES_MAX: usize = 255;
-/// The longest fence identity, in bytes.
+/// The maximum length of a fence identity in bytes.
 pub const FENCE_ID_BYTES_MAX: usize = 255;
-/// The limit for the fence identities in one list.
+/// The maximum number of fence identities in one list.
 pub const FENCE_IDS_MAX: usize = 256;
-/// The limit for the buffers in one direct request.
+/// The maximum number of buffers in one direct request.
 pub const DIRECT_BUFFERS_MAX: usize = 64;
-/// The limit for the bytes moved by one READ or WRITE (MAX_READ, MAX_WRITE attributes).
+/// The maximum number of bytes moved by one READ or WRITE (MAX_READ, MAX_WRITE attributes).
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
-/// The limit for the bytes of one APPEND (draft: at least 65,536).
+/// The maximum number of bytes of one APPEND (draft: at least 65,536).
 pub const APPEND_BYTES_MAX: u32 = 1 << 20;
 /// The largest offset in a file (off_t).
 pub const FILE_OFFSET_MAX: u64 = i64::MAX as u64;

@@ -6,7 +6,7 @@
 //! - A name that is UTF-8 and contains none of the code points U+EF80 to U+EFFF is its own
 //!   encoding.
 //! - Each byte that belongs to no valid UTF-8 sequence is encoded as the code point U+EF00 + byte.
-//!   So is each of the three bytes of a code point from U+EF80 to U+EFFF.
+//!   Each of the three bytes of a code point from U+EF80 to U+EFFF is encoded in the same way.
 //!
 //! Invariant: each name has exactly one encoding, and no two names share one. A string that is not
 //! the encoding of any name is refused.
@@ -34,7 +34,7 @@ pub fn to_wire(name: &[u8]) -> Cow<'_, str> {
 /// Decodes a name or a path from a message.
 ///
 /// # Errors
-/// If the string is not what [`to_wire`] returns for any name.
+/// [`NotAName`] if [`to_wire`] returns this string for no name.
 pub fn from_wire(text: &str) -> Result<Cow<'_, [u8]>, NotAName> {
     if !may_have_escapes(text) {
         return Ok(Cow::Borrowed(text.as_bytes()));
@@ -50,7 +50,7 @@ pub fn from_wire(text: &str) -> Result<Cow<'_, [u8]>, NotAName> {
     if escape(&name) == text { Ok(Cow::Owned(name)) } else { Err(NotAName) }
 }
 
-/// Returns the number of bytes of the name that a string in a message encodes.
+/// Returns the length in bytes of the name that a string in a message encodes.
 #[must_use]
 pub fn length_of_wire(text: &str) -> usize {
     if !may_have_escapes(text) {
@@ -60,7 +60,7 @@ pub fn length_of_wire(text: &str) -> usize {
     text.len() - escapes * (ESCAPE_BYTES - 1)
 }
 
-/// Returns a name or a path for people to read: bytes that are not UTF-8 are spelled out as `\xff`.
+/// Returns a name or a path for people to read, with bytes that are not UTF-8 written as `\xff`.
 /// The result may contain control characters and cannot be converted back.
 #[must_use]
 pub fn shown(name: &[u8]) -> Cow<'_, str> {
@@ -77,12 +77,12 @@ pub fn shown(name: &[u8]) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The number of bytes that an escaped byte takes in a message.
+/// The number of bytes in a message that one escaped byte takes.
 pub const ESCAPE_BYTES: usize = 3;
 
 /// The first byte of all code points from U+EF80 to U+EFFF, and of few others.
 const LEAD: u8 = 0xee;
-/// The code point of an escaped byte is the byte plus this.
+/// The difference between the code point of an escaped byte and the byte.
 const BASE: u32 = 0xef00;
 
 fn may_have_escapes(text: &str) -> bool {

@@ -1,17 +1,17 @@
-//! POSIX permission bits: what an identity may do to an object.
+//! POSIX permission bits: determines the access that an identity has to an object.
 
 use crate::{AccessMask, Credentials, ObjectType};
 
-/// Read permission, in the low three bits of a mode class.
+/// The bit for read permission in the three bits of one class of a mode.
 pub const READ: u32 = 4;
-/// Write permission, in the same three bits.
+/// The bit for write permission in the three bits of one class of a mode.
 pub const WRITE: u32 = 2;
-/// Execute permission, which for a directory means search.
+/// The bit for execute permission, which for a directory is the permission to search it.
 pub const EXECUTE: u32 = 1;
 
 /// Returns the `rwx` bits that `who` has on an object with this owner, group and mode.
 ///
-/// User 0 may read and write everything, search every directory, and execute a file that any user
+/// User 0 may read and write every object, search every directory, and execute a file that any user
 /// may execute.
 #[must_use]
 pub fn granted(who: &Credentials, kind: ObjectType, uid: u32, gid: u32, mode: u32) -> u32 {
@@ -49,7 +49,7 @@ pub fn sticky_forbids(who: &Credentials, dir_mode: u32, dir_uid: u32, entry_uid:
     dir_mode & 0o1000 != 0 && !who.is_superuser() && who.uid() != dir_uid && who.uid() != entry_uid
 }
 
-/// Returns the rights for the reply to ACCESS that the permission bits grant.
+/// Returns the access rights that the permission bits grant, for the reply to ACCESS.
 #[must_use]
 pub fn access_mask(
     who: &Credentials,
@@ -61,7 +61,7 @@ pub fn access_mask(
     access_of(kind, granted(who, kind, uid, gid, mode))
 }
 
-/// Returns the protocol's rights that these `rwx` bits grant on an object of this kind.
+/// Returns the protocol's access rights that these `rwx` bits grant on an object of this kind.
 #[must_use]
 pub fn access_of(kind: ObjectType, bits: u32) -> AccessMask {
     let mut mask = AccessMask::default();

@@ -1,12 +1,12 @@
-//! Placement: the mapping from files to the channels of a session. A file's transfers go over its
-//! home channel.
+//! Placement: the mapping from files to the channels of a session. All transfers of a file use the
+//! file's home channel.
 //!
-//! Invariant: the home depends only on the bytes of the handle and the number of channels, by the
-//! formula in `docs/spec/placement.md`.
+//! Invariant: the home channel depends only on the bytes of the handle and the number of channels,
+//! by the formula in `docs/spec/placement.md`.
 
 use crate::ids::FileHandle;
 
-/// The index of a channel in a session, from 0 to below the session's [`ChannelCount`].
+/// The index of a channel in a session, below the session's [`ChannelCount`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelIndex(pub u16);
 
@@ -20,7 +20,7 @@ impl ChannelCount {
     /// The limit for the channels of a session.
     pub const MAX: usize = 64;
 
-    /// Creates a count; `None` if it is 0 or above the limit.
+    /// Creates a channel count; `None` if `count` is 0 or above the limit.
     #[must_use]
     pub fn new(count: usize) -> Option<Self> {
         let is_possible = (1..=Self::MAX).contains(&count);
@@ -39,7 +39,8 @@ impl ChannelCount {
         (0..self.0).map(ChannelIndex)
     }
 
-    /// Returns the home channel of an object. Named attributes have the same home as their object.
+    /// Returns the home channel of an object. Named attributes have the same home channel as their
+    /// object.
     #[inline]
     #[must_use]
     pub fn home_of(self, handle: &FileHandle) -> ChannelIndex {
@@ -51,14 +52,15 @@ impl ChannelCount {
     }
 }
 
-/// Returns the hash of an object from which its home is computed.
+/// Returns the hash of an object's handle from which the home channel is computed.
 #[must_use]
 pub fn placement_hash(handle: &FileHandle) -> u64 {
     let mut words = [0; HASHED_WORDS];
     for (word, bytes) in words.iter_mut().zip(handle.0.as_chunks().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    // A named attribute has a number in this word; its object has 0.
+    // The handle of a named attribute has a number in this word; the handle of its object has 0
+    // there.
     if words[FACET_WORD] & FACET_MASK == FACET_ATTRIBUTE {
         words[HASHED_WORDS - 1] = 0;
     }
@@ -76,14 +78,14 @@ fn mixed(mut number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// The number of words of a handle before its MAC.
+/// The number of words in a handle that precede its MAC.
 const HASHED_WORDS: usize = 7;
-/// The word with the facet: which part of an object the handle names.
+/// The index of the word with the facet, which is the part of an object that the handle names.
 const FACET_WORD: usize = 2;
 const FACET_MASK: u64 = 0xff << 16;
 const FACET_ATTRIBUTE: u64 = 2 << 16;
 const NODE_MASK: u64 = 0xffff << 48;
-/// The first outputs of SplitMix64 for the seed 0, made odd.
+/// The first outputs of SplitMix64 for the seed 0, with the lowest bit set.
 const FACTORS: [u64; HASHED_WORDS] = [
     0xe220_a839_7b1d_cdaf,
     0x6e78_9e6a_a1b9_65f5,

@@ -1,22 +1,23 @@
 //! Reproducible random numbers for simulations and tests.
 //!
-//! Invariant: the sequence depends only on the seed and never changes between versions, because
-//! seeds of failures are recorded.
+//! Invariant: the sequence depends only on the seed and never changes between versions, because the
+//! seeds of failed tests are recorded.
 
 use crate::time::Entropy;
 
-/// SplitMix64: small, well mixed, good with any seed. Not for secrets.
+/// The SplitMix64 generator, which is small, well mixed and usable with any seed. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts the sequence of a seed.
+    /// Creates the generator for a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Returns a separate generator, for code whose draws must not shift those of other code.
+    /// Returns a separate generator, for code whose random numbers must not affect those of other
+    /// code.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next_u64())

@@ -1,23 +1,23 @@
-//! Checks files that hold secrets: passwords, keys, keytabs.
+//! Checks the owner and mode of files that contain secrets: passwords, keys, keytabs.
 //!
-//! Invariant: a secret is used only if its file can be read by no one except its owner, root and a
-//! group that root chose, and changed by its owner only. One rule applies to all secrets; `dat` has
-//! its own copy for private keys of TLS, because it does not import this crate.
+//! Invariant: a secret is used only if no user except the file's owner, root and a group chosen by
+//! root can read the file, and only its owner can change it. One rule applies to all secrets; `dat`
+//! has its own copy of the rule for private keys of TLS, because it does not import this crate.
 
-/// The reason why a file cannot hold a secret.
+/// The reason why a file must not be used for a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExposedSecret {
-    /// It belongs to another user, who could change it.
+    /// The file belongs to another user, who could change it.
     #[error("it belongs to user {0}, who could change it; it must belong to this user or to root")]
     Owner(u32),
-    /// Its mode lets other users read or change it.
+    /// The file's mode allows other users to read or change it.
     #[error("mode {0:03o} gives others access; use chmod 600 (640 if root owns it)")]
     Mode(u32),
 }
 
-/// Checks whether a file with this owner and mode may hold a secret of `user`. The rule is that of
-/// PostgreSQL and others: the user's own file must be closed to all others; root may share its file
-/// with a group.
+/// Checks whether a file with this owner and mode may contain a secret of `user`. The rule is that
+/// of PostgreSQL and other programs: other users must have no access to a file of `user`; a file of
+/// root may be readable by a group.
 ///
 /// # Errors
 /// [`ExposedSecret`] with the reason.

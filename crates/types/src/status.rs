@@ -13,7 +13,7 @@ macro_rules! statuses {
             /// All statuses, in numeric order.
             pub const ALL: &'static [Status] = &[$(Status::$name,)*];
 
-            /// Returns the number in messages.
+            /// Returns the number of the status in messages.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
@@ -36,7 +36,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// Returns the closest POSIX error number (Linux numbering); 0 for `Ok`.
+            /// Returns the POSIX error number (Linux numbering) closest to this status; 0 for `Ok`.
             #[must_use]
             pub const fn errno(self) -> i32 {
                 match self {

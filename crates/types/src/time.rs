@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// Returns this moment plus a duration; saturates.
+    /// Returns this moment plus a duration; the result saturates at the largest moment.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))

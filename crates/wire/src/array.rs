@@ -1,7 +1,7 @@
 //! Counted arrays and path names (draft 6.1.1.3.1).
 //!
-//! Invariant: an array from a peer has been walked once within its limit, so iterating over it
-//! cannot fail.
+//! Invariant: an array from a peer was checked once from start to end, within its limit, so that
+//! iterating over it cannot fail.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer, offset_u32};
 use crate::section::align_up;
 
-/// An element of a counted array; `at` counts from the start of the array.
+/// An element of a counted array; `at` is its offset from the start of the array.
 pub(crate) trait Element<'a>: Copy {
     const SIZE: usize;
     const ALIGN: usize;
@@ -28,7 +28,7 @@ pub(crate) trait Element<'a>: Copy {
     fn write<O: Order>(&self, array: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError>;
 }
 
-/// A list: either a slice that the caller has, or one still encoded in a message.
+/// A list: either a slice of the caller, or an array that is still encoded in a message.
 pub struct Array<'a, T>(Source<'a, T>);
 
 enum Source<'a, T> {
@@ -188,12 +188,12 @@ impl<'a, T: Element<'a>> Codec<'a, Array<'a, T>> for List {
     }
 }
 
-/// A range of client memory that the server reads or writes (draft 6.1.7).
+/// A range of client memory that the server reads or writes directly (draft 6.1.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectBuffer {
-    /// The address in the memory region.
+    /// The address of the range in the memory region.
     pub target: RmrTarget,
-    /// The length in bytes.
+    /// The length of the range in bytes.
     pub length: u32,
     /// The handle of the memory region.
     pub context: RmrContext,
@@ -222,11 +222,11 @@ impl<'a> Element<'a> for DirectBuffer {
     }
 }
 
-/// The list of buffers in a direct request.
+/// The list of memory ranges in a direct request.
 pub type DirectBuffers<'a> = Array<'a, DirectBuffer>;
 
 impl DirectBuffers<'_> {
-    /// Returns the total length of all buffers in bytes; at most 64 times 4 GiB.
+    /// Returns the total length of all ranges in bytes; at most 64 times 4 GiB.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.iter().map(|buffer| u64::from(buffer.length)).sum()
@@ -298,7 +298,7 @@ enum PathSource<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Creates a path from its components.
+    /// Creates a path from its components, which are already encoded for messages.
     #[must_use]
     pub fn new(names: &'a [&'a str]) -> Self {
         Self(PathSource::Names(names))

@@ -1,11 +1,12 @@
-//! The handles and state ids that members of a chain pass on, and their offsets in messages (draft
-//! 4.1.3.1, 4.3.2).
+//! The handles and state ids that members of a chain pass on to later members, and their offsets in
+//! messages (draft 4.1.3.1, 4.3.2).
 //!
 //! Invariant: the handle of a procedure is the one that the draft calls "the file handle used": the
-//! target directory for LINK and RENAME (6.5.17, 6.5.34), and the only one for all others.
+//! target directory for LINK and RENAME (6.5.17, 6.5.34), and the only handle for all other
+//! procedures.
 //!
 //! Handles and state ids have the same bytes in either byte order, so a member's result is copied
-//! into the next one's message as it is, before that message is decoded.
+//! unchanged into the next member's message, before that message is decoded.
 
 use dafs_types::FileHandle;
 
@@ -14,8 +15,9 @@ use crate::procedure::Procedure;
 
 impl Procedure {
     /// Returns the offset, from the start of the arguments, of the file handle that the flag
-    /// FILE_HANDLE replaces and that the next member may take; `None` for a procedure without one.
-    /// A batch names many handles, and neither takes nor passes on any.
+    /// FILE_HANDLE replaces and that is passed on to the next member; `None` for a procedure
+    /// without such a handle. A batch names many handles, and none of them is replaced or passed
+    /// on.
     #[must_use]
     pub const fn chained_handle_at(self) -> Option<usize> {
         use Procedure as P;
@@ -51,9 +53,9 @@ impl Procedure {
             | P::WriteDirect
             | P::AppendInline
             | P::AppendDirect => Some(0),
-            // After the claim type; every kind of claim has its handle there.
+            // The handle follows the claim type; every kind of claim has its handle at this offset.
             P::Open => Some(8),
-            // After the source handle.
+            // The handle of the target directory follows the source handle.
             P::Link | P::Rename => Some(64),
             P::ClientAuth
             | P::ClientConnect
@@ -85,7 +87,7 @@ impl Procedure {
     }
 
     /// Returns the offset, from the start of the arguments, of the state id that the flag STATE_ID
-    /// replaces and that the next member may take; `None` for a procedure without one. The
+    /// replaces and that is passed on to the next member; `None` for a procedure without one. The
     /// delegation that an OPEN may name is not an open's state id and is not passed on.
     #[must_use]
     pub const fn chained_state_at(self) -> Option<usize> {
@@ -102,7 +104,7 @@ impl Procedure {
             | P::WriteDirect
             | P::AppendInline
             | P::AppendDirect => Some(64),
-            // After the type and the options.
+            // The state id follows the lock type and the options.
             P::Lock | P::LockU => Some(72),
             P::DelegReturn => Some(0),
             P::Access
@@ -154,7 +156,7 @@ impl Procedure {
         }
     }
 
-    /// Returns true if the results contain the handle of a found object for the next member.
+    /// Returns true if the results contain the handle of an object that the next member uses.
     #[must_use]
     pub const fn finds(self) -> bool {
         use Procedure as P;

@@ -1,18 +1,19 @@
 //! The optional checksums (draft 3.2.5): one's-complement Fletcher over 16-bit words, with modulus
 //! 65,535; the first sum starts at 0x0101, the second at 0.
 //!
-//! Invariant: the four bytes of a checksum do not depend on the session's byte order. Swapping
-//! every word multiplies both sums by 256 modulo 65,535, the seed is its own swap, and storing in
-//! the swapped order undoes it. So one routine serves both orders, and a checksum is opaque bytes.
-//! A sum that is congruent to 0 is kept as 65,535, never 0, because the draft subtracts only above
-//! 65,535. So the first sum is never zero, and "no checksum" (all zero) stays distinct.
+//! Invariant: the four bytes of a checksum do not depend on the session's byte order. Swapping the
+//! bytes of every word multiplies both sums by 256 modulo 65,535, the seed is its own swap, and
+//! storing the sums in the swapped order undoes the multiplication. So one routine serves both
+//! orders, and a checksum is opaque bytes. A sum that is congruent to 0 is kept as 65,535, never as
+//! 0, because the draft subtracts the modulus only from sums above 65,535. So the first sum is
+//! never zero, and "no checksum" (all zero) stays distinct.
 
-/// The bytes of a checksum in a message: S2, then S1.
+/// The four bytes of a checksum in a message: the second sum, then the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checksum(pub [u8; 4]);
 
 impl Checksum {
-    /// The value of the field when checksums are off.
+    /// The value of the field in sessions without checksums.
     pub const NONE: Self = Self([0; 4]);
 
     /// Computes the checksum of these bytes.
@@ -24,16 +25,16 @@ impl Checksum {
     }
 }
 
-/// The contribution of one range of the data to the checksum of the whole, for data that is moved
-/// in pieces in any order.
+/// The contribution of one range of the data to the checksum of all the data, for data that is
+/// moved in pieces in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumPart {
-    /// The offset of its first byte in the data.
+    /// The offset in the data of the range's first byte.
     at: u32,
-    /// The sum of its words modulo 65,535; of a word shared with another range, only its own byte
-    /// counts.
+    /// The sum of the range's words modulo 65,535; of a word shared with another range, only this
+    /// range's byte counts.
     plain: u64,
-    /// The sum of its words, each multiplied by its index.
+    /// The sum of the range's words, each multiplied by its index in the data.
     placed: u64,
 }
 
@@ -58,8 +59,8 @@ impl ChecksumPart {
 
 impl Checksum {
     /// Computes the checksum of the first `length` bytes of data from the contributions of its
-    /// ranges, which must cover them without gaps. Ranges that begin after them are ignored. With n
-    /// words, the word with index i counts n - i times in the second sum.
+    /// ranges, which must cover these bytes without gaps. Ranges that begin after them are ignored.
+    /// With n words, the word with index i counts n - i times in the second sum.
     #[must_use]
     pub fn of_parts(length: u32, parts: &[ChecksumPart]) -> Self {
         let words = u64::from(length.div_ceil(2)) % MODULUS;
@@ -78,7 +79,7 @@ impl Checksum {
     }
 }
 
-/// The number of bytes after which the sum of a part could exceed 64 bits: indexes are below 2^32,
+/// The number of bytes after which the sum of a range could exceed 64 bits: indexes are below 2^32,
 /// values below 2^16.
 const PART_BYTES: usize = 1 << 15;
 
@@ -98,7 +99,7 @@ const SEED: u64 = 0x0101;
 
 const _: () = assert!((ROWS_MAX * (ROWS_MAX + 1) / 2) as u64 * MODULUS < 1 << 32);
 
-/// Computes a checksum over bytes that arrive in pieces (RDMA data, gathered messages).
+/// Computes a checksum over bytes that are added in pieces (RDMA data, gathered messages).
 #[derive(Clone, Debug)]
 pub struct DirectChecksum {
     first: u64,
@@ -136,12 +137,13 @@ impl DirectChecksum {
             for &word in words {
                 self.word(u16::from_le_bytes(word));
             }
-            // Only the last block can have an odd length.
+            // Only the last block of the data can have an odd length.
             self.half = odd.first().copied();
         }
     }
 
-    /// Returns the checksum of all bytes added; an odd last byte counts as if a zero byte followed.
+    /// Returns the checksum of all bytes added. If their number is odd, a zero byte is assumed
+    /// after the last one.
     #[must_use]
     pub fn finish(mut self) -> Checksum {
         if let Some(low) = self.half {
@@ -185,7 +187,8 @@ impl DirectChecksum {
     }
 }
 
-/// Returns a value congruent modulo 65,535 that is at most 65,535, and 0 only for 0.
+/// Returns a value that is congruent modulo 65,535 and at most 65,535; it is 0 only if `value` is
+/// 0.
 #[inline]
 fn reduce(value: u64) -> u64 {
     if value == 0 { 0 } else { (value - 1) % MODULUS + 1 }
@@ -200,8 +203,8 @@ fn fold(value: u64) -> u16 {
 /// The position of the checksum field in both kinds of headers.
 const FIELD: std::ops::Range<usize> = 24..28;
 
-/// Computes the checksum of a message given in parts. The first part contains at least the whole
-/// header, whose checksum field counts as zero.
+/// Computes the checksum of a message given in parts. `prefix` contains at least the whole header,
+/// whose checksum field counts as zero.
 #[must_use]
 pub fn message_checksum(prefix: &[u8], payload: &[&[u8]]) -> Checksum {
     let mut sums = DirectChecksum::new();
@@ -219,8 +222,8 @@ pub fn message_checksum(prefix: &[u8], payload: &[&[u8]]) -> Checksum {
     sums.finish()
 }
 
-/// Fills in the checksum field of an encoded message; `payload` is what will be sent after `prefix`
-/// in the same message. Does nothing to a prefix shorter than a header.
+/// Fills in the checksum field of an encoded message; `payload` is the data that will be sent after
+/// `prefix` in the same message. A prefix shorter than a header is left unchanged.
 pub fn seal(prefix: &mut [u8], payload: &[&[u8]]) {
     let checksum = message_checksum(prefix, payload);
     if let Some(field) = prefix.get_mut(FIELD) {

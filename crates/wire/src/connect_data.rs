@@ -17,23 +17,23 @@ use crate::scope::Scope;
 /// The size of the connect data in bytes.
 pub const CONNECT_DATA_BYTES: usize = 16;
 
-/// The default TCP port of servers. It is this project's choice: the draft registers none.
+/// The default TCP port of servers. The draft registers no port, so this project has chosen one.
 pub const DEFAULT_TCP_PORT: u16 = 2050;
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ChannelType {
-    /// It carries requests of the client.
+    /// The connection carries requests of the client.
     Operation = 0x01,
-    /// It carries requests of the server.
+    /// The connection carries requests of the server.
     BackControl = 0x02,
-    /// It carries the server's RDMA reads.
+    /// The connection carries the server's RDMA reads.
     RdmaRead = 0x04,
 }
 
 impl ChannelType {
-    /// Returns the type with this number in messages; `None` if there is none.
+    /// Returns the channel type with this number in messages; `None` if there is none.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -48,9 +48,9 @@ impl ChannelType {
 /// The data that identifies a client when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectData {
-    /// Distinguishes client instances on one host.
+    /// A number that distinguishes client instances on one host.
     pub client_instance: u32,
-    /// Equal for all channels of one session, different between sessions.
+    /// A number that is equal for all channels of one session and differs between sessions.
     pub client_session: u32,
     /// The purpose of the connection.
     pub channel: ChannelType,
@@ -71,8 +71,8 @@ impl ConnectData {
         bytes
     }
 
-    /// Decodes the first 16 bytes of a connection's private data; a transport may add padding after
-    /// them.
+    /// Decodes the first 16 bytes of a connection's private data. A transport may have added
+    /// padding after them.
     ///
     /// # Errors
     /// If the data is truncated, has another magic, or has an unknown channel type.

@@ -7,7 +7,7 @@ use dafs_types::Status;
 /// The reason why bytes from a peer are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// There are fewer bytes than the header, fixed section, array or string needs.
+    /// The header, fixed section, array or string needs more bytes than there are.
     #[error("message ends before {what}")]
     Truncated {
         /// The part that is incomplete.
@@ -33,8 +33,8 @@ pub enum DecodeError {
     /// The chain flags contain undefined bits.
     #[error("undefined chain flags {0:#06x}")]
     ChainFlags(u16),
-    /// The offset of a variable field points into its own fixed section, outside the message, or is
-    /// not aligned.
+    /// The offset of a variable field points into its own fixed section or outside the message, or
+    /// is not aligned.
     #[error("invalid offset of {what}")]
     Offset {
         /// The name of the variable field.
@@ -54,10 +54,10 @@ pub enum DecodeError {
     /// An option word has an undefined flag.
     #[error("undefined option bits {0:#x}")]
     Option(u32),
-    /// A name that must be UTF-8 is not.
+    /// A name is not valid UTF-8.
     #[error("name is not UTF-8")]
     Utf8,
-    /// A name has no bytes, or a path no components.
+    /// A name has no bytes, or a path has no components.
     #[error("name is empty")]
     Empty,
     /// A name or path exceeds its limit.
@@ -69,10 +69,10 @@ pub enum DecodeError {
         /// The field that exceeds its limit.
         what: &'static str,
     },
-    /// An attribute has no known layout, so that nothing after it can be found.
+    /// An attribute has no known layout, so the attributes after it cannot be found.
     #[error("unknown attribute bits {0:#x}")]
     AttributeBits(u64),
-    /// An attribute was sent to be set that this implementation cannot set.
+    /// A request sets an attribute that this implementation cannot set.
     #[error("attribute bits {0:#x} cannot be set")]
     NotSettable(u64),
     /// The status and the results contradict each other.
@@ -126,7 +126,7 @@ pub enum EncodeError {
 }
 
 impl EncodeError {
-    /// Returns the status for the reply when its results cannot be encoded.
+    /// Returns the status for a reply whose results cannot be encoded.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {

@@ -1,7 +1,7 @@
 //! The encoding of each kind of field in a fixed section.
 //!
-//! Invariant: the size and alignment of a field are constants of its kind, so that sections compute
-//! their own layout (natural alignment, draft 6.1.1.1) and their sizes can be asserted.
+//! Invariant: the size and alignment of a field are constants of its kind, so that the layout of a
+//! section can be computed (natural alignment, draft 6.1.1.1) and its size checked at compile time.
 
 use dafs_types::limits::{
     LINK_TEXT_BYTES_MAX, NAME_BYTES_MAX, NAME_WIRE_BYTES_MAX, OWNER_BYTES_MAX,
@@ -66,7 +66,7 @@ kinds! {
     Flag32: 4, 4, "u32 boolean";
     /// A number of an enumeration.
     Enum: 4, 4, "enum";
-    /// DATA_SYNC or FILE_SYNC only.
+    /// A stability level that must be DATA_SYNC or FILE_SYNC.
     AppendStability: 4, 4, "enum";
     /// A file handle of 64 bytes.
     Handle: 64, 8, "file handle";
@@ -193,7 +193,7 @@ impl Numbered for AuthType {
     }
 }
 
-/// Declares a closed enumeration and its numbers in messages.
+/// Declares a closed enumeration with numbers in messages.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident, $what:literal {
         $($(#[$vdoc:meta])* $variant:ident = $number:literal,)*
@@ -324,7 +324,7 @@ impl<'a> Codec<'a, Option<ShareKey>> for Key {
     fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<Option<ShareKey>, DecodeError> {
         scope.zeros(at + 4, at + 8)?;
         match scope.u32(at)? {
-            // The draft does not define the key of "no reservation"; it is ignored.
+            // The draft defines no key type for "no reservation"; the key is ignored.
             0 => Ok(None),
             KEY_BOTH => Ok(Some(ShareKey(scope.u64(at + 8)?))),
             value => Err(DecodeError::Value { what: "share key type", value }),
@@ -345,8 +345,8 @@ impl<'a> Codec<'a, Option<ShareKey>> for Key {
     }
 }
 
-/// Checks a file name: UTF-8, not empty, within the limit (draft 6.5.9, 6.5.21). The name is
-/// encoded by [`names::to_wire`]; the limit applies to the decoded name.
+/// Checks a file name: it must be UTF-8, not empty and within the limit (draft 6.5.9, 6.5.21). The
+/// name is encoded by [`names::to_wire`]; the limit applies to the decoded name.
 pub(crate) fn check_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if bytes.is_empty() {
         return Err(DecodeError::Empty);
@@ -355,7 +355,7 @@ pub(crate) fn check_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if is_too_long(text) { Err(DecodeError::NameTooLong) } else { Ok(text) }
 }
 
-/// Returns true if the name that a string encodes exceeds the limit for names.
+/// Returns true if the name that `text` encodes exceeds the limit for names.
 pub(crate) fn is_too_long(text: &str) -> bool {
     text.len() > NAME_BYTES_MAX && names::length_of_wire(text) > NAME_BYTES_MAX
 }

@@ -1,7 +1,8 @@
-//! The bodies of the fuzz targets, so that plain tests can run them too. Not part of the interface.
+//! The bodies of the fuzz targets, so that plain tests can run them too. Not part of the public
+//! interface.
 //!
-//! Invariant: nothing panics on any input, and what decodes encodes to something that decodes to
-//! the same value.
+//! Invariant: no input causes a panic, and a message that decodes can be encoded, and decoded again
+//! to the same value.
 
 use crate::attributes::{FileAttributeBlock, FsAttributeBlock};
 use crate::checksum::{Checksum, DirectChecksum, is_intact, seal};
@@ -15,8 +16,8 @@ use crate::order::ByteOrder;
 use crate::procedure::Procedure;
 use crate::readdir::DirectoryEntries;
 
-/// The buffer for encoding a decoded message again. Lists that overlap in the input are separate in
-/// the output, so a message may need more; it is then skipped.
+/// The size of the buffer for encoding a decoded message again. Lists that overlap in the input are
+/// separate in the output, so a message may need more than this; it is then skipped.
 const BUFFER_BYTES: usize = 1 << 17;
 
 /// Copies a message and corrects its length field, so that mutations get past the header.

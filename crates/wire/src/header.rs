@@ -1,7 +1,7 @@
 //! The 40-byte headers that begin every message (draft 6.1.2, 6.1.3).
 //!
-//! Invariant: a decoded header has the right magic for the session's byte order and the length that
-//! was received; nothing else in it is checked yet.
+//! Invariant: a decoded header has the right magic for the session's byte order and the length of
+//! the received message; its other values are not checked yet.
 //!
 //! ```text
 //! request   0 magic  4 version  8 desired_credits 10 chain_flags 12 stream 14 seq
@@ -32,11 +32,12 @@ impl ChainFlags {
     pub const FORWARD: Self = Self(0x01);
     /// This request continues a chain.
     pub const BACK: Self = Self(0x02);
-    /// Keep the result of a simple request in the response cache.
+    /// The server must keep the result of this request, which changes nothing, in the response
+    /// cache.
     pub const SAVE: Self = Self(0x04);
-    /// Use the file handle that the previous member produced.
+    /// The request uses the file handle that the previous member produced.
     pub const FILE_HANDLE: Self = Self(0x08);
-    /// Use the state id that the previous member produced.
+    /// The request uses the state id that the previous member produced.
     pub const STATE_ID: Self = Self(0x10);
     /// All flags that the draft defines.
     pub const ALL: Self = Self(0x1f);
@@ -55,7 +56,7 @@ impl ChainFlags {
     }
 }
 
-/// Special conditions that a reply reports (draft 6.1.3). Undefined bits are ignored.
+/// The special conditions that a reply reports (draft 6.1.3). Undefined bits are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpecialConditions(pub u16);
 
@@ -77,16 +78,17 @@ impl SpecialConditions {
 pub struct RequestHeader {
     /// The protocol version; [`PROTOCOL_VERSION`] unless the peer uses another.
     pub version: u32,
-    /// The number of credits that the client would like.
+    /// The number of credits that the client requests.
     pub desired_credits: u16,
     /// The chaining flags of the request.
     pub chain_flags: ChainFlags,
-    /// The request slot, below the credit count.
+    /// The number of the request slot, below the number of credits.
     pub stream: StreamId,
-    /// The number of the request on its stream.
+    /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// A value that the server returns unchanged: the eight bytes as a word in memory order,
-    /// because loading them as one word right after storing them one by one would stall.
+    /// A value that the server returns unchanged. It is the eight bytes loaded as one word in
+    /// memory order, because loading them as one word right after storing them one by one would
+    /// stall the processor.
     pub analyzer: u64,
     /// The checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
     pub checksum: Checksum,
@@ -99,7 +101,7 @@ pub struct RequestHeader {
 }
 
 impl RequestHeader {
-    /// Creates a header of the current version without flags, wishes or credentials.
+    /// Creates a header of the current version without flags, requested credits or credentials.
     #[must_use]
     pub const fn new(stream: StreamId, sequence: SequenceNumber) -> Self {
         Self {
@@ -116,7 +118,7 @@ impl RequestHeader {
         }
     }
 
-    /// Returns the byte order of a client's first message; `None` if it is not a request.
+    /// Returns the byte order of a client's first message; `None` if the message is not a request.
     #[must_use]
     pub fn detect_order(message: &[u8]) -> Option<ByteOrder> {
         ByteOrder::detect(message, REQUEST_MAGIC)
@@ -179,7 +181,8 @@ impl RequestHeader {
 /// The decoded header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// The protocol version; after a mismatch, the next lower version of the server, or 0.
+    /// The protocol version. In the reply to a request with an unsupported version, the next lower
+    /// version that the server supports, or 0.
     pub version: u32,
     /// The number of credits that the client may now use.
     pub target_credits: u16,
@@ -230,13 +233,14 @@ impl ResponseHeader {
         with_order!(order, O => Self::read(Scope::<O>::new(message)))
     }
 
-    /// Sets the credits in an encoded reply. Does nothing to a message shorter than a header.
+    /// Sets the credits in an encoded reply. A message shorter than a header is left unchanged.
     pub fn set_target_credits(order: ByteOrder, target_credits: u16, message: &mut [u8]) {
         let bytes = match order {
             ByteOrder::Little => target_credits.to_le_bytes(),
             ByteOrder::Big => target_credits.to_be_bytes(),
         };
-        // Skip the store if possible: sending would stall on two bytes that were just written.
+        // The store is skipped if possible, because sending would stall on two bytes that were just
+        // written.
         if let Some(field) = message.get_mut(TARGET_CREDITS).filter(|field| **field != bytes) {
             field.copy_from_slice(&bytes);
         }
@@ -284,7 +288,8 @@ impl ResponseHeader {
     }
 }
 
-/// Returns the status with this number; success, by far the most frequent, is tested first.
+/// Returns the status with this number. Success is tested first, because it is by far the most
+/// frequent.
 #[inline(always)]
 pub(crate) fn status_from(number: u32) -> Status {
     if number == 0 {

@@ -1,8 +1,8 @@
 //! Whole messages: a header, and the arguments or results of one procedure.
 //!
-//! Invariant: what decodes has been checked completely (lengths, offsets, numbers, names, padding).
-//! For what does not decode, the error gives the status to reply with and, if the header is
-//! readable, the request to reply to. Nothing here allocates.
+//! Invariant: a message that decodes has been checked completely (lengths, offsets, numbers, names,
+//! padding). For a message that does not decode, the error contains the status for the reply and,
+//! if the header is readable, the header of the request. No function here allocates.
 
 use dafs_types::Status;
 
@@ -102,7 +102,7 @@ pub const OPEN_ANSWER_BYTES: usize = HEADER_BYTES + <OpenResult<'_> as Section>:
 
 const _: () = assert!(<WriteResult as Section>::SIZE == <ReadDirectResult as Section>::SIZE);
 
-/// The number of encoded bytes of a body, and of bytes that the caller sends after them.
+/// The number of encoded bytes of a body, and the number of bytes that the caller sends after them.
 struct Written {
     here: usize,
     following: usize,
@@ -131,10 +131,10 @@ fn write_section<'a, O: Order, S: Section<'a>>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct RequestError {
-    /// The header, if it could be decoded; otherwise no reply is possible and the connection is
-    /// useless.
+    /// The header, if it could be decoded; otherwise no reply is possible, and the connection must
+    /// be closed.
     pub header: Option<RequestHeader>,
-    /// The reason why it cannot be decoded.
+    /// The reason why the request cannot be decoded.
     pub error: DecodeError,
 }
 
@@ -205,8 +205,8 @@ fn decode_arguments_in<'a, O: Order>(
 
 /// Encodes a request into the start of `buffer` and returns the number of bytes written.
 ///
-/// The header's `procedure` and `length` are derived from the request. With `InlineData::Follows`
-/// the length includes the data that the caller sends afterwards.
+/// The values of `procedure` and `length` in the header are derived from the request. With
+/// `InlineData::Follows` the length includes the data that the caller sends afterwards.
 ///
 /// # Errors
 /// If the buffer is too short, or a value cannot be encoded.
@@ -233,7 +233,7 @@ fn encode_request_in<O: Order>(
     Ok(HEADER_BYTES + written.here)
 }
 
-/// Whether results follow a header.
+/// Controls whether results follow a header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Must,
@@ -241,8 +241,8 @@ enum Presence {
     Never,
 }
 
-/// Returns whether a reply with this status has results (`docs/spec/gaps.md`, "results of a
-/// failure").
+/// Returns whether results follow the header of a reply with this status (`docs/spec/gaps.md`,
+/// "results of a failure").
 #[inline(always)]
 fn presence(procedure: Procedure, status: Status) -> Presence {
     if status == Status::Ok {
@@ -272,7 +272,8 @@ fn presence(procedure: Procedure, status: Status) -> Presence {
     }
 }
 
-/// Returns true if a lock conflict is present exactly when the status says so.
+/// Returns true if a lock conflict is present in exactly those cases in which the status requires
+/// it.
 #[inline(always)]
 fn agrees(status: Status, response: &Response<'_>) -> bool {
     match response {
@@ -285,7 +286,7 @@ fn agrees(status: Status, response: &Response<'_>) -> bool {
 
 /// Decodes the reply to a request of `procedure`.
 ///
-/// Decode the reply to FETCH_RESPONSE as one to the original procedure.
+/// The reply to FETCH_RESPONSE must be decoded as one to the original procedure.
 ///
 /// # Errors
 /// If the bytes are not such a reply of this version, in this byte order; see [`DecodeError`]. Only

@@ -14,11 +14,12 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The byte order of this machine. A client should choose it, because its own conversions then
-    /// cost nothing.
+    /// The byte order of this machine. A client should choose this order, because its own
+    /// conversions then cost nothing.
     pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
-    /// Returns the order in which the first four bytes encode `magic`; `None` if there is none.
+    /// Returns the byte order in which the first four bytes encode `magic`; `None` if neither order
+    /// does.
     #[must_use]
     #[inline]
     pub fn detect(bytes: &[u8], magic: u32) -> Option<Self> {
@@ -33,7 +34,7 @@ impl ByteOrder {
     }
 }
 
-/// A byte order known at compile time, so that the native one costs nothing.
+/// A byte order known at compile time, so that conversions in the native order cost nothing.
 pub(crate) trait Order: Copy {
     /// The same order as a value.
     const ORDER: ByteOrder;

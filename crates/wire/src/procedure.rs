@@ -2,8 +2,8 @@
 //!
 //! Invariant: number, name, messages, chain class, replay class, rights and reply limit of a
 //! procedure are in one row of this table. All code that dispatches, counts, traces, fuzzes or
-//! documents procedures iterates over it. A row without one of these, or a handler that misses a
-//! row, does not compile.
+//! documents procedures iterates over the table. If a row lacks one of these values, or a handler
+//! lacks a row, the code does not compile.
 
 use std::marker::PhantomData;
 
@@ -18,37 +18,38 @@ use crate::section::{FieldLayout, Section};
 /// The positions in a chain that a procedure may have (draft 4.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainClass {
-    /// It may not be in a chain.
+    /// The procedure may not be in a chain.
     Special,
-    /// Any position, but no request that modifies the file system may follow it.
+    /// Any position, but no request that modifies the file system may follow the procedure.
     BulkFetch,
-    /// Any position in a chain.
+    /// Any position in a chain, since the procedure changes nothing.
     Simple,
     /// Any position before a bulk fetch.
     ModifiesFiles,
-    /// Any position in a chain.
+    /// Any position in a chain, although the procedure changes locks.
     ModifiesLocks,
-    /// It is not allowed on the operation channel at all.
+    /// The procedure is not allowed on the operation channel at all.
     BackControl,
 }
 
-/// What the response cache keeps (draft 5.2).
+/// The results that the response cache keeps (draft 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplayClass {
-    /// Nothing: repeating the request does no harm, or it is about the session itself.
+    /// No result, because repeating the request is harmless or because the request concerns the
+    /// session itself.
     Never,
     /// The result, if the request asks for it with the SAVE flag.
     OnRequest,
     /// The result of every request.
     Always,
-    /// The result, after everything submitted is complete (draft 5.2.3).
+    /// The result of every request, after all submitted transfers are complete (draft 5.2.3).
     WhenComplete,
 }
 
 /// The clients that may call a procedure, checked before the object is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RightsClass {
-    /// Any connected client, authenticated or not.
+    /// Any connected client, even before authentication.
     Anybody,
     /// Any authenticated session.
     Session,
@@ -58,7 +59,7 @@ pub enum RightsClass {
     Owner,
     /// Any user that may read the object, or its attributes.
     Reader,
-    /// Any user that may write the object.
+    /// Any user that may write to the object.
     Writer,
     /// Any user that may search or change the directory.
     Directory,
@@ -71,11 +72,11 @@ pub enum RightsClass {
 /// The limit for the length of a successful reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyBound {
-    /// The header and the fixed section.
+    /// The size of the header and the fixed section.
     Fixed,
-    /// The header, the fixed section and this many bytes of heap.
+    /// The size of the header and the fixed section, plus this many bytes of heap.
     Heap(usize),
-    /// The session's reply size.
+    /// The session's maximum reply size.
     Session,
 }
 
@@ -84,7 +85,7 @@ const fn counted(length: usize) -> usize {
     length + 12
 }
 
-/// Calls a macro with the table.
+/// Calls a macro with all rows of the table.
 macro_rules! procedure_table {
     ($apply:ident) => {
         $apply! {
@@ -262,7 +263,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns the positions in a chain that it may have.
+            /// Returns the positions in a chain that the procedure may have.
             #[must_use]
             #[inline]
             pub const fn chain_class(self) -> ChainClass {
@@ -271,7 +272,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns what the response cache keeps of it.
+            /// Returns which results of the procedure the response cache keeps.
             #[must_use]
             #[inline]
             pub const fn replay_class(self) -> ReplayClass {
@@ -280,7 +281,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns the clients that may call it.
+            /// Returns the clients that may call the procedure.
             #[must_use]
             #[inline]
             pub const fn rights_class(self) -> RightsClass {
@@ -289,7 +290,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns the limit for a successful reply.
+            /// Returns the limit for the length of a successful reply.
             #[must_use]
             #[inline]
             pub const fn reply_bound(self) -> ReplyBound {

@@ -1,9 +1,9 @@
 //! Directory entries (draft 6.5.29): a counted array of {cookie, offset of attributes, offset of
 //! name}, with offsets from the start of the array.
 //!
-//! Invariant: the encoder never writes past its buffer, and a refused entry leaves no trace.
-//! Entries grow from the front, their attributes and names from the back; `finish` closes the gap,
-//! so that the number of entries need not be known in advance.
+//! Invariant: the encoder never writes past its buffer, and an entry that does not fit leaves no
+//! trace. Entries are written from the front of the buffer, their attributes and names from the
+//! back; `finish` closes the gap, so that the number of entries need not be known in advance.
 
 use dafs_types::{FileAttributes, ReaddirCookie};
 
@@ -16,7 +16,7 @@ use crate::scope::{Scope, Writer, offset_u32};
 
 /// The size of one entry in the array, in bytes.
 const ENTRY: usize = 16;
-/// The number of bytes before the first entry: count and padding.
+/// The number of bytes before the first entry: the count and padding.
 const BASE: usize = ALIGNMENT;
 /// The smallest cookie that is not reserved (draft 6.5.29).
 const COOKIE_MIN: u64 = 3;
@@ -32,7 +32,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a str,
 }
 
-/// Entries as encoded in a message or a direct transfer.
+/// The entries of a directory, as encoded in a message or a direct transfer.
 #[derive(Clone, Copy)]
 pub struct DirectoryEntries<'a> {
     order: ByteOrder,
@@ -77,7 +77,7 @@ impl<'a> DirectoryEntries<'a> {
         self.count == 0
     }
 
-    /// Returns the bytes that a direct transfer moves.
+    /// Returns the encoded entries, which a direct transfer moves to the client.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -145,12 +145,13 @@ pub struct ReaddirWriter<'b> {
     wanted: AttributeBitmap,
     bytes: &'b mut [u8],
     count: usize,
-    /// The offset of the attributes and names; a multiple of eight.
+    /// The offset of the first attributes or name; a multiple of eight.
     top: usize,
 }
 
 impl<'b> ReaddirWriter<'b> {
-    /// Creates an encoder for entries with these attributes. The buffer limits how many fit.
+    /// Creates an encoder for entries with these attributes. The size of the buffer limits the
+    /// number of entries.
     ///
     /// # Errors
     /// If the buffer has no room even for the count.
@@ -179,17 +180,18 @@ impl<'b> ReaddirWriter<'b> {
         self.count == 0
     }
 
-    /// Returns how many bytes a message or transfer needs for the entries added so far.
+    /// Returns the number of bytes that a message or transfer needs for the entries added so far.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         BASE + self.count * ENTRY + (self.bytes.len() - self.top)
     }
 
-    /// Adds an entry. Returns `Ok(false)` if it does not fit; the listing then ends before it.
+    /// Adds an entry. Returns `Ok(false)` if the entry does not fit; the listing must then end
+    /// before it.
     ///
     /// # Errors
-    /// For a reserved cookie, an empty or overlong name, or attributes that cannot be encoded.
-    /// Entries added before are unchanged.
+    /// For a reserved cookie, an empty name or one that is too long, or attributes that cannot be
+    /// encoded. Entries added before are unchanged.
     pub fn push(
         &mut self,
         cookie: ReaddirCookie,
@@ -223,8 +225,8 @@ impl<'b> ReaddirWriter<'b> {
     ) -> Result<(), EncodeError> {
         let at = BASE + self.count * ENTRY;
         let floor = at + ENTRY;
-        // Attributes are first encoded after the entry, because only then is their length known.
-        // They contain only offsets from their own start, so that they can be moved.
+        // Attributes are encoded directly after the entry first, because their length is known only
+        // afterwards. They contain only offsets from their own start, so that they can be moved.
         let room = self.bytes.get_mut(floor..self.top).ok_or(EncodeError::Space)?;
         let block = FileAttributeBlock::encode_file(self.order, self.wanted, attributes, room)?;
         let length = block.bytes().len();
@@ -250,7 +252,7 @@ impl<'b> ReaddirWriter<'b> {
         Ok(())
     }
 
-    /// Returns the entries with the gap closed.
+    /// Closes the gap between the entries and their attributes, and returns the encoded entries.
     #[must_use]
     pub fn finish(self) -> DirectoryEntries<'b> {
         let (order, count) = (self.order, self.count);

@@ -1,8 +1,9 @@
 //! Decodes and encodes one scope: a fixed section, a counted array or a join, from its first byte
 //! to the end of the message (draft 6.1.1.3.2).
 //!
-//! Invariant: offsets are relative to the scope, every access is checked, and nothing panics. Where
-//! a checked length guarantees that an access is inside, it compiles to a plain load.
+//! Invariant: offsets are relative to the scope, every access is checked, and no input causes a
+//! panic. Where a checked length guarantees that an access is inside the scope, the access compiles
+//! to a plain load.
 
 use std::marker::PhantomData;
 
@@ -77,8 +78,8 @@ impl<'a, O: Order> Scope<'a, O> {
         }
     }
 
-    /// Returns the scope of the variable field whose offset is at `at`. An offset of 0 would be the
-    /// field's own scope, so it is invalid.
+    /// Returns the scope of the variable field whose offset is stored at `at`. An offset of 0 is
+    /// invalid, because it would lead to this scope itself.
     #[inline(always)]
     pub(crate) fn variable(self, at: usize, what: &'static str) -> Result<Self, DecodeError> {
         let offset = self.u32(at)? as usize;
@@ -91,7 +92,7 @@ impl<'a, O: Order> Scope<'a, O> {
         }
     }
 
-    /// Returns the bytes of the counted array whose offset is at `at`.
+    /// Returns the bytes of the counted array whose offset is stored at `at`.
     #[inline]
     pub(crate) fn bytes_at(
         self,
@@ -171,7 +172,7 @@ impl<'b, O: Order> Writer<'b, O> {
         self.put(at, O::u64_bytes(value))
     }
 
-    /// Copies bytes to `at`, which the caller has allocated.
+    /// Copies bytes to offset `at`, which the caller has allocated.
     #[inline]
     pub(crate) fn put_slice(&mut self, at: usize, value: &[u8]) -> Result<(), EncodeError> {
         match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..value.len())) {
@@ -208,7 +209,7 @@ impl<'b, O: Order> Writer<'b, O> {
         }
     }
 
-    /// Starts a variable field: writes its offset at `at` and lets `fill` encode its scope, of
+    /// Encodes a variable field: writes its offset at `at` and calls `fill` to encode its scope, of
     /// which the first `fixed` bytes are zeroed.
     #[inline(always)]
     pub(crate) fn variable(
@@ -238,7 +239,8 @@ impl<'b, O: Order> Writer<'b, O> {
         self.put_u32(at, offset_u32(start)?)
     }
 
-    /// Encodes a counted array of bytes without an offset (path components). Returns its position.
+    /// Encodes a counted array of bytes without writing an offset (path components). Returns its
+    /// offset.
     #[inline]
     pub(crate) fn counted(
         &mut self,

@@ -1,8 +1,8 @@
 //! Fixed sections: structures whose fields are placed at natural alignment.
 //!
 //! Invariant: a section's size is a multiple of eight (`docs/spec/gaps.md`, "end of a fixed
-//! section") and equals the literal in its declaration, or it does not compile. The bytes between
-//! fields are written as zero and checked to be zero.
+//! section"). If the size differs from the literal in the section's declaration, the code does not
+//! compile. The bytes between fields are written as zero and checked to be zero.
 
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::ALIGNMENT;
@@ -18,7 +18,7 @@ pub struct FieldLayout {
     pub kind: &'static str,
     /// The offset in bytes from the start of the section.
     pub offset: usize,
-    /// The size in bytes.
+    /// The size of the field in bytes.
     pub size: usize,
 }
 
@@ -35,7 +35,8 @@ pub(crate) trait Section<'a>: Sized {
     /// Encodes the section into a scope whose first `SIZE` bytes are zero.
     fn write<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError>;
 
-    /// Returns how many bytes the caller sends after the encoded part, in the same message.
+    /// Returns the number of bytes that the caller sends after the encoded part, in the same
+    /// message.
     #[inline(always)]
     fn following(&self) -> usize {
         0
@@ -45,7 +46,7 @@ pub(crate) trait Section<'a>: Sized {
 /// The name, kind, size and alignment of a field that is not placed yet.
 pub(crate) type Unplaced = (&'static str, &'static str, usize, usize);
 
-/// Places fields one after the other at their alignments.
+/// Assigns offsets to fields, one after the other, at their alignments.
 pub(crate) const fn place<const N: usize>(fields: [Unplaced; N]) -> [FieldLayout; N] {
     let mut placed = [FieldLayout { name: "", kind: "", offset: 0, size: 0 }; N];
     let mut at = 0;
@@ -60,7 +61,7 @@ pub(crate) const fn place<const N: usize>(fields: [Unplaced; N]) -> [FieldLayout
     placed
 }
 
-/// Returns the size of a section with these fields in bytes.
+/// Returns the size in bytes of a section with these fields.
 pub(crate) const fn size_of(fields: &[FieldLayout]) -> usize {
     if fields.is_empty() {
         return 0;
@@ -69,7 +70,7 @@ pub(crate) const fn size_of(fields: &[FieldLayout]) -> usize {
     align_up(last.offset + last.size, ALIGNMENT)
 }
 
-/// Rounds up to the next multiple of a power of two.
+/// Rounds a value up to the next multiple of `align`, a power of two.
 pub(crate) const fn align_up(value: usize, align: usize) -> usize {
     (value + align - 1) & !(align - 1)
 }
@@ -141,7 +142,7 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// No arguments or no results.
+/// The arguments or results of procedures that have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Empty;
 

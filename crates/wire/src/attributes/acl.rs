@@ -1,8 +1,8 @@
 //! Access control lists in an attribute block (draft 6.1.4, attribute 22): a counted array of
 //! {type, flag, mask, offset of who}, with offsets from the start of the array.
 //!
-//! Invariant: no more entries than the limit are walked or kept, and all are checked before the
-//! first is kept.
+//! Invariant: no more entries than the limit are read or stored, and all entries are checked before
+//! the first one is stored.
 
 use dafs_types::limits::{ACL_ENTRIES_MAX, ACL_WHO_BYTES_MAX};
 use dafs_types::{Ace, AceFlags, AceKind, AceRights};
@@ -25,7 +25,7 @@ pub(super) fn check<O: Order>(block: Scope<'_, O>, at: usize) -> Result<(), Deco
     (0..count).try_for_each(|index| entry(array, index).map(drop))
 }
 
-/// Decodes the list whose offset is at `at`.
+/// Decodes the list whose offset is stored at `at`.
 pub(super) fn take<O: Order>(block: Scope<'_, O>, at: usize) -> Result<Vec<Ace>, DecodeError> {
     let (array, count) = array(block, at)?;
     (0..count)

@@ -1,7 +1,7 @@
 //! File attributes.
 //!
-//! Invariant: the table follows the draft's numbers, and decoding and encoding match on the same
-//! numbers.
+//! Invariant: the table uses the draft's attribute numbers, and the decoder and the encoder match
+//! on the same numbers.
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{FileAttributes, FileHandle, ObjectType, SetAttributes, SetTime};
@@ -42,25 +42,25 @@ pub mod bits {
     pub const OBJECT_SIZE: AttributeBitmap = AttributeBitmap::of(9);
     /// The file id (inode number). Mandatory.
     pub const FILE_ID: AttributeBitmap = AttributeBitmap::of(10);
-    /// The number of bytes of storage in use.
+    /// The number of bytes of storage that the object occupies.
     pub const SPACE_USED: AttributeBitmap = AttributeBitmap::of(11);
-    /// When the data was last read.
+    /// The time when the data was last read.
     pub const TIME_ACCESS: AttributeBitmap = AttributeBitmap::of(12);
-    /// Sets when the data was last read.
+    /// Sets the time when the data was last read.
     pub const TIME_ACCESS_SET: AttributeBitmap = AttributeBitmap::of(13);
-    /// When the file was last backed up.
+    /// The time when the file was last backed up.
     pub const TIME_BACKUP: AttributeBitmap = AttributeBitmap::of(14);
-    /// When the object was created.
+    /// The time when the object was created.
     pub const TIME_CREATE: AttributeBitmap = AttributeBitmap::of(15);
     /// The granularity of the server's times.
     pub const TIME_DELTA: AttributeBitmap = AttributeBitmap::of(16);
-    /// When data or attributes last changed.
+    /// The time when the data or the attributes last changed.
     pub const TIME_METADATA: AttributeBitmap = AttributeBitmap::of(17);
-    /// When the data last changed.
+    /// The time when the data last changed.
     pub const TIME_MODIFY: AttributeBitmap = AttributeBitmap::of(18);
-    /// Sets when the data last changed.
+    /// Sets the time when the data last changed.
     pub const TIME_MODIFY_SET: AttributeBitmap = AttributeBitmap::of(19);
-    /// The numbers of a device.
+    /// The major and minor number of a device.
     pub const RAW_DEV: AttributeBitmap = AttributeBitmap::of(20);
     /// The handle of the object. Mandatory.
     pub const FILEHANDLE: AttributeBitmap = AttributeBitmap::of(21);
@@ -116,7 +116,7 @@ pub const FILE_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 25, name: "OWNER_GROUP", kind: Text },
 ];
 
-/// Marks blocks of file attributes.
+/// Marks attribute blocks of files.
 #[derive(Clone, Copy)]
 pub enum FileTable {}
 
@@ -142,7 +142,8 @@ pub type FileAttributeBlock<'a> = Block<'a, FileTable>;
 
 impl<'a> FileAttributeBlock<'a> {
     /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). A
-    /// requested attribute that is `None` takes its space and is marked invalid.
+    /// requested attribute whose value is `None` takes its space in the block and is marked
+    /// invalid.
     ///
     /// # Errors
     /// If the buffer is too short, an owner or list is too long, or a time is out of range.
@@ -157,7 +158,7 @@ impl<'a> FileAttributeBlock<'a> {
         }))
     }
 
-    /// Encodes attributes to set into `buffer`; all that are `Some` are marked valid.
+    /// Encodes attributes to set into `buffer`. All attributes that are `Some` are marked valid.
     ///
     /// # Errors
     /// If the buffer is too short, an owner or list is too long, or a time is out of range.
@@ -185,7 +186,7 @@ impl<'a> FileAttributeBlock<'a> {
     /// Returns the valid attributes as attributes to set.
     ///
     /// # Errors
-    /// `NotSettable` if a valid one cannot be set by this implementation.
+    /// `NotSettable` if this implementation cannot set one of the valid attributes.
     pub fn set(&self) -> Result<SetAttributes, DecodeError> {
         let refused = self.valid().without(bits::SETTABLE);
         if refused != AttributeBitmap::NONE {
@@ -200,7 +201,7 @@ impl<'a> FileAttributeBlock<'a> {
 }
 
 impl PartialEq for FileAttributeBlock<'_> {
-    /// Equal if the same attributes are included and valid, with the same values.
+    /// Two blocks are equal if the same attributes are included and valid, with the same values.
     fn eq(&self, other: &Self) -> bool {
         self.included() == other.included()
             && self.valid() == other.valid()
@@ -349,14 +350,14 @@ fn take_set<O: Order>(
     Ok(())
 }
 
-/// The protocol's `SET_TO_SERVER_TIME` and `SET_TO_CLIENT_TIME`.
+/// The numbers of the protocol's `SET_TO_SERVER_TIME` and, below it, `SET_TO_CLIENT_TIME`.
 const SERVER_TIME: u32 = 1;
 const CLIENT_TIME: u32 = 2;
 
 fn read_set_time<O: Order>(block: Scope<'_, O>, at: usize) -> Result<SetTime, DecodeError> {
     block.zeros(at + 20, at + 24)?;
     match block.u32(at + 16)? {
-        // The time value is then meaningless and is ignored.
+        // The time value has no meaning in this case and is ignored.
         SERVER_TIME => Ok(SetTime::Server),
         CLIENT_TIME => Ok(SetTime::Client(read_time(block, at)?)),
         value => Err(DecodeError::Value { what: "way to set a time", value }),

@@ -1,7 +1,7 @@
 //! File-system attributes.
 //!
-//! Invariant: the table follows the draft's numbers (31 is unused there), and decoding and encoding
-//! match on the same numbers.
+//! Invariant: the table uses the draft's attribute numbers (the draft does not use 31), and the
+//! decoder and the encoder match on the same numbers.
 
 use dafs_types::{FileSystemAttributes, FsHandle};
 
@@ -65,7 +65,7 @@ pub const FS_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 34, name: "FH_EXPIRE_TYPE", kind: Word },
 ];
 
-/// Marks blocks of file-system attributes.
+/// Marks attribute blocks of file systems.
 #[derive(Clone, Copy)]
 pub enum FsTable {}
 
@@ -86,7 +86,8 @@ pub type FsAttributeBlock<'a> = Block<'a, FsTable>;
 
 impl<'a> FsAttributeBlock<'a> {
     /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). A
-    /// requested attribute that is `None` takes its space and is marked invalid.
+    /// requested attribute whose value is `None` takes its space in the block and is marked
+    /// invalid.
     ///
     /// # Errors
     /// If the buffer is too short.
@@ -101,8 +102,8 @@ impl<'a> FsAttributeBlock<'a> {
         }))
     }
 
-    /// Returns the valid attributes. Failover locations are ignored; a preferred size beyond 32
-    /// bits is read as the largest value of 32 bits.
+    /// Returns the valid attributes. Failover locations are ignored; a preferred transfer size
+    /// beyond 32 bits is returned as `u32::MAX`.
     #[must_use]
     pub fn file_system(&self) -> FileSystemAttributes {
         let mut into = FileSystemAttributes::default();
@@ -114,7 +115,7 @@ impl<'a> FsAttributeBlock<'a> {
 }
 
 impl PartialEq for FsAttributeBlock<'_> {
-    /// Equal if the same attributes are included and valid, with the same values.
+    /// Two blocks are equal if the same attributes are included and valid, with the same values.
     fn eq(&self, other: &Self) -> bool {
         self.included() == other.included()
             && self.valid() == other.valid()

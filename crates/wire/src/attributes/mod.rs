@@ -2,8 +2,8 @@
 //! the order of bits, at its natural alignment.
 //!
 //! Invariant: an included attribute takes its space whether or not it is valid, so that a client
-//! can compute offsets from its request. Hence an attribute with an unknown layout cannot be
-//! skipped: encoders leave it out of `included`, decoders refuse it.
+//! can compute offsets from its request. Therefore an attribute with an unknown layout cannot be
+//! skipped: encoders leave it out of `included`, and decoders refuse the block.
 
 mod acl;
 pub mod file;
@@ -31,7 +31,7 @@ impl AttributeBitmap {
     /// The set of no attributes.
     pub const NONE: Self = Self(0);
 
-    /// Makes the set of one attribute, numbered from 1 to 64.
+    /// Creates the set of one attribute, numbered from 1 to 64.
     #[must_use]
     pub const fn of(number: u32) -> Self {
         Self(1 << (number - 1))
@@ -78,7 +78,7 @@ impl<'a> Codec<'a, AttributeBitmap> for Long {
 /// The number, name and type of one attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttributeLayout {
-    /// The attribute's number in the draft, from 1.
+    /// The attribute's number in the draft, counted from 1.
     pub number: u32,
     /// The attribute's name in the draft, without the prefix.
     pub name: &'static str,
@@ -97,7 +97,8 @@ pub enum AttributeKind {
     Long,
     /// A time: seconds i64, nanoseconds u32, 4 bytes of padding.
     Time,
-    /// A time, a u32 that selects the server's time (1) or this one (2), 4 bytes of padding.
+    /// A time, a u32 that selects the server's current time (1) or the given time (2), and 4 bytes
+    /// of padding.
     SetTime,
     /// Two 64-bit unsigned numbers.
     Device,
@@ -114,7 +115,7 @@ pub enum AttributeKind {
 }
 
 impl AttributeKind {
-    /// Returns the size in the block and the alignment, in bytes.
+    /// Returns the size of a value in the block and its alignment, in bytes.
     #[must_use]
     pub const fn layout(self) -> (usize, usize) {
         match self {
@@ -142,16 +143,17 @@ pub(crate) const fn known(table: &[AttributeLayout]) -> AttributeBitmap {
     all
 }
 
-/// The attributes that a block may have. Sealed: files and file systems.
+/// The attributes that a block may have. The trait is sealed: only files and file systems implement
+/// it.
 pub(crate) trait Table: Copy {
     const LAYOUTS: &'static [AttributeLayout];
     const KNOWN: AttributeBitmap = known(Self::LAYOUTS);
 
-    /// Checks that a valid attribute has a meaningful value.
+    /// Checks the value of a valid attribute.
     fn check<O: Order>(block: Scope<'_, O>, number: u32, at: usize) -> Result<(), DecodeError>;
 }
 
-/// An encoded attribute block, either inside a message or made for one.
+/// An encoded attribute block, either inside a message or created to be put into one.
 #[derive(Clone, Copy)]
 pub struct Block<'a, T> {
     order: ByteOrder,
@@ -196,8 +198,8 @@ impl<'a, T: Table> Block<'a, T> {
         Ok(Self { order: O::ORDER, bytes: scope.bytes(), table: PhantomData })
     }
 
-    /// Returns the encoded bytes, which a direct request transfers; more bytes may follow the
-    /// block.
+    /// Returns the encoded block, which a direct request transfers. The slice may contain bytes
+    /// after the block.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -221,8 +223,8 @@ impl<'a, T: Table> Block<'a, T> {
         ))
     }
 
-    /// Encodes the known attributes in `included` into `buffer`. `put` writes a value and returns
-    /// true if there is one.
+    /// Encodes the known attributes in `included` into `buffer`. `put` writes the value of an
+    /// attribute and returns true if the attribute has a value.
     fn encode<O: Order>(
         included: AttributeBitmap,
         buffer: &'a mut [u8],
@@ -245,8 +247,8 @@ impl<'a, T: Table> Block<'a, T> {
         Ok(Self { order: O::ORDER, bytes, table: PhantomData })
     }
 
-    /// Calls `take` with the position of each valid attribute. Errors cannot occur, since the block
-    /// was checked before.
+    /// Calls `take` with the number and offset of each valid attribute. Errors cannot occur,
+    /// because the block was checked before.
     fn valid_fields<O: Order>(
         &self,
         mut take: impl FnMut(Scope<'a, O>, u32, usize) -> Result<(), DecodeError>,
@@ -263,8 +265,8 @@ impl<'a, T: Table> Block<'a, T> {
     }
 }
 
-/// Calls `visit` with the number and position of every attribute in a block, and returns the end of
-/// the fixed part. Tables are ordered by number.
+/// Calls `visit` with the number and offset of every attribute in a block, and returns the offset
+/// of the end of the fixed part. Tables are ordered by number.
 fn each<T: Table, E>(
     included: AttributeBitmap,
     mut visit: impl FnMut(u32, usize) -> Result<(), E>,

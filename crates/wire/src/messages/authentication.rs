@@ -1,7 +1,7 @@
 //! Authentication unions (draft 6.1.9, 6.2).
 //!
-//! Invariant: the type that selects an arm precedes the arm in messages, and the bytes that an arm
-//! does not use are zero.
+//! Invariant: the type that selects an arm of a union precedes the arm in messages, and the bytes
+//! that the arm does not use are zero.
 
 use dafs_types::AuthType;
 
@@ -16,9 +16,9 @@ use crate::section::section;
 wire_enum! {
     /// The step of a GSS exchange.
     GssProcedure, "GSS procedure" {
-        /// Carries the first token.
+        /// The request contains the first token.
         Init = 1,
-        /// Carries a later token.
+        /// The request contains a later token.
         Continue = 2,
     }
 }
@@ -51,12 +51,12 @@ pub enum AuthRequest<'a> {
     Gss {
         /// The step of the exchange.
         procedure: GssProcedure,
-        /// The protection that the client asks for.
+        /// The protection that the client requests.
         service: GssService,
         /// The bytes of the token.
         token: &'a [u8],
     },
-    /// The server's default credentials.
+    /// The client uses the server's default credentials.
     Default,
 }
 
@@ -92,9 +92,9 @@ pub enum ServerProof<'a> {
         /// The server's password.
         password: &'a str,
     },
-    /// Nothing: GSS-API authenticates both sides at once.
+    /// No data, because GSS-API has already authenticated both sides.
     Gss,
-    /// Nothing, for the default credentials.
+    /// No data, because the client uses the default credentials.
     Default,
 }
 
@@ -298,7 +298,7 @@ section! {
 section! {
     /// The arguments of SERVER_AUTH (draft 6.2.3).
     ServerAuth: 8 {
-        /// The kind of proof that the client wants.
+        /// The kind of proof that the client requests.
         auth_type: AuthType => Enum,
     }
 }
@@ -326,7 +326,7 @@ pub enum CredentialData<'a> {
     Name(&'a str),
     /// POSIX user and group numbers.
     Id {
-        /// The user id. The draft has a signed number; the bits are kept.
+        /// The user id. The draft uses a signed number; the bits are the same.
         uid: u32,
         /// The primary group id.
         gid: u32,

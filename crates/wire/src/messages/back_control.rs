@@ -15,8 +15,8 @@ section! {
         file: FileHandle => Handle,
         /// The state id of the delegation.
         state: StateId => Opaque64,
-        /// True if the file is about to be truncated to zero bytes, so that dirty data need not be
-        /// written back.
+        /// True if the file is about to be truncated to zero bytes, so that the client need not
+        /// write back dirty data.
         truncate: bool => Flag32,
     }
 }
@@ -30,7 +30,7 @@ section! {
         state: StateId => Opaque64,
         /// The offset of the lock's first byte.
         offset: u64 => Long,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The lock's length in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }

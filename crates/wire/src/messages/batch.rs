@@ -1,7 +1,7 @@
 //! Batches of transfers (draft 6.5.5, 6.5.16, 6.6.2).
 //!
-//! Invariant: the offsets of a request's chunks and buffers count from the start of the array of
-//! requests, which is their scope.
+//! Invariant: the offsets of a request's chunks and buffers are relative to the start of the array
+//! of requests.
 
 use dafs_types::{CacheHint, FileHandle, RequestId, StateId, Status};
 
@@ -146,12 +146,12 @@ section! {
     BatchSubmit<'a>: 16 {
         /// The transfers, in no particular order.
         requests: Array<'a, BatchRequest<'a>> => List,
-        /// How long the client accepts to wait, in microseconds; a hint.
+        /// The time in microseconds for which the server may delay the transfers; a hint.
         window_us: u32 => Word,
-        /// The number of completions that the client would like per notification; 0 keeps the last
-        /// value.
+        /// The number of completions that the client requests per notification; 0 keeps the
+        /// previous value.
         completion_count: u32 => Word,
-        /// True if the reply must wait for all transfers.
+        /// True if the server must reply only after all transfers have ended.
         synchronous: bool => Flag8,
     }
 }

@@ -2,7 +2,7 @@
 //! 6.5.38, 6.5.39): the hot path.
 //!
 //! Invariant: inline data comes last in its message, so that a driver can send an encoded prefix
-//! and the data from its own buffer, and receive in the same way.
+//! and then the data from its own buffer, and can receive data in the same way.
 
 use dafs_types::{CacheHint, FileHandle, Stability, StateId, Verifier};
 
@@ -17,12 +17,12 @@ use crate::order::Order;
 use crate::scope::{Scope, Writer};
 use crate::section::{FieldLayout, Section, place, section, size_of};
 
-/// The data at the end of a message. Decoding always yields `Here`.
+/// The data at the end of a message. Decoding always returns `Here`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InlineData<'a> {
-    /// These bytes, to be copied after the rest.
+    /// These bytes are part of the message and are copied after the rest of it.
     Here(&'a [u8]),
-    /// Bytes that the caller sends after the encoded part.
+    /// The caller sends the bytes after the encoded part of the message.
     Follows {
         /// The number of bytes.
         length: u32,
@@ -46,7 +46,7 @@ impl<'a> InlineData<'a> {
         self.len() == 0
     }
 
-    /// Returns the bytes, unless the caller sends them separately.
+    /// Returns the bytes; `None` if the caller sends them separately.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> Option<&'a [u8]> {
@@ -82,8 +82,8 @@ impl<'a> InlineData<'a> {
 pub enum Placement {
     /// Directly after the fixed section.
     Packed,
-    /// At this offset from the start of the message; the receiver compares it with the negotiated
-    /// `inline_write_header_bytes`.
+    /// At this offset from the start of the message. The receiver must compare the offset with the
+    /// negotiated `inline_write_header_bytes`.
     Padded {
         /// The offset of the data's first byte from the start of the header.
         header_bytes: u32,
@@ -147,7 +147,7 @@ section! {
         state: StateId => Opaque64,
         /// The offset of the first byte.
         offset: u64 => Long,
-        /// The number of bytes wanted.
+        /// The number of bytes requested.
         length: u32 => Word,
         /// A hint about the expected use.
         hint: CacheHint => Word,
@@ -209,7 +209,7 @@ section! {
         state: StateId => Opaque64,
         /// The offset of the first byte.
         offset: u64 => Long,
-        /// The number of bytes wanted.
+        /// The number of bytes requested.
         length: u32 => Word,
         /// A hint about the expected use.
         hint: CacheHint => Word,
@@ -239,7 +239,7 @@ pub struct WriteInline<'a> {
     pub state: StateId,
     /// The offset of the first byte.
     pub offset: u64,
-    /// What must be on stable storage before the reply.
+    /// The data and metadata that must be on stable storage before the reply.
     pub stability: Stability,
     /// A hint about the expected use.
     pub hint: CacheHint,
@@ -310,7 +310,7 @@ section! {
         offset: u64 => Long,
         /// The number of bytes to write.
         length: u32 => Word,
-        /// What must be on stable storage before the reply.
+        /// The data and metadata that must be on stable storage before the reply.
         stability: Stability => Enum,
         /// A hint about the expected use.
         hint: CacheHint => Word,
@@ -326,9 +326,9 @@ section! {
     WriteResult: 16 {
         /// The number of bytes written.
         length: u32 => Word,
-        /// What is on stable storage.
+        /// The data and metadata that are on stable storage.
         committed: Stability => Enum,
-        /// The write verifier, which changes when unstable data may have been lost.
+        /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier => Opaque64,
     }
 }
@@ -340,7 +340,7 @@ pub struct AppendInline<'a> {
     pub file: FileHandle,
     /// The open or lock to use.
     pub state: StateId,
-    /// What must be on stable storage before the reply; never `Unstable`.
+    /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
     pub stability: Stability,
     /// A hint about the expected use.
     pub hint: CacheHint,
@@ -401,7 +401,7 @@ section! {
         file: FileHandle => Handle,
         /// The open or lock to use.
         state: StateId => Opaque64,
-        /// What must be on stable storage before the reply; never `Unstable`.
+        /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
         stability: Stability => AppendStability,
         /// The number of bytes to append.
         length: u32 => Word,
@@ -419,9 +419,9 @@ section! {
     AppendResult: 24 {
         /// The offset in the file of the first appended byte.
         offset: u64 => Long,
-        /// The write verifier, which changes when unstable data may have been lost.
+        /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier => Opaque64,
-        /// What is on stable storage.
+        /// The data and metadata that are on stable storage.
         committed: Stability => AppendStability,
     }
 }
@@ -433,7 +433,7 @@ section! {
         file: FileHandle => Handle,
         /// The offset of the first byte.
         offset: u64 => Long,
-        /// The number of bytes; 0 means everything from `offset` on.
+        /// The number of bytes; 0 means all bytes from `offset` on.
         length: u32 => Word,
     }
 }
@@ -441,7 +441,7 @@ section! {
 section! {
     /// The results of COMMIT.
     CommitResult: 8 {
-        /// The write verifier, which changes when unstable data may have been lost.
+        /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier => Opaque64,
     }
 }

@@ -1,7 +1,8 @@
 //! Directory listings (draft 6.5.29, 6.5.30).
 //!
-//! Invariant: the results of the inline and the direct form contain the same counted array of
-//! entries, with offsets from its start, so that one encoder and one decoder serve both.
+//! Invariant: the results of the inline and the direct procedure contain the same counted array of
+//! entries, with offsets from the start of the array, so that one encoder and one decoder serve
+//! both.
 
 use dafs_types::{CookieVerifier, FileHandle, ReaddirCookie};
 
@@ -17,15 +18,15 @@ section! {
     ReadDirectory: 96 {
         /// The handle of the directory.
         directory: FileHandle => Handle,
-        /// The position to continue at; 0 for the start.
+        /// The position at which to continue; 0 for the start of the directory.
         cookie: ReaddirCookie => Long,
-        /// The verifier that came with the cookie; 0 for the start.
+        /// The verifier that came with the cookie; 0 for the start of the directory.
         verifier: CookieVerifier => Opaque64,
-        /// The number of bytes of names and cookies that the client would like; a hint.
+        /// The number of bytes of names and cookies that the client requests; a hint.
         names_bytes: u32 => Word,
-        /// The limit for the results in bytes.
+        /// The limit for the size of the results in bytes.
         result_bytes_max: u32 => Word,
-        /// The attributes wanted for each entry.
+        /// The attributes requested for each entry.
         wanted: AttributeBitmap => Long,
     }
 }
@@ -33,9 +34,9 @@ section! {
 section! {
     /// The results of READDIR_INLINE.
     ReadDirectoryResult<'a>: 16 {
-        /// Ties the cookies to this state of the directory.
+        /// A verifier that is valid for the cookies as long as the directory is in this state.
         verifier: CookieVerifier => Opaque64,
-        /// True if the last entry is included.
+        /// True if the listing includes the last entry of the directory.
         end_of_directory: bool => Flag32,
         /// The entries of the directory.
         entries: DirectoryEntries<'a> => Entries,
@@ -47,17 +48,17 @@ section! {
     ReadDirectoryDirect<'a>: 104 {
         /// The handle of the directory.
         directory: FileHandle => Handle,
-        /// The position to continue at; 0 for the start.
+        /// The position at which to continue; 0 for the start of the directory.
         cookie: ReaddirCookie => Long,
-        /// The verifier that came with the cookie; 0 for the start.
+        /// The verifier that came with the cookie; 0 for the start of the directory.
         verifier: CookieVerifier => Opaque64,
-        /// The number of bytes of names and cookies that the client would like; a hint.
+        /// The number of bytes of names and cookies that the client requests; a hint.
         names_bytes: u32 => Word,
-        /// The limit for the results in bytes.
+        /// The limit for the size of the results in bytes.
         result_bytes_max: u32 => Word,
-        /// The attributes wanted for each entry.
+        /// The attributes requested for each entry.
         wanted: AttributeBitmap => Long,
-        /// The client memory for the entries.
+        /// The client memory into which the server writes the entries.
         buffers: DirectBuffers<'a> => List,
     }
 }
@@ -65,9 +66,9 @@ section! {
 section! {
     /// The results of READDIR_DIRECT.
     ReadDirectoryDirectResult: 16 {
-        /// Ties the cookies to this state of the directory.
+        /// A verifier that is valid for the cookies as long as the directory is in this state.
         verifier: CookieVerifier => Opaque64,
-        /// True if the last entry is included.
+        /// True if the listing includes the last entry of the directory.
         end_of_directory: bool => Flag32,
         /// The checksum of the transferred entries.
         checksum: Checksum => Sum,

@@ -1,7 +1,8 @@
 //! Byte-range locks (draft 6.5.18 to 6.5.20).
 //!
-//! Invariant: the header's status selects the union in the results of LOCK and LOCKT. A conflict is
-//! present exactly when the status is DENIED or LOCK_BROKEN; encoder and decoder check this.
+//! Invariant: the status in the header selects the arm of the union in the results of LOCK and
+//! LOCKT. A conflict is present exactly when the status is DENIED or LOCK_BROKEN; both encoder and
+//! decoder check this.
 
 use dafs_types::{ClientId, FileHandle, StateId};
 
@@ -20,9 +21,9 @@ wire_enum! {
         Read = 1,
         /// An exclusive lock.
         Write = 2,
-        /// A shared lock, and the client will ask again.
+        /// A shared lock; the client will repeat the request until it gets the lock.
         ReadWait = 3,
-        /// An exclusive lock, and the client will ask again.
+        /// An exclusive lock; the client will repeat the request until it gets the lock.
         WriteWait = 4,
         /// Rolls back the changes made under the lock.
         Abort = 5,
@@ -34,13 +35,14 @@ wire_enum! {
 pub struct LockOptions(u32);
 
 impl LockOptions {
-    /// The lock was held before a server restart.
+    /// Reclaims a lock that was held before a server restart.
     pub const RECLAIM: Self = Self(1);
     /// The lock becomes broken, instead of being released, when its owner fails.
     pub const PERSIST: Self = Self(2);
     /// Changes made under the lock are rolled back when its owner fails.
     pub const AUTO_RECOVERY: Self = Self(4);
-    /// Takes over a broken lock. The draft names this option without a value (`docs/spec/gaps.md`).
+    /// Takes over a broken lock. The draft gives this option a name but no value
+    /// (`docs/spec/gaps.md`).
     pub const REPAIR: Self = Self(8);
     /// All defined options together.
     pub const ALL: Self = Self(15);
@@ -73,13 +75,13 @@ impl LockOptions {
 /// A lock that conflicts with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockConflict<'a> {
-    /// The client of the lock's owner.
+    /// The client that the lock's owner belongs to.
     pub client: ClientId,
     /// The name of the lock's owner.
     pub owner: &'a [u8],
-    /// The offset of the first byte.
+    /// The offset of the lock's first byte.
     pub offset: u64,
-    /// The length in bytes; all ones means up to the end of the file.
+    /// The lock's length in bytes; all ones means up to the end of the file.
     pub length: u64,
     /// The kind of the lock.
     pub lock_type: LockType,
@@ -107,8 +109,8 @@ impl<'a> Codec<'a, LockOptions> for LockOptionsField {
 }
 
 impl<'a> Codec<'a, Option<LockConflict<'a>>> for ConflictField {
-    /// The status is not known here; lock type 0, which no lock has, distinguishes the arms, and
-    /// the message decoder compares the result with the status.
+    /// The status is not known here. Lock type 0, which no lock has, marks the arm without a
+    /// conflict, and the message decoder compares the result with the status.
     fn read<O: Order>(
         scope: Scope<'a, O>,
         at: usize,
@@ -175,7 +177,7 @@ section! {
         file: FileHandle => Handle,
         /// The kind of lock.
         lock_type: LockType => Enum,
-        /// The owner that would take the lock.
+        /// The lock owner that would acquire the lock.
         owner: &'a [u8] => Owner,
         /// The offset of the first byte.
         offset: u64 => Long,

@@ -1,7 +1,7 @@
 //! The arguments and results of all procedures, by subject.
 //!
 //! Invariant: each structure lists its fields in the draft's order and states its size; the code
-//! for its unions and heap fields stands next to it.
+//! for its unions and heap fields is next to it.
 
 mod authentication;
 mod back_control;

@@ -1,9 +1,9 @@
 //! Objects and their names (draft 6.5): lookup, access, attributes, creation, links, removal, cache
 //! hints.
 //!
-//! Invariant: names are UTF-8 and not empty. Other rules for names (".", "..", slashes) are left to
-//! the file system. Bytes that are not UTF-8 are escaped (`dafs_types::names`); the code that uses
-//! a name decodes it.
+//! Invariant: names are UTF-8 and not empty. Other rules for names (".", "..", slashes) are checked
+//! by the code that uses them. Bytes that are not UTF-8 are escaped (`dafs_types::names`), and the
+//! code that uses a name decodes it.
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{
@@ -35,7 +35,7 @@ section! {
     Access: 72 {
         /// The handle of the object.
         file: FileHandle => Handle,
-        /// The rights that are asked about.
+        /// The access rights that the client asks about.
         access: AccessMask => Word,
     }
 }
@@ -43,9 +43,9 @@ section! {
 section! {
     /// The results of ACCESS.
     AccessResult: 8 {
-        /// The rights that the server knows about.
+        /// The access rights that the server can check.
         supported: AccessMask => Word,
-        /// The rights that are granted.
+        /// The access rights, among those asked about, that the client has.
         access: AccessMask => Word,
     }
 }
@@ -55,9 +55,9 @@ section! {
     CacheHintRequest: 88 {
         /// The handle of the file.
         file: FileHandle => Handle,
-        /// The offset of the first byte.
+        /// The offset of the first byte of the range.
         offset: u64 => Long,
-        /// The length in bytes.
+        /// The length of the range in bytes.
         length: u32 => Word,
         /// The expected order of accesses.
         pattern: CachePattern => Enum,
@@ -66,7 +66,7 @@ section! {
     }
 }
 
-/// The object that CREATE makes.
+/// The object that CREATE creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewObject<'a> {
     /// A directory without entries.
@@ -99,9 +99,9 @@ impl NewObject<'_> {
 }
 
 kinds! {
-    /// An object type, then the union of link target and device number. The type precedes the
-    /// union, which is aligned to eight, by four bytes. CREATE's name offset precedes the type, so
-    /// the pair starts at an offset of four.
+    /// An object type, then the union of link target and device number. The union is aligned to
+    /// eight and directly follows the type, which has four bytes. CREATE's name offset precedes the
+    /// type, so the pair starts at an offset of four.
     NewObjectField: 20, 4, "object type, union(text | device)";
 }
 
@@ -165,7 +165,7 @@ section! {
     CreateResult: 88 {
         /// The handle of the new object.
         file: FileHandle => Handle,
-        /// The change attribute of the directory before and after.
+        /// The change attribute of the directory before and after the creation.
         directory: ChangeInfo => Change,
     }
 }
@@ -175,7 +175,7 @@ section! {
     GetAttributes: 72 {
         /// The handle of the object.
         file: FileHandle => Handle,
-        /// The attributes that are wanted.
+        /// The attributes that the client requests.
         wanted: AttributeBitmap => Long,
     }
 }
@@ -201,9 +201,9 @@ section! {
     GetAttributesDirect: 88 {
         /// The handle of the object.
         file: FileHandle => Handle,
-        /// The attributes that are wanted.
+        /// The attributes that the client requests.
         wanted: AttributeBitmap => Long,
-        /// The client memory for the attributes.
+        /// The client memory into which the server writes the attributes.
         buffer: DirectBuffer => Buffer,
     }
 }
@@ -221,7 +221,7 @@ section! {
     SetAttributesInline<'a>: 80 {
         /// The handle of the object.
         file: FileHandle => Handle,
-        /// The open to use for a change of size; anonymous without one.
+        /// The open to use for a change of size; the anonymous state id if there is none.
         state: StateId => Opaque64,
         /// The attributes to set.
         attributes: FileAttributeBlock<'a> => Attributes,
@@ -233,17 +233,17 @@ section! {
     SetAttributesDirect: 96 {
         /// The handle of the object.
         file: FileHandle => Handle,
-        /// The open to use for a change of size; anonymous without one.
+        /// The open to use for a change of size; the anonymous state id if there is none.
         state: StateId => Opaque64,
         /// The checksum of the attributes.
         checksum: Checksum => Sum,
-        /// The client memory with the attributes.
+        /// The client memory from which the server reads the attributes.
         buffer: DirectBuffer => Buffer,
     }
 }
 
 section! {
-    /// The results of SETATTR_INLINE and SETATTR_DIRECT, also after a failure.
+    /// The results of SETATTR_INLINE and SETATTR_DIRECT, which are present after a failure too.
     SetAttributesResult: 8 {
         /// The attributes that were set.
         set: AttributeBitmap => Long,
@@ -275,7 +275,7 @@ section! {
 section! {
     /// The results of LINK and REMOVE.
     DirectoryChanged: 24 {
-        /// The change attribute of the directory before and after.
+        /// The change attribute of the directory before and after the change.
         directory: ChangeInfo => Change,
     }
 }
@@ -291,11 +291,11 @@ section! {
 }
 
 section! {
-    /// The results of LOOKUP, also if it failed after some components.
+    /// The results of LOOKUP, which are present even if it failed after some components.
     LookupResult: 72 {
         /// The handle of the last object reached.
         file: FileHandle => Handle,
-        /// The number of components resolved; if 0, `file` is meaningless.
+        /// The number of components resolved; if it is 0, `file` has no meaning.
         component_count: u32 => Word,
     }
 }
@@ -313,7 +313,7 @@ section! {
     ReadLinkDirect: 80 {
         /// The handle of the symbolic link.
         file: FileHandle => Handle,
-        /// The client memory for its target.
+        /// The client memory into which the server writes the link's target.
         buffer: DirectBuffer => Buffer,
     }
 }
@@ -325,7 +325,7 @@ section! {
         directory: FileHandle => Handle,
         /// The name to remove.
         name: &'a str => Name,
-        /// How to treat a file that is open.
+        /// Controls whether a file that is open may be removed.
         mode: RemoveMode => Enum,
     }
 }
@@ -347,9 +347,9 @@ section! {
 section! {
     /// The results of RENAME.
     RenameResult: 48 {
-        /// The change attribute of the source directory before and after.
+        /// The change attribute of the source directory before and after the renaming.
         source: ChangeInfo => Change,
-        /// The change attribute of the target directory before and after.
+        /// The change attribute of the target directory before and after the renaming.
         target: ChangeInfo => Change,
     }
 }

@@ -1,6 +1,7 @@
 //! Opening and closing files (draft 6.5.7, 6.5.24, 6.5.26), and delegations.
 //!
-//! Invariant: each union takes the bytes of its largest arm; the rest of a smaller arm is zero.
+//! Invariant: each union takes the size of its largest arm; the bytes that a smaller arm does not
+//! use are zero.
 
 pub use dafs_types::SpaceLimit;
 use dafs_types::{
@@ -24,9 +25,9 @@ wire_enum! {
     DelegationType, "delegation type" {
         /// No delegation at all.
         None = 0,
-        /// The client may serve reads itself.
+        /// The client may serve reads from its cache.
         Read = 1,
-        /// The client may serve reads and writes itself.
+        /// The client may serve reads and writes from its cache.
         Write = 2,
     }
 }
@@ -45,7 +46,7 @@ pub enum OpenTarget<'a> {
     Previous {
         /// The handle of the file.
         file: FileHandle,
-        /// The delegation that was held with it.
+        /// The delegation that the client held together with the open.
         delegation: DelegationType,
     },
     /// An open under a delegation that is held now.
@@ -66,7 +67,7 @@ pub enum OpenTarget<'a> {
     },
     /// A new file without a name.
     CreateUnlinked {
-        /// A directory in the file system for the new file.
+        /// A directory in the file system in which the file is created.
         directory: FileHandle,
     },
 }
@@ -106,7 +107,8 @@ kinds! {
     DelegationField: 48, 8, "delegation type, pad, union(read | write)";
 }
 
-/// The offset of the union from the claim type, and the offset after its handle.
+/// The offset of the union from the claim type; the constant after it is the offset after the
+/// union's handle.
 const UNION: usize = 8;
 const BEHIND_HANDLE: usize = UNION + 64;
 
@@ -178,7 +180,7 @@ pub enum OpenCreation<'a> {
 }
 
 impl<'a> OpenCreation<'a> {
-    /// Returns the mode without its data.
+    /// Returns the create mode without its data.
     #[must_use]
     pub const fn mode(&self) -> CreateMode {
         match self {
@@ -250,22 +252,22 @@ section! {
     Open<'a>: 144 {
         /// The object to open.
         target: OpenTarget<'a> => TargetField,
-        /// Controls whether the file is created.
+        /// Controls whether the file is created if it does not exist.
         creation: OpenCreation<'a> => CreationField,
         /// Controls whether the name may be removed while the file is open.
         delete_disposition: DeleteDisposition => Enum,
-        /// The lock owner of the open.
+        /// The lock owner that the open belongs to.
         owner: &'a [u8] => Owner,
-        /// The access that the open asks for.
+        /// The access that the open requests.
         access: ShareAccess => Enum,
-        /// The access that the open denies to others.
+        /// The access that the open denies to other opens.
         deny: ShareDeny => Enum,
-        /// The share key that all opens must present.
+        /// The share key that all opens of the file must present.
         key: Option<ShareKey> => Key,
     }
 }
 
-/// An access control entry that tells which users may open the file under a delegation.
+/// An access control entry that defines which users may open the file under a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessEntry<'a> {
     /// The entry type: allow 0, deny 1, audit 2, alarm 4.
@@ -283,24 +285,24 @@ pub struct AccessEntry<'a> {
 pub enum Delegation<'a> {
     /// No delegation was granted.
     None,
-    /// A delegation for reading.
+    /// A delegation that permits reading.
     Read {
         /// The state id of the delegation.
         state: StateId,
-        /// True if the grant also recalls the delegation.
+        /// True if the server recalls the delegation together with the grant.
         recall: bool,
-        /// The users that may open the file without asking the server.
+        /// The users that may open the file without a request to the server.
         entry: AccessEntry<'a>,
     },
-    /// A delegation for reading and writing.
+    /// A delegation that permits reading and writing.
     Write {
         /// The state id of the delegation.
         state: StateId,
-        /// True if the grant also recalls the delegation.
+        /// True if the server recalls the delegation together with the grant.
         recall: bool,
         /// The limit to which the file may grow.
         limit: SpaceLimit,
-        /// The users that may open the file without asking the server.
+        /// The users that may open the file without a request to the server.
         entry: AccessEntry<'a>,
     },
 }
@@ -412,11 +414,12 @@ section! {
     /// The results of OPEN; if resolving the path failed, only `file` and `component_count` are
     /// meaningful.
     OpenResult<'a>: 152 {
-        /// The handle of the file, or of the last directory reached.
+        /// The handle of the file or, after a failure, of the last directory reached.
         file: FileHandle => Handle,
         /// The state id of the open.
         state: StateId => Opaque64,
-        /// The change attribute of the directory before and after a creation.
+        /// The change attribute of the directory before and after the open, which may have created
+        /// the file.
         directory: ChangeInfo => Change,
         /// The number of path components resolved.
         component_count: u32 => Word,
@@ -436,9 +439,9 @@ section! {
         state: StateId => Opaque64,
         /// The access that the open keeps.
         access: ShareAccess => Enum,
-        /// The access that the open still denies to others.
+        /// The access that the open continues to deny to other opens.
         deny: ShareDeny => Enum,
-        /// The share key, or none to give it up.
+        /// The share key; `None` gives up the key.
         key: Option<ShareKey> => Key,
     }
 }
@@ -459,7 +462,7 @@ section! {
     HandOver: 80 {
         /// The handle of the file.
         file: FileHandle => Handle,
-        /// The open under which it is read.
+        /// The open under which the client reads the file.
         state: StateId => Opaque64,
         /// The state id of the delegation.
         delegation: StateId => Opaque64,
@@ -469,7 +472,7 @@ section! {
 section! {
     /// The results of HAND_OVER.
     HandOverResult: 8 {
-        /// Identifies the descriptor among those sent over the local socket.
+        /// A token that identifies the descriptor among those sent over the local socket.
         token: u64 => Long,
     }
 }

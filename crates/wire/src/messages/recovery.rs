@@ -1,7 +1,7 @@
 //! The response cache (draft 6.3) and fencing (draft 6.4).
 //!
-//! Invariant: fetched results are passed on as bytes; they can only be decoded as results of the
-//! original procedure.
+//! Invariant: fetched results are passed on as bytes, because they can only be decoded as results
+//! of the original procedure.
 
 pub use dafs_types::{FenceAccess, FenceObject, FenceUpdate};
 use dafs_types::{FileHandle, SequenceNumber, SessionId, StreamId};
@@ -35,11 +35,11 @@ section! {
     }
 }
 
-/// The results of FETCH_RESPONSE: those of the original request, as bytes. A client decodes the
-/// message as a reply to the original procedure instead.
+/// The results of FETCH_RESPONSE: the results of the original request, as bytes. A client decodes
+/// the message as a reply to the original procedure instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FetchedResults<'a> {
-    /// All bytes after the header.
+    /// All bytes of the message after the header.
     pub bytes: &'a [u8],
 }
 
@@ -66,7 +66,7 @@ numbered! {
 section! {
     /// The arguments of GET_FENCING_LIST (draft 6.4.1).
     GetFencingList: 64 {
-        /// The handle of the file, or of a file in the file system.
+        /// The handle of the file, or of any file in the file system.
         file: FileHandle => Handle,
     }
 }
@@ -74,7 +74,7 @@ section! {
 section! {
     /// The results of GET_FENCING_LIST.
     FencingList<'a>: 8 {
-        /// The identities that have access; empty if all clients have.
+        /// The identities that have access; empty if there is no fence and all clients have access.
         fence_ids: Array<'a, &'a str> => List,
     }
 }
@@ -82,13 +82,13 @@ section! {
 section! {
     /// The arguments of SET_FENCING_LIST (draft 6.4.2).
     SetFencingList<'a>: 80 {
-        /// The handle of the file, or of a file in the file system.
+        /// The handle of the file, or of any file in the file system.
         file: FileHandle => Handle,
         /// Selects the file or its file system.
         object: FenceObject => Enum,
-        /// The meaning of the list.
+        /// The meaning of the listed identities: they gain or lose access.
         access: FenceAccess => Enum,
-        /// How the list changes the existing one.
+        /// The way in which the listed identities change the existing list.
         update: FenceUpdate => Enum,
         /// The fence identities to apply.
         fence_ids: Array<'a, &'a str> => List,

@@ -1,6 +1,7 @@
 //! Sessions and credentials (draft 6.2).
 //!
-//! Invariant: the nine negotiated words are in one structure, in the same order in both directions.
+//! Invariant: the nine negotiated words are in one structure, in the same order in requests and
+//! replies.
 
 use dafs_types::{ClientId, CredHandle, SessionId, Verifier};
 
@@ -13,26 +14,27 @@ use crate::order::Order;
 use crate::scope::{Scope, Writer};
 use crate::section::section;
 
-/// The negotiated parameters of a session. Zero in a request asks for the server's default.
+/// The negotiated parameters of a session. Zero in a request means that the client requests the
+/// server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Adds checksums to all messages after the connect exchange. A server must agree.
+    /// True to use checksums in all messages after the connect exchange. The server must agree.
     pub checksums: bool,
-    /// Keeps a response cache for the session.
+    /// True to keep a response cache for the session.
     pub response_cache: bool,
-    /// The limit for the client's registered credentials.
+    /// The maximum number of credentials that the client may register.
     pub credentials_max: u32,
-    /// The largest request in bytes.
+    /// The maximum size of a request in bytes.
     pub request_bytes_max: u32,
-    /// The largest reply in bytes.
+    /// The maximum size of a reply in bytes.
     pub response_bytes_max: u32,
-    /// The number of credits.
+    /// The number of credits, which is the maximum number of requests in flight.
     pub requests_max: u32,
     /// The offset of the data in a padded inline write, in bytes from the start of the message.
     pub inline_write_header_bytes: u32,
-    /// True if a back-control channel may be bound.
+    /// True if the client may bind a back-control channel.
     pub back_control_channel: bool,
-    /// True if an RDMA-read channel may be bound.
+    /// True if the client may bind an RDMA-read channel.
     pub rdma_read_channel: bool,
 }
 
@@ -83,13 +85,13 @@ impl<'a> Codec<'a, SessionOptions> for Options {
 section! {
     /// The arguments of CLIENT_CONNECT (draft 6.2.1).
     ClientConnect<'a>: 56 {
-        /// The parameters that the client would like.
+        /// The parameters that the client requests.
         options: SessionOptions => Options,
         /// The client's fence identity.
         fence_id: &'a str => FenceText,
-        /// The client's name, the same across restarts.
+        /// The client's name, which stays the same across restarts.
         client_string: &'a [u8] => Owner,
-        /// A value that changes when the client restarts.
+        /// A verifier that changes when the client restarts.
         verifier: Verifier => Opaque64,
     }
 }
@@ -109,13 +111,13 @@ section! {
 section! {
     /// The arguments of CLIENT_CONNECT_AUTH (draft 6.2.4).
     ClientConnectAuth<'a>: 72 {
-        /// The parameters that the client would like.
+        /// The parameters that the client requests.
         options: SessionOptions => Options,
         /// The client's fence identity.
         fence_id: &'a str => FenceText,
-        /// The client's name, the same across restarts.
+        /// The client's name, which stays the same across restarts.
         client_string: &'a [u8] => Owner,
-        /// A value that changes when the client restarts.
+        /// A verifier that changes when the client restarts.
         verifier: Verifier => Opaque64,
         /// The proof of the client's identity.
         authentication: AuthRequest<'a> => AuthRequestField,
@@ -142,9 +144,9 @@ section! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum ChannelUse {
-    /// It carries requests from server to client.
+    /// The channel carries requests from server to client.
     BackControl = 1,
-    /// It carries the server's RDMA reads.
+    /// The channel carries the server's RDMA reads.
     RdmaRead = 2,
 }
 
@@ -177,13 +179,13 @@ section! {
         session: SessionId => Opaque64,
         /// The purpose of the channel.
         channel_use: ChannelUse => Channel,
-        /// The largest request on the channel in bytes; 0 for the default.
+        /// The maximum size of a request on the channel in bytes; 0 for the default.
         request_bytes_max: u32 => Word,
-        /// The largest reply on the channel in bytes; 0 for the default.
+        /// The maximum size of a reply on the channel in bytes; 0 for the default.
         response_bytes_max: u32 => Word,
         /// The number of credits on the channel; 0 for the default.
         requests_max: u32 => Word,
-        /// The proof of being the session's principal.
+        /// The proof that the client is the session's principal.
         authentication: AuthRequest<'a> => AuthRequestField,
     }
 }
@@ -191,9 +193,9 @@ section! {
 section! {
     /// The results of CONNECT_BIND.
     ConnectBindResult<'a>: 32 {
-        /// The largest request on the channel in bytes.
+        /// The maximum size of a request on the channel in bytes.
         request_bytes_max: u32 => Word,
-        /// The largest reply on the channel in bytes.
+        /// The maximum size of a reply on the channel in bytes.
         response_bytes_max: u32 => Word,
         /// The number of credits on the channel.
         requests_max: u32 => Word,
@@ -215,7 +217,7 @@ section! {
 section! {
     /// The results of REGISTER_CRED.
     RegisterCredResult: 8 {
-        /// The handle that names the credentials.
+        /// The handle by which requests name the credentials.
         handle: CredHandle => Opaque32,
     }
 }
@@ -223,16 +225,16 @@ section! {
 section! {
     /// The arguments of RELEASE_CRED (draft 6.2.9).
     ReleaseCred: 8 {
-        /// The handle of credentials that are no longer needed.
+        /// The handle of the credentials to release.
         handle: CredHandle => Opaque32,
     }
 }
 
 section! {
-    /// The results of CHANNELS, an extension: the client asks how many concurrent sessions it can
-    /// use with this server.
+    /// The results of CHANNELS, an extension: the client requests the number of concurrent sessions
+    /// that it can use with this server.
     ChannelsResult: 8 {
-        /// The number of sessions, including the current one; never 0.
+        /// The maximum number of sessions, including the current one; never 0.
         count: u32 => Word,
     }
 }
