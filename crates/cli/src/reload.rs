@@ -1,18 +1,20 @@
 //! Reloading the configuration of a running server, on SIGHUP.
 //!
 //! A reload applies rules about clients, users' passwords and TLS certificates. They hold for new
-//! connections; open sessions keep what they were granted. If a file cannot be used, nothing
-//! changes, and the log says why.
+//! connections; open sessions keep what they were granted.
+//!
+//! Invariant: a reload applies all changes or none. If a file cannot be used, or another option has
+//! changed, nothing changes, and the log says why. Rules that arrive without the export paths or the
+//! anonymous user that they belong to could admit clients that both configurations keep out.
 
-use anyhow::{Context, Result};
-use dafs_dat::{Address, TlsServer};
+use anyhow::{Context, Result, bail};
+use dafs_dat::TlsServer;
 use dafs_server::Reloader;
 use serde_json::Value;
 
 use crate::access;
 use crate::exports;
 use crate::serve::{Arguments, merge, tls};
-use crate::socket_users;
 
 /// Reloads the configuration of one server.
 pub(crate) struct Reload {
@@ -20,9 +22,6 @@ pub(crate) struct Reload {
     flags: Arguments,
     /// The options that the server was started with, from the command line and the file.
     started: Arguments,
-    /// True if the configuration names the users of this host that may connect.
-    names_users: bool,
-    addresses: Vec<Address>,
     server: Reloader,
     tls: Option<TlsServer>,
 }
@@ -33,26 +32,20 @@ impl Reload {
     pub(crate) fn new(
         flags: Arguments,
         started: Arguments,
-        addresses: &[Address],
         server: Reloader,
         tls: Option<TlsServer>,
     ) -> Self {
-        let (names_users, addresses) = (!started.allow_user.is_empty(), addresses.to_vec());
-        Self { flags, started, names_users, addresses, server, tls }
+        Self { flags, started, server, tls }
     }
 
     /// Reads the configuration again, applies it, and logs the result.
-    pub(crate) fn run(&mut self) {
+    pub(crate) fn run(&self) {
         use sd_notify::NotifyState;
         // Without systemd, nothing receives this notification.
         let reloading = [NotifyState::Reloading, monotonic_now()];
         let _ = sd_notify::notify(false, &reloading);
         match self.apply() {
-            Ok(ignored) if ignored.is_empty() => tracing::info!("configuration reloaded"),
-            Ok(ignored) => tracing::warn!(
-                options = ignored.join(", "),
-                "configuration reloaded, but for options that need a restart"
-            ),
+            Ok(()) => tracing::info!("configuration reloaded"),
             Err(error) => tracing::error!(
                 error = format!("{error:#}"),
                 "configuration not reloaded; the server goes on with the old one"
@@ -61,48 +54,57 @@ impl Reload {
         let _ = sd_notify::notify(false, &[NotifyState::Ready]);
     }
 
-    /// Applies the configuration. Returns the names of changed options that need a restart.
-    fn apply(&mut self) -> Result<Vec<String>> {
+    /// Applies the configuration.
+    ///
+    /// # Errors
+    /// If a file cannot be used, or an option has changed that needs a restart. Nothing has changed
+    /// then.
+    fn apply(&self) -> Result<()> {
         let new = merge(self.flags.clone())?;
-        // Read and check everything before the first change.
+        let changed = changed(&self.started, &new)?;
+        if !changed.is_empty() {
+            bail!("a change of {} needs a restart; nothing was applied", changed.join(", "));
+        }
         exports::check(&new)?;
         let rules = access::rules(&new)?;
         let tls = tls(&new)?;
         let version = self.server.read(rules, new.password_file.as_deref())?;
-        // Close the socket to other users before the rules that keep them out are removed, and open
-        // it to users after the rules for them are in force.
-        let names_users = !new.allow_user.is_empty();
-        if self.names_users && !names_users {
-            socket_users::close_sockets(&new, &self.addresses)?;
-        }
         self.server.apply(version);
-        if names_users {
-            socket_users::open_sockets(&new, &self.addresses);
+        if let (Some(current), Some(tls)) = (&self.tls, &tls) {
+            current.reload(tls);
         }
-        self.names_users = names_users;
-        let mut ignored = changed(&self.started, &new)?;
-        match (&self.tls, &tls) {
-            (Some(current), Some(tls)) => current.reload(tls),
-            (None, None) => {}
-            _ => ignored.push("tls-cert".to_owned()),
-        }
-        Ok(ignored)
+        Ok(())
     }
 }
 
-/// Returns the options that differ between two configurations and that a reload does not apply.
+/// Returns the options that differ between two configurations and that a reload cannot apply.
 fn changed(old: &Arguments, new: &Arguments) -> Result<Vec<String>> {
-    let [old, new] = [old, new].map(serde_json::to_value);
-    let (old, new) = (old.context("comparing options")?, new.context("comparing options")?);
-    let options = new.as_object().into_iter().flatten();
+    let [old_values, new_values] = [old, new].map(|options| {
+        // The file has only text, so paths in other encodings are from the command line, and equal.
+        let options = Arguments { directories: Vec::new(), ..options.clone() };
+        serde_json::to_value(options).context("comparing the options with those of the start")
+    });
+    let (old_values, new_values) = (old_values?, new_values?);
+    let options = new_values.as_object().into_iter().flatten();
     let differs = options.filter(|(name, value)| {
-        let old = old.get(name.as_str());
+        let old = old_values.get(name.as_str());
         match name.as_str() {
             "export" => old.map(paths_of) != Some(paths_of(value)),
             name => !RELOADED.contains(&name) && old != Some(value),
         }
     });
-    Ok(differs.map(|(name, _)| name.clone()).collect())
+    let mut changed: Vec<String> = differs.map(|(name, _)| name.clone()).collect();
+    let switches = [
+        ("directories", old.directories != new.directories),
+        // Whether other users can open the socket was decided at the start.
+        (
+            "allow-user (from no users, or to none)",
+            old.allow_user.is_empty() != new.allow_user.is_empty(),
+        ),
+        ("tls-cert (from no TLS, or to none)", old.tls_cert.is_some() != new.tls_cert.is_some()),
+    ];
+    changed.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.to_owned()));
+    Ok(changed)
 }
 
 /// Returns the values of each export table that a reload does not apply.

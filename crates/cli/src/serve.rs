@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
 use crate::exports;
+use crate::ignored::is_ignored;
 use crate::place::DEFAULT_PORT;
 use crate::reactors;
 use crate::reload::Reload;
@@ -222,13 +223,7 @@ pub(crate) fn run(flags: Arguments) -> Result<()> {
     let config = config(&arguments)?;
     let server = Server::new(&config, store).map_err(explain)?;
     tracing::info!(reactors = config.reactors, "starting to serve");
-    let reload = Reload::new(
-        flags,
-        arguments.clone(),
-        server.addresses(),
-        server.reloader(),
-        config.tls.clone(),
-    );
+    let reload = Reload::new(flags, arguments.clone(), server.reloader(), config.tls.clone());
     obey_signals(server.stopper(), reload)?;
     if arguments.while_stdin {
         stop_with_stdin(server.stopper())?;
@@ -250,10 +245,20 @@ pub(crate) fn run(flags: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Checks the configuration and the files that it names, as a start would.
+/// Checks the configuration and the files that it names, without opening the journal or an address.
 fn check(arguments: &Arguments) -> Result<()> {
     exports::check(arguments)?;
-    access::rules(arguments)?;
+    let rules = access::rules(arguments)?;
+    let exports = exports::all(arguments);
+    for named in &rules.exports {
+        if exports.iter().all(|export| export.name != *named.name) {
+            bail!("[[export]] {:?} has neither a path nor one of the directories", named.name);
+        }
+    }
+    unauthenticated::anonymous(arguments)?;
+    for size in [&arguments.cache, &arguments.memory].into_iter().flatten() {
+        bytes(size)?;
+    }
     access::kerberos(arguments)?;
     tls(arguments)?;
     reactors::of(arguments.reactors)?;
@@ -612,18 +617,30 @@ fn raise_descriptor_limit() {
 
 /// Handles signals. SIGHUP reloads the configuration, unless the server's terminal is gone. The
 /// first SIGINT or SIGTERM stops the server in order, and the second stops it at once.
-fn obey_signals(stopper: Stopper, mut reload: Reload) -> Result<()> {
+fn obey_signals(stopper: Stopper, reload: Reload) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    // nohup(1) has a hangup ignored.
+    let ignores_hangup = is_ignored(SIGHUP);
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])
         .context("listening for signals")?;
-    let had_terminal = has_terminal();
+    // A reload may wait for a directory service, and must not keep the other signals waiting.
+    let (request_reload, reloads) = std::sync::mpsc::sync_channel(1);
+    std::thread::Builder::new()
+        .name("dafs-reload".into())
+        .spawn(move || reloads.iter().for_each(|()| reload.run()))
+        .context("starting the thread that reloads the configuration")?;
+    let mut has_terminal = opens_terminal();
     std::thread::Builder::new()
         .name("dafs-signals".into())
         .spawn(move || {
             let mut is_stopping = false;
             for signal in signals.forever() {
-                if signal == SIGHUP && (!had_terminal || has_terminal()) {
-                    reload.run();
+                let is_hangup = signal == SIGHUP && has_terminal && !opens_terminal();
+                has_terminal &= !is_hangup;
+                if signal == SIGHUP && !is_hangup {
+                    // A reload that has not begun reads this change, too.
+                    let _ = request_reload.try_send(());
+                } else if is_hangup && ignores_hangup {
                 } else if is_stopping {
                     std::process::exit(1);
                 } else {
@@ -637,7 +654,7 @@ fn obey_signals(stopper: Stopper, mut reload: Reload) -> Result<()> {
 }
 
 /// True if this process has a controlling terminal.
-fn has_terminal() -> bool {
+fn opens_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 

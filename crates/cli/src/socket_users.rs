@@ -4,6 +4,7 @@
 //! connect through the socket, and all of them can reach its directory. The kernel reports the
 //! identity of each client, and file permissions decide what the client may do.
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use dafs_client::local_socket_candidates;
 use dafs_dat::Address;
 use dafs_server::{ConnectRule, Origin, Peers, PrincipalPattern};
 use nix::unistd::User;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::serve::Arguments;
 
@@ -111,8 +112,9 @@ pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     }
     for address in addresses {
         let Address::Shm(path) = address else { continue };
-        if let Err(error) = std::fs::set_permissions(path, PermissionsExt::from_mode(0o666)) {
-            tracing::warn!(path = %path.display(), %error, "other users cannot connect");
+        if let Err(error) = open_socket(path) {
+            let error = format!("{error:#}");
+            tracing::warn!(path = %path.display(), error, "other users cannot connect");
         }
         if let Some(closed) = path.parent().and_then(barrier).filter(|_| is_for_others) {
             tracing::warn!(
@@ -126,17 +128,18 @@ pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     }
 }
 
-/// Closes the sockets to other users if [`open_sockets`] would not open them.
-pub(crate) fn close_sockets(arguments: &Arguments, addresses: &[Address]) -> Result<()> {
-    for address in addresses {
-        if let Address::Shm(path) = address
-            && is_ones_own(arguments)
-        {
-            std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))
-                .with_context(|| format!("closing {} to other users", path.display()))?;
-        }
+/// Lets all users open a socket. A link or another file in its place is refused, and what is checked
+/// is what is changed.
+fn open_socket(path: &Path) -> Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&opened)?;
+    let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+    if !is_socket || found.st_uid != rustix::process::geteuid().as_raw() {
+        bail!("it is not the socket of this server");
     }
-    Ok(())
+    let opened = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    Ok(std::fs::set_permissions(opened, PermissionsExt::from_mode(0o666))?)
 }
 
 /// True if the sockets are for the server's own user alone.

@@ -160,21 +160,66 @@ fn a_configuration_that_cannot_be_used_changes_nothing() {
         ("allow-from = [\"nowhere\"]\n", "nowhere"),
         ("allow-form = []\n", "allow-form"),
         ("password-file = \"/nonexistent/passwords\"\n", "/nonexistent/passwords"),
-        ("[[export]]\nname = \"other\"\n", "other"),
+        ("[[export]]\nname = \"other\"\n", "export"),
     ] {
         let kept = if bad.starts_with("password-file") { "" } else { &good };
         std::fs::write(server.file("dafs.toml"), format!("{kept}{bad}")).unwrap();
         let said = server.reload();
         assert!(said.contains("configuration not reloaded") && said.contains(what), "{said}");
         assert!(server.can_list("ann", "right"), "after {bad:?}");
-        if what != "other" {
-            let (is_good, said) = check(&server);
-            assert!(!is_good && said.contains(what), "{said}");
-        }
+        let (is_good, said) = check(&server);
+        assert!(!is_good && said.contains(what), "{said}");
     }
-    std::fs::write(server.file("dafs.toml"), format!("{good}lease = 17\n")).unwrap();
-    let said = server.reload();
-    assert!(said.contains("need a restart") && said.contains("lease"), "{said}");
+    std::fs::write(server.file("dafs.toml"), &good).unwrap();
+    assert!(server.reload().contains("configuration reloaded"));
+}
+
+/// Half of a change can admit a client that both configurations keep out.
+#[test]
+fn a_change_that_needs_a_restart_is_applied_neither_as_a_whole_nor_in_part() {
+    let export = |name: &str, place: &Path| {
+        std::fs::create_dir(place.join(name)).unwrap();
+        std::fs::write(place.join(name).join("content"), name).unwrap();
+        format!("[[export]]\nname = {name:?}\npath = {:?}\n", place.join(name))
+    };
+    let mut server = Server::start(|place| {
+        let closed = export("closed", place) + "clients = [{ principals = [\"user:ann\"] }]\n";
+        set_password(&place.join("passwords"), "ann", "right");
+        let file = format!("password-file = {:?}\n", place.join("passwords"));
+        format!(
+            "{file}anonymous = \"own\"\nsquash = \"none\"\nallow-from = [\"127.0.0.1\"]\n{closed}"
+        )
+    });
+    let good = std::fs::read_to_string(server.file("dafs.toml")).unwrap();
+    let reads = |server: &Server, path: &str| {
+        let mut cat = dafs();
+        cat.arg("cat").arg(format!("dafs://127.0.0.1:{}/{path}", server.port));
+        cat.output().unwrap().status.success()
+    };
+    assert!(reads(&server, "export/file") && !reads(&server, "closed/content"));
+    let without = |line: &str| {
+        let kept = good.lines().filter(|other| !other.starts_with(line));
+        kept.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let (before_export, _) = good.split_once("[[export]]").unwrap();
+    for (changed, named) in [
+        (before_export.to_owned(), "export"),
+        (without("anonymous"), "anonymous"),
+        (good.replace("closed\"\npath", "other\"\npath"), "export"),
+        (format!("lease = 17\n{good}"), "lease"),
+        (format!("allow-user = [\"root\"]\n{good}"), "allow-user"),
+    ] {
+        assert_ne!(changed, good);
+        std::fs::write(server.file("dafs.toml"), changed).unwrap();
+        let said = server.reload();
+        let is_refused = said.contains("not reloaded") && said.contains("needs a restart");
+        assert!(is_refused && said.contains(named), "{said}");
+        assert!(reads(&server, "export/file") && !reads(&server, "closed/content"), "{named}");
+    }
+    // Rules of the same exports are applied.
+    std::fs::write(server.file("dafs.toml"), without("clients")).unwrap();
+    assert!(server.reload().contains("configuration reloaded"));
+    assert!(reads(&server, "closed/content"));
 }
 
 #[test]

@@ -16,36 +16,40 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub fn connecting(target: &TlsTarget) -> Result<Self, TlsFailure> {
+    pub(crate) fn connecting(target: &TlsTarget) -> Result<Self, TlsFailure> {
         match target.never {}
     }
 
     /// Never called, because no server with TLS can be created in this build.
-    pub fn answering(_server: &TlsServer) -> Result<Self, TlsFailure> {
+    pub(crate) fn answering(_server: &TlsServer) -> Result<Self, TlsFailure> {
         Err(TlsFailure::NotSpoken)
     }
 
-    pub fn begin(&mut self, _socket: &OwnedFd, _first_word: &[u8]) -> Result<(), BreakReason> {
+    pub(crate) fn begin(
+        &mut self,
+        _socket: &OwnedFd,
+        _first_word: &[u8],
+    ) -> Result<(), BreakReason> {
         match self.never {}
     }
 
-    pub fn identity(&self) -> Option<CertificateIdentity> {
+    pub(crate) fn identity(&self) -> Option<CertificateIdentity> {
         match self.never {}
     }
 
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         match self.never {}
     }
 
-    pub fn unhold(&mut self, _buffer: &mut [u8]) -> usize {
+    pub(crate) fn unhold(&mut self, _buffer: &mut [u8]) -> usize {
         match self.never {}
     }
 
-    pub fn hold(&mut self, _bytes: &[u8]) {
+    pub(crate) fn hold(&mut self, _bytes: &[u8]) {
         match self.never {}
     }
 
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         _bytes: &mut [u8],
         _deliver: Deliver<'_>,
@@ -53,31 +57,31 @@ impl Records {
         match self.never {}
     }
 
-    pub fn on_end(&self) -> Result<(), TlsFailure> {
+    pub(crate) fn on_end(&self) -> Result<(), TlsFailure> {
         match self.never {}
     }
 
-    pub fn on_reset(&self) -> BreakReason {
+    pub(crate) fn on_reset(&self) -> BreakReason {
         match self.never {}
     }
 
-    pub fn unsent(&self) -> usize {
+    pub(crate) fn unsent(&self) -> usize {
         match self.never {}
     }
 
-    pub fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         match self.never {}
     }
 
-    pub fn flush(&mut self, _socket: &OwnedFd) -> Result<bool, BreakReason> {
+    pub(crate) fn flush(&mut self, _socket: &OwnedFd) -> Result<bool, BreakReason> {
         match self.never {}
     }
 
-    pub fn say(&mut self, _socket: &OwnedFd, _plain: &[u8]) -> Result<bool, BreakReason> {
+    pub(crate) fn say(&mut self, _socket: &OwnedFd, _plain: &[u8]) -> Result<bool, BreakReason> {
         match self.never {}
     }
 
-    pub fn part(&mut self, _socket: &OwnedFd) {
+    pub(crate) fn part(&mut self, _socket: &OwnedFd) {
         match self.never {}
     }
 }

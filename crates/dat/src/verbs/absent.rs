@@ -23,15 +23,15 @@ use crate::{Address, AddressError, EndpointConfig, ListenerId, Rights, Stag};
 /// The types of the C libraries that the tables of regions use.
 pub(crate) mod raw {
     /// The layout of the C `struct ibv_sge`.
-    pub struct Sge {
+    pub(crate) struct Sge {
         pub address: u64,
         pub length: u32,
         pub lkey: u32,
     }
 
     /// The access rights of a registration.
-    pub mod access {
-        pub const LOCAL_WRITE: std::ffi::c_int = 1;
+    pub(crate) mod access {
+        pub(crate) const LOCAL_WRITE: std::ffi::c_int = 1;
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct DeviceFacts {
 pub(crate) struct Registered(Infallible);
 
 impl Registered {
-    pub unsafe fn own(
+    pub(crate) unsafe fn own(
         protection: &ProtectionDomain,
         _address: usize,
         _length: usize,
@@ -62,7 +62,7 @@ impl Registered {
         match protection.never {}
     }
 
-    pub fn dmabuf(
+    pub(crate) fn dmabuf(
         protection: &ProtectionDomain,
         _dmabuf: BorrowedFd<'_>,
         _offset: u64,
@@ -72,7 +72,7 @@ impl Registered {
         match protection.never {}
     }
 
-    pub fn rkey(&self) -> u32 {
+    pub(crate) fn rkey(&self) -> u32 {
         match self.0 {}
     }
 }
@@ -90,15 +90,15 @@ impl std::fmt::Debug for Registrations {
 }
 
 impl Registrations {
-    pub fn clear(&mut self, _slot: usize) {}
+    pub(crate) fn clear(&mut self, _slot: usize) {}
 
-    pub fn revoke(&mut self, _slot: usize) {}
+    pub(crate) fn revoke(&mut self, _slot: usize) {}
 
-    pub fn slot_named(&self, protection: &ProtectionDomain, _name: u32) -> Option<usize> {
+    pub(crate) fn slot_named(&self, protection: &ProtectionDomain, _name: u32) -> Option<usize> {
         match protection.never {}
     }
 
-    pub fn local(
+    pub(crate) fn local(
         &mut self,
         protection: &ProtectionDomain,
         _slot: usize,
@@ -107,7 +107,7 @@ impl Registrations {
         match protection.never {}
     }
 
-    pub fn expose(
+    pub(crate) fn expose(
         &mut self,
         protection: &ProtectionDomain,
         _slot: usize,
@@ -116,11 +116,11 @@ impl Registrations {
         match protection.never {}
     }
 
-    pub fn name(&self, protection: &ProtectionDomain, _slot: usize) -> Option<Stag> {
+    pub(crate) fn name(&self, protection: &ProtectionDomain, _slot: usize) -> Option<Stag> {
         match protection.never {}
     }
 
-    pub fn adopt(
+    pub(crate) fn adopt(
         &mut self,
         protection: &ProtectionDomain,
         _slot: usize,
@@ -130,7 +130,7 @@ impl Registrations {
         match protection.never {}
     }
 
-    pub fn knows(&self, protection: &Arc<ProtectionDomain>, _slot: usize) -> bool {
+    pub(crate) fn knows(&self, protection: &Arc<ProtectionDomain>, _slot: usize) -> bool {
         match protection.never {}
     }
 }
@@ -144,24 +144,24 @@ pub(crate) fn access_of(_rights: Rights) -> c_int {
 pub(crate) struct Listener(Infallible);
 
 impl Listener {
-    pub fn bind(_address: SocketAddr) -> Result<Self, AddressError> {
+    pub(crate) fn bind(_address: SocketAddr) -> Result<Self, AddressError> {
         Err(VerbsUnavailable::NotBuilt.into())
     }
 
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self.0 {}
     }
 
-    pub fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> Address {
         match self.0 {}
     }
 
-    pub fn turned_away(&self) -> u64 {
+    pub(crate) fn turned_away(&self) -> u64 {
         match self.0 {}
     }
 
     /// The connection type has no meaning, because no connection is ever created.
-    pub fn accept(
+    pub(crate) fn accept(
         &mut self,
         _id: ListenerId,
         _deadline: Instant,
@@ -175,7 +175,7 @@ pub(crate) struct Connection;
 
 impl Connection {
     /// The connection type has no meaning, because no connection is ever created.
-    pub fn connect(
+    pub(crate) fn connect(
         _address: SocketAddr,
         _config: &EndpointConfig,
         _private_data: &[u8],
