@@ -2,11 +2,13 @@
 //!
 //! Invariants:
 //! - A client and all that belongs to it stays on its driver thread.
-//! - A caller has a permit before it sends a command, and keeps it until it has taken the reply. So
-//!   the queue of commands, the tasks of the thread and the buffers of replies are bounded.
-//! - A command that was sent runs to its end, even if its caller is gone: no change of names is
-//!   left half done by a cancelled future.
+//! - A caller has at most one command in the queue, and no more than [`OPERATIONS_MAX`] commands are
+//!   in progress. Only a command in progress occupies one of these places: a reply that its caller
+//!   does not fetch holds up nobody.
+//! - A command that was started runs to its end, even if its caller is gone: no change of names is
+//!   left half done by a cancelled future. One whose caller is gone earlier is not started.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::bell::{Bell, Garbage};
 use crate::builder::Settings;
@@ -24,27 +26,51 @@ use crate::error::{Fault, StoreError};
 use crate::worker::Worker;
 
 /// What a driver thread is asked to do.
-type Command = Box<dyn FnOnce(Rc<Worker>) -> Task + Send>;
+type Command = Box<dyn Ask + Send>;
 /// A command that is being carried out.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A handle of a driver thread. The thread ends when the last handle is dropped.
 pub(crate) struct Driver {
-    commands: mpsc::Sender<Command>,
-    permits: Arc<Semaphore>,
+    commands: mpsc::UnboundedSender<Command>,
     bell: Arc<Bell>,
 }
 
-/// A reply, with the permit of the call that asked for it.
-pub(crate) struct Reply<T> {
-    pub value: T,
-    _permit: OwnedSemaphorePermit,
+/// A command whose kind of reply is left out.
+trait Ask {
+    /// True if nobody waits for the reply.
+    fn is_abandoned(&self) -> bool;
+
+    fn start(self: Box<Self>, worker: Rc<Worker>) -> Task;
 }
 
-impl<T> Reply<T> {
-    /// The reply alone. Its permit goes back.
-    pub(crate) fn take(self) -> T {
-        self.value
+/// Work, and where its reply goes.
+struct Asked<T, F> {
+    work: F,
+    reply: oneshot::Sender<Result<T, Fault>>,
+}
+
+impl<T, F, W> Ask for Asked<T, F>
+where
+    T: 'static,
+    F: FnOnce(Rc<Worker>) -> W,
+    W: Future<Output = Result<T, Fault>> + 'static,
+{
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    fn start(self: Box<Self>, worker: Rc<Worker>) -> Task {
+        let Self { work, reply } = *self;
+        let work = work(worker.clone());
+        Box::pin(async move {
+            let outcome = work.await;
+            if let Err(fault) = &outcome {
+                worker.note_failure(fault);
+            }
+            // The caller may be gone.
+            let _ = reply.send(outcome);
+        })
     }
 }
 
@@ -55,13 +81,12 @@ impl Driver {
     /// If the system has no thread or descriptor left.
     pub(crate) fn start(settings: Arc<Settings>) -> std::io::Result<Arc<Self>> {
         let bell = Arc::new(Bell::new()?);
-        let (commands, queue) = mpsc::channel(OPERATIONS_MAX);
+        let (commands, queue) = mpsc::unbounded_channel();
         let own = bell.clone();
         std::thread::Builder::new()
             .name("dafs-object-store".into())
             .spawn(move || run(&settings, queue, &own))?;
-        let permits = Arc::new(Semaphore::new(OPERATIONS_MAX));
-        Ok(Arc::new(Self { commands, permits, bell }))
+        Ok(Arc::new(Self { commands, bell }))
     }
 
     pub(crate) fn bell(&self) -> &Bell {
@@ -69,38 +94,25 @@ impl Driver {
     }
 
     /// Runs `work` on the driver thread.
-    pub(crate) async fn call<T, F, W>(&self, work: F) -> Result<Reply<T>, Fault>
+    pub(crate) async fn call<T, F, W>(&self, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
         F: FnOnce(Rc<Worker>) -> W + Send + 'static,
         W: Future<Output = Result<T, Fault>> + 'static,
     {
         let stopped = || Fault::Refused(StoreError::Stopped);
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| stopped())?;
-        let (sender, receiver) = oneshot::channel();
-        let command: Command = Box::new(move |worker| {
-            let work = work(worker.clone());
-            Box::pin(async move {
-                let outcome = work.await;
-                if let Err(fault) = &outcome {
-                    worker.note_failure(fault);
-                }
-                // The caller may be gone.
-                let _ = sender.send((outcome, permit));
-            })
-        });
-        // There is room: permits are as many as the queue has places.
-        self.commands.send(command).await.map_err(|_| stopped())?;
-        let (outcome, permit) = receiver.await.map_err(|_| stopped())?;
-        outcome.map(|value| Reply { value, _permit: permit })
+        let (reply, receiver) = oneshot::channel();
+        self.commands.send(Box::new(Asked { work, reply })).map_err(|_| stopped())?;
+        receiver.await.map_err(|_| stopped())?
     }
 }
 
 /// The driver thread.
-fn run(settings: &Arc<Settings>, queue: mpsc::Receiver<Command>, bell: &Arc<Bell>) {
+fn run(settings: &Arc<Settings>, queue: mpsc::UnboundedReceiver<Command>, bell: &Arc<Bell>) {
     match Worker::new(settings.clone(), bell.clone()) {
         Ok(worker) => {
-            Loop { worker: Rc::new(worker), queue, tasks: FuturesUnordered::new() }.run(bell)
+            let (worker, waiting) = (Rc::new(worker), Waiting::default());
+            Loop { worker, queue, waiting, tasks: FuturesUnordered::new() }.run(bell)
         }
         Err(error) => refuse_all(settings, queue, bell, &error),
     }
@@ -109,13 +121,13 @@ fn run(settings: &Arc<Settings>, queue: mpsc::Receiver<Command>, bell: &Arc<Bell
 /// Without a client every command fails with the reason.
 fn refuse_all(
     settings: &Arc<Settings>,
-    mut queue: mpsc::Receiver<Command>,
+    mut queue: mpsc::UnboundedReceiver<Command>,
     bell: &Arc<Bell>,
     error: &dafs_client::ClientError,
 ) {
     let worker = Rc::new(Worker::broken(settings.clone(), bell.clone(), error.clone()));
     while let Some(command) = queue.blocking_recv() {
-        let mut task = command(worker.clone());
+        let mut task = command.start(worker.clone());
         // Each of them asks for the session first, which fails at once.
         let _ = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
@@ -123,7 +135,8 @@ fn refuse_all(
 
 struct Loop {
     worker: Rc<Worker>,
-    queue: mpsc::Receiver<Command>,
+    queue: mpsc::UnboundedReceiver<Command>,
+    waiting: Waiting,
     tasks: FuturesUnordered<Task>,
 }
 
@@ -137,7 +150,10 @@ impl Loop {
             let is_closed = self.take_commands(&mut context);
             self.sweep(bell);
             self.worker.timers.fire();
-            while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {}
+            self.start_commands();
+            while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {
+                self.start_commands();
+            }
             if is_closed && self.tasks.is_empty() {
                 return self.worker.leave();
             }
@@ -153,14 +169,22 @@ impl Loop {
         }
     }
 
-    /// Starts the commands in the queue. Returns true if the queue is closed.
+    /// Takes the commands out of the queue. Returns true if the queue is closed.
     fn take_commands(&mut self, context: &mut Context<'_>) -> bool {
         loop {
             match self.queue.poll_recv(context) {
-                Poll::Ready(Some(command)) => self.tasks.push(command(self.worker.clone())),
+                Poll::Ready(Some(command)) => self.waiting.push(command),
                 Poll::Ready(None) => return true,
                 Poll::Pending => return false,
             }
+        }
+    }
+
+    /// Starts as many commands as may be in progress.
+    fn start_commands(&mut self) {
+        while self.tasks.len() < OPERATIONS_MAX {
+            let Some(command) = self.waiting.pop() else { return };
+            self.tasks.push(command.start(self.worker.clone()));
         }
     }
 
@@ -178,6 +202,35 @@ impl Loop {
                 }
             }
         }
+    }
+}
+
+/// The commands that were not started yet, in their order. Their number is bounded by that of their
+/// callers: those of callers that are gone are removed before they are as many as the others.
+#[derive(Default)]
+struct Waiting {
+    commands: VecDeque<Command>,
+    /// The number of commands at which the abandoned ones are removed.
+    pruned_at: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, command: Command) {
+        if self.commands.len() >= self.pruned_at.max(OPERATIONS_MAX) {
+            self.commands.retain(|command| !command.is_abandoned());
+            self.pruned_at = 2 * self.commands.len();
+        }
+        self.commands.push_back(command);
+    }
+
+    /// Returns the next command that somebody waits for.
+    fn pop(&mut self) -> Option<Command> {
+        while let Some(command) = self.commands.pop_front() {
+            if !command.is_abandoned() {
+                return Some(command);
+            }
+        }
+        None
     }
 }
 
@@ -212,5 +265,5 @@ impl Silence {
     }
 }
 
-/// The most operations in progress on one driver thread; further callers wait for a permit.
+/// The most operations in progress on one driver thread; further commands wait in its queue.
 const OPERATIONS_MAX: usize = 64;

@@ -179,7 +179,7 @@ pub(crate) fn list(
     let begin = async move {
         let (asked, behind) = (prefix.clone(), offset.clone());
         let listed = driver.call(move |worker| worker.list_prefix(asked, behind)).await;
-        let entries = listed.map_err(|fault| fault.at(&prefix))?.value;
+        let entries = listed.map_err(|fault| fault.at(&prefix))?;
         Ok::<_, object_store::Error>(objects_of(driver, entries, offset))
     };
     futures_util::stream::once(begin).try_flatten().boxed()
@@ -201,7 +201,7 @@ fn objects_of(
                     let shown = path.clone();
                     let listed =
                         driver.call(move |worker| worker.list_directory(handle, path, offset));
-                    listed.await.map(|reply| reply.value).map_err(|fault| fault.at(&shown))
+                    listed.await.map_err(|fault| fault.at(&shown))
                 }
             }
         }

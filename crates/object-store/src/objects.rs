@@ -37,36 +37,48 @@ impl Drop for RemoteFile {
     }
 }
 
-/// Bytes in a registered buffer of a driver thread. The caller copies them, on its own thread; the
-/// buffer is free again when this is dropped.
-pub(crate) struct Landed {
-    memory: Memory,
-    lengths: Vec<usize>,
-    number: u64,
-    bell: Arc<Bell>,
+/// Bytes that were read. The caller copies them out of a registered buffer of the driver thread, on
+/// its own thread; the buffer is free again when this is dropped. Where callers hold many buffers,
+/// the driver thread copies the bytes: registered memory is scarcer than other memory.
+pub(crate) enum Landed {
+    Lent { memory: Memory, lengths: Vec<usize>, number: u64, bell: Arc<Bell> },
+    Copied(Vec<Bytes>),
 }
 
 impl Landed {
     pub(crate) fn new(worker: &Worker, buffer: dafs_client::Buffer, lengths: Vec<usize>) -> Self {
+        if worker.lent_buffers() >= LENT_BUFFERS_MAX {
+            return Self::Copied(pieces_of(buffer.memory(), &lengths));
+        }
         let (number, memory) = worker.lend(buffer);
-        Self { memory, lengths, number, bell: worker.bell.clone() }
+        Self::Lent { memory, lengths, number, bell: worker.bell.clone() }
     }
 
-    /// Copies the pieces, which are adjacent in the buffer.
-    pub(crate) fn pieces(&self) -> Vec<Bytes> {
-        let mut at = 0;
-        let copy = |&length: &usize| {
-            let piece = Bytes::from(self.memory.to_vec(at, length));
-            at += length;
-            piece
-        };
-        self.lengths.iter().map(copy).collect()
+    /// Returns the pieces. They are copied if they are still in the buffer.
+    pub(crate) fn pieces(mut self) -> Vec<Bytes> {
+        match &mut self {
+            Self::Lent { memory, lengths, .. } => pieces_of(memory, lengths),
+            Self::Copied(pieces) => std::mem::take(pieces),
+        }
     }
+}
+
+/// Copies pieces that are adjacent in a buffer.
+fn pieces_of(memory: &Memory, lengths: &[usize]) -> Vec<Bytes> {
+    let mut at = 0;
+    let copy = |&length: &usize| {
+        let piece = Bytes::from(memory.to_vec(at, length));
+        at += length;
+        piece
+    };
+    lengths.iter().map(copy).collect()
 }
 
 impl Drop for Landed {
     fn drop(&mut self) {
-        self.bell.discard(Garbage::Buffer(self.number));
+        if let Self::Lent { number, bell, .. } = self {
+            bell.discard(Garbage::Buffer(*number));
+        }
     }
 }
 
@@ -201,6 +213,8 @@ pub(crate) fn length_of(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }
 
+/// The registered buffers of one driver thread that callers may hold.
+const LENT_BUFFERS_MAX: usize = 64;
 /// FNV-1a, which is the same in all processes.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;

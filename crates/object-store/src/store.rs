@@ -75,7 +75,7 @@ impl DafsStore {
         while let Some(directory) = waiting.pop() {
             let path = prefix.clone();
             let swept = driver.call(move |worker| worker.sweep_directory(directory, path)).await;
-            let swept = swept.map_err(|fault| fault.at(&prefix))?.value;
+            let swept = swept.map_err(|fault| fault.at(&prefix))?;
             removed += swept.removed;
             waiting.extend(swept.directories.into_iter().map(Some));
         }
@@ -104,7 +104,7 @@ impl DafsStore {
         }
         let (place, path, driver) = (Place::of(location)?, location.clone(), self.driver());
         let got = driver.call(move |worker| worker.get(place, path, options)).await?;
-        let Got { meta, range, first, file } = got.value;
+        let Got { meta, range, first, file } = got;
         let first = first.map_or_else(Vec::new, |landed| landed.pieces());
         let read: u64 = first.iter().map(|piece| piece.len() as u64).sum();
         let rest = match file {
@@ -128,15 +128,14 @@ impl DafsStore {
         let (place, path, driver) = (Place::of(location)?, location.clone(), self.driver());
         let ranges = ranges.to_vec();
         let opened = driver.call(move |worker| worker.get_ranges(place, path, ranges)).await?;
-        // This releases the permit. A caller that holds one must not wait for another.
-        let Ranged { file, plan, first } = opened.take();
+        let Ranged { file, plan, first } = opened;
         let mut segments = first.map_or_else(Vec::new, |landed| landed.pieces());
         let number = file.number;
         let read = |batch: &Range<usize>| {
             let (driver, wanted) = (driver.clone(), plan.segments[batch.clone()].to_vec());
             async move {
                 let landed = driver.call(move |worker| worker.read_batch(number, wanted)).await?;
-                Ok::<_, Fault>(landed.value.pieces())
+                Ok::<_, Fault>(landed.pieces())
             }
         };
         let later: Vec<_> = plan.batches.iter().skip(1).map(read).collect();
@@ -166,8 +165,7 @@ impl DafsStore {
                 Mode::Update(version.e_tag.ok_or(Fault::Refused(StoreError::NoTag))?)
             }
         };
-        let put = self.driver().call(move |worker| worker.put(place, payload, mode)).await?;
-        Ok(put.value)
+        self.driver().call(move |worker| worker.put(place, payload, mode)).await
     }
 }
 
@@ -187,7 +185,7 @@ fn rest_of(
             let number = file.number;
             let read = driver.call(move |worker| worker.read_piece(number, start, length)).await;
             let landed = read.map_err(|fault| fault.at(&location))?;
-            Ok::<_, Error>(landed.value.pieces())
+            Ok::<_, Error>(landed.pieces())
         }
     };
     futures_util::stream::iter(starts)
@@ -274,7 +272,7 @@ impl ObjectStore for DafsStore {
                     driver.call(move |worker| worker.delete(place)).await
                 };
                 match deleted.await {
-                    Ok(_) => Ok(location),
+                    Ok(()) => Ok(location),
                     Err(fault) => Err(fault.at(&location)),
                 }
             }
@@ -300,7 +298,7 @@ impl ObjectStore for DafsStore {
         let asked = prefix.clone();
         let listed = self.driver().call(move |worker| worker.list_prefix(asked, None)).await;
         let (mut common_prefixes, mut objects) = (Vec::new(), Vec::new());
-        for entry in listed.map_err(|fault| fault.at(&prefix))?.value {
+        for entry in listed.map_err(|fault| fault.at(&prefix))? {
             match entry {
                 Entry::Object(meta) => objects.push(meta),
                 Entry::Directory(path, _) => common_prefixes.push(path),
@@ -318,7 +316,7 @@ impl ObjectStore for DafsStore {
             let (source, target) = (Place::of(from)?, Place::of(to)?);
             self.driver().call(move |worker| worker.copy(source, target, mode)).await
         };
-        copied.await.map(drop).map_err(|fault| between(fault, from, to))
+        copied.await.map_err(|fault| between(fault, from, to))
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
@@ -330,7 +328,7 @@ impl ObjectStore for DafsStore {
             let (source, target) = (Place::of(from)?, Place::of(to)?);
             self.driver().call(move |worker| worker.rename(source, target, is_new)).await
         };
-        renamed.await.map(drop).map_err(|fault| between(fault, from, to))
+        renamed.await.map_err(|fault| between(fault, from, to))
     }
 }
 

@@ -48,7 +48,7 @@ impl Upload {
         let begin = async {
             let place = Place::of(&location)?;
             let begun = driver.call(move |worker| worker.begin_upload(place)).await?;
-            Ok::<_, Fault>(begun.value.take())
+            Ok::<_, Fault>(begun.take())
         };
         let number = begin.await.map_err(|fault| fault.at(&location))?;
         Ok(Self { driver, location, number: Some(number), length: 0 })
@@ -69,7 +69,7 @@ impl MultipartUpload for Upload {
         Box::pin(async move {
             let number = number.ok_or(over)?;
             let written = driver.call(move |worker| worker.write_part(number, offset, data)).await;
-            written.map(drop).map_err(|fault| fault.at(&location))
+            written.map_err(|fault| fault.at(&location))
         })
     }
 
@@ -77,7 +77,7 @@ impl MultipartUpload for Upload {
         let number = self.number.ok_or_else(|| self.over())?;
         let length = self.length;
         let completed = self.driver.call(move |worker| worker.complete_upload(number, length));
-        let e_tag = completed.await.map_err(|fault| fault.at(&self.location))?.value;
+        let e_tag = completed.await.map_err(|fault| fault.at(&self.location))?;
         self.number = None;
         Ok(PutResult { e_tag: Some(e_tag), version: None, extensions: Default::default() })
     }
@@ -85,7 +85,7 @@ impl MultipartUpload for Upload {
     async fn abort(&mut self) -> object_store::Result<()> {
         let number = self.number.take().ok_or_else(|| self.over())?;
         let aborted = self.driver.call(move |worker| worker.abort_upload(number)).await;
-        aborted.map(drop).map_err(|fault| fault.at(&self.location))
+        aborted.map_err(|fault| fault.at(&self.location))
     }
 }
 

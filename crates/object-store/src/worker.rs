@@ -161,6 +161,11 @@ impl Worker {
         (number, memory)
     }
 
+    /// Returns the number of buffers that are kept for callers.
+    pub(crate) fn lent_buffers(&self) -> usize {
+        self.buffers.borrow().len()
+    }
+
     pub(crate) fn free_buffer(&self, number: u64) {
         let buffer = self.buffers.borrow_mut().remove(&number);
         drop(buffer);

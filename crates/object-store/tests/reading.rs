@@ -161,3 +161,42 @@ fn a_store_needs_no_executor_of_tokio() {
         assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), "text");
     });
 }
+
+/// A merge of many objects reads from each of them in turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_are_held_and_not_read_hold_up_nobody() {
+    let served = Served::start();
+    for transport in TRANSPORTS {
+        let store = served.store(transport, "/");
+        let long = content(1, 9 << 20);
+        let path = Path::from("long");
+        store.put(&path, long.clone().into()).await.unwrap();
+        for directory in 0..20 {
+            let empty = Path::from(format!("tree/{directory:02}/x"));
+            store.put(&empty, "".into()).await.unwrap();
+        }
+        let work = async {
+            let (mut gets, mut lists) = (Vec::new(), Vec::new());
+            for _ in 0..100 {
+                let mut get = store.get(&path).await.unwrap().into_stream();
+                let mut list = store.list(Some(&Path::from("tree")));
+                for _ in 0..2 {
+                    get.next().await.unwrap().unwrap();
+                    list.next().await.unwrap().unwrap();
+                }
+                gets.push(get);
+                lists.push(list);
+            }
+            store.put(&Path::from("short"), "x".into()).await.unwrap();
+            assert_eq!(lists.pop().unwrap().count().await, 18);
+            // The rest of it is as it was, whichever way its bytes came.
+            let mut rest = Vec::new();
+            for piece in gets.pop().unwrap().collect::<Vec<_>>().await {
+                rest.extend(piece.unwrap());
+            }
+            assert!(long.ends_with(&rest) && rest.len() > 4 << 20);
+        };
+        let limit = std::time::Duration::from_secs(90);
+        tokio::time::timeout(limit, work).await.expect("the store stands still");
+    }
+}
