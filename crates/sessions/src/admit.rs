@@ -7,7 +7,7 @@ use dafs_types::{CredHandle, SequenceNumber, Status, StreamId};
 
 use crate::{ChainPlace, KeptSession};
 
-/// The class of a procedure: what admission needs to know about it.
+/// The class of a procedure, by which admission decides in which phases the procedure is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestClass {
     /// CLIENT_CONNECT and CLIENT_CONNECT_AUTH.
@@ -30,8 +30,8 @@ pub enum RequestClass {
 }
 
 impl RequestClass {
-    /// Returns the class of the procedure with this number (draft 6.1.6). Unassigned numbers are
-    /// `Ordinary`; decoding them fails later.
+    /// Returns the class of the procedure with this number (draft 6.1.6). An unassigned number is
+    /// `Ordinary`, because its decoding fails later anyway.
     #[must_use]
     pub const fn of(procedure: u32) -> Self {
         match procedure {
@@ -52,32 +52,33 @@ impl RequestClass {
 pub struct ChainFlags(pub u16);
 
 impl ChainFlags {
-    /// Another member of the chain follows.
+    /// The flag that another member of the chain follows.
     pub const FORWARD: u16 = 0x01;
-    /// The request continues a chain.
+    /// The flag that the request continues a chain.
     pub const BACK: u16 = 0x02;
-    /// The reply must be kept in the response cache. Has no meaning for a session without one.
+    /// The flag that the reply must be stored in the response cache. It has no meaning in a session
+    /// without one.
     pub const SAVE: u16 = 0x04;
-    /// The request uses the file handle of the previous member.
+    /// The flag that the request uses the file handle of the previous member.
     pub const FILE_HANDLE: u16 = 0x08;
-    /// The request uses the state id of the previous member.
+    /// The flag that the request uses the state id of the previous member.
     pub const STATE_ID: u16 = 0x10;
 }
 
 /// The header fields that admission uses.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead {
-    /// The stream that the client chose, below its number of credits.
+    /// The stream that the client has chosen. It must be less than the client's number of credits.
     pub stream: StreamId,
-    /// The request's sequence number on that stream.
+    /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// The number of credits the client would like; 0 means no statement.
+    /// The number of credits that the client would like to have; 0 means no statement.
     pub desired_credits: u16,
-    /// The request's position in a chain.
+    /// The flags that place the request in a chain.
     pub chain_flags: ChainFlags,
-    /// The number of the procedure; used in chains only.
+    /// The number of the procedure, which only chains use.
     pub procedure: u32,
-    /// The credentials to use; 0 means the session's own.
+    /// The handle of the credentials to act with; 0 means the session's own.
     pub cred_handle: CredHandle,
     /// The class of the procedure.
     pub class: RequestClass,
@@ -86,24 +87,26 @@ pub struct RequestHead {
 /// A request that may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The number of requests of this session in flight, including this one.
+    /// The number of requests of the session in flight, including this one.
     pub outstanding: u16,
-    /// Where replies of the session are kept, if they are.
+    /// The key of the session's stored replies, or [`KeptSession::NONE`] if the session stores
+    /// none.
     pub kept: KeptSession,
     /// The request's position in a chain.
     pub place: ChainPlace,
-    /// True if an incarnation of the client begins with this request.
+    /// True if this request begins an incarnation of the client.
     /// [`crate::Sessions::take_condemned`] and [`dafs_filer::Filer::take_released`] then return the
-    /// effects.
+    /// effects on the previous incarnation.
     pub begins_incarnation: bool,
 }
 
 /// A request that may not be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Reply with this status. The request holds its credit: call `finish`.
+    /// The server must reply with this status. The request holds its credit until the server calls
+    /// `finish`.
     Answer(Status),
-    /// The peer violated the protocol: break the connection without a reply.
+    /// The peer violated the protocol. The server must break the connection without a reply.
     Break(BreakReason),
 }
 
@@ -112,20 +115,20 @@ pub enum Refusal {
 pub enum BreakReason {
     /// The client has more requests outstanding than credits (draft 3.2.6.3).
     CreditsExceeded,
-    /// The stream is not below the number of credits.
+    /// The number of the stream is not less than the number of credits.
     StreamOutOfRange,
-    /// The last request on the stream has no reply yet.
+    /// The previous request on the stream has no reply yet.
     StreamBusy,
     /// The channel is unknown or is about to be closed.
     ChannelClosing,
 }
 
-/// What [`crate::Sessions::finish`] grants with a reply.
+/// The credits that [`crate::Sessions::finish`] grants with a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The credit target to put into the reply's header.
+    /// The credit target for the header of the reply.
     pub target_credits: u16,
-    /// The number of receives to post before the reply is sent: 0 shrinks the session by one
-    /// credit, 1 keeps its size, and more lets it grow (draft 3.2.6.4.2).
+    /// The number of receives to post before the reply is sent. With 0 the session shrinks by one
+    /// credit, with 1 it keeps its size, and with more it grows (draft 3.2.6.4.2).
     pub receives_to_post: u16,
 }

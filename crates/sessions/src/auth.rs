@@ -1,67 +1,71 @@
 //! Types for authentication (draft 3.1.1.1 and 6.2.2).
 //!
 //! Invariant: an identity comes only from the kernel (local peers), from the configuration
-//! (anonymous remote peers) or from the driver's check of a password or token.
+//! (anonymous remote peers), or from the server's check of a password or token.
 
 use dafs_filer::Principal;
 use dafs_types::{Credentials, Moment};
 
-/// The proof that a client offers.
+/// The proof of identity that a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthRequest<'a> {
     /// AUTH_NONE: the client offers no proof.
     None,
-    /// AUTH_TEXT: a user name; the driver keeps the password.
+    /// AUTH_TEXT: the client offers a user name and a password. The password is not passed to this
+    /// crate.
     Text {
         /// The user name, at most [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
         user: &'a str,
     },
-    /// AUTH_GSS: a token, which the driver keeps.
+    /// AUTH_GSS: the client offers a token, which is not passed to this crate.
     Gss {
-        /// True for INIT, false for CONTINUE.
+        /// True for the first token (INIT), false for a later one (CONTINUE).
         is_first: bool,
     },
-    /// AUTH_DEFAULT: the server's default identity; treated as NONE.
+    /// AUTH_DEFAULT: the client asks for the server's default identity. It is treated like
+    /// AUTH_NONE.
     Default,
 }
 
-/// The next step of an authentication. Except after `Reject`, the driver must call `finish_auth`.
+/// The next step of an authentication. Unless it is `Reject`, the server must call `finish_auth` in
+/// the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthDecision {
-    /// Call `finish_auth` with these credentials.
+    /// The server must call `finish_auth` with these credentials.
     Accept(Credentials),
-    /// Check the password, now or later, and call `finish_auth` with the result.
+    /// The server must check the password, now or later, and call `finish_auth` with the result.
     VerifyPassword,
-    /// Check the token, now or later, and call `finish_auth` with the result. If the mechanism
-    /// wants another token, call [`crate::Sessions::await_token`] instead.
+    /// The server must check the token, now or later, and call `finish_auth` with the result. If
+    /// the mechanism needs another token, the server calls [`crate::Sessions::await_token`]
+    /// instead.
     VerifyToken,
-    /// Reply with this status; the phase of the channel has not changed.
+    /// The server must reply with this status. The phase of the channel has not changed.
     Reject(dafs_types::Status),
 }
 
-/// The result of a successful check.
+/// The identity and the rights that a successful check has established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The identity that requests are executed with.
+    /// The credentials with which requests are executed.
     pub who: Credentials,
-    /// The principal that a token has proved; `None` if the request itself named it.
+    /// The principal that a token has proved. `None` if the request itself named the principal.
     pub principal: Option<Principal>,
     /// True if the client may register credentials (draft 3.1.1.1.2).
     pub trusted: bool,
-    /// When the proof expires; `None` if it lasts as long as the session.
+    /// The time at which the proof expires. `None` if it is valid for the whole session.
     pub expires: Option<Moment>,
 }
 
 impl From<Credentials> for Verified {
-    /// Makes the result for an untrusted client whose request named its principal.
+    /// Creates the result for an untrusted client whose request named its principal.
     fn from(who: Credentials) -> Self {
         Self { who, principal: None, trusted: false, expires: None }
     }
 }
 
-/// What a successful authentication reports to the client.
+/// The result of a successful authentication, which is reported to the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Authenticated {
-    /// True if the client may register credentials.
+    /// True if the client may register credentials of other users.
     pub trusted: bool,
 }

@@ -55,17 +55,18 @@ pub(crate) enum ChainState {
         /// True if a member has fetched in bulk.
         has_fetched: bool,
     },
-    /// The last request announced another member, but no more members will be executed.
+    /// The last request announced another member, but no more members of the chain will be
+    /// executed.
     Broken,
     /// The last request was damaged, so it is unknown whether it announced another member.
     Unknown,
 }
 
 impl ChainState {
-    /// Checks the position of the next request, and updates the state.
+    /// Checks the position of the next request, and updates the state of the chain.
     ///
     /// # Errors
-    /// CHAIN_FORM and CHAIN_BROKEN, as the module comment says.
+    /// CHAIN_FORM and CHAIN_BROKEN, as described at the top of this module.
     pub(crate) fn admit(
         &mut self,
         flags: ChainFlags,
@@ -90,8 +91,8 @@ impl ChainState {
         judged
     }
 
-    /// Notes that the last request is refused for another reason: the members chained to it are not
-    /// executed.
+    /// Records that the last request was refused for another reason, so that the members chained to
+    /// it are not executed.
     pub(crate) fn break_off(&mut self) {
         if let Self::Open { .. } = self {
             *self = Self::Broken;
@@ -124,7 +125,7 @@ impl ChainState {
     }
 }
 
-/// Returns true if flags and procedure fit together, regardless of earlier requests.
+/// Returns true if the flags are allowed for the procedure, regardless of earlier requests.
 fn is_well_formed(flags: ChainFlags, class: RequestClass, procedure: Option<Procedure>) -> bool {
     let (forward, back) = (flags.has(ChainFlags::FORWARD), flags.has(ChainFlags::BACK));
     let takes_handle = flags.has(ChainFlags::FILE_HANDLE);
@@ -132,7 +133,7 @@ fn is_well_formed(flags: ChainFlags, class: RequestClass, procedure: Option<Proc
     if flags.0 & !ChainFlags::KNOWN != 0 || ((takes_handle || takes_state) && !back) {
         return false;
     }
-    // Decoding a request with an unassigned procedure number fails later.
+    // The decoding of a request with an unassigned procedure number fails later.
     let Some(procedure) = procedure else { return !flags.has(ChainFlags::SAVE) };
     let chain_class = procedure.chain_class();
     let is_chained = forward || back;
@@ -145,7 +146,7 @@ fn is_well_formed(flags: ChainFlags, class: RequestClass, procedure: Option<Proc
         && (!takes_state || procedure.chained_state_at().is_some())
 }
 
-/// Returns true if a procedure may not follow a bulk fetch.
+/// Returns true if the procedure modifies the file system, so that it may not follow a bulk fetch.
 fn modifies_files(procedure: Option<Procedure>) -> bool {
     procedure.is_some_and(|procedure| {
         procedure.chain_class() == ChainClass::ModifiesFiles && procedure != Procedure::Close

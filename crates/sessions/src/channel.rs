@@ -1,12 +1,12 @@
-//! Ids of channels, and types for their events.
+//! Ids of channels, and types for the events of channels.
 //!
-//! Invariant: a [`ChannelId`] is never valid for two connections; its generation changes when its
-//! slot is used again.
+//! Invariant: a [`ChannelId`] is never valid for two connections, because its generation changes
+//! when its slot is used again.
 
 use dafs_filer::Closed;
 use dafs_types::Credentials;
 
-/// The id of a connection that the driver has reported.
+/// The id of a connection that the server has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId {
     pub(crate) index: u32,
@@ -14,20 +14,21 @@ pub struct ChannelId {
 }
 
 impl ChannelId {
-    /// Returns a small number, unique among open channels and below
-    /// [`crate::SessionConfig::channels_max`]. The driver may index its own tables with it.
+    /// Returns the index of the channel's slot, which is unique among open channels and less than
+    /// [`crate::SessionConfig::channels_max`]. The server may use it as the index of its own
+    /// tables.
     #[must_use]
     pub const fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// The identity of the peer, as far as the transport itself can prove it.
+/// The identity of a peer as far as the transport can prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIdentity {
-    /// A process on this machine, identified by the kernel (`SO_PEERCRED`).
+    /// A process on this machine, whose identity the kernel reports (`SO_PEERCRED`).
     Local(Credentials),
-    /// A peer on a network; nothing is proven about it.
+    /// A peer on a network, whose identity the transport cannot prove.
     Remote,
 }
 
@@ -43,7 +44,8 @@ pub enum ChannelKind {
 }
 
 impl ChannelKind {
-    /// Returns the kind with this number in the connection's private data.
+    /// Returns the kind with this number, as it is in the connection's private data. `None` for an
+    /// unknown number.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -55,12 +57,12 @@ impl ChannelKind {
     }
 }
 
-/// The contents of the connection's private data (draft appendix E).
+/// The description of a channel in the connection's private data (draft appendix E).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelDescription {
-    /// The client instance, which differs between instances of a client.
+    /// The number of the client instance, which differs between instances of a client.
     pub client_instance: u32,
-    /// The session number, which is the same for all channels of one session.
+    /// The number of the session, which is the same for all channels of a session.
     pub client_session: u32,
     /// The purpose of the channel.
     pub kind: ChannelKind,
@@ -75,15 +77,16 @@ pub enum ChannelRefusal {
     /// [`crate::SessionConfig::unauthenticated_max`] channels have not authenticated yet.
     #[error("too many channels have not authenticated yet")]
     Unauthenticated,
-    /// The holder has its fair share of channels: three times what is free.
+    /// The holder already has its fair share of channels, which is three times the number of free
+    /// channels.
     #[error("this address or user has too many channels")]
     Share,
-    /// The configuration permits no channels of this kind.
+    /// The configuration allows no channels of this kind.
     #[error("this server does not support channels of this kind")]
     Kind,
 }
 
-/// How a channel ended.
+/// The way in which a channel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChannelEnd {
     /// The client sent DISCONNECT.
@@ -92,7 +95,7 @@ pub enum ChannelEnd {
     Lost,
 }
 
-/// The reason why the driver must close a channel.
+/// The reason why the server must close a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// The peer did not authenticate within [`crate::AuthPolicy::timeout`].
@@ -101,21 +104,22 @@ pub enum CloseReason {
     AuthenticationFailed,
     /// The session was silent for [`crate::SessionConfig::silence_max`].
     Silent,
-    /// The authentication expired, and was not renewed within [`dafs_filer::FilerConfig::lease`].
+    /// The authentication has expired, and was not renewed within
+    /// [`dafs_filer::FilerConfig::lease`].
     AuthenticationExpired,
-    /// The session keeps credits that others need, and sends nothing that would let the server take
-    /// them back.
+    /// The session keeps credits that other sessions need, and sends no requests, without which the
+    /// server cannot take the credits back.
     CreditsWithheld,
-    /// The client has restarted: the channel belongs to its previous incarnation.
+    /// The client has restarted, and the channel belongs to its previous incarnation.
     ClientRestarted,
 }
 
-/// The effects of expired timers. The driver closes the channels, reports each with
-/// `channel_closed`, and closes the files in its store.
+/// The effects of expired timers. The server must close these channels, report each with
+/// `channel_closed`, and close the files of the released opens in its store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TickActions {
-    /// Channels to close, each at most once.
+    /// The channels to close, each at most once, with the reasons.
     pub close: Vec<(ChannelId, CloseReason)>,
-    /// Opens whose lease expired.
+    /// The opens that were released because their lease expired.
     pub released: Vec<Closed>,
 }

@@ -1,7 +1,7 @@
 //! The limits of sessions.
 //!
-//! Invariant: a [`SessionConfig`] that passed [`SessionConfig::check`] always leaves one credit for
-//! every channel it admits.
+//! Invariant: with a [`SessionConfig`] that passed [`SessionConfig::check`] there is always one
+//! credit for every channel that is admitted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,43 +11,43 @@ use dafs_types::{Credentials, limits};
 use crate::config_error::ConfigError;
 use crate::{BatchLimits, CredentialPolicy, CreditWeight};
 
-/// The most channels that can be served; this limits the preallocated slots.
+/// The most channels that can be served, which limits the number of preallocated slots.
 pub(crate) const CHANNELS_LIMIT: u32 = 1 << 16;
 
-/// Limits and policies of [`crate::Sessions`]. `Default` suits one machine.
+/// Limits and policies of [`crate::Sessions`]. The defaults suit one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// The most open channels, authenticated or not. Each session has one.
+    /// The most open channels, authenticated or not. Each session has at least one.
     pub channels_max: u32,
     /// The most channels that have not authenticated yet.
     pub unauthenticated_max: u32,
-    /// The number of concurrent sessions that are useful to one client, 1 to
-    /// [`limits::CLIENT_CHANNELS_MAX`]. A client that asks is told this number. A server reports at
-    /// least the number of its threads that serve connections. A client may make more sessions;
-    /// they are subject to the limits for all sessions.
+    /// The number of concurrent sessions that are useful to a client, 1 to
+    /// [`limits::CLIENT_CHANNELS_MAX`]. It is reported to a client that asks. A server should set
+    /// at least the number of its reactors. A client may create more sessions, which are subject
+    /// only to the limits for all sessions.
     pub client_channels: u16,
-    /// The longest silence of an authenticated session before it is closed. `None` leaves the
-    /// detection of dead peers to the transport.
+    /// The longest time for which an authenticated session may send no request before it is closed.
+    /// `None` leaves the detection of dead peers to the transport.
     pub silence_max: Option<Duration>,
-    /// True if clients may have back-control channels (draft 3.1.2.1).
+    /// True if clients may bind back-control channels (draft 3.1.2.1).
     pub back_control: bool,
-    /// True if clients may have RDMA-read channels. This server needs none: without one it reads
-    /// over the operation channel.
+    /// True if clients may bind RDMA-read channels. This server needs none: without such a channel
+    /// it reads over the operation channel.
     pub rdma_read: bool,
-    /// True if replies are kept for sessions that ask for it (draft 5.2).
+    /// True if replies are stored for sessions that ask for a response cache (draft 5.2).
     pub response_cache: bool,
-    /// How long the replies of a session are kept after its connection is lost. The state of its
-    /// client is kept for [`dafs_filer::FilerConfig::lease`].
+    /// How long the stored replies of a session are kept after its connection is lost. The state of
+    /// the client is kept for [`dafs_filer::FilerConfig::lease`].
     pub replies_kept: Duration,
-    /// The most sessions without a connection whose replies are kept; beyond this the oldest are
-    /// dropped.
+    /// The most sessions without a connection whose replies are kept. If there are more, the oldest
+    /// are dropped.
     pub lost_sessions_max: u32,
-    /// True if a client's opens outlive its last channel by the lease, so that it can reconnect and
-    /// continue. Otherwise they are released with the channel.
+    /// True if a client's opens are kept for the time of the lease after its last channel was lost,
+    /// so that the client can reconnect and continue. If false, they are released with the channel.
     pub keep_state_after_loss: bool,
-    /// The policy of authentication.
+    /// The policy of authentication: accepted proofs and time limits.
     pub authentication: AuthPolicy,
-    /// The policy of credits.
+    /// The policy of credits: their number and distribution.
     pub credits: CreditPolicy,
     /// The limits on message sizes.
     pub messages: MessageLimits,
@@ -55,8 +55,8 @@ pub struct SessionConfig {
     pub credentials: CredentialPolicy,
     /// Limits and policies of batches.
     pub batch: BatchLimits,
-    /// A deliberate defect, for a test that shows that such a defect is detected: a request that
-    /// was not executed gets the previous reply kept as its own.
+    /// An injected defect for tests: a request that was not executed gets the stored reply of the
+    /// previous request.
     #[doc(hidden)]
     pub reuses_replies: bool,
 }
@@ -64,11 +64,12 @@ pub struct SessionConfig {
 /// The policy of authentication: accepted proofs and time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthPolicy {
-    /// How long a channel may take from opening to being authenticated.
+    /// The time that a channel has to authenticate after it was opened.
     pub timeout: Duration,
     /// The number of failed authentications after which a channel is closed.
     pub attempts_max: u32,
-    /// The identity of remote clients that authenticate with NONE; `None` refuses them.
+    /// The identity of remote clients that authenticate with AUTH_NONE. `None` refuses such
+    /// clients.
     pub anonymous: Option<Credentials>,
     /// True if user name and password are accepted (authentication type TEXT).
     pub text: bool,
@@ -76,37 +77,43 @@ pub struct AuthPolicy {
     pub gss: bool,
 }
 
-/// The number of credits and their distribution.
+/// The policy of credits: their number and distribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreditPolicy {
-    /// The credits of all channels together: the most receives that the server ever has posted.
+    /// The number of credits of all channels together, which is the most receives that the server
+    /// ever has posted.
     pub budget: u32,
-    /// The weights of clients when credits are short, by client name; other clients have weight 1.
+    /// The weights of clients for the distribution of scarce credits, by client name. All other
+    /// clients have weight 1.
     pub weights: BTreeMap<Box<[u8]>, CreditWeight>,
-    /// The credits of a new session.
+    /// The number of credits of a new session.
     pub initial: u16,
     /// The most credits of one session, up to [`limits::CREDITS_MAX`].
     pub session_max: u16,
-    /// How long a session may keep credits that it was told to give back, while it sends nothing
-    /// and another session needs them, before it is dropped. `None` never drops it.
+    /// How long a session may keep credits that it was told to give back while it sends no requests
+    /// and another session needs the credits. After that time the session is dropped. `None` never
+    /// drops it.
     pub withheld_max: Option<Duration>,
 }
 
 /// The limits on message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
-    /// The request size for clients that ask for the default, in bytes.
+    /// The size of the largest request for clients that ask for the default, in bytes.
     pub request_bytes_default: u32,
-    /// The largest request size, in bytes, up to [`limits::REQUEST_BYTES_MAX`].
+    /// The largest request size that can be negotiated, in bytes, up to
+    /// [`limits::REQUEST_BYTES_MAX`].
     pub request_bytes_max: u32,
-    /// The reply size for clients that ask for the default, in bytes.
+    /// The size of the largest reply for clients that ask for the default, in bytes.
     pub response_bytes_default: u32,
-    /// The largest reply size, in bytes, up to [`limits::RESPONSE_BYTES_MAX`].
+    /// The largest reply size that can be negotiated, in bytes, up to
+    /// [`limits::RESPONSE_BYTES_MAX`].
     pub response_bytes_max: u32,
     /// The smallest offset of the data in a padded WRITE_INLINE, in bytes from the start of the
-    /// message: header and fixed section must fit before it. Also the default.
+    /// message, so that the header and fixed section fit before the data. It is also the default
+    /// offset.
     pub inline_write_header_bytes_min: u32,
-    /// True if every session uses checksums, even if the client does not ask for them.
+    /// True if every session uses checksums, even if its client does not ask for them.
     pub checksums_always: bool,
 }
 
@@ -171,10 +178,10 @@ impl Default for MessageLimits {
 }
 
 impl SessionConfig {
-    /// Checks every limit against the tables and against the other limits.
+    /// Checks every limit against the capacity of the tables and against the other limits.
     ///
     /// # Errors
-    /// Names the first invalid limit.
+    /// [`ConfigError`] with the name of the first invalid limit.
     pub fn check(&self) -> Result<(), ConfigError> {
         let (credits, messages) = (&self.credits, &self.messages);
         let (credits_max, attempts_max) =
@@ -227,7 +234,7 @@ impl SessionConfig {
     }
 }
 
-/// The bytes of a request header (draft 6.1.2).
+/// The number of bytes of a request header (draft 6.1.2).
 const HEADER_BYTES: u32 = 40;
 
 #[cfg(test)]

@@ -5,29 +5,33 @@
 //! `max(nreq, target)` over all windows, plus one credit for every channel that could still open,
 //! never exceeds the budget.
 //!
-//! `nreq` is the number of credits that the client will know of once it has read every reply sent
-//! so far. It may still assume more, but then the replies on their way make up for the difference:
-//! each lowers its number by at most one and also counts as outstanding on its side. So
-//! `outstanding > nreq` here proves a violation by the client.
+//! `nreq` is the number of credits that the client will know of when it has read every reply sent
+//! so far. The client may still assume a greater number, but only as long as it has not read
+//! replies that are on their way. Each of these replies lowers the client's number by at most one,
+//! and the client counts its request as outstanding until then. So `outstanding > nreq` on the
+//! server proves a violation by the client.
 //!
-//! Growth: a session starts small. It doubles whenever it has used all its credits, or jumps to the
-//! number it desires while more than half of the budget is free. It grows once when it asks for
-//! more than it did before. It never takes more than it desires, and gives back what it has not
-//! used since the last tick. Each reply lowers the number by at most one.
+//! Growth: a session starts with few credits. The number doubles whenever the session has used all
+//! its credits, or jumps to the number that the client desires while more than half of the budget
+//! is free. It grows once when the client asks for more than it did before. It never exceeds the
+//! desired number. Credits that the session has not used since the last tick are taken back. Each
+//! reply lowers the number by at most one.
 //!
-//! Contention: when credits are short, the sessions that use all they have contend for the credits
-//! that the others leave. The share of each is that pool times its weight over the weights of all
-//! that contend. A session that has all it may have (by its desire or the maximum), within its
-//! share, does not contend. While a session with less than its share finds no free credits,
-//! sessions with more than their share are told to shrink by what is missing, and none grows beyond
-//! its share. While any session wants more, one that was not saturated keeps at the next tick only
-//! what it used. An idle session learns of its lower target only with its next reply. The server
-//! may drop it ([`Window::withholds`]), which is off by default.
+//! Contention: when credits are scarce, the sessions that use all their credits contend for the
+//! credits that other sessions leave. The share of each contending session is that pool times the
+//! session's weight divided by the sum of the weights of all contending sessions. A session that
+//! has the most credits allowed (by its desire or the maximum), within its share, does not contend.
+//! While a session with less than its share finds no free credits, sessions with more than their
+//! share are told to shrink by the number that is missing, and no session grows beyond its share.
+//! While any session needs more credits, a session that was not saturated keeps at the next tick
+//! only the credits that it has used. An idle session learns of its lower target only with its next
+//! reply. The server may drop such a session ([`Window::withholds`]), which is off by default.
 //!
-//! Streams not below `nreq` may be used, and their replies are kept, until the client provably
-//! knows better (draft 5.2.2): it reuses a stream whose last reply was sent after the fall. The
-//! draft would also accept a request that desires the new value as proof. But a wish proves
-//! nothing, and the first real proof comes at most `nreq` requests later.
+//! Streams that are not below `nreq` may be used, and their replies are kept, until the client
+//! provably knows the lower number (draft 5.2.2): that is the case when it reuses a stream whose
+//! last reply was sent after `nreq` fell. The draft would also accept a request that desires the
+//! new value as proof. But a desire proves no knowledge, and the first real proof comes at most
+//! `nreq` requests later.
 
 mod budget;
 mod view;
@@ -41,64 +45,68 @@ use crate::{BreakReason, Grant};
 pub(crate) use budget::Budget;
 pub use view::{CreditView, CreditWeight, LimitedBy};
 
-/// The words of a bitmap with one bit per stream.
+/// The number of words in a bitmap with one bit per stream.
 const STREAM_WORDS: usize = limits::CREDITS_MAX as usize / 64;
 const _: () = assert!(limits::CREDITS_MAX.is_multiple_of(64));
-/// The number that stands for no stream.
+/// The stream number that means "no stream".
 const NO_STREAM: u16 = u16::MAX;
 
-/// A flag: all credits or streams were in use since the last check.
+/// The flag that all credits or streams were in use since the last check.
 const SATURATED: u8 = 1;
-/// A flag: the client asked for more than it has.
+/// The flag that the client has asked for more credits than it has.
 const ASKED: u8 = 2;
 
 /// The credits of one channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
-    /// The number of credits the client knows of once it has read all replies.
+    /// The number of credits that the client knows of when it has read all replies.
     nreq: u16,
-    /// The number of credits the server aims for.
+    /// The number of credits that the server wants the session to have.
     target: u16,
     outstanding: u16,
-    /// Streams used since the last tick. A server that replies at once never sees many requests
-    /// outstanding, so the number of streams that a client uses shows its demand.
+    /// The streams used since the last tick. Their number shows the client's demand, because a
+    /// server that replies at once never sees many requests outstanding.
     used: [u64; STREAM_WORDS],
-    /// Streams below this may be used: the most that the client may still assume.
+    /// The number of streams that may be used, which is the most that the client may still assume.
     stream_limit: u16,
-    /// Streams below this may have a reply that the client has not read.
+    /// The number below which a stream may have a reply that the client has not read.
     kept_limit: u16,
-    /// The number of credits the client asked for last; 0 for no statement.
+    /// The number of credits that the client last asked for; 0 for no statement.
     desired: u16,
-    /// The most credits that may be granted in the channel's present phase.
+    /// The most credits that may be granted in the present phase of the channel.
     most: u16,
-    /// [`SATURATED`] and [`ASKED`]: what the next reply must react to.
+    /// The flags [`SATURATED`] and [`ASKED`], to which the next reply must react.
     attention: u8,
     busy: [u64; STREAM_WORDS],
-    /// Streams with a reply since `nreq` last fell. A new request on one of them proves that the
-    /// client knows the lower value.
+    /// The streams that have had a reply since `nreq` last fell. A new request on one of them
+    /// proves that the client knows the lower value.
     answered: [u64; STREAM_WORDS],
-    /// Streams with a reply since a stream beyond `nreq` last had one. A new request on one of them
-    /// proves that the client has read all replies on the streams beyond.
+    /// The streams that have had a reply since a stream beyond `nreq` last had one. A new request
+    /// on one of them proves that the client has read all replies on the streams beyond `nreq`.
     settled: [u64; STREAM_WORDS],
-    /// Streams from here on have expired, and this was not reported yet.
+    /// The first of the streams that have expired, if this was not reported yet; otherwise
+    /// [`NO_STREAM`].
     expired: u16,
     weight: CreditWeight,
-    /// True if the session used all its credits and wants more than its share: it is in the
-    /// budget's sums.
+    /// True if the session has used all its credits and needs more than its share, so that it is
+    /// included in the budget's sums.
     contends: bool,
-    /// Credits that it wanted within its share and that were not free; the budget sums them.
+    /// The number of credits that the session needs within its share and that were not free. The
+    /// budget contains the sum over all sessions.
     missing: u16,
-    /// True if the session would take more credits if there were more; the budget counts it.
+    /// True if the session would take more credits if there were more. The budget counts such
+    /// sessions.
     wants_more: bool,
-    /// True if the session was saturated since the last tick.
+    /// True if the session has used all its credits at some time since the last tick.
     saturated_lately: bool,
     limited_by: LimitedBy,
-    /// Since when the session has kept credits that others need, and sent nothing.
+    /// The time since which the session has kept credits that other sessions need, without sending
+    /// a request. `None` if it does not.
     withheld: Option<Moment>,
 }
 
 impl Window {
-    /// Makes a window of one credit, as the connect exchange needs (draft 3.1.2.3.2).
+    /// Creates a window of one credit, which the connect exchange needs (draft 3.1.2.3.2).
     pub(crate) fn new() -> Self {
         Self {
             nreq: 1,
@@ -133,7 +141,7 @@ impl Window {
         self.outstanding
     }
 
-    /// Accounts for a request; returns how many are outstanding, including it.
+    /// Accounts for a request. Returns the number of outstanding requests, including this one.
     #[inline]
     pub(crate) fn on_request(
         &mut self,
@@ -159,14 +167,15 @@ impl Window {
         if desired != self.desired {
             self.desire(desired);
         }
-        // Clients use the stream freed last, so the top stream means that all were in use.
+        // Clients use the stream that was freed last, so a request on the top stream shows that all
+        // streams were in use.
         let is_saturated = self.outstanding == self.nreq || stream.0 + 1 == self.nreq;
         self.attention |= u8::from(is_saturated) * SATURATED;
         Ok(self.outstanding)
     }
 
-    /// Notes how many credits the client would like. A higher number than it has and than it asked
-    /// for before makes the next reply check the target.
+    /// Records the number of credits that the client desires. If it is higher than the number the
+    /// client has and than its previous desire, the next reply checks the target.
     fn desire(&mut self, desired: u16) {
         if desired != 0 {
             let asks = desired > self.target && desired > self.desired;
@@ -175,9 +184,10 @@ impl Window {
         }
     }
 
-    /// Learns from the client's use of a stream. If the last reply on that stream reported the
-    /// lower `nreq`, streams beyond are out of range from now on. If all replies on those were sent
-    /// before, the client has read them, and none of them needs to be kept.
+    /// Updates the limits from the client's use of a stream. If the last reply on that stream
+    /// reported the lower `nreq`, streams beyond it are out of range from now on. If all replies on
+    /// the streams beyond were sent before that reply, the client has read them, so they need not
+    /// be kept.
     fn note_stream_use(&mut self, word: usize, bit: u64) {
         if self.answered[word] & bit != 0 {
             self.stream_limit = self.nreq;
@@ -188,7 +198,7 @@ impl Window {
         }
     }
 
-    /// Returns true if a request is in flight on a stream that is out of range now.
+    /// Returns true if a request is in flight on a stream that is now out of range.
     fn is_busy_beyond(&self) -> bool {
         let (first, bit) = place(StreamId(self.nreq));
         let beyond_first = u32::from(self.nreq) < u32::from(limits::CREDITS_MAX);
@@ -197,15 +207,17 @@ impl Window {
                 || self.busy[first + 1..].iter().any(|&word| word != 0))
     }
 
-    /// Returns the first expired stream if streams have expired since the last call. The response
-    /// cache may drop their replies (draft 5.2.2). Call it after each successful `on_request`: once
-    /// the window has grown again, the information is lost.
+    /// Returns the first expired stream, if streams have expired since the last call. The response
+    /// cache may drop the replies of streams from this one on (draft 5.2.2). It must be called
+    /// after each successful `on_request`, because the information is lost when the window grows
+    /// again.
     pub(crate) fn take_expired(&mut self) -> Option<StreamId> {
         let expired = std::mem::replace(&mut self.expired, NO_STREAM);
         (expired != NO_STREAM).then_some(StreamId(expired))
     }
 
-    /// Accounts for a reply: frees stream and credit, and changes `nreq` as the client will.
+    /// Accounts for a reply: frees the stream and the credit, and changes `nreq` as the client
+    /// will.
     #[inline]
     pub(crate) fn on_reply(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
         let (word, bit) = place(stream);
@@ -228,7 +240,7 @@ impl Window {
         Grant { target_credits: self.target, receives_to_post: self.nreq + 1 - before }
     }
 
-    /// Returns the present target.
+    /// Returns the number of credits that the server wants the session to have.
     #[inline]
     pub(crate) fn target(&self) -> u16 {
         self.target
@@ -259,7 +271,8 @@ impl Window {
         budget.recharge(before, self.charge(), self.contends);
     }
 
-    /// Returns the most credits it may have, and the limit that sets this number.
+    /// Returns the most credits that the session may have, and the limit that determines this
+    /// number.
     fn cap(&self) -> (u16, LimitedBy) {
         if self.desired != 0 && self.desired <= self.most {
             (self.desired, LimitedBy::Desire)
@@ -268,8 +281,9 @@ impl Window {
         }
     }
 
-    /// Returns true if it uses all it has, has all it may have, and no other session needs credits.
-    /// This is the usual case of a busy session and needs no further work.
+    /// Returns true if the session uses all its credits, has as many as it may have, and no other
+    /// session needs credits. This is the usual case of a busy session, which needs no further
+    /// work.
     fn has_all_it_may(&mut self, budget: &Budget) -> bool {
         let (cap, capped_by) = self.cap();
         if cap != self.target || self.contends || budget.wanting > 0 {
@@ -284,7 +298,7 @@ impl Window {
     /// Chooses a new target before a reply is sent.
     fn retarget(&mut self, budget: &mut Budget) {
         let (cap, capped_by) = self.cap();
-        // A session that cannot grow must not take the slow path every time.
+        // A session that cannot grow must not take the slow path for every reply.
         let attention = std::mem::take(&mut self.attention);
         let saturated = attention & SATURATED != 0;
         if saturated {
@@ -298,14 +312,14 @@ impl Window {
             self.note_shortage(false, 0, budget);
             self.set_target(cap, budget);
         } else if saturated && self.target > share && self.nreq == self.target {
-            // Give up at most what is missing and was not given back by others yet; after that
-            // there is another check.
+            // The session gives up at most the number that is missing and that no other session has
+            // given back yet. Then the need is checked again.
             let missing = budget.missing.saturating_sub(budget.available());
             let missing = u16::try_from(missing).unwrap_or(u16::MAX);
             self.limited_by = LimitedBy::Share;
             self.set_target(share.max(self.target.saturating_sub(missing)), budget);
         } else if attention != 0 && self.nreq > self.target {
-            // It was told to shrink but wants its credits again, and still has them.
+            // The session was told to shrink, but uses its credits again and still has them.
             let most = cap.min(share);
             self.limited_by = if most > self.nreq {
                 LimitedBy::Nothing
@@ -320,14 +334,15 @@ impl Window {
         }
     }
 
-    /// Raises the target as far as cap, share and budget allow.
+    /// Raises the target as far as the cap, the share and the budget allow.
     fn grow(&mut self, cap: u16, capped_by: LimitedBy, share: u16, budget: &mut Budget) {
         let leap = self.desired != 0 && budget.is_plentiful();
         let wish = if leap { cap } else { cap.min(self.target.saturating_mul(2)) };
         let fair = wish.min(share.max(self.target));
         let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
         let next = fair.min(self.target.saturating_add(available));
-        // That is, below its share: a session that has its share does not take credits from others.
+        // The session is below its share. A session that has its share takes no credits from
+        // others.
         let wants_more = next < wish && self.contends;
         let missing = if next < fair && wants_more {
             fair.min(budget.share(self)).saturating_sub(next)
@@ -347,7 +362,8 @@ impl Window {
         self.set_target(next, budget);
     }
 
-    /// Adds the window to the budget's sums over contending windows, or removes it.
+    /// Adds the window to the budget's sums over contending windows if it is not satisfied, or
+    /// removes it if it is.
     fn contend_unless(&mut self, satisfied: bool, budget: &mut Budget) {
         if self.contends != satisfied {
             return;
@@ -364,15 +380,17 @@ impl Window {
         self.contends = !satisfied;
     }
 
-    /// Notes whether it got less than it wanted, and how much less within its share.
+    /// Records whether the session needs more credits, and the number that it is missing within its
+    /// share.
     fn note_shortage(&mut self, wants_more: bool, missing: u16, budget: &mut Budget) {
         budget.wanting = budget.wanting - u32::from(self.wants_more) + u32::from(wants_more);
         budget.missing = budget.missing - u32::from(self.missing) + u32::from(missing);
         (self.wants_more, self.missing) = (wants_more, missing);
     }
 
-    /// Sets the initial target of a session, at most what the budget has, and the client's first
-    /// wish. The client learns of it with the next reply. Returns the target.
+    /// Sets the initial target of a session, which is limited by the free credits of the budget,
+    /// and the client's first desire. The client learns the target with the next reply. Returns the
+    /// target.
     pub(crate) fn begin(&mut self, credits: u16, desired: u16, budget: &mut Budget) -> u16 {
         self.contend_unless(true, budget);
         let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
@@ -385,13 +403,13 @@ impl Window {
         self.target
     }
 
-    /// Lets the session grow, after the client has authenticated.
+    /// Sets the most credits that the session may have, after its client has authenticated.
     pub(crate) fn may_grow_to(&mut self, most: u16) {
         self.most = most;
         self.limited_by = LimitedBy::Nothing;
     }
 
-    /// Sets the weight of the client.
+    /// Sets the weight of the session's client.
     pub(crate) fn set_weight(&mut self, weight: CreditWeight, budget: &mut Budget) {
         if self.contends {
             budget.contending_weight -= u32::from(self.weight.get());
@@ -400,9 +418,10 @@ impl Window {
         self.weight = weight;
     }
 
-    /// Lowers the target of a session that used less than half of its credits since the last tick
-    /// to twice what it used, but not below `floor`. While others need credits, the target of a
-    /// session that was not saturated becomes exactly what it used.
+    /// Lowers the target of a session that has used less than half of its credits since the last
+    /// tick to twice the number it has used, but not below `floor`. While other sessions need
+    /// credits, the target of a session that was not saturated becomes exactly the number it has
+    /// used.
     pub(crate) fn shrink_if_idle(&mut self, floor: u16, budget: &mut Budget) {
         let lately = std::mem::take(&mut self.saturated_lately) || self.attention & SATURATED != 0;
         if !lately {
@@ -419,9 +438,9 @@ impl Window {
         self.used = self.busy;
     }
 
-    /// Returns true if the session has for `longest` kept credits that it was told to give back,
-    /// while it sent nothing and another session needs them. The draft lets the server drop it
-    /// (3.2.6.4.2). Call it after `shrink_if_idle`.
+    /// Returns true if, for the time `longest`, the session has kept credits that it was told to
+    /// give back, has sent no request, and another session has needed credits. The draft lets the
+    /// server drop such a session (3.2.6.4.2). It must be called after `shrink_if_idle`.
     pub(crate) fn withholds(&mut self, longest: Duration, now: Moment, budget: &Budget) -> bool {
         if self.nreq <= self.target || self.outstanding > 0 || budget.wanting == 0 {
             self.withheld = None;
@@ -450,8 +469,8 @@ impl Window {
     }
 }
 
-/// Returns the word and bit of a stream. Streams beyond the bitmap share the last word. They are
-/// out of range of every window, and `on_request` checks this before it looks at a bit.
+/// Returns the word and the bit of a stream in a bitmap. Streams beyond the bitmap share the last
+/// word. They are out of range in every window, which `on_request` checks before it uses a bit.
 #[inline]
 fn place(stream: StreamId) -> (usize, u64) {
     let word = usize::from(stream.0 / 64).min(STREAM_WORDS - 1);

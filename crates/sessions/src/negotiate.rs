@@ -1,31 +1,35 @@
 //! The nine values that the connect exchange negotiates (draft 3.1.2.2 and 6.2.1).
 //!
-//! Invariant: whatever a client asks for, the result is within the server's limits and can be kept.
+//! Invariant: whatever a client asks for, the result is within the server's limits, and the server
+//! can provide it.
 
 use dafs_types::{ClientId, SessionId, Status, Verifier, limits};
 use dafs_wire::ByteOrder;
 
 use crate::SessionConfig;
 
-/// The only protocol version supported. The draft gives no number for version 1.0.
+/// The only protocol version that is supported. The draft does not say which number version 1.0
+/// has.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// The nine values in the order of the draft; 0 in a request asks for the default.
+/// The nine values in the order of the draft. In a request, 0 asks for the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
     /// Nonzero if messages and direct data carry checksums.
     pub use_checksums: u32,
-    /// Nonzero if the server keeps a response cache (draft 5.2).
+    /// Nonzero if the server stores replies in a response cache (draft 5.2).
     pub use_response_cache: u32,
-    /// The credentials the client may register; 0 in a reply to a client that is not trusted.
+    /// The number of credentials that the client may register; 0 in a reply to a client that is not
+    /// trusted.
     pub max_credentials: u32,
-    /// The largest request, in bytes.
+    /// The size of the largest request, in bytes.
     pub max_request_size: u32,
-    /// The largest reply, in bytes.
+    /// The size of the largest reply, in bytes.
     pub max_response_size: u32,
-    /// The requests that may be outstanding; in a reply the initial number of credits.
+    /// In a request, the number of requests that the client wants to have outstanding; in a reply,
+    /// the initial number of credits.
     pub max_requests: u32,
-    /// The offset of the data in a padded WRITE_INLINE, in bytes from the message's start.
+    /// The offset of the data in a padded WRITE_INLINE, in bytes from the start of the message.
     pub inline_write_header_size: u32,
     /// Nonzero if a back-control channel may be bound.
     pub use_back_control_channel: u32,
@@ -40,11 +44,12 @@ pub struct ConnectArguments<'a> {
     pub protocol_version: u32,
     /// The values that the client asks for.
     pub wanted: Negotiated,
-    /// The name for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`] bytes.
+    /// The name of the session for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`]
+    /// bytes.
     pub fence_id: &'a str,
     /// The name of the client, 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
     pub client_id_string: &'a [u8],
-    /// The verifier, which changes when the client has restarted.
+    /// The verifier, which changes when the client restarts.
     pub client_verifier: Verifier,
     /// The byte order that the client chose.
     pub order: ByteOrder,
@@ -57,20 +62,21 @@ pub struct ConnectResults {
     pub session_id: SessionId,
     /// The id of the client.
     pub client_id: ClientId,
-    /// The values in force for both sides.
+    /// The negotiated values, which are in force for both sides.
     pub granted: Negotiated,
 }
 
-/// The reason why no session was made.
+/// The reason why no session was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRefusal {
-    /// The status for the reply's header.
+    /// The status in the header of the reply.
     pub status: Status,
-    /// The version for the reply's header.
+    /// The protocol version in the header of the reply.
     pub protocol_version: u32,
 }
 
-/// Returns what the server grants of what a client asks for; `credits` is what the budget gave.
+/// Returns the values that the server grants to a client that asks for `wanted`. `credits` is the
+/// number of credits from the budget.
 pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u16) -> Negotiated {
     let max_request_size = size(
         wanted.max_request_size,
@@ -79,7 +85,7 @@ pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u1
         config.messages.request_bytes_max,
     );
     Negotiated {
-        // If the client asks for checksums, the server must agree (draft 6.2.1).
+        // If the client asks for checksums, the server must use them (draft 6.2.1).
         use_checksums: u32::from(wanted.use_checksums != 0 || config.messages.checksums_always),
         use_response_cache: both(wanted.use_response_cache, config.response_cache),
         max_credentials: config.credentials.agree(wanted.max_credentials),
@@ -102,20 +108,21 @@ pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u1
     }
 }
 
-/// Returns 1 if the client asks for a feature and the server has it, else 0.
+/// Returns 1 if the client asks for a feature and the server provides it, otherwise 0.
 fn both(wanted: u32, is_served: bool) -> u32 {
     u32::from(wanted != 0 && is_served)
 }
 
-/// Returns the number of credits for a new session, before the budget is asked, and the number that
-/// the client would like to have eventually (0: no statement).
+/// Returns the number of credits for a new session, as far as the budget has them, and the number
+/// that the client would like to have later (0 for no statement).
 pub(crate) fn first_credits(config: &SessionConfig, wanted: &Negotiated) -> (u16, u16) {
     let desired = u16::try_from(wanted.max_requests).unwrap_or(u16::MAX);
     let first = if desired == 0 { config.credits.initial } else { desired };
     (first.min(config.credits.initial), desired)
 }
 
-/// Returns a size within its limits and a multiple of 8, as messages are (draft 6.1.1).
+/// Returns a size within its limits that is a multiple of 8, as the sizes of messages are (draft
+/// 6.1.1).
 fn size(wanted: u32, default: u32, least: u32, most: u32) -> u32 {
     let size = if wanted == 0 { default } else { wanted.clamp(least, most) };
     let below = size & !7;

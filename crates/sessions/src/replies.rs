@@ -1,12 +1,12 @@
-//! The response cache: replies of requests that changed something, kept until no client can need to
-//! fetch them (draft 5.2).
+//! The response cache: stores the replies of requests that have changed state, until no client can
+//! need to fetch them any more (draft 5.2).
 //!
 //! Invariants:
-//! - A session has at most one entry for each stream, the newest.
-//! - While a request runs whose reply will be kept, its session stays, even if the connection is
-//!   lost.
-//! - An entry is shown only to the session's own client, and only when no request of the session
-//!   runs any more.
+//! - A session has at most one entry for each stream: that of the stream's newest request.
+//! - While a request whose reply will be stored is in progress, its session is kept, even if the
+//!   connection is lost.
+//! - An entry is returned only to the session's own client, and only when no request of the session
+//!   is in progress.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ use smallvec::SmallVec;
 
 use crate::ChannelId;
 
-/// The key of a session whose replies are kept, or [`KeptSession::NONE`].
+/// The key of a session whose replies are stored, or [`KeptSession::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeptSession(pub(crate) u32);
 
 impl KeptSession {
-    /// No replies are kept.
+    /// The value for a session whose replies are not stored.
     pub const NONE: Self = Self(u32::MAX);
 
-    /// Returns true unless this is [`KeptSession::NONE`].
+    /// Returns true if replies are stored, that is, unless this is [`KeptSession::NONE`].
     #[must_use]
     #[inline]
     pub const fn is_some(self) -> bool {
@@ -33,8 +33,8 @@ impl KeptSession {
     }
 }
 
-/// Identifies a request of a session. This is the transaction id of draft 5.2.1, plus the
-/// procedure, which detects clients that number their requests wrongly.
+/// Identifies a request of a session. It is the transaction id of draft 5.2.1 with the procedure,
+/// which detects clients that assign the wrong numbers to their requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestName {
     /// The stream that the request was sent on.
@@ -45,89 +45,89 @@ pub struct RequestName {
     pub procedure: u32,
 }
 
-/// A reply that the server keeps, so that it can be sent again if the request is repeated.
+/// A stored reply, which is sent again if the client queries the result of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptReply<'a> {
-    /// The request that it belongs to.
+    /// The request that the reply belongs to.
     pub request: RequestName,
     /// The status of the reply.
     pub status: Status,
-    /// The reply without its header, in the byte order of its session.
+    /// The reply without its header, in the byte order of the session.
     pub bytes: &'a [u8],
     /// The byte order of the session.
     pub order: ByteOrder,
 }
 
-/// What the cache knows about a request of a broken session.
+/// The result of a query about a request of a broken session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyQuery<'a> {
-    /// The request was executed, with this reply.
+    /// The request was executed, and this is its reply.
     Found(KeptReply<'a>),
-    /// A request of the session still runs. Close this channel, if there is one, and ask again when
-    /// a request of the session has ended.
+    /// A request of the session is still in progress. The server must close this channel, if there
+    /// is one, and repeat the query when a request of the session has ended.
     Busy(Option<ChannelId>),
 }
 
-/// A session as it is recorded on stable storage, so that its replies can be fetched after a
-/// restart.
+/// The record of a session on stable storage, so that its replies can be fetched after a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
     /// The id of the session.
     pub id: SessionId,
-    /// The client id string that the client gave itself.
+    /// The client id string that the client has given itself.
     pub client_name: Box<[u8]>,
-    /// The principal the client authenticated as.
+    /// The principal that the client authenticated as.
     pub principal: Principal,
     /// The byte order of the session's replies.
     pub order: ByteOrder,
 }
 
-/// All sessions whose replies are kept.
+/// All sessions whose replies are stored.
 #[derive(Debug)]
 pub(crate) struct KeptSessions {
     slots: Vec<Option<Kept>>,
     free: Vec<u32>,
     by_id: BTreeMap<SessionId, u32>,
-    /// The number of sessions without a connection.
+    /// The number of sessions that have no connection.
     lost: u32,
     lost_max: u32,
-    /// A deliberate defect for tests: see [`crate::SessionConfig::reuses_replies`].
+    /// An injected defect for tests: see [`crate::SessionConfig::reuses_replies`].
     pub reuses_replies: bool,
 }
 
 #[derive(Debug)]
 struct Kept {
     record: SessionRecord,
-    /// The operation channel, while it is connected.
+    /// The operation channel. `None` if the session has no connection.
     channel: Option<ChannelId>,
-    /// The number of requests in flight whose reply will be kept.
+    /// The number of requests in flight whose reply will be stored.
     running: u16,
-    /// The entries, by stream.
+    /// The newest request of each stream.
     entries: Vec<Entry>,
-    /// When a session without a connection is forgotten.
+    /// The time at which a session without a connection is removed.
     expires: Option<Moment>,
-    /// True if the session is forgotten; its slot is free once no request of it runs.
+    /// True if the session is removed as soon as none of its requests is in progress.
     is_forgotten: bool,
 }
 
-/// The newest request of a stream whose reply is to be kept.
+/// The newest request of a stream, whose reply is or will be stored.
 #[derive(Debug, Default)]
 struct Entry {
     sequence: SequenceNumber,
     procedure: u32,
-    /// The status of the reply; `None` if the request still runs or was not executed.
+    /// The status of the reply. `None` if the request is in progress or was not executed.
     status: Option<Status>,
     bytes: SmallVec<[u8; SHORT_BYTES]>,
 }
 
 impl KeptSessions {
-    /// Makes an empty cache that keeps at most `lost_max` sessions without a connection.
+    /// Creates an empty cache that keeps at most `lost_max` sessions without a connection.
     pub(crate) fn new(lost_max: u32) -> Self {
         let (slots, free, by_id) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { slots, free, by_id, lost: 0, lost_max, reuses_replies: false }
     }
 
-    /// Begins to keep a session's replies. The oldest lost session may be dropped to make room.
+    /// Starts to store a session's replies. The oldest session without a connection may be dropped
+    /// to make room.
     pub(crate) fn add(&mut self, record: SessionRecord, channel: Option<ChannelId>) -> KeptSession {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -143,8 +143,8 @@ impl KeptSessions {
         self.slots.get_mut(session.0 as usize)?.as_mut()
     }
 
-    /// Begins a request whose reply will be kept. The previous reply on the stream is dropped: the
-    /// client has read it, or it would not use the stream again.
+    /// Starts a request whose reply will be stored. The previous reply on the stream is dropped,
+    /// because the client has read it: otherwise it would not use the stream again.
     #[inline]
     pub(crate) fn begin(&mut self, session: KeptSession, request: RequestName) {
         let forgets = !self.reuses_replies;
@@ -158,7 +158,7 @@ impl KeptSessions {
         }
     }
 
-    /// Returns the last request that began on a stream.
+    /// Returns the last request that was started on a stream.
     pub(crate) fn request(&self, session: KeptSession, stream: StreamId) -> Option<RequestName> {
         let kept = self.slots.get(session.0 as usize)?.as_ref()?;
         let entry = kept.entries.get(usize::from(stream.0))?;
@@ -166,8 +166,8 @@ impl KeptSessions {
         Some(RequestName { stream, sequence, procedure })
     }
 
-    /// Keeps the reply of a request that began. Returns true if this was the last request in flight
-    /// of a session without a connection, so that clients waiting to fetch its replies can proceed.
+    /// Stores the reply of a request that was started. Returns true if this was the last request in
+    /// flight of a session without a connection, so that queries for its replies can proceed.
     #[inline]
     pub(crate) fn keep(
         &mut self,
@@ -181,7 +181,7 @@ impl KeptSessions {
         self.end(session)
     }
 
-    /// Ends a request that began, without a reply to keep. Returns like `keep`.
+    /// Ends a request that was started, without a reply to store. Returns the same value as `keep`.
     pub(crate) fn end(&mut self, session: KeptSession) -> bool {
         let Some(kept) = self.get_mut(session) else { return false };
         kept.running = kept.running.saturating_sub(1);
@@ -197,8 +197,8 @@ impl KeptSessions {
         self.free.push(index);
     }
 
-    /// Keeps the reply of a request that was never in flight here: it was executed at once, or its
-    /// reply was restored from stable storage.
+    /// Stores the reply of a request that was not started here, because it was executed in one
+    /// step, or because its reply was restored from stable storage.
     #[inline]
     pub(crate) fn keep_finished(
         &mut self,
@@ -214,7 +214,8 @@ impl KeptSessions {
         }
     }
 
-    /// Notes that the connection of a session is lost. The session is kept until `expires`.
+    /// Records that the connection of a session is lost. The session is kept until `expires`.
+    /// Returns the sessions that were dropped to make room.
     pub(crate) fn lose(&mut self, session: KeptSession, expires: Moment) -> Vec<SessionId> {
         let Some(kept) = self.get_mut(session) else { return Vec::new() };
         kept.expires = Some(expires);
@@ -223,9 +224,9 @@ impl KeptSessions {
         self.make_room()
     }
 
-    /// Forgets lost sessions while there are too many. It picks the principal with the most lost
-    /// sessions and drops the oldest of them, so that no principal can push out the sessions of
-    /// others.
+    /// Drops sessions without a connection while there are too many. Among the sessions of the
+    /// principal that has the most, the oldest is dropped, so that no principal can displace the
+    /// sessions of other principals.
     fn make_room(&mut self) -> Vec<SessionId> {
         let mut forgotten = Vec::new();
         while self.lost > self.lost_max {
@@ -244,8 +245,8 @@ impl KeptSessions {
         forgotten
     }
 
-    /// Forgets a session that has disconnected in order or is no longer needed by its client. A
-    /// request of it that still runs leaves no reply.
+    /// Removes a session that has disconnected or that its client no longer needs. The reply of a
+    /// request that is still in progress will not be stored.
     pub(crate) fn forget(&mut self, id: SessionId) -> bool {
         let Some(index) = self.by_id.remove(&id) else { return false };
         let Some(kept) = self.slots[index as usize].as_mut() else { return false };
@@ -257,7 +258,7 @@ impl KeptSessions {
         true
     }
 
-    /// Forgets the replies of a session that stays connected.
+    /// Removes the stored replies of a session that stays connected.
     pub(crate) fn clear(&mut self, id: SessionId) {
         if let Some(&index) = self.by_id.get(&id)
             && let Some(kept) = &mut self.slots[index as usize]
@@ -266,7 +267,7 @@ impl KeptSessions {
         }
     }
 
-    /// Forgets the lost sessions whose time is over.
+    /// Removes the sessions without a connection whose time is over.
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<SessionId> {
         if self.lost == 0 {
             return Vec::new();
@@ -284,17 +285,18 @@ impl KeptSessions {
         ids
     }
 
-    /// Returns true if a session is known and belongs to this client.
+    /// Returns true if the session is known and belongs to this client.
     pub(crate) fn belongs(&self, id: SessionId, name: &[u8], principal: &Principal) -> bool {
         self.by_id.get(&id).and_then(|&index| self.slots[index as usize].as_ref()).is_some_and(
             |kept| &*kept.record.client_name == name && kept.record.principal == *principal,
         )
     }
 
-    /// Returns what happened to a request.
+    /// Returns the result of a request of this session.
     ///
     /// # Errors
-    /// UNKNOWN_SESSION; NOXID_MATCH if the request was not executed or can be repeated.
+    /// UNKNOWN_SESSION if the session is not known; NOXID_MATCH if the request was not executed or
+    /// can be repeated.
     pub(crate) fn query(
         &self,
         id: SessionId,
@@ -317,15 +319,15 @@ impl KeptSessions {
         }
     }
 
-    /// Drops the entries of the streams from `first` on: the client knows that it may not use them
-    /// (draft 5.2.2).
+    /// Removes the entries of the streams from `first` on, because the client knows that it may not
+    /// use these streams (draft 5.2.2).
     pub(crate) fn drop_streams_from(&mut self, session: KeptSession, first: StreamId) {
         if let Some(kept) = self.get_mut(session) {
             kept.entries.truncate(usize::from(first.0));
         }
     }
 
-    /// Returns all sessions and replies, for stable storage.
+    /// Returns all sessions and replies as records for stable storage.
     pub(crate) fn records(
         &self,
     ) -> impl Iterator<Item = (&SessionRecord, impl Iterator<Item = KeptReply<'_>>)> {
@@ -337,7 +339,7 @@ impl KeptSessions {
         Some(&self.slots.get(session.0 as usize)?.as_ref()?.record)
     }
 
-    /// Returns the number of sessions, and of those without a connection.
+    /// Returns the number of sessions, and the number of those without a connection.
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.by_id.len() as u32, self.lost)
     }
@@ -378,7 +380,8 @@ impl Entry {
     }
 }
 
-/// The longest reply that is stored without an allocation: that of a write.
+/// The number of bytes of the longest reply that is stored without an allocation, which is that of
+/// a write.
 const SHORT_BYTES: usize = 24;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Early ends of requests: cancelled requests, fenced files, ended sessions.
+//! Early ends of requests, because they are cancelled, their file is fenced, or their session has
+//! ended.
 //!
 //! Invariant: transfers that have not started are dropped at once. Transfers in flight stay, with
-//! their request, until their run is given back.
+//! their request, until their run is returned.
 
 use dafs_base::Key;
 use dafs_types::{Moment, RequestId, SessionId, Status};
@@ -14,11 +15,12 @@ use super::{
 
 impl BatchScheduler {
     /// Cancels a request of a synchronous or asynchronous batch. Transfers that have not started
-    /// are dropped, and the request is reported with `status` unless it fails otherwise or has
-    /// nothing left to drop. Its completion is reported without waiting for others.
+    /// are dropped, and the request is reported with `status`, unless it fails otherwise or all of
+    /// its transfers have started. The completion is reported without waiting for other
+    /// completions.
     ///
     /// # Errors
-    /// The session has no unreported request of that id.
+    /// The session has no unreported request with that id.
     pub fn cancel(
         &mut self,
         session: SessionId,
@@ -40,7 +42,7 @@ impl BatchScheduler {
         Ok(if is_over { Cancelled::Ended } else { Cancelled::Draining })
     }
 
-    /// Fails a request at the first byte that has not started. Does nothing if all of it is in
+    /// Fails a request at its first byte that has not started. Has no effect if all bytes are in
     /// flight.
     fn fail(&mut self, index: RequestKey, status: Status, now: Moment) {
         let waiting = self.transfers_of(index).filter(|transfer| transfer.waits());
@@ -52,8 +54,8 @@ impl BatchScheduler {
         }
     }
 
-    /// Drops the transfers of a request that have not started. The request has failed, or its
-    /// session no longer wants the result.
+    /// Drops the transfers of a request that have not started, because the request has failed or
+    /// its session does not need the result any more.
     pub(super) fn drop_transfers(&mut self, index: RequestKey) {
         let mut next = self.requests[index].first_transfer;
         while next != Key::NULL {
@@ -81,10 +83,11 @@ impl BatchScheduler {
         })
     }
 
-    /// Ends every request that has a transfer in scope which has not started. This serves fencing
-    /// (draft 4.5: operations in progress are aborted or finished) and the revocation of locks and
-    /// opens. Transfers in flight finish; wait until [`BatchScheduler::is_running`] returns false.
-    /// This walks over all requests, so it is for rare events.
+    /// Ends every request that has a transfer in `scope` that has not started. Used for fencing
+    /// (draft 4.5: operations in progress are aborted or finished) and for the revocation of locks
+    /// and opens. Transfers in flight finish; the caller must wait until
+    /// [`BatchScheduler::is_running`] returns false. The call visits all requests, so it is meant
+    /// for rare events.
     pub fn abort(&mut self, scope: &AbortScope, status: Status, now: Moment) -> Aborted {
         let mut aborted = Aborted::default();
         let indices: Vec<RequestKey> = self.requests.keys().collect();
@@ -106,7 +109,7 @@ impl BatchScheduler {
         aborted
     }
 
-    /// Returns true if a transfer in scope is in flight or may still be started.
+    /// Returns true if a transfer in `scope` is in flight or may still be started.
     #[must_use]
     pub fn is_running(&self, scope: &AbortScope) -> bool {
         self.requests.keys().filter(|&index| self.is_in_scope(index, scope)).any(|index| {
@@ -121,9 +124,9 @@ impl BatchScheduler {
         is_of_session && scope.state.is_none_or(|state| request.state == state)
     }
 
-    /// Drops the asynchronous batches of a session whose back-control channel is gone, because
-    /// their completions can no longer be delivered. Their transfers in flight end silently.
-    /// Synchronous batches continue.
+    /// Drops the asynchronous batches of a session whose back-control channel has ended, because
+    /// their completions can no longer be delivered. Their transfers in flight end without a
+    /// report. Synchronous batches continue.
     pub fn drop_asynchronous(&mut self, session: SessionId) -> EndedSession {
         let mut ended = EndedSession::default();
         let Some(&slot) = self.by_id.get(&session) else { return ended };
@@ -146,7 +149,7 @@ impl BatchScheduler {
         self.names.range(of_session).map(|(_, &index)| index).collect()
     }
 
-    /// Ends a request whose completion no client will receive.
+    /// Ends a request whose completion will not be delivered to any client.
     fn end_silently(&mut self, index: RequestKey, slot: SessionKey, ended: &mut EndedSession) {
         ended.requests += 1;
         self.drop_transfers(index);
@@ -159,15 +162,15 @@ impl BatchScheduler {
         let (name, transfers, bytes) = (request.name, request.transfers, request.bytes);
         request.session = Key::NULL;
         self.names.remove(&(slot, name));
-        // The request's share of the common limits is released with its last run.
+        // The request counts against the common limits until its last run is returned.
         let load = &mut self.sessions[slot].load;
         load.requests -= 1;
         load.transfers -= transfers;
         load.bytes -= bytes;
     }
 
-    /// Drops everything that a session holds when it ends; its transfers in flight end silently. An
-    /// unknown session holds nothing.
+    /// Drops all batches of a session that ends. Transfers in flight end without a report. Has no
+    /// effect for an unknown session.
     pub fn close_session(&mut self, session: SessionId) -> EndedSession {
         let mut ended = EndedSession::default();
         let Some(slot) = self.by_id.remove(&session) else { return ended };

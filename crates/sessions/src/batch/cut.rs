@@ -1,8 +1,8 @@
 //! Splits a request into transfers that are contiguous in both the file and the client's memory
 //! (draft 6.5.5).
 //!
-//! Invariant: the cuts of a request follow each other without gap or overlap in the order of both
-//! lists, none is empty, and none crosses a multiple of `cut_bytes` in the file.
+//! Invariant: the cuts of a request follow each other without gap or overlap, in the order of both
+//! lists. No cut is empty, and none crosses a multiple of `cut_bytes` in the file.
 
 use dafs_types::{CacheHint, RmrTarget, limits};
 use dafs_wire::DirectBuffer;
@@ -13,16 +13,17 @@ use super::types::InvalidBatch;
 /// A contiguous file range and a contiguous client buffer of the same length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
-    /// The offset in the request's data, that is, in the concatenation of either list.
+    /// The offset in the request's data, which is the concatenation of all chunks (and of all
+    /// buffers).
     pub at: u32,
     /// The offset in the file.
     pub offset: u64,
-    /// The client's buffer and its length.
+    /// The client's buffer, whose length is the length of the cut.
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
 }
 
-/// Returns the number of bytes of a request, without allocating.
+/// Returns the number of bytes of a request. Does not allocate.
 ///
 /// # Errors
 /// The reason why the request cannot be executed.
@@ -45,12 +46,12 @@ pub(super) fn total(chunks: &[FileChunk], buffers: &[DirectBuffer]) -> Result<u3
     if in_file != in_memory {
         return Err(InvalidBatch::TotalsDiffer);
     }
-    // A completion counts bytes in 32 bits.
+    // The number of bytes in a completion has 32 bits.
     u32::try_from(in_file).map_err(|_| InvalidBatch::RequestTooLarge)
 }
 
 /// Returns the transfers of a request that [`total`] has accepted. A cursor runs through both lists
-/// and stops wherever a piece of either ends.
+/// and cuts wherever a chunk or a buffer ends.
 pub(super) fn cuts<'a>(
     chunks: &'a [FileChunk],
     buffers: &'a [DirectBuffer],

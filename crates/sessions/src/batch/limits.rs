@@ -1,15 +1,15 @@
 //! The limits of the batch scheduler.
 //!
-//! Invariant: limits that passed [`BatchLimits::check`] always admit a batch of one request of one
-//! byte from a session that has no other request pending.
+//! Invariant: limits that passed [`BatchLimits::check`] always admit a batch with one request of
+//! one byte from a session that has no other request pending.
 
 use std::time::Duration;
 
 use crate::config_error::ConfigError;
 
-/// The most requests the scheduler can number.
+/// The most requests that the scheduler's tables can contain.
 const REQUESTS_LIMIT: u32 = 1 << 20;
-/// The most transfers the scheduler can number.
+/// The most transfers that the scheduler's tables can contain.
 const TRANSFERS_LIMIT: u32 = 1 << 22;
 /// The longest time for which a batch or a completion may be delayed.
 const DELAY_LIMIT: Duration = Duration::from_secs(3600);
@@ -18,15 +18,15 @@ const DELAY_LIMIT: Duration = Duration::from_secs(3600);
 /// file and the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// The most unreported requests of all sessions.
+    /// The most unreported requests of all sessions together.
     pub requests_max: u32,
     /// The most unreported requests of one session.
     pub requests_per_session_max: u32,
-    /// The most incomplete transfers of all sessions' requests.
+    /// The most incomplete transfers of all sessions together.
     pub transfers_max: u32,
     /// The most incomplete transfers of one session.
     pub transfers_per_session_max: u32,
-    /// The most bytes in incomplete requests of all sessions.
+    /// The most bytes in incomplete requests of all sessions together.
     pub bytes_max: u64,
     /// The most bytes in incomplete requests of one session.
     pub bytes_per_session_max: u64,
@@ -34,12 +34,12 @@ pub struct BatchLimits {
     pub run_bytes_max: u32,
     /// The most transfers in one run.
     pub run_pieces_max: u32,
-    /// The longest time a batch is delayed, whatever window the client names.
+    /// The longest time for which a batch is delayed, even if the client allows a longer window.
     pub window_max: Duration,
-    /// How long a completion may wait for others once its batch is due.
+    /// How long a completion may wait for other completions after its batch is due.
     pub notice_delay_max: Duration,
-    /// Transfers whose batch is not due yet are started early while the device has fewer than this
-    /// many runs in flight, so that it is not idle. 0 always waits for the window.
+    /// The number of runs in flight below which transfers are started before their batch is due, so
+    /// that the device is not idle. With 0, transfers always wait for the window.
     pub early_start_below: u32,
 }
 
@@ -62,10 +62,11 @@ impl Default for BatchLimits {
 }
 
 impl BatchLimits {
-    /// Checks every limit against what the tables can hold.
+    /// Checks that the tables can hold as much as every limit allows.
     ///
     /// # Errors
-    /// Names the first limit that is zero, too large, or more than the limit it is a part of.
+    /// [`ConfigError`] with the name of the first limit that is zero, too large, or larger than the
+    /// total limit that it is part of.
     pub fn check(&self) -> Result<(), ConfigError> {
         let counts = [
             ("batch.requests_max", self.requests_max, REQUESTS_LIMIT),

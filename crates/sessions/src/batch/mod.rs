@@ -100,26 +100,26 @@ pub struct BatchScheduler {
     limits: BatchLimits,
     sessions: Slab<Session>,
     by_id: BTreeMap<SessionId, SessionKey>,
-    /// Unreported requests by session and id.
+    /// The unreported requests, by session and request id.
     names: BTreeMap<(SessionKey, RequestId), RequestKey>,
     requests: Slab<Request>,
     batches: Slab<Batch>,
     queue: TransferQueue,
     load: BatchLoad,
     accepted: u64,
-    /// The latest time at which each session reports its collected completions.
+    /// The latest time at which each session with collected completions must report them.
     report_by: BTreeSet<(Moment, SessionKey)>,
-    /// Sessions with a notice to send.
+    /// The sessions that have a notice to send, in the order of their turns.
     ready: VecDeque<SessionKey>,
-    /// Synchronous batches that are complete.
+    /// The synchronous batches whose requests are all complete.
     replies: VecDeque<BatchKey>,
-    /// A buffer for the request ids of a batch while it is checked.
+    /// A buffer for the request ids of a batch that is being checked.
     sorted: Vec<RequestId>,
-    /// Piece lists of returned runs, kept for reuse.
+    /// Empty piece lists of returned runs, kept to reuse their memory.
     spare: Vec<Vec<Piece>>,
 }
 
-/// The key of a session.
+/// The key of a session in the scheduler.
 type SessionKey = Key<Session>;
 /// The key of a batch with unreported requests.
 type BatchKey = Key<Batch>;
@@ -131,15 +131,16 @@ struct Session {
     id: SessionId,
     /// The number of completions that fit into one notice; 0 without a back-control channel.
     completions_max: usize,
-    /// The completions per notice that the client asked for; 0 until it does.
+    /// The number of completions per notice that the client has requested; 0 if it has requested
+    /// none.
     completions_wanted: usize,
     load: BatchLoad,
-    /// Asynchronous requests that are incomplete.
+    /// The number of asynchronous requests that are incomplete.
     unfinished: u32,
-    /// Asynchronous requests that are complete but unreported.
+    /// The asynchronous requests that are complete but not reported.
     gathered: VecDeque<RequestKey>,
     report_by: Option<Moment>,
-    /// True if the client waits for the collected completions, or for the next one.
+    /// True if the client waits for the collected completions, or for the next completion.
     is_awaited: bool,
     is_ready: bool,
 }
@@ -150,19 +151,21 @@ struct Batch {
     tag: u64,
     synchronous: bool,
     due: Moment,
-    /// Requests that are incomplete.
+    /// The number of requests that are incomplete.
     unfinished: u32,
-    /// Requests that are unreported.
+    /// The number of requests that are not reported.
     unreported: u32,
-    /// The first request of a synchronous batch; its reply follows the links.
+    /// The first request of a synchronous batch. The reply lists the requests in the order of their
+    /// links.
     first: RequestKey,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// [`Key::NULL`] once the session has ended: the request then ends silently.
+    /// The key of the session. [`Key::NULL`] after the session has ended, in which case the request
+    /// ends without a report.
     session: SessionKey,
-    /// The session's id, which stays valid as long as the request lasts.
+    /// The id of the session, which is kept as long as the request exists.
     session_id: SessionId,
     batch: BatchKey,
     name: RequestId,
@@ -171,24 +174,24 @@ struct Request {
     data: Option<Arc<[u8]>>,
     length: u32,
     checksum: Checksum,
-    /// The parts of a read's checksum that are known so far.
+    /// The checksums of the parts of a read that have been computed so far.
     sums: Vec<ChecksumPart>,
-    /// Transfers that have not ended.
+    /// The number of transfers that have not ended.
     unfinished: u32,
-    /// The transfers and bytes that the request counts against the limits.
+    /// The numbers of transfers and bytes that the request counts against the limits.
     transfers: u32,
     bytes: u64,
     first_transfer: TransferKey,
     next_of_batch: RequestKey,
-    /// The number of bytes before the first one that was not moved.
+    /// The number of bytes before the first byte that was not moved.
     moved: u32,
     failure: Option<Failure>,
-    /// True if the request's completion is reported without waiting for others.
+    /// True if the request's completion is reported without waiting for other completions.
     is_awaited: bool,
     report_by: Moment,
 }
 
-/// The first failure of a request, in the order of its data.
+/// The first failure of a request, in the order of the request's data.
 #[derive(Clone, Copy, Debug)]
 struct Failure {
     at: u32,
@@ -196,10 +199,10 @@ struct Failure {
 }
 
 impl BatchScheduler {
-    /// Makes a scheduler without sessions.
+    /// Creates a scheduler without sessions.
     ///
     /// # Errors
-    /// Names the first limit that is out of range.
+    /// [`ConfigError`] with the name of the first limit that is out of range.
     pub fn new(limits: BatchLimits) -> Result<Self, ConfigError> {
         limits.check()?;
         Ok(Self {
@@ -221,8 +224,9 @@ impl BatchScheduler {
     }
 
     /// Registers a session, or reports a change of its back-control channel. `notice_bytes` is the
-    /// largest request that channel carries; `None` without a channel. The driver limits the number
-    /// of sessions, because each has a channel.
+    /// size of the largest request that the channel carries; `None` without a channel. The number
+    /// of sessions needs no limit here, because each session has a channel, and channels are
+    /// limited.
     pub fn open_session(&mut self, session: SessionId, notice_bytes: Option<u32>) {
         let completions_max = notice_bytes.map_or(0, completions_in);
         if let Some(&slot) = self.by_id.get(&session) {
@@ -245,14 +249,14 @@ impl BatchScheduler {
         self.by_id.insert(session, slot);
     }
 
-    /// Handles BATCH_SUBMIT. The driver replies to an asynchronous batch at once, and to a
-    /// synchronous one when [`BatchScheduler::poll_reply`] returns it. The driver makes sure that
-    /// the reply will fit the channel ([`completions_in`] its response size). If there is no room,
-    /// the driver may also keep the request and try again after a run is done: the credit of the
-    /// request then holds the client back (draft 6.5.5).
+    /// Handles BATCH_SUBMIT. The server replies to an asynchronous batch at once, and to a
+    /// synchronous batch when [`BatchScheduler::poll_reply`] returns it. The server must make sure
+    /// that the reply fits into the channel's reply size ([`completions_in`]). If there is no room
+    /// for the batch, the server may also keep the request and retry it after a run has ended:
+    /// meanwhile the request holds its credit, which slows the client down (draft 6.5.5).
     ///
     /// # Errors
-    /// [`SubmitError`]; nothing of the batch was accepted.
+    /// [`SubmitError`]. No request of the batch was accepted.
     pub fn submit(
         &mut self,
         session: SessionId,
@@ -295,7 +299,7 @@ impl BatchScheduler {
             first: Key::NULL,
         });
         self.accepted += 1;
-        // The list is built from the last request, so that it ends up in order.
+        // The list is built from the last request to the first, so that it is in order at the end.
         for request in submission.requests.iter().rev() {
             if let Err(crowded) = self.add_request(batch, request) {
                 self.withdraw(batch);
@@ -330,7 +334,7 @@ impl BatchScheduler {
         if is_double { Err(InvalidBatch::DuplicateRequest.into()) } else { Ok(()) }
     }
 
-    /// Checks that a batch is valid and that there is room for it.
+    /// Checks that a batch is valid and that the limits allow it.
     fn check_room(
         &self,
         slot: SessionKey,
@@ -350,7 +354,7 @@ impl BatchScheduler {
         {
             return Err(SubmitError::TooLarge);
         }
-        // Counting the cuts is cheap only after the number of bytes is known to be small.
+        // The number of bytes is checked first, because it limits the number of cuts to be counted.
         for request in requests.iter().filter(|request| request.refused.is_none()) {
             let cuts = cut::cuts(request.chunks, request.buffers, limits.run_bytes_max).count();
             batch.transfers = batch.transfers.saturating_add(cuts as u32);
@@ -449,7 +453,8 @@ impl BatchScheduler {
         Ok(())
     }
 
-    /// Removes what was added of a batch for which there is no room after all.
+    /// Removes the requests of a batch that were already added, because its other requests do not
+    /// fit.
     fn withdraw(&mut self, batch: BatchKey) {
         let mut index = self.batches[batch].first;
         while index != Key::NULL {
@@ -461,11 +466,11 @@ impl BatchScheduler {
         }
     }
 
-    /// Starts a batch, and completes requests that move no data.
+    /// Starts a batch, and completes the requests in it that move no data.
     fn begin_batch(&mut self, batch: BatchKey, now: Moment) {
         let &Batch { session, synchronous, unfinished, mut first, .. } = &self.batches[batch];
         if unfinished == 0 {
-            // An empty synchronous batch has no transfer that would complete it.
+            // An empty synchronous batch has no transfer whose end would complete it.
             if synchronous {
                 self.replies.push_back(batch);
             } else {
@@ -486,11 +491,11 @@ impl BatchScheduler {
         }
     }
 
-    /// Handles HURRY_UP: the request goes before all others, with the requests that block it. If it
-    /// is complete already, its notice is sent now.
+    /// Handles HURRY_UP: the request, and the requests that block it, go before all others. If the
+    /// request is already complete, its notice is sent now.
     ///
     /// # Errors
-    /// The session has no unreported asynchronous request of that id.
+    /// The session has no unreported asynchronous request with that id.
     pub fn hurry_up(
         &mut self,
         session: SessionId,
@@ -527,13 +532,13 @@ impl BatchScheduler {
         self.load
     }
 
-    /// Returns the load of one session; zero if the session is not known.
+    /// Returns the load of one session. It is zero if the session is not known.
     #[must_use]
     pub fn session_load(&self, session: SessionId) -> BatchLoad {
         self.by_id.get(&session).map_or_else(BatchLoad::default, |&slot| self.sessions[slot].load)
     }
 
-    /// Returns true if every table but that of the sessions is empty.
+    /// Returns true if there are no requests, transfers, notices or replies.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()

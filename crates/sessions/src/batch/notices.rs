@@ -1,7 +1,7 @@
-//! Completions: collecting them, and reporting them to the clients.
+//! Collects completions and reports them to the clients.
 //!
-//! Invariant: a session with collected completions is either ready or has a time by which it will
-//! be, so that no completion waits forever.
+//! Invariant: a session with collected completions is either ready, or has a time at which it will
+//! become ready, so that no completion waits forever.
 
 use dafs_base::Key;
 use dafs_types::{Moment, SessionId, Status};
@@ -10,13 +10,13 @@ use dafs_wire::{Checksum, HEADER_BYTES};
 
 use super::{BatchReply, BatchScheduler, Notice, RequestKey, Session, SessionKey};
 
-/// The bytes of a completion message before the first completion: header, fixed section, and the
-/// count of the array.
+/// The number of bytes of a completion message before the first completion: header, fixed section,
+/// and the count of the array.
 const MESSAGE_BYTES: usize = HEADER_BYTES + 8 + 8;
-/// The bytes of one completion (draft 6.1.7).
+/// The number of bytes of one completion (draft 6.1.7).
 const COMPLETION_BYTES: usize = 24;
 
-/// Returns the number of completions that fit into a message of this size.
+/// Returns the number of completions that fit into a message of this many bytes.
 #[must_use]
 pub fn completions_in(message_bytes: u32) -> usize {
     let room = (message_bytes as usize).saturating_sub(MESSAGE_BYTES) / COMPLETION_BYTES;
@@ -62,7 +62,7 @@ impl BatchScheduler {
         }
     }
 
-    /// Marks a session as ready if it has a reason to report.
+    /// Marks a session as ready if it has completions that must be reported now.
     pub(super) fn update_ready(&mut self, slot: SessionKey) {
         let session = &self.sessions[slot];
         let gathered = session.gathered.len();
@@ -81,14 +81,14 @@ impl BatchScheduler {
         }
     }
 
-    /// Returns the next notice to send. Call it until it returns `None`, or until the back-control
-    /// channels are full; the sessions take turns.
+    /// Removes and returns the next notice to send. The server must call this until it returns
+    /// `None`, or until the back-control channels have no credits. The sessions take turns.
     pub fn poll_notice(&mut self, now: Moment) -> Option<Notice> {
         self.poll_notice_for(now, |_| true)
     }
 
-    /// Returns the next notice, like [`BatchScheduler::poll_notice`], for sessions whose channel
-    /// accepts a notice now. The others keep their turn.
+    /// Removes and returns the next notice of a session for which the given function returns true.
+    /// The other sessions keep their turn. See [`BatchScheduler::poll_notice`].
     pub fn poll_notice_for(
         &mut self,
         now: Moment,
@@ -128,8 +128,8 @@ impl BatchScheduler {
         Some(notice)
     }
 
-    /// Returns the next session with a notice that its channel accepts, and the number of
-    /// completions to send.
+    /// Removes and returns the next session with a notice that its channel accepts, and the number
+    /// of completions to send.
     fn next_ready(
         &mut self,
         takes: &mut impl FnMut(SessionId) -> bool,
@@ -143,7 +143,7 @@ impl BatchScheduler {
                 continue;
             }
             session.is_ready = false;
-            // A channel may have gone while its session was in the queue.
+            // The channel of the session may have ended while the session was in the queue.
             if count > 0 {
                 return Some((slot, count));
             }
@@ -151,7 +151,7 @@ impl BatchScheduler {
         None
     }
 
-    /// Returns the next reply to a synchronous batch, in the order of completion.
+    /// Removes and returns the next reply to a synchronous batch, in the order of completion.
     pub fn poll_reply(&mut self) -> Option<BatchReply> {
         let batch = self.replies.pop_front()?;
         let entry = &self.batches[batch];
@@ -187,15 +187,16 @@ impl BatchScheduler {
         }
     }
 
-    /// Returns the time at which the passage of time alone makes work due: poll for runs and
-    /// notices again then.
+    /// Returns the time at which the next batch or notice becomes due. At that time the server must
+    /// poll for runs and notices again. `None` if nothing is delayed.
     #[must_use]
     pub fn next_due(&self) -> Option<Moment> {
         let report_by = self.report_by.first().map(|&(moment, _)| moment);
         [self.queue.next_due(), report_by].into_iter().flatten().min()
     }
 
-    /// Releases a request's share of the limits after all its transfers have ended.
+    /// Subtracts a request from the load that counts against the limits, after all its transfers
+    /// have ended.
     pub(super) fn release_transfers(&mut self, index: RequestKey) {
         let request = &mut self.requests[index];
         let first = std::mem::replace(&mut request.first_transfer, Key::NULL);
@@ -210,7 +211,7 @@ impl BatchScheduler {
         self.queue.free(first);
     }
 
-    /// Forgets a request that was reported or whose session is gone.
+    /// Removes a request that was reported or whose session has ended.
     pub(super) fn forget(&mut self, index: RequestKey) {
         let request = self.requests.remove(index).expect("a request is forgotten once");
         self.load.requests -= 1;
@@ -227,8 +228,8 @@ impl BatchScheduler {
 }
 
 impl Session {
-    /// Returns the number of completions in the next notice: the number that the client asked for,
-    /// if any.
+    /// Returns the number of completions in the next notice: the number that the client has
+    /// requested, or else all that fit.
     fn notice_size(&self) -> usize {
         let most = self.completions_max.min(self.gathered.len());
         if self.completions_wanted == 0 { most } else { self.completions_wanted.min(most) }

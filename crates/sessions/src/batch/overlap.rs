@@ -1,12 +1,13 @@
-//! An index that finds the transfers which overlap a range of a file.
+//! An index that finds the transfers that overlap a range of a file.
 //!
-//! Invariant: each transfer in the index had fewer than [`OVERLAPS_MAX`] others near it when it was
-//! added. So looking up every transfer once costs at most that many steps each, whatever ranges a
-//! client chooses, and a few steps if ranges do not overlap.
+//! Invariant: each transfer in the index had fewer than [`OVERLAPS_MAX`] other transfers near it
+//! when it was added. So looking up every transfer once takes at most that many steps for each
+//! transfer, whatever ranges a client chooses, and only a few steps if the ranges do not overlap.
 //!
-//! Lengths are indexed by their power of two. A transfer that overlaps a range then begins less
-//! than twice the class's length before it, and one long transfer does not slow down searches among
-//! many short ones. Reads and writes are separate, because two reads never conflict.
+//! Transfers are grouped into classes by the power of two of their length. A transfer that overlaps
+//! a range starts less than twice its class's length before the range, so one long transfer does
+//! not slow down searches among many short ones. Reads and writes are separate, because two reads
+//! never conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,7 +17,7 @@ use dafs_filer::{FileKey, IoKind};
 
 use super::queue::TransferKey;
 
-/// The most transfers near a new one. Beyond this a client is told to wait.
+/// The most transfers near a new transfer. If there are more, the client is told to wait.
 pub(super) const OVERLAPS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,12 +30,12 @@ struct Entry {
     index: TransferKey,
 }
 
-/// Transfers by file, direction, length class and offset.
+/// The transfers, by file, direction, length class and offset.
 #[derive(Debug, Default)]
 pub(super) struct OverlapIndex {
     entries: BTreeSet<Entry>,
-    /// A bit set of the length classes that reads and writes of a file have used since it last had
-    /// no transfer.
+    /// A bit set of length classes for the reads, and one for the writes, of each file. A bit is
+    /// set if the class was used since the file last had no transfers.
     classes: BTreeMap<FileKey, [u32; 2]>,
 }
 
@@ -64,13 +65,13 @@ impl OverlapIndex {
         debug_assert!(was_there);
     }
 
-    /// Forgets a file after its last transfer has been removed.
+    /// Removes the entry of a file whose last transfer has been removed.
     pub(super) fn forget(&mut self, file: FileKey) {
         self.classes.remove(&file);
     }
 
-    /// Returns every transfer that may conflict with one of this direction in this range, and at
-    /// most about as many more that end just before it.
+    /// Returns every transfer that may conflict with a transfer of this direction in this range. It
+    /// may also return about as many transfers that end just before the range.
     pub(super) fn near(
         &self,
         file: FileKey,
@@ -100,7 +101,7 @@ fn entry(file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) -> 
     Entry { file, is_write: kind == IoKind::Write, class, offset: range.start, index }
 }
 
-/// Returns the positions of the bits that are set, lowest first.
+/// Iterates over the positions of the bits that are set, from the lowest to the highest.
 fn bits(mut word: u32) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let lowest = word.trailing_zeros();

@@ -1,9 +1,10 @@
-//! The queue of transfers and their priorities.
+//! The queue of transfers, ordered by their priorities.
 //!
-//! Invariants: a transfer is in `places` from `add` until it is done. While `Queued` it is in
-//! exactly one waiting set, that of its priority; while `Parked` it is in `parked`; otherwise it is
-//! in neither. A transfer waits only for transfers of batches that were accepted earlier, so there
-//! are no cycles.
+//! Invariants:
+//! - A transfer is in `places` from `add` until it has ended. While it is `Queued`, it is also in
+//!   exactly one waiting set, that of its priority; while it is `Parked`, it is also in `parked`.
+//! - A transfer waits only for transfers of batches that were accepted earlier, so there are no
+//!   cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,20 +17,20 @@ use dafs_wire::DirectBuffer;
 use super::RequestKey;
 use super::overlap::{OVERLAPS_MAX, OverlapIndex};
 
-/// The number of runs of hurried transfers after which another one goes: a client that always
-/// hurries must not starve those that wait for their window.
+/// The number of consecutive runs of hurried transfers after which another run is chosen, so that a
+/// client that always hurries cannot starve clients that wait for their window.
 pub(super) const HURRIED_IN_A_ROW_MAX: u32 = 8;
-/// The most neighbours examined after the start of a run when it is merged.
+/// The most neighbours after the start of a run that are examined when the run is merged.
 const GATHER_AFTER_MAX: usize = 1024;
-/// The most neighbours examined for each one that is put before the start.
+/// The most neighbours that are examined for each transfer that is put before the start of a run.
 const GATHER_BEFORE_MAX: usize = 16;
 
-/// The priority of a transfer; the smallest goes first.
+/// The priority of a transfer. Smaller values go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
-    /// HURRY_UP was called for the transfer; ordered by the calls.
+    /// HURRY_UP was called for the transfer. Ordered by the number of the call.
     Hurried(u64),
-    /// The window of the transfer's batch has passed; ordered by file and offset.
+    /// The window of the transfer's batch has passed. Ordered by file and offset.
     Due,
     /// The transfer may be delayed until this time.
     Held(Moment),
@@ -38,7 +39,7 @@ pub(super) enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Queued,
-    /// The transfer waits until this one is done.
+    /// The transfer waits until this other transfer has ended.
     Parked(TransferKey),
     Running,
     Done,
@@ -51,12 +52,12 @@ pub(super) type TransferKey = Key<Transfer>;
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub request: RequestKey,
-    /// The next transfer of the same request.
+    /// The next transfer of the request, as a linked list.
     pub next: TransferKey,
     pub file: FileKey,
     pub kind: IoKind,
     pub offset: u64,
-    /// The offset in the request's data.
+    /// The offset of the transfer in the request's data.
     pub at: u32,
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
@@ -83,19 +84,20 @@ impl Transfer {
         self.offset..self.end()
     }
 
-    /// Returns true if it has not started.
+    /// Returns true if the transfer has not started.
     pub(super) fn waits(&self) -> bool {
         matches!(self.stage, Stage::Queued | Stage::Parked(_))
     }
 
-    /// Returns true if it overlaps a range; `offset + length` may exceed 64 bits.
+    /// Returns true if the transfer overlaps a range of the file. `offset + length` may exceed 64
+    /// bits.
     pub(super) fn touches(&self, offset: u64, length: u64) -> bool {
         self.offset < offset.saturating_add(length) && offset < self.end()
     }
 }
 
-/// The position of a transfer in a sweep, which goes through the files one by one, each from start
-/// to end.
+/// The position of a transfer in a sweep. A sweep goes through the files one by one, each from its
+/// start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     file: FileKey,
@@ -103,18 +105,18 @@ struct Place {
     index: TransferKey,
 }
 
-/// The transfers of one file that are not done.
+/// The number of transfers of one file that have not ended, and their greatest length.
 #[derive(Debug, Default)]
 struct FileLoad {
     count: u32,
-    /// The longest transfer since the file last had none.
+    /// The length of the longest transfer since the file last had none.
     longest: u32,
 }
 
-/// The error that there are [`OVERLAPS_MAX`] others near a transfer.
+/// The error that there are already [`OVERLAPS_MAX`] other transfers near a new transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crowded {
-    /// True if all of them are of the transfer's own batch.
+    /// True if all of these transfers belong to the same batch as the new transfer.
     pub by_itself: bool,
 }
 
@@ -125,21 +127,21 @@ pub(super) struct TransferQueue {
     places: BTreeSet<Place>,
     overlaps: OverlapIndex,
     hurried: BTreeSet<(u64, Place)>,
-    /// Due transfers are taken in sweeps. Those that become due during one wait for the next, so
-    /// that no range of a file is passed over forever.
+    /// The due transfers of the current sweep and of the next one. A transfer that becomes due
+    /// during a sweep waits for the next sweep, so that no range of a file is passed over forever.
     sweep: BTreeSet<Place>,
     next_sweep: BTreeSet<Place>,
     held: BTreeSet<(Moment, Place)>,
-    /// Pairs of transfers: the blocking one and the one that waits for it.
+    /// Pairs of transfers: the transfer that blocks, and the transfer that waits for it.
     parked: BTreeSet<(TransferKey, TransferKey)>,
     hurries: u64,
     hurried_in_a_row: u32,
-    /// A buffer for the members of a run while it is merged.
+    /// A buffer for the members of a run that is being merged.
     gathered: Vec<TransferKey>,
 }
 
 impl TransferQueue {
-    /// Makes an empty queue.
+    /// Creates an empty queue.
     pub(super) fn new() -> Self {
         Self {
             transfers: Slab::default(),
@@ -160,7 +162,8 @@ impl TransferQueue {
     /// Adds a transfer and returns its key.
     ///
     /// # Errors
-    /// Too many others are near it; says whether its own batch alone has too many there.
+    /// [`Crowded`] if too many other transfers are near it. The error says whether all of these
+    /// belong to the same batch.
     pub(super) fn add(&mut self, transfer: Transfer) -> Result<TransferKey, Crowded> {
         debug_assert!(transfer.buffer.length > 0 && transfer.stage == Stage::Queued);
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -183,12 +186,13 @@ impl TransferQueue {
         Ok(index)
     }
 
-    /// Returns the time at which the first delayed transfer becomes due.
+    /// Returns the time at which the next delayed transfer becomes due. `None` if no transfer is
+    /// delayed.
     pub(super) fn next_due(&self) -> Option<Moment> {
         self.held.first().map(|&(due, _)| due)
     }
 
-    /// Makes the transfers due whose time has come.
+    /// Makes the delayed transfers due whose time has come.
     pub(super) fn promote(&mut self, now: Moment) {
         while let Some(&(due, place)) = self.held.first() {
             if due > now {
@@ -198,7 +202,7 @@ impl TransferQueue {
         }
     }
 
-    /// Puts a request's transfers, and those that block them, before all others.
+    /// Moves the transfers of a request, and the transfers that block them, before all others.
     pub(super) fn hurry(&mut self, first: TransferKey) {
         self.hurries += 1;
         let mut index = first;
@@ -208,7 +212,7 @@ impl TransferQueue {
         }
     }
 
-    /// Raises the priority of a transfer and of those it waits for.
+    /// Raises the priority of a transfer and of the transfers that it waits for.
     fn raise_priority(&mut self, mut index: TransferKey, priority: Priority) {
         loop {
             let transfer = &self.transfers[index];
@@ -251,8 +255,9 @@ impl TransferQueue {
         debug_assert!(was_there);
     }
 
-    /// Chooses the next run and marks its members as running; [`Self::members`] returns them. With
-    /// `early`, transfers that are not due may be chosen. Returns false if there is none.
+    /// Chooses the next run and marks its members as running; [`Self::members`] returns the
+    /// members. With `early`, transfers that are not due may be chosen. Returns false if there is
+    /// no run to start.
     pub(super) fn next_run(&mut self, early: bool, bytes_max: u32, pieces_max: u32) -> bool {
         let Some(leader) = self.next_leader(early) else { return false };
         let is_hurried = matches!(self.transfers[leader].priority, Priority::Hurried(_));
@@ -269,13 +274,13 @@ impl TransferQueue {
         true
     }
 
-    /// Returns the members of the run chosen last, ascending by offset.
+    /// Returns the members of the run that was chosen last, ordered by offset.
     pub(super) fn members(&self) -> &[TransferKey] {
         &self.gathered
     }
 
-    /// Returns the most urgent transfer that is not blocked. Blocked ones are parked and pass their
-    /// priority on to the transfer that blocks them.
+    /// Returns the most urgent transfer that is not blocked. A blocked transfer is parked, and
+    /// passes its priority on to the transfer that blocks it.
     fn next_leader(&mut self, early: bool) -> Option<TransferKey> {
         loop {
             let index = self.most_urgent(early)?;
@@ -304,8 +309,9 @@ impl TransferQueue {
         }
     }
 
-    /// Returns the latest accepted transfer that this one must wait for: one of an earlier batch
-    /// that touches the same bytes, if either writes.
+    /// Returns the latest accepted transfer that this transfer must wait for: a transfer of an
+    /// earlier batch that overlaps it, if at least one of the two is a write. `None` if there is
+    /// none.
     fn blocker(&self, index: TransferKey) -> Option<TransferKey> {
         let transfer = &self.transfers[index];
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -317,7 +323,8 @@ impl TransferQueue {
     }
 
     /// Collects the neighbours in the file that can join a run, on both sides of the leader. A
-    /// hurried leader takes hurried ones only; any other takes all neighbours, due or not.
+    /// hurried leader is joined only by hurried transfers, any other leader by all neighbours, due
+    /// or not.
     fn gather(
         &self,
         leader: TransferKey,
@@ -330,8 +337,8 @@ impl TransferQueue {
         let fits = |start: u64, end: u64| end - start <= u64::from(bytes_max);
         let file = first.file;
         members.push(leader);
-        // An adjacent transfer before the run ends where the run starts, so it begins at most the
-        // longest transfer's length before.
+        // An adjacent transfer before the run ends where the run starts, so it starts at most the
+        // longest transfer's length before the run.
         let longest = u64::from(self.files[&file].longest);
         while members.len() < pieces_max {
             let from = Place { file, offset: start.saturating_sub(longest), index: Key::MIN };
@@ -352,7 +359,8 @@ impl TransferQueue {
                 break;
             }
             let other = &self.transfers[place.index];
-            // Reads of the same bytes share a run; a write must begin where the previous one ends.
+            // Reads of the same bytes share a run. A write must start where the previous write
+            // ends.
             let lies_well = first.kind == IoKind::Read || place.offset == end;
             if place.index == leader || !lies_well || !fits(start, other.end().max(end)) {
                 continue;
@@ -376,8 +384,8 @@ impl TransferQueue {
             && self.blocker(index).is_none()
     }
 
-    /// Ends a transfer that was executed, failed, or was dropped before it started. Transfers that
-    /// waited for it are checked again. Its slot stays in use until `free`.
+    /// Ends a transfer that was executed, has failed, or was dropped before it started. Transfers
+    /// that waited for it are checked again. Its slot stays in use until `free`.
     pub(super) fn end(&mut self, index: TransferKey) {
         match self.transfers[index].stage {
             Stage::Queued => self.dequeue(index),
@@ -409,7 +417,7 @@ impl TransferQueue {
         }
     }
 
-    /// Frees the slots of a request's transfers, all of which have ended.
+    /// Frees the slots of a request's transfers, all of which must have ended.
     pub(super) fn free(&mut self, first: TransferKey) {
         let mut index = first;
         while index != Key::NULL {

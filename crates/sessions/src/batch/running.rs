@@ -1,7 +1,7 @@
-//! Handing out runs and taking them back.
+//! Hands out runs to the server and takes them back.
 //!
-//! Invariant: every transfer that is running is in exactly one run that was handed out, and its
-//! request stays until that run is given back.
+//! Invariant: every running transfer is in exactly one run that was handed out. Its request is kept
+//! until that run is returned.
 
 use dafs_base::Key;
 use dafs_types::{Moment, Status};
@@ -11,14 +11,14 @@ use super::{
     BatchScheduler, DeviceLoad, Failure, Piece, PieceOutcome, Request, RequestView, Run, RunOutcome,
 };
 
-/// The most piece lists kept for later runs.
+/// The most empty piece lists that are kept for later runs.
 const SPARE_MAX: usize = 64;
 
 impl BatchScheduler {
-    /// Returns the next run to start. Call it until it returns `None` whenever a run is done, a
-    /// batch was accepted, or the time of [`BatchScheduler::next_due`] has come. Call it even if
-    /// the device is full, so that [`BatchScheduler::next_due`] no longer returns the time of
-    /// transfers that are due already.
+    /// Returns the next run to start. The server must call this until it returns `None` whenever a
+    /// run has ended, a batch was accepted, or the time of [`BatchScheduler::next_due`] has come.
+    /// It must do so even if the device is full, because otherwise [`BatchScheduler::next_due`]
+    /// still returns the time of transfers that are already due.
     pub fn poll_run(&mut self, now: Moment, device: DeviceLoad) -> Option<Run> {
         self.queue.promote(now);
         if device.in_flight >= device.in_flight_max {
@@ -50,7 +50,8 @@ impl BatchScheduler {
         Some(Run { file: first.file, kind: first.kind, offset: first.offset, length, pieces })
     }
 
-    /// Returns the request of a piece, and whether its result is still wanted.
+    /// Returns a description of the request of a piece. It shows whether the result is still
+    /// needed.
     #[must_use]
     pub fn request(&self, piece: &Piece) -> RequestView {
         let request = &self.requests[piece.request];
@@ -67,13 +68,13 @@ impl BatchScheduler {
         }
     }
 
-    /// Adds bytes of a read, at offset `at` of the request's data, to the checksum that is reported
-    /// with it. Pieces may come in any order, each byte once.
+    /// Adds bytes of a read, which start at offset `at` of the request's data, to the checksum that
+    /// the completion reports. Bytes may be added in any order, but each byte only once.
     pub fn add_checksum(&mut self, piece: &Piece, at: u32, bytes: &[u8]) {
         self.requests[piece.request].sums.push(ChecksumPart::of(at, bytes));
     }
 
-    /// Takes a run back, executed or not.
+    /// Takes back a run, whether or not it was executed.
     pub fn run_done(&mut self, run: Run, outcome: RunOutcome, now: Moment) {
         let Run { offset, mut pieces, .. } = run;
         for piece in pieces.drain(..) {
@@ -91,15 +92,15 @@ impl BatchScheduler {
         self.keep_spare(pieces);
     }
 
-    /// Splits a run, for a driver that executes its pieces one by one. Each piece is given back
-    /// with [`BatchScheduler::piece_done`], and none waits for another.
+    /// Splits a run into its pieces, for a server that executes them one by one. Each piece must be
+    /// returned with [`BatchScheduler::piece_done`], and no piece waits for another.
     pub fn take_apart(&mut self, run: Run, pieces: &mut Vec<Piece>) {
         let mut of_run = run.pieces;
         pieces.append(&mut of_run);
         self.keep_spare(of_run);
     }
 
-    /// Takes one piece of a run back, executed or not.
+    /// Takes back a piece of a split run, whether or not it was executed.
     pub fn piece_done(&mut self, piece: Piece, outcome: PieceOutcome, now: Moment) {
         self.queue.end(piece.transfer);
         let request = &mut self.requests[piece.request];
@@ -125,8 +126,8 @@ impl BatchScheduler {
 }
 
 impl Request {
-    /// Notes that the bytes from `at` on were not moved. The failure that comes first in the order
-    /// of the data is reported, whichever came first in time.
+    /// Records that the bytes from `at` on were not moved. The completion reports the failure that
+    /// comes first in the order of the data, even if another failure happened earlier.
     pub(super) fn fail(&mut self, at: u32, status: Status) {
         self.moved = self.moved.min(at);
         if self.failure.is_none_or(|failure| at < failure.at) {

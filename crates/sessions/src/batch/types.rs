@@ -1,7 +1,7 @@
 //! The input and output types of the batch scheduler.
 //!
-//! Invariant: a [`Run`] exists once. It cannot be copied, and giving it back consumes it, so that
-//! no byte can be reported as moved twice.
+//! Invariant: a [`Run`] exists once. It cannot be copied, and returning it consumes it, so that no
+//! byte can be reported as moved twice.
 
 use std::sync::Arc;
 
@@ -13,105 +13,111 @@ use dafs_wire::{Checksum, DirectBuffer};
 use super::RequestKey;
 use super::queue::TransferKey;
 
-/// One request of a batch (draft 6.1.7). The driver has resolved its file and checked the access
-/// rights.
+/// One request of a batch (draft 6.1.7). The server has resolved its file and checked the access
+/// permissions.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchRequest<'a> {
-    /// The client's id of the request, unique among the pending requests of its session.
+    /// The request id, which the client has chosen. It is unique among the pending requests of the
+    /// session.
     pub request: RequestId,
     /// The file to read or write.
     pub file: FileKey,
-    /// The client's handle of the file.
+    /// The handle by which the client has named the file.
     pub handle: FileHandle,
     /// The state id of the open or lock that the request uses.
     pub state: StateId,
     /// The kind of operation: read or write.
     pub kind: IoKind,
-    /// The file ranges, in the order of the data.
+    /// The ranges of the file, in the order of the request's data.
     pub chunks: &'a [FileChunk],
-    /// The client's buffers, in the order of the data. Their total length is that of the chunks.
+    /// The client's buffers, in the order of the request's data. Their total length equals that of
+    /// the chunks.
     pub buffers: &'a [DirectBuffer],
     /// The checksum that the client sent with a write.
     pub checksum: Checksum,
-    /// The data of a write, if the driver has fetched it already to verify it as a whole.
+    /// The data of a write, if the server has already fetched it to verify it as a whole. Otherwise
+    /// `None`.
     pub data: Option<&'a Arc<[u8]>>,
-    /// A status if the driver refuses this request: it completes with this status, and the other
-    /// requests of its batch are not affected.
+    /// The status with which the server refuses this request. The request completes with this
+    /// status; the other requests of the batch are not affected. `None` if the request is not
+    /// refused.
     pub refused: Option<Status>,
 }
 
 /// The arguments of a BATCH_SUBMIT (draft 6.5.5).
 #[derive(Clone, Copy, Debug)]
 pub struct Submission<'a> {
-    /// The requests, in no particular order.
+    /// The requests of the batch, in no particular order.
     pub requests: &'a [BatchRequest<'a>],
-    /// The delay in microseconds that the client accepts; a synchronous batch has none.
+    /// The delay in microseconds that the client accepts. Ignored for a synchronous batch.
     pub window_us: u32,
-    /// The completions per notice that the client would like; 0 keeps the last value. Ignored for a
-    /// synchronous batch.
+    /// The number of completions per notice that the client requests; 0 keeps the last value.
+    /// Ignored for a synchronous batch.
     pub completion_count: u32,
-    /// True if one reply reports all requests.
+    /// True if one reply reports the completion of all requests.
     pub synchronous: bool,
-    /// The driver's tag for the batch, returned when it is complete. It identifies stream and
-    /// sequence number for the response cache.
+    /// A tag that the server chooses, and that is returned when the batch is complete. It
+    /// identifies the stream and sequence number for the response cache.
     pub tag: u64,
 }
 
-/// The result of accepting a batch.
+/// The result of a batch that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// True for an empty asynchronous batch: no notice will name it, so its reply may enter the
-    /// response cache at once.
+    /// True for an empty asynchronous batch. No notice will report it, so its reply may be stored
+    /// in the response cache at once.
     pub complete: bool,
 }
 
-/// The reason why a batch was refused. Nothing of it was accepted.
+/// The reason why a batch was refused. None of its requests was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The session was not registered, or has ended.
     #[error("unknown session")]
     UnknownSession,
-    /// An asynchronous batch came from a session without a back-control channel.
+    /// The session has submitted an asynchronous batch without having a back-control channel for
+    /// the completions.
     #[error("the session has no back-control channel for the completions")]
     NoBackChannel,
     /// The batch is malformed and can never be executed.
     #[error("the batch is invalid")]
     Invalid(#[from] InvalidBatch),
-    /// The batch is larger than a session may have pending, even on an idle server.
+    /// The batch exceeds the limits of a session, even on an idle server.
     #[error("the batch is larger than a session may have pending")]
     TooLarge,
-    /// There is no room now. The session has asynchronous requests pending, so a completion will
-    /// tell it when to continue (draft 4.2.3). That completion is reported without delay.
+    /// The limits do not allow the batch now. The session has asynchronous requests pending, so a
+    /// completion will show the client when to retry (draft 4.2.3). That completion is reported
+    /// without delay.
     #[error("no room for the batch until a completion is reported")]
     WhoaCowboy,
-    /// There is no room now, and no completion of the session will follow. A client that waited for
-    /// one would wait forever.
+    /// The limits do not allow the batch now, and no completion of the session will follow. So the
+    /// client must retry by time, because it would wait for a completion forever.
     #[error("no room for the batch now")]
     Delay,
 }
 
-/// The reason why a batch is invalid.
+/// The reason why a batch is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBatch {
     /// The chunks and the buffers of a request have different total lengths.
     #[error("the chunks and buffers of a request differ in length")]
     TotalsDiffer,
-    /// Two pending requests would have the same id.
+    /// The request has the same id as another pending request of the session.
     #[error("the request has the same id as another one")]
     DuplicateRequest,
     /// A chunk ends beyond [`dafs_types::limits::FILE_OFFSET_MAX`].
     #[error("a file range ends beyond the largest offset")]
     OffsetTooLarge,
-    /// A buffer ends beyond 64 bits.
+    /// A buffer ends beyond the largest 64-bit address.
     #[error("a buffer ends beyond the last address")]
     AddressTooLarge,
-    /// A request is longer than a completion can count.
+    /// The request has more bytes than the 32-bit count of a completion can express.
     #[error("the request is longer than 32 bits can count")]
     RequestTooLarge,
 }
 
 impl SubmitError {
-    /// Returns the status for the reply.
+    /// Returns the status for the reply to the batch.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -131,22 +137,22 @@ impl SubmitError {
     }
 }
 
-/// The error that no such request is pending (BATCH_REQUEST_NOT_FOUND).
+/// The error that the session has no pending request with this id (BATCH_REQUEST_NOT_FOUND).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such request is pending")]
 pub struct RequestNotFound;
 
-/// The present load of the device.
+/// The present load of the storage device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLoad {
-    /// Operations in flight, runs and others.
+    /// The number of operations in flight, including operations outside batches.
     pub in_flight: u32,
-    /// The desired maximum; no run is started at or above it.
+    /// The number of operations in flight at which no further run is started.
     pub in_flight_max: u32,
 }
 
-/// One operation on a contiguous file range, with the client memory that the data goes to or comes
-/// from. It must always be given back with [`super::BatchScheduler::run_done`].
+/// One operation on a contiguous file range, with the client buffers that the data goes to or comes
+/// from. A run must always be returned with [`super::BatchScheduler::run_done`].
 #[derive(Debug, PartialEq)]
 #[must_use = "a run that is not given back is never reported"]
 pub struct Run {
@@ -154,7 +160,7 @@ pub struct Run {
     pub file: FileKey,
     /// The kind of operation: read or write.
     pub kind: IoKind,
-    /// The first byte in the file.
+    /// The file offset of the first byte.
     pub offset: u64,
     /// The length in bytes, at most [`super::BatchLimits::run_bytes_max`].
     pub length: u32,
@@ -162,18 +168,18 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the pieces of the run, ascending by offset. Pieces of a write are adjacent; pieces
-    /// of a read cover the range and may overlap.
+    /// Returns the pieces of the run, ordered by offset. The pieces of a write are adjacent. The
+    /// pieces of a read cover the range and may overlap.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// Marks one piece as failed: its client's memory could not be accessed or its checksum was
-    /// wrong. The other pieces get the outcome of the run.
+    /// Marks a piece as failed, because its client's memory could not be accessed or its checksum
+    /// was wrong. The outcome of the run applies to the other pieces.
     ///
     /// # Panics
-    /// If there is no such piece.
+    /// Panics if `index` is not less than the number of pieces.
     pub fn fail_piece(&mut self, index: usize, status: Status) {
         self.pieces[index].failed = Some(status);
     }
@@ -182,142 +188,145 @@ impl Run {
 /// A part of a run that belongs to one request.
 #[derive(Debug, PartialEq)]
 pub struct Piece {
-    /// The offset in the file, within the run.
+    /// The offset of the piece in the file.
     pub offset: u64,
-    /// The client's buffer; its length is that of the piece.
+    /// The client's buffer, whose length is the length of the piece.
     pub buffer: DirectBuffer,
-    /// The offset in the request's data.
+    /// The offset of the piece in the request's data.
     pub at: u32,
-    /// The access pattern that the client expects for the range.
+    /// The access pattern that the client expects for the file range.
     pub hint: CacheHint,
     pub(super) failed: Option<Status>,
     pub(super) transfer: TransferKey,
     pub(super) request: RequestKey,
 }
 
-/// The request that a piece belongs to.
+/// A description of the request that a piece belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestView {
-    /// The session. `None` if it has ended: its memory must not be accessed.
+    /// The session of the request. `None` if the session has ended, in which case the client's
+    /// memory must not be accessed.
     pub session: Option<SessionId>,
-    /// The client's id of the request.
+    /// The request id, which the client has chosen.
     pub request: RequestId,
-    /// The client's handle of the file.
+    /// The handle by which the client has named the file.
     pub handle: FileHandle,
     /// The state id of the open or lock that the request uses.
     pub state: StateId,
-    /// True if the reply of its batch reports it; false if a notice does.
+    /// True if the reply of its batch reports the request, false if a notice does.
     pub synchronous: bool,
-    /// The data of a write, if the driver has it already.
+    /// The data of a write, if the server has already fetched it. Otherwise `None`.
     pub data: Option<Arc<[u8]>>,
     /// The length of the request in bytes.
     pub length: u32,
     /// The checksum that the client sent.
     pub checksum: Checksum,
-    /// The status if the request has failed or was cancelled. Data that is still moved for it is
-    /// not reported.
+    /// The status with which the request has failed or was cancelled. Data that is still moved for
+    /// it is not reported. `None` if the request has not failed.
     pub failed: Option<Status>,
 }
 
-/// The outcome of a piece that was split off its run.
+/// The outcome of a piece of a split run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceOutcome {
-    /// This many bytes from its start were moved.
+    /// This many bytes from the start of the piece were moved.
     Moved(u32),
-    /// The piece failed; it is unknown which bytes were moved.
+    /// The piece has failed, and it is unknown which of its bytes were moved.
     Failed(Status),
 }
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// This many bytes from its start were moved: fewer than its length at the end of a file, or if
-    /// a device accepted no more.
+    /// This many bytes from the start of the run were moved. The number is less than the run's
+    /// length at the end of a file, or if the device accepted no more bytes.
     Moved(u64),
-    /// The run failed; it is unknown which bytes were moved.
+    /// The run has failed, and it is unknown which of its bytes were moved.
     Failed(Status),
 }
 
-/// Completions for one BC_BATCH_COMPLETION (draft 6.6.2).
+/// The completions for one BC_BATCH_COMPLETION message (draft 6.6.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
-    /// The session to notify.
+    /// The session to which the notice is sent.
     pub session: SessionId,
-    /// The completions, in the order in which they happened, at most as many as one message of the
-    /// session's back-control channel carries.
+    /// The completions, in the order in which they happened. They fit into one message of the
+    /// session's back-control channel.
     pub completions: Vec<Completion>,
-    /// The tags of the batches that this notice completes. From now on, and not earlier, their
-    /// replies belong in the response cache (draft 5.2.3).
+    /// The tags of the batches that are complete with this notice. Their replies must be stored in
+    /// the response cache from now on, and not earlier (draft 5.2.3).
     pub finished: Vec<u64>,
 }
 
 /// The reply to a synchronous BATCH_SUBMIT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchReply {
-    /// The session to reply to.
+    /// The session to which the reply is sent.
     pub session: SessionId,
-    /// The driver's tag of the batch.
+    /// The tag that the server has chosen for the batch.
     pub tag: u64,
     /// The completions, in the order of the requests.
     pub completions: Vec<Completion>,
 }
 
-/// The remaining work of a cancelled request.
+/// The state of a request after it was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// None: its completion follows.
+    /// No transfer is in flight, so the completion follows at once.
     Ended,
-    /// Some transfers are in flight: its completion follows those runs.
+    /// Some transfers are in flight. The completion follows after their runs have ended.
     Draining,
 }
 
-/// Selects the requests that [`super::BatchScheduler::abort`] ends: those that match all fields.
+/// Selects the requests that [`super::BatchScheduler::abort`] ends. A request must match all
+/// fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbortScope {
-    /// Only requests of this session.
+    /// The session of the requests. `None` matches every session.
     pub session: Option<SessionId>,
-    /// Only requests that use this open or lock.
+    /// The open or lock that the requests use. `None` matches every state id.
     pub state: Option<StateId>,
-    /// Only transfers in this file.
+    /// The file of the transfers. `None` matches every file.
     pub file: Option<FileKey>,
-    /// Only bytes of the file from this offset on.
+    /// The offset of the first byte of the range.
     pub offset: u64,
-    /// The length of the range; `u64::MAX` extends to the end of every file.
+    /// The number of bytes in the range; `u64::MAX` extends the range to the end of the file.
     pub length: u64,
 }
 
 impl AbortScope {
-    /// Selects everything; restrict it with its fields.
+    /// The scope that matches all requests. Set its fields to restrict it.
     pub const EVERYTHING: Self =
         Self { session: None, state: None, file: None, offset: 0, length: u64::MAX };
 }
 
-/// The effect of an abort.
+/// The effect of a call of [`super::BatchScheduler::abort`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aborted {
-    /// Requests that failed because of the abort.
+    /// The number of requests that failed because of the abort.
     pub requests: u32,
-    /// Transfers in its scope that are in flight. Wait for them with
-    /// [`super::BatchScheduler::is_running`] before relying on the abort.
+    /// The number of transfers in the scope that are in flight. The caller must wait until
+    /// [`super::BatchScheduler::is_running`] returns false before it relies on the abort.
     pub running: u32,
 }
 
-/// What remains of a session that has ended.
+/// The requests of a session that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedSession {
-    /// Requests whose completion will not be reported.
+    /// The number of requests whose completion will not be reported.
     pub requests: u32,
-    /// Those of them with transfers in flight; they end silently with their runs.
+    /// The number of these requests that have transfers in flight. They end without a report when
+    /// their runs end.
     pub running: u32,
 }
 
-/// The load of the scheduler.
+/// The load of the scheduler, or of one session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchLoad {
-    /// Requests that have not been reported.
+    /// The number of requests that were not reported yet.
     pub requests: u32,
-    /// Transfers of requests that are incomplete.
+    /// The number of transfers of incomplete requests.
     pub transfers: u32,
-    /// Bytes of requests that are incomplete.
+    /// The number of bytes of incomplete requests.
     pub bytes: u64,
 }

@@ -44,20 +44,22 @@ const CREDENTIALS_LIMIT: u32 = 1 << 16;
 /// Limits and policies of registered credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialPolicy {
-    /// True if a client may be trusted at all; otherwise no client is told that it could register
+    /// True if clients may be trusted at all. If false, no client is told that it can register
     /// credentials.
     pub is_served: bool,
     /// The number of credentials for clients that ask for the default.
     pub per_client_default: u32,
-    /// The most credentials a client may negotiate.
+    /// The most credentials that a client may negotiate.
     pub per_client_max: u32,
     /// The most credentials of all clients together.
     pub total_max: u32,
-    /// The most supplementary groups of one identity; INVAL beyond this (draft 6.2.8).
+    /// The most supplementary groups of one identity. A registration with more gets INVAL (draft
+    /// 6.2.8).
     pub groups_max: u32,
-    /// True if the driver can map GSS names to users.
+    /// True if the server can map GSS names to users.
     pub gss_names: bool,
-    /// The identity that DEFAULT stands for; `None` refuses it with NOTSUPP.
+    /// The identity for registrations of type DEFAULT. `None` refuses such registrations with
+    /// NOTSUPP.
     pub default: Option<Credentials>,
 }
 
@@ -79,7 +81,8 @@ impl CredentialPolicy {
     /// Checks every limit.
     ///
     /// # Errors
-    /// Names a limit that is zero, more than the table can number, or below a default.
+    /// [`ConfigError`] with the name of a limit that is zero, exceeds the capacity of the table, or
+    /// is less than a default.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("credentials.per_client_max", self.per_client_max, CREDENTIALS_LIMIT),
@@ -98,8 +101,9 @@ impl CredentialPolicy {
         }
     }
 
-    /// Returns the number of credentials for a client's first session (draft 6.2.1); 0 asks for the
-    /// default. For its later sessions [`CredentialTable::join`] returns the number.
+    /// Returns the number of credentials that a client's first session negotiates (draft 6.2.1),
+    /// when the client asks for `asked`; 0 asks for the default. For the client's later sessions
+    /// [`CredentialTable::join`] returns the number.
     #[must_use]
     pub fn agree(&self, asked: u32) -> u32 {
         if !self.is_served {
@@ -112,9 +116,10 @@ impl CredentialPolicy {
 /// The result of REGISTER_CRED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// Reply with this handle.
+    /// The server must reply with this handle.
     Done(dafs_types::CredHandle),
-    /// Look the name up, now or later, and call [`CredentialTable::looked_up`].
+    /// The server must look the name up, now or later, and call [`CredentialTable::looked_up`] with
+    /// the result.
     LookUp(CredentialLookup, CredentialName),
 }
 
@@ -122,12 +127,12 @@ pub enum Registration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialLookup(u32);
 
-/// The name to look up.
+/// The name that must be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialName {
     /// The name of a user of this host.
     User(Box<str>),
-    /// The name that a GSS mechanism uses.
+    /// The name of a user in the form of a GSS mechanism.
     Gss(Box<[u8]>),
 }
 

@@ -1,8 +1,10 @@
 //! The table of registered credentials.
 //!
-//! Invariants: until a slot is free, it belongs to the client that it was charged to. A slot of a
-//! client that is gone is charged to no client and is freed by its last user. A handle contains the
-//! index of its slot and is never zero.
+//! Invariants:
+//! - A slot that is not free belongs to the client that it was charged to. A slot of a client that
+//!   has ended is charged to no client, and is freed when the last request or lookup that uses it
+//!   ends.
+//! - A handle contains the index of its slot and is never zero.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,44 +24,46 @@ const _: () = assert!(super::CREDENTIALS_LIMIT <= INDEX_MASK + 1);
 pub struct CredentialTable {
     policy: CredentialPolicy,
     slots: Vec<Slot>,
-    /// Free slots, the longest free first.
+    /// The free slots. The slot that has been free longest comes first.
     free: VecDeque<u16>,
     clients: BTreeMap<ClientId, ClientCredentials>,
     first_generation: u16,
     counters: CredentialCounters,
 }
 
-/// Counters for the operator; [`CredentialTable::counters`] fills in the gauges.
+/// The counters of credentials, for the operator. [`CredentialTable::counters`] sets the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CredentialCounters {
-    /// Gauge: slots in use, including those of clients that are gone.
+    /// Gauge: the number of slots in use, including those of clients that have ended.
     pub taken: u32,
-    /// Gauge: clients that may register credentials.
+    /// Gauge: the number of clients that may register credentials.
     pub clients: u32,
     /// The number of registrations that succeeded.
     pub registered: u64,
-    /// Registrations that were refused.
+    /// The number of registrations that were refused.
     pub refused: u64,
-    /// Releases refused because requests used the credentials.
+    /// The number of releases that were refused because requests used the credentials.
     pub conflicts: u64,
-    /// Requests that named unregistered credentials.
+    /// The number of requests with a handle of unregistered credentials.
     pub unknown: u64,
 }
 
 /// A description of one registration for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisteredCredential<'a> {
-    /// The client; `None` if it is gone but requests still run.
+    /// The client that has registered the credentials. `None` if the client has ended but requests
+    /// still use them.
     pub client: Option<ClientId>,
-    /// The handle that requests name.
+    /// The handle by which requests refer to the credentials.
     pub handle: CredHandle,
-    /// The identity; `None` while it is looked up.
+    /// The registered identity. `None` while its name is being looked up.
     pub credentials: Option<&'a Credentials>,
-    /// The number of requests that run with it.
+    /// The number of requests in progress that use the credentials.
     pub uses: u32,
 }
 
-/// Credentials that one request runs with. Give it back with [`CredentialTable::finish`].
+/// Credentials that are reserved for one request. They must be returned with
+/// [`CredentialTable::finish`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct CredentialUse(u16);
@@ -67,7 +71,7 @@ pub struct CredentialUse(u16);
 #[derive(Debug)]
 struct ClientCredentials {
     agreed: u32,
-    /// The slots of this client, in no particular order.
+    /// The slots that are charged to this client, in no particular order.
     slots: Vec<u16>,
 }
 
@@ -85,13 +89,13 @@ enum Phase {
     Free,
     LookingUp,
     Registered,
-    /// The client is gone, but a request or a lookup still uses the slot.
+    /// The client has ended, but a request or a lookup still uses the slot.
     Orphaned,
 }
 
 impl CredentialTable {
-    /// Makes an empty table. Generations start at a number derived from `boot_seed`, so that a
-    /// handle from before a restart most likely names nothing.
+    /// Creates an empty table. Generations start at a number derived from `boot_seed`, so that a
+    /// handle from before a restart is most likely invalid.
     #[must_use]
     pub fn new(boot_seed: u64, policy: CredentialPolicy) -> Self {
         let folded = boot_seed ^ (boot_seed >> 32);
@@ -105,17 +109,18 @@ impl CredentialTable {
         }
     }
 
-    /// Adds a session of an authenticated client; `agreed` is the number that its connect request
-    /// negotiated ([`CredentialPolicy::agree`]). Returns the number in force: that of the client's
-    /// first session (draft 6.2.1).
+    /// Adds a session of an authenticated client. `agreed` is the number that the session's connect
+    /// request has negotiated ([`CredentialPolicy::agree`]). Returns the number in force, which is
+    /// that of the client's first session (draft 6.2.1).
     pub fn join(&mut self, client: ClientId, agreed: u32) -> u32 {
         let agreed = agreed.min(self.policy.per_client_max);
         let first = ClientCredentials { agreed, slots: Vec::new() };
         self.clients.entry(client).or_insert(first).agreed
     }
 
-    /// Returns the number that a known client has agreed on, for the reply to a connect request,
-    /// which comes before authentication.
+    /// Returns the number of credentials that a client's first session has negotiated, for the
+    /// reply to a connect request, which is sent before authentication. `None` if the client is not
+    /// known.
     #[must_use]
     pub fn agreed(&self, client: ClientId) -> Option<u32> {
         self.clients.get(&client).map(|client| client.agreed)
@@ -124,8 +129,9 @@ impl CredentialTable {
     /// Handles REGISTER_CRED.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED if the client is not trusted; RESOURCE beyond a limit; INVAL for too many
-    /// groups, and for -1 as a user or group; NOTSUPP for a type this server does not support.
+    /// NOT_AUTHORIZED if the client is not trusted; RESOURCE if a limit is reached; INVAL for too
+    /// many groups, and for -1 as a user or group id; NOTSUPP for a type that this server does not
+    /// support.
     pub fn register(
         &mut self,
         client: ClientId,
@@ -189,9 +195,9 @@ impl CredentialTable {
         }
     }
 
-    /// Takes a slot for a client that has not reached its limit.
+    /// Takes a free slot for a client that has not reached its limit.
     fn occupy(&mut self, client: ClientId) -> Result<u16, Status> {
-        // A trusted client without a session cannot send requests.
+        // A trusted client without a session cannot send requests, so this is not expected.
         let Some(owner) = self.clients.get_mut(&client) else { return Err(Status::BadSession) };
         if owner.slots.len() >= owner.agreed as usize {
             return Err(Status::Resource);
@@ -212,8 +218,8 @@ impl CredentialTable {
     /// Reports the result of a lookup.
     ///
     /// # Errors
-    /// INVAL if the name was not found; STALE_CLIENTID if the client has gone meanwhile (no reply
-    /// can reach it); BAD_SESSION for an unknown lookup.
+    /// INVAL if the name was not found; STALE_CLIENTID if the client has ended during the lookup,
+    /// so that no reply can reach it; BAD_SESSION for an unknown lookup.
     pub fn looked_up(
         &mut self,
         lookup: CredentialLookup,
@@ -245,8 +251,8 @@ impl CredentialTable {
     /// Handles RELEASE_CRED.
     ///
     /// # Errors
-    /// NOT_AUTHORIZED if the client is not trusted; NO_CREDS for a handle it has not registered;
-    /// CRHAND_CONFLICT while requests run with the credentials.
+    /// NOT_AUTHORIZED if the client is not trusted; NO_CREDS for a handle that the client has not
+    /// registered; CRHAND_CONFLICT while requests use the credentials.
     pub fn release(
         &mut self,
         client: ClientId,
@@ -265,11 +271,11 @@ impl CredentialTable {
         Ok(())
     }
 
-    /// Reserves registered credentials for a request, until [`CredentialTable::finish`]. Handle 0,
-    /// the session's own identity, is not in this table.
+    /// Reserves registered credentials for a request, until [`CredentialTable::finish`]. Handle 0
+    /// means the session's own identity, which is not in this table.
     ///
     /// # Errors
-    /// NO_CREDS for a handle this client has not registered.
+    /// NO_CREDS for a handle that the client has not registered.
     #[inline]
     pub fn acquire(
         &mut self,
@@ -288,14 +294,14 @@ impl CredentialTable {
         }
     }
 
-    /// Returns the identity that a request is executed with.
+    /// Returns the credentials with which the request is executed.
     #[inline]
     #[must_use]
     pub fn credentials(&self, held: &CredentialUse) -> &Credentials {
         &self.slots[usize::from(held.0)].credentials
     }
 
-    /// Ends a request's use of credentials.
+    /// Ends the use of credentials by a request.
     #[inline]
     pub fn finish(&mut self, held: CredentialUse) {
         let slot = &mut self.slots[usize::from(held.0)];
@@ -305,8 +311,8 @@ impl CredentialTable {
         }
     }
 
-    /// Removes a client whose record is released, or whose next incarnation has begun under another
-    /// id. Requests that still run keep their credentials.
+    /// Removes a client whose record was released, or whose next incarnation has begun under
+    /// another id. Requests in progress keep their credentials.
     pub fn client_gone(&mut self, client: ClientId) {
         let Some(owner) = self.clients.remove(&client) else { return };
         for index in owner.slots {
@@ -332,7 +338,7 @@ impl CredentialTable {
         })
     }
 
-    /// Returns the counters and gauges as they are now.
+    /// Returns the present values of the counters and gauges.
     #[must_use]
     pub fn counters(&self) -> CredentialCounters {
         CredentialCounters {
@@ -342,7 +348,7 @@ impl CredentialTable {
         }
     }
 
-    /// Returns the slot of a handle that is valid for this client.
+    /// Returns the slot of a handle. `None` if the handle is not valid for this client.
     #[inline]
     fn find(&self, client: ClientId, handle: CredHandle) -> Option<u16> {
         let slot = self.slots.get((handle.0 & INDEX_MASK) as usize)?;
@@ -352,13 +358,13 @@ impl CredentialTable {
         is_it.then_some(handle.0 as u16)
     }
 
-    /// Returns the slot of a handle, even if the handle is stale.
+    /// Returns the slot of a handle, even if the handle is stale. `None` if there is no such slot.
     fn index_of(&self, handle: CredHandle) -> Option<u16> {
         let slot = self.slots.get((handle.0 & INDEX_MASK) as usize)?;
         (u32::from(slot.generation) == handle.0 >> INDEX_BITS).then_some(handle.0 as u16)
     }
 
-    /// Frees a slot that is not in use; its handle becomes invalid.
+    /// Frees a slot that no request uses. The handle becomes invalid.
     fn vacate(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         debug_assert!(slot.uses == 0 && slot.phase != Phase::Free);

@@ -1,7 +1,8 @@
 //! The credits of all channels together, and the share of each channel.
 //!
 //! Invariants: `charged` is the sum of the charges of open windows. The two sums over contending
-//! windows are correct. Only contending windows are missing credits. `charged + reserved <= total`.
+//! windows are up to date. Only contending windows have missing credits. `charged + reserved <=
+//! total`.
 
 use super::Window;
 
@@ -10,19 +11,19 @@ use super::Window;
 pub(crate) struct Budget {
     pub(super) total: u32,
     pub(super) charged: u32,
-    /// One credit for each channel that is not open yet.
+    /// The number of credits reserved for channels that are not open, one for each.
     pub(super) reserved: u32,
     /// The sum of the weights of contending windows.
     pub(super) contending_weight: u32,
     pub(super) contending_charge: u32,
-    /// Credits that windows wanted within their shares and that were not free.
+    /// The number of credits that windows need within their shares and that were not free.
     pub(super) missing: u32,
     /// The number of windows that would take more credits if there were more.
     pub(super) wanting: u32,
 }
 
 impl Budget {
-    /// Makes a budget that reserves one credit for each of `channels_max` channels.
+    /// Creates a budget that reserves one credit for each of `channels_max` channels.
     pub(crate) fn new(total: u32, channels_max: u32) -> Self {
         debug_assert!(total >= channels_max);
         Self {
@@ -36,19 +37,19 @@ impl Budget {
         }
     }
 
-    /// Returns the credits charged to open channels.
+    /// Returns the number of credits charged to open channels.
     pub(crate) fn charged(&self) -> u32 {
         self.charged
     }
 
-    /// Charges a channel its first credit, from the reserve.
+    /// Charges the first credit of a channel, which comes from the reserve.
     pub(crate) fn channel_opened(&mut self) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         self.charged += 1;
     }
 
-    /// Returns all credits of a channel to the budget.
+    /// Returns all credits of a channel that has closed to the budget.
     pub(crate) fn channel_closed(&mut self, window: &Window) {
         self.charged -= u32::from(window.charge());
         self.reserved += 1;
@@ -79,12 +80,12 @@ impl Budget {
         self.charged + self.reserved < self.total / 2
     }
 
-    /// Returns the credits that contending windows have or could have.
+    /// Returns the number of credits that contending windows have or could get.
     fn pool(&self) -> u64 {
         u64::from(self.contending_charge) + u64::from(self.available())
     }
 
-    /// Returns a contending window's part of the pool, rounded down, so that all windows can have
+    /// Returns a contending window's share of the pool, rounded down, so that all windows can have
     /// their shares at the same time.
     pub(super) fn share(&self, window: &Window) -> u16 {
         debug_assert!(window.contends);
@@ -93,12 +94,13 @@ impl Budget {
         u16::try_from(share).unwrap_or(u16::MAX).max(1)
     }
 
-    /// Returns true if other windows contend with a contending window.
+    /// Returns true if at least one other window contends besides this contending window.
     pub(super) fn is_shared_with(&self, window: &Window) -> bool {
         self.contending_weight > u32::from(window.weight.get())
     }
 
-    /// Returns true if a window's part of the pool, if it contended, would cover all it may have.
+    /// Returns true if this window's share of the pool, if it contended, would be at least `cap`,
+    /// the most credits it may have.
     pub(super) fn satisfies(&self, window: &Window, cap: u16) -> bool {
         let weight = u64::from(window.weight.get());
         let (mut pool, mut all) = (self.pool(), u64::from(self.contending_weight));

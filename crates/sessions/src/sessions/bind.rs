@@ -1,7 +1,7 @@
-//! CONNECT_BIND: additional channels of a session (draft 3.1.2.1, 6.2.5).
+//! CONNECT_BIND, which adds channels to a session (draft 3.1.2.1, 6.2.5).
 //!
-//! Invariant: a session has at most one channel of each kind. All are authenticated as the
-//! session's own principal, and they end with the session.
+//! Invariant: a session has at most one channel of each kind. All its channels are authenticated as
+//! the session's own principal, and end with the session.
 
 use dafs_filer::Principal;
 use dafs_types::{Moment, SessionId, Status};
@@ -14,7 +14,7 @@ use crate::{AuthDecision, AuthRequest, ChannelId, ChannelKind, PROTOCOL_VERSION,
 pub struct BindArguments<'a> {
     /// The version from the message header.
     pub protocol_version: u32,
-    /// The session that gets the channel.
+    /// The session that the channel is bound to.
     pub session: SessionId,
     /// The purpose of the channel.
     pub kind: ChannelKind,
@@ -25,10 +25,10 @@ pub struct BindArguments<'a> {
 impl Sessions {
     /// Starts CONNECT_BIND; [`Sessions::finish_bind`] is the second step.
     ///
-    /// A rejection has the status ILLEGAL_PROT for another version; INVAL if the connection was
-    /// made for another purpose; UNKNOWN_SESSION; ILLEGAL_STATE if the session has such a channel
-    /// or has not authenticated; NOTSUPP if no such channel was negotiated; NOT_AUTHORIZED for
-    /// another principal.
+    /// The status of a rejection is: ILLEGAL_PROT for another protocol version; INVAL if the
+    /// connection was opened for another purpose; UNKNOWN_SESSION; ILLEGAL_STATE if the session
+    /// already has such a channel or has not authenticated; NOTSUPP if no such channel was
+    /// negotiated; NOT_AUTHORIZED for another principal.
     pub fn begin_bind(&mut self, channel: ChannelId, bind: &BindArguments<'_>) -> AuthDecision {
         match self.try_bind(channel, bind) {
             Ok(decision) => decision,
@@ -65,7 +65,7 @@ impl Sessions {
         Ok(decision)
     }
 
-    /// Returns the operation channel of the session that gets the channel, if this is permitted.
+    /// Returns the operation channel of the session to which the channel may be bound.
     fn may_bind(
         &self,
         bind: &BindArguments<'_>,
@@ -97,14 +97,14 @@ impl Sessions {
         }
     }
 
-    /// Finishes CONNECT_BIND; `verified` is the result of the driver's check. Returns the operation
-    /// channel of the session. The new channel lasts as long as its session, however long its own
-    /// proof is valid.
+    /// Finishes CONNECT_BIND. `verified` is the result of the server's check. Returns the operation
+    /// channel of the session. The new channel lasts as long as its session, even if its own proof
+    /// expires earlier.
     ///
     /// # Errors
-    /// The status for the reply: that in `verified`; NOT_AUTHORIZED for another principal than the
-    /// session's; UNKNOWN_SESSION if the session has ended meanwhile; ILLEGAL_STATE if another
-    /// channel was bound first.
+    /// The status for the reply: the status in `verified`; NOT_AUTHORIZED if the principal is not
+    /// the session's; UNKNOWN_SESSION if the session has ended since the start; ILLEGAL_STATE if
+    /// another channel was bound first.
     pub fn finish_bind(
         &mut self,
         channel: ChannelId,
@@ -157,14 +157,14 @@ impl Sessions {
         Ok(operation)
     }
 
-    /// Returns the back-control channel of an operation channel's session.
+    /// Returns the back-control channel of an operation channel's session. `None` if there is none.
     #[must_use]
     pub fn back_control(&self, operation: ChannelId) -> Option<ChannelId> {
         self.cold(operation)?.session.as_ref()?.back_control
     }
 
-    /// Returns the operation channel that a bound channel belongs to, and the purpose of the bound
-    /// channel.
+    /// Returns the operation channel to whose session a channel is bound, and the purpose of the
+    /// bound channel. `None` if the channel is not bound.
     #[must_use]
     pub fn bound_to(&self, channel: ChannelId) -> Option<(ChannelId, ChannelKind)> {
         let cold = self.cold(channel)?;
@@ -172,7 +172,7 @@ impl Sessions {
         Some((cold.binding.filter(|_| is_bound)?, cold.description.kind))
     }
 
-    /// Condemns the other channels of a session that has ended.
+    /// Condemns the bound channels of a session that has ended.
     pub(super) fn orphan(&mut self, channels: [Option<ChannelId>; 2]) {
         for channel in channels.into_iter().flatten() {
             if let Some((hot, _)) = self.live(channel) {
@@ -182,7 +182,7 @@ impl Sessions {
         }
     }
 
-    /// Removes a bound channel that is gone from its session, which continues without it.
+    /// Removes a bound channel that has ended from its session, which continues without it.
     pub(super) fn unbind(&mut self, channel: ChannelId, operation: ChannelId) {
         if let Some((_, cold)) = self.live(operation)
             && let Some(session) = &mut cold.session
@@ -195,8 +195,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the channels whose session has ended since the last call. The driver must close
-    /// them.
+    /// Removes and returns the channels whose session has ended since the last call. The server
+    /// must close them.
     pub fn take_orphaned_channels(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.orphans)
     }

@@ -1,8 +1,9 @@
 //! CONNECT and authentication (draft 3.1.1, 6.2.1, 6.2.2).
 //!
-//! Invariants: nothing that a peer sends before it has authenticated changes the state of any
-//! client. A client's restart takes effect with the first request after its principal is proven,
-//! because only a living client sends requests.
+//! Invariants:
+//! - No message of a peer that has not authenticated changes the state of any client.
+//! - A client's restart takes effect with the first request after its principal is proven, because
+//!   only a client that is alive sends requests.
 
 use dafs_filer::{
     BeginOutcome, ClientKey, EnterError, EnteringClient, FenceId, Filer, Party, Principal,
@@ -19,15 +20,15 @@ use crate::{
     Verified,
 };
 
-/// The number of draws from the entropy source after which it counts as broken.
+/// The number of draws from the entropy source after which the source counts as broken.
 const DRAWS_MAX: u32 = 4;
 
 impl Sessions {
     /// Handles CLIENT_CONNECT, and the first half of CLIENT_CONNECT_AUTH.
     ///
     /// # Errors
-    /// ILLEGAL_PROT for another version; ILLEGAL_STATE for a second connect; INVAL for names that
-    /// are empty or too long; RESOURCE if `entropy` repeats itself.
+    /// ILLEGAL_PROT for another protocol version; ILLEGAL_STATE for a second connect; INVAL for
+    /// names that are empty or too long; RESOURCE if `entropy` returns repeated values.
     pub fn connect(
         &mut self,
         filer: &mut Filer,
@@ -37,7 +38,7 @@ impl Sessions {
     ) -> Result<ConnectResults, ConnectRefusal> {
         self.try_connect(filer, channel, arguments, entropy).map_err(|status| {
             self.counters.connects_refused += 1;
-            // Only the next lower version is ever suggested (draft 6.1.3).
+            // Only the next lower version is ever suggested to the client (draft 6.1.3).
             let is_lower = PROTOCOL_VERSION <= arguments.protocol_version;
             let protocol_version = if is_lower { PROTOCOL_VERSION } else { 0 };
             ConnectRefusal { status, protocol_version }
@@ -71,7 +72,7 @@ impl Sessions {
         hot.phase = Phase::Connected;
         let mut granted = negotiate(&self.config, &arguments.wanted, credits);
         if let Some(agreed) = self.credentials.agreed(client_id) {
-            // The client's first session decides (draft 6.2.1).
+            // The number that the client's first session negotiated is in force (draft 6.2.1).
             granted.max_credentials = agreed;
         }
         self.by_id.insert(SessionId(session_id), channel.index);
@@ -95,8 +96,8 @@ impl Sessions {
         Ok(ConnectResults { session_id: SessionId(session_id), client_id, granted })
     }
 
-    /// Returns the client id for the reply to CONNECT, and whether a record has this id (draft
-    /// 3.1.1.3, cases A to C). Nothing is recorded before authentication.
+    /// Returns the client id for the reply to CONNECT, and true if a record has this id (draft
+    /// 3.1.1.3, cases A to C). No record is created before authentication.
     fn choose_client_id(
         &self,
         filer: &Filer,
@@ -107,7 +108,7 @@ impl Sessions {
         if let Some(id) = filer.id_of_incarnation(name, verifier) {
             return Ok((id, true));
         }
-        // Two sessions of one client may be authenticating at the same time.
+        // Two sessions of one client may be authenticating at the same time. They get the same id.
         let pending = self.pending_sessions().find(|s| s.is_for(name, verifier));
         if let Some(session) = pending
             && !session.expects_record
@@ -121,13 +122,13 @@ impl Sessions {
         Ok((ClientId(draw(entropy, fresh)?), false))
     }
 
-    /// Returns the sessions that have not authenticated.
+    /// Iterates over the sessions that have not authenticated.
     fn pending_sessions(&self) -> impl Iterator<Item = &Session> {
         let pending = |cold: &&ColdChannel| cold.credentials.is_none();
         self.cold.iter().flatten().filter(pending).filter_map(|cold| cold.session.as_ref())
     }
 
-    /// Undoes [`Sessions::connect`] after the second half of CLIENT_CONNECT_AUTH failed. The
+    /// Undoes [`Sessions::connect`] after the second half of CLIENT_CONNECT_AUTH has failed. The
     /// channel may connect again.
     pub fn connect_failed(&mut self, filer: &mut Filer, channel: ChannelId) {
         if self.live(channel).is_none() {
@@ -180,7 +181,7 @@ impl Sessions {
         };
         if is_renewal {
             if decision != AuthDecision::VerifyToken {
-                // A proof that expires came from a token, so a token must renew it.
+                // A proof that expires came from a token, so it can only be renewed with a token.
                 return AuthDecision::Reject(Status::NotAuthorized);
             }
             cold.is_renewing = true;
@@ -191,7 +192,7 @@ impl Sessions {
         decision
     }
 
-    /// Determines the principal that a peer claims, and the check that is still needed.
+    /// Returns the principal that a peer claims to be, and the check that is still needed.
     pub(super) fn determine_proof(
         &self,
         peer: &PeerIdentity,
@@ -218,8 +219,8 @@ impl Sessions {
         }
     }
 
-    /// Notes that the mechanism wants another token. The channel returns to its previous phase and
-    /// may continue with CONTINUE.
+    /// Records that the mechanism needs another token. The channel returns to its previous phase,
+    /// in which it may send an authentication request with CONTINUE.
     pub fn await_token(&mut self, channel: ChannelId) {
         let Some((hot, cold)) = self.live(channel) else { return };
         cold.awaits_token = true;
@@ -230,16 +231,17 @@ impl Sessions {
         }
     }
 
-    /// Finishes CLIENT_AUTH; `verified` is the result of the driver's check, or the status it
-    /// failed with (usually NOT_AUTHORIZED).
+    /// Finishes CLIENT_AUTH. `verified` is the result of the server's check, or the status with
+    /// which the check failed (usually NOT_AUTHORIZED).
     ///
-    /// A session that renews its proof stays the same, with the identity and the expiry of the new
-    /// proof. If the renewal fails, it keeps those of the old one.
+    /// A session that renews its proof continues with the credentials and the expiry of the new
+    /// proof. If the renewal fails, it keeps those of the old proof.
     ///
     /// # Errors
-    /// The status for the reply: that in `verified`; CLID_INUSE if the client's name belongs to
-    /// another principal; NOT_AUTHORIZED if the session does; STALE_CLIENTID if the client's
-    /// earlier state was lost after CONNECT; ILLEGAL_STATE without [`Sessions::begin_auth`].
+    /// The status for the reply: the status in `verified`; CLID_INUSE if the client's name belongs
+    /// to another principal; NOT_AUTHORIZED if the session belongs to another principal;
+    /// STALE_CLIENTID if the client's earlier state was lost after CONNECT; ILLEGAL_STATE without
+    /// [`Sessions::begin_auth`].
     pub fn finish_auth(
         &mut self,
         filer: &mut Filer,
@@ -262,7 +264,7 @@ impl Sessions {
         outcome
     }
 
-    /// Accepts the first proof of a session.
+    /// Accepts the first proof of a session, and assigns the session to its client.
     fn admit_client(
         &mut self,
         filer: &mut Filer,
@@ -284,7 +286,7 @@ impl Sessions {
         let wanted = session.map(|session| (session.client_id, session.granted.max_credentials));
         let agreed = match wanted {
             Some((id, wanted)) if verified.trusted => self.credentials.join(id, wanted),
-            // An untrusted client registers no credentials, whatever was negotiated before.
+            // An untrusted client cannot register credentials, whatever was negotiated before.
             Some(_) | None => 0,
         };
         let has_begun = filer.has_begun(client);
@@ -305,7 +307,7 @@ impl Sessions {
         Ok(Authenticated { trusted: verified.trusted })
     }
 
-    /// Renews the proof of a session; the principal must be the same (draft 3.1.1.1.1).
+    /// Renews the proof of a session. The principal must be the same (draft 3.1.1.1.1).
     fn renew(&mut self, channel: ChannelId, verified: Verified) -> Result<Authenticated, Status> {
         let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_mut().ok_or(Status::IllegalState)?;
@@ -315,8 +317,8 @@ impl Sessions {
         if hot.phase == Phase::Lapsed {
             hot.phase = Phase::Authenticated;
         }
-        // The trust granted with the first proof is an upper bound: a renewal can lose it, but not
-        // gain it.
+        // The trust granted with the first proof is an upper bound: a renewal can remove it, but
+        // not add it.
         session.trusted &= verified.trusted;
         session.expires = verified.expires;
         cold.credentials = Some(verified.who);
@@ -333,7 +335,8 @@ impl Sessions {
         self.hot[channel.index()].window.set_weight(weight, &mut self.budget);
     }
 
-    /// Notes a failed authentication. The channel may try again, but not without limit.
+    /// Records a failed authentication. The channel may try again, up to
+    /// [`crate::AuthPolicy::attempts_max`] failures.
     pub(super) fn authentication_failed(&mut self, channel: ChannelId, status: Status) {
         self.counters.authentications_refused += 1;
         let attempts_max = self.config.authentication.attempts_max;
@@ -343,7 +346,7 @@ impl Sessions {
                 hot.phase = if is_binding { Phase::Opened } else { Phase::Connected };
             }
             if status == Status::Delay {
-                // The proof was not checked, because other channels had taken the room for it.
+                // The proof was not checked, because the queue of checks was full.
                 return;
             }
             cold.authentication_failures += 1;
@@ -375,17 +378,17 @@ impl Sessions {
             EnterError::NameTaken => Status::ClidInUse,
             EnterError::StateLost => Status::StaleClientId,
         })?;
-        // All other sessions that were given this id rely on the record from now on.
+        // All other sessions that were given this client id rely on the record from now on.
         for other in self.cold.iter_mut().flatten().filter_map(|cold| cold.session.as_mut()) {
             other.expects_record |= other.client_id == id;
         }
         Ok(entered)
     }
 
-    /// Begins a client's incarnation, unless another session of it was faster, and ends the
-    /// previous one. Call it on the first request of an authenticated session, or when the session
-    /// has existed for so long that its client must be alive. Returns false if the incarnation is
-    /// refused, and condemns its channel.
+    /// Begins a client's incarnation, unless another session of the client has already begun it,
+    /// and ends the previous incarnation. It must be called at the first request of an
+    /// authenticated session, or when the session has existed for so long that its client must be
+    /// alive. If the incarnation is refused, condemns its channel and returns false.
     #[cold]
     pub(super) fn begin_incarnation(
         &mut self,
@@ -403,7 +406,7 @@ impl Sessions {
         !is_refused
     }
 
-    /// Makes the channels of a client refuse all requests.
+    /// Condemns the channels of a client, so that they refuse all requests.
     fn condemn_sessions(&mut self, client: ClientKey) {
         for (index, hot) in self.hot.iter_mut().enumerate() {
             if hot.client == client {
@@ -415,8 +418,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the channels of incarnations that ended since the last call. The driver must close
-    /// them. [`Filer::take_released`] returns what their clients held.
+    /// Removes and returns the channels of incarnations that have ended since the last call. The
+    /// server must close them. [`Filer::take_released`] returns the opens that their clients held.
     pub fn take_condemned(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.condemned)
     }
@@ -426,7 +429,7 @@ impl Sessions {
         self.config.authentication.text = is_offered;
     }
 
-    /// Returns the authentication types a channel may use, for SECINFO.
+    /// Returns the authentication types that a channel may use, for the results of SECINFO.
     #[must_use]
     pub fn auth_types(&self, channel: ChannelId) -> Vec<AuthType> {
         let Some(cold) = self.cold(channel) else { return Vec::new() };
@@ -445,7 +448,7 @@ impl Sessions {
         types
     }
 
-    /// Returns the operation channels of a client's sessions.
+    /// Iterates over the operation channels of a client's sessions.
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = ChannelId> + '_ {
         self.hot.iter().zip(&self.cold).enumerate().filter_map(move |(index, (hot, cold))| {
             let session = cold.as_ref()?.session.as_ref()?;
@@ -456,7 +459,8 @@ impl Sessions {
         })
     }
 
-    /// Returns the caller of a channel's requests: no client unless the channel is authenticated.
+    /// Returns the caller of a channel's requests. Its client is [`ClientKey::NONE`] unless the
+    /// channel is authenticated.
     #[must_use]
     pub fn party_of(&self, channel: ChannelId) -> Party {
         let Some(cold) = self.cold(channel) else { return Party::default() };
@@ -466,27 +470,27 @@ impl Sessions {
         Party { client, fence: cold.session.as_ref().map(|session| session.fence) }
     }
 
-    /// Returns the identity that requests of this channel are executed with; `None` before
+    /// Returns the credentials with which requests of this channel are executed. `None` before
     /// authentication.
     #[must_use]
     pub fn credentials(&self, channel: ChannelId) -> Option<&Credentials> {
         self.cold(channel)?.credentials.as_ref()
     }
 
-    /// Returns the values that CONNECT negotiated; `None` before it.
+    /// Returns the values that CONNECT has negotiated. `None` before CONNECT.
     #[must_use]
     pub fn negotiated(&self, channel: ChannelId) -> Option<&Negotiated> {
         Some(&self.cold(channel)?.session.as_ref()?.granted)
     }
 
-    /// Returns the ids of the session and the client; `None` before CONNECT.
+    /// Returns the ids of the channel's session and client. `None` before CONNECT.
     #[must_use]
     pub fn ids(&self, channel: ChannelId) -> Option<(SessionId, ClientId)> {
         let session = self.cold(channel)?.session.as_ref()?;
         Some((session.id, session.client_id))
     }
 
-    /// Returns the contents of the connection's private data.
+    /// Returns the description of the channel in the connection's private data.
     #[must_use]
     pub fn description(&self, channel: ChannelId) -> Option<ChannelDescription> {
         Some(self.cold(channel)?.description)
@@ -499,7 +503,7 @@ impl Session {
     }
 }
 
-/// Draws a random number that is not zero and that `fresh` accepts.
+/// Draws a random number that is not zero and for which `fresh` returns true.
 fn draw(entropy: &mut dyn Entropy, fresh: impl Fn(u64) -> bool) -> Result<u64, Status> {
     (0..DRAWS_MAX)
         .map(|_| entropy.next_u64())

@@ -1,12 +1,12 @@
-//! Requests that act for other users: registered credentials as a session uses them (draft
+//! Requests that act for other users, with the registered credentials of a session's client (draft
 //! 3.1.1.1.2, 6.2.8, 6.2.9).
 //!
-//! Invariant: a request that names credentials holds them from `admit` to `finish`, and
+//! Invariant: a request that names credentials holds them from `admit` to `finish`.
 //! `HotChannel::acting` counts such requests, so that requests with the session's own identity need
 //! no further check.
 //!
-//! When a connection breaks, its requests release their credentials. A request that is still
-//! running may finish with the identity it started with, because no client gets its reply.
+//! When a connection breaks, its requests release their credentials. A request that is still in
+//! progress may finish with the identity with which it started, because no client gets its reply.
 
 use dafs_filer::Principal;
 use dafs_types::{ClientId, CredHandle, Credentials, SessionId, Status, StreamId};
@@ -31,7 +31,7 @@ impl Sessions {
         let trusted = session.is_some_and(|session| session.trusted);
         if let Some(session) = session {
             match head.class {
-                // Only a proof that expires is renewed, and only one renewal runs at a time (draft
+                // Only a proof that expires can be renewed, and only one renewal at a time (draft
                 // 3.1.1.1.1).
                 RequestClass::Authenticate if session.expires.is_none() || cold.is_renewing => {
                     return Err(Status::IllegalState);
@@ -64,14 +64,15 @@ impl Sessions {
         }
     }
 
-    /// Returns the identity that the request on a stream acts for, if it named credentials.
+    /// Returns the identity that the request on a stream acts for. `None` if the request uses the
+    /// session's own identity.
     #[must_use]
     pub fn acting_for(&self, channel: ChannelId, stream: StreamId) -> Option<&Credentials> {
         let held = self.cold(channel)?.acting.iter().find(|(other, _)| *other == stream);
         held.map(|(_, held)| self.credentials.credentials(held))
     }
 
-    /// Returns the client that a session belongs to, authenticated or not.
+    /// Returns the client that a session belongs to, even if the session has not authenticated.
     #[must_use]
     pub fn client_of_session(&self, session: SessionId) -> Option<ClientId> {
         let &index = self.by_id.get(&session)?;
@@ -86,7 +87,8 @@ impl Sessions {
         session.is_some_and(|session| session.trusted)
     }
 
-    /// Returns the principal that a channel's client has authenticated as, or claims to be.
+    /// Returns the principal that a channel's client has authenticated as, or claims to be while it
+    /// authenticates.
     #[must_use]
     pub fn principal(&self, channel: ChannelId) -> Option<&Principal> {
         let cold = self.cold(channel)?;
@@ -97,7 +99,8 @@ impl Sessions {
     /// Handles REGISTER_CRED on a channel.
     ///
     /// # Errors
-    /// The errors of [`crate::CredentialTable::register`]; BAD_SESSION without a session.
+    /// The errors of [`crate::CredentialTable::register`]; BAD_SESSION if the channel has no
+    /// session.
     pub fn register_credentials(
         &mut self,
         channel: ChannelId,
@@ -107,8 +110,8 @@ impl Sessions {
         self.credentials.register(client, self.is_trusted(channel), data)
     }
 
-    /// Reports the result of a lookup that [`Sessions::register_credentials`] asked for, even if
-    /// the session has ended.
+    /// Reports the result of a lookup that [`Sessions::register_credentials`] has requested. It
+    /// must be called even if the session has ended.
     ///
     /// # Errors
     /// The errors of [`crate::CredentialTable::looked_up`].
@@ -123,7 +126,8 @@ impl Sessions {
     /// Handles RELEASE_CRED on a channel.
     ///
     /// # Errors
-    /// The errors of [`crate::CredentialTable::release`]; BAD_SESSION without a session.
+    /// The errors of [`crate::CredentialTable::release`]; BAD_SESSION if the channel has no
+    /// session.
     pub fn release_credentials(
         &mut self,
         channel: ChannelId,
@@ -133,7 +137,7 @@ impl Sessions {
         self.credentials.release(client, self.is_trusted(channel), handle)
     }
 
-    /// Returns the counters of registered credentials.
+    /// Returns the present values of the counters of registered credentials.
     #[must_use]
     pub fn credential_counters(&self) -> CredentialCounters {
         self.credentials.counters()

@@ -1,9 +1,9 @@
-//! The state machine that the driver owns: all channels and their sessions.
+//! The state machine of all channels and their sessions, which the server owns.
 //!
 //! Invariant: the counts here agree with the channels after every public call.
 //!
 //! A channel is split in two: [`HotChannel`] has the fields that every request uses,
-//! [`ColdChannel`] the rest.
+//! [`ColdChannel`] has all other fields.
 
 mod bind;
 mod connect;
@@ -31,26 +31,26 @@ use crate::{
     SessionCounters, TickActions,
 };
 
-/// The sessions of one server, their credits and their kept replies.
+/// The sessions of one server, their credits and their stored replies.
 #[derive(Debug)]
 pub struct Sessions {
     config: SessionConfig,
     budget: Budget,
-    /// The hot halves of the channels, by channel index. They are apart from the cold halves so
-    /// that the data every request uses is close together.
+    /// The hot halves of the channels, by channel index. They are stored separately from the cold
+    /// halves, so that the data that every request uses is close together in memory.
     hot: Vec<HotChannel>,
-    /// The cold halves; `None` if no channel is open.
+    /// The cold halves of the channels, by channel index. `None` if the slot has no open channel.
     cold: Vec<Option<ColdChannel>>,
     free: Vec<u32>,
     by_id: BTreeMap<SessionId, u32>,
     /// The credentials that trusted clients have registered.
     credentials: CredentialTable,
     kept: KeptSessions,
-    /// Sessions that were forgotten and not reported yet.
+    /// The sessions whose stored replies were removed and that were not reported yet.
     forgotten: Vec<SessionId>,
-    /// Channels of ended incarnations that were not reported yet.
+    /// The channels of ended incarnations that were not reported yet.
     condemned: Vec<ChannelId>,
-    /// Channels whose session has ended that were not reported yet.
+    /// The channels whose session has ended and that were not reported yet.
     orphans: Vec<ChannelId>,
     /// The number of channels of each holder.
     shares: shares::Shares,
@@ -66,12 +66,12 @@ enum Phase {
     Opened,
     Connected,
     Verifying,
-    /// The session has authenticated and has sent no request yet.
+    /// The session has authenticated, but has not sent a request yet.
     Proven,
     Authenticated,
-    /// The session was authenticated, but its proof has expired. It may be renewed.
+    /// The session was authenticated, but its proof has expired and may be renewed.
     Lapsed,
-    /// The channel belongs to the session of another channel.
+    /// The channel is bound to the session of another channel.
     Bound,
     Condemned,
 }
@@ -81,78 +81,79 @@ enum Phase {
 struct HotChannel {
     generation: u32,
     phase: Phase,
-    /// The chain state after the last request.
+    /// The state of the channel's chain after the last request.
     chain: ChainState,
     /// The number of requests in flight that use registered credentials.
     acting: u16,
     client: ClientKey,
-    /// Where the session's replies are kept.
+    /// The key of the session's stored replies.
     kept: KeptSession,
     last_heard: Moment,
     window: Window,
 }
 
-/// The fields used when a channel opens, connects, authenticates or closes.
+/// The fields of a channel that are used when it opens, connects, authenticates or closes.
 #[derive(Debug)]
 struct ColdChannel {
     peer: PeerIdentity,
-    /// The holder that the channel is counted for.
+    /// The holder for whose share the channel is counted.
     holder: Holder,
-    /// True if the channel has not authenticated and was not displaced by another.
+    /// True if the channel has not authenticated and was not displaced by another channel.
     is_waiting: bool,
     description: ChannelDescription,
     opened_at: Moment,
     authentication_failures: u32,
     session: Option<Session>,
-    /// The identity that requests are executed with, once authenticated.
+    /// The credentials with which requests are executed. `None` before authentication.
     credentials: Option<Credentials>,
-    /// Why the channel is condemned, until `on_tick` has reported it.
+    /// The reason why the channel is condemned, until `on_tick` has reported it.
     close_reason: Option<CloseReason>,
-    /// The operation channel of the session that it is bound to, or is being bound to.
+    /// The operation channel of the session that this channel is bound to, or is being bound to.
     binding: Option<ChannelId>,
-    /// The principal that the peer claims while the channel is being bound, if the request names
-    /// one.
+    /// The principal that the peer claims to be while the channel is being bound. `None` if the
+    /// request does not name a principal.
     claim: Option<Principal>,
-    /// True if the mechanism wants another token.
+    /// True if the mechanism needs another token from the client.
     awaits_token: bool,
     /// True if an authenticated session is renewing its proof.
     is_renewing: bool,
-    /// The credentials used by requests in flight, by stream.
+    /// The registered credentials that requests in flight use, by stream.
     acting: Vec<(StreamId, CredentialUse)>,
 }
 
-/// The session that CONNECT has made.
+/// The session that CONNECT has created.
 #[derive(Debug)]
 struct Session {
     id: SessionId,
     client_id: ClientId,
     granted: Negotiated,
-    /// The session's identity for fences.
+    /// The key of the session's fence identity.
     fence: FenceKey,
     client_name: Box<[u8]>,
     client_verifier: Verifier,
     order: ByteOrder,
-    /// True if the client was given the id of an existing record (or a record was made since). If
-    /// that record is gone at authentication, the client's state is lost, and the client must learn
-    /// of it.
+    /// True if the client was given the id of an existing record, or a record with its id was
+    /// created since. If that record no longer exists when the client authenticates, the client's
+    /// state is lost, and the client must learn of the loss.
     expects_record: bool,
-    /// The principal that the client tries to authenticate as, as far as it is known.
+    /// The principal that the client tries to authenticate as. `None` if it is not known yet.
     principal: Option<Principal>,
     /// True if the client may register credentials and use them.
     trusted: bool,
-    /// When the proof of the client's identity expires.
+    /// The time at which the proof of the client's identity expires. `None` if it does not expire.
     expires: Option<Moment>,
-    /// The channel that carries the server's requests.
+    /// The channel that carries the server's requests. `None` if none is bound.
     back_control: Option<ChannelId>,
-    /// The channel that carries the server's RDMA reads.
+    /// The channel that carries the server's RDMA reads. `None` if none is bound.
     rdma_read: Option<ChannelId>,
 }
 
 impl Sessions {
-    /// Makes a state machine without channels. `boot_seed` must differ between runs of the server.
+    /// Creates a state machine without channels. `boot_seed` must differ between runs of the
+    /// server.
     ///
     /// # Errors
-    /// Names the first invalid limit in `config`.
+    /// [`ConfigError`] with the name of the first invalid limit in `config`.
     pub fn new(config: SessionConfig, boot_seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let budget = Budget::new(config.credits.budget, config.channels_max);
@@ -178,11 +179,12 @@ impl Sessions {
         })
     }
 
-    /// Adds a new connection. It must authenticate within [`crate::AuthPolicy::timeout`]. The
-    /// driver must have posted one receive of [`dafs_types::limits::CONNECT_MESSAGE_BYTES`] for it.
+    /// Adds a new connection, which must authenticate within [`crate::AuthPolicy::timeout`]. The
+    /// server must already have posted a receive of [`dafs_types::limits::CONNECT_MESSAGE_BYTES`]
+    /// for it.
     ///
     /// # Errors
-    /// The reason why the driver must close the connection at once.
+    /// The reason why the server must close the connection at once.
     pub fn channel_opened(
         &mut self,
         peer: PeerIdentity,
@@ -196,7 +198,7 @@ impl Sessions {
         self.channel_opened_by(holder, peer, description, now)
     }
 
-    /// Adds a new connection of a peer whose holder is known; the channel counts toward the share
+    /// Adds a new connection of a peer whose holder is known. The channel counts toward the share
     /// of `holder`. Another channel may be displaced ([`Sessions::take_displaced`]).
     ///
     /// # Errors
@@ -259,10 +261,10 @@ impl Sessions {
         if is_served { self.check_share(holder) } else { Err(ChannelRefusal::Kind) }
     }
 
-    /// Removes a channel whose connection is gone, or whose DISCONNECT has its reply. Ends the
-    /// session (draft 3.1.2.5) and, with a client's last session, the client's state, unless that
-    /// is kept ([`SessionConfig::keep_state_after_loss`]). Returns the opens released, for the
-    /// store. An unknown channel is no error.
+    /// Removes a channel whose connection has ended, or whose DISCONNECT has its reply. Ends the
+    /// session (draft 3.1.2.5). With a client's last session, the client's state is released,
+    /// unless the state is kept ([`SessionConfig::keep_state_after_loss`]). Returns the released
+    /// opens, so that the caller can close them in the store. Has no effect for an unknown channel.
     pub fn channel_closed(
         &mut self,
         filer: &mut Filer,
@@ -305,8 +307,9 @@ impl Sessions {
         self.leave(filer, client, how, now)
     }
 
-    /// Handles DISCONNECT: the session leaves its client now, so that stable storage can record
-    /// this before the reply. Returns the opens released; [`Sessions::channel_closed`] must follow.
+    /// Handles DISCONNECT: removes the session from its client at once, so that stable storage can
+    /// record this before the reply. Returns the released opens. [`Sessions::channel_closed`] must
+    /// follow.
     pub fn disconnect(
         &mut self,
         filer: &mut Filer,
@@ -318,7 +321,7 @@ impl Sessions {
         self.leave(filer, client, LeaveReason::Orderly, now)
     }
 
-    /// Removes a session from its client. With the last session the client's state is released,
+    /// Removes a session from its client. With the last session, the client's state is released
     /// too.
     fn leave(
         &mut self,
@@ -332,16 +335,16 @@ impl Sessions {
         released
     }
 
-    /// Releases what is kept for clients that are gone.
+    /// Releases the credentials and other data of clients that have ended.
     fn forget_ended(&mut self, filer: &mut Filer) {
         for client in filer.take_ended() {
             self.credentials.client_gone(client);
         }
     }
 
-    /// Expires timers; call it about once a second. Finds channels that take too long to
-    /// authenticate or have fallen silent, state whose lease has expired, and sessions that do not
-    /// use their credits.
+    /// Handles expired timers; it must be called about once a second. Ends channels that take too
+    /// long to authenticate or have fallen silent, and state whose lease has expired, and takes
+    /// credits back from sessions that do not use them.
     pub fn on_tick(&mut self, filer: &mut Filer, now: Moment) -> TickActions {
         let mut actions = TickActions::default();
         for index in 0..self.hot.len() {
@@ -372,8 +375,8 @@ impl Sessions {
                 late.then_some(CloseReason::NotAuthenticatedInTime)
             }
             Phase::Proven => {
-                // If the client had been dead when its connect arrived, its connection would be
-                // lost by now.
+                // If the client had already been dead when its connect request arrived, its
+                // connection would be lost by now.
                 if now.since(cold.opened_at) >= self.config.authentication.timeout {
                     let generation = hot.generation;
                     self.begin_incarnation(
@@ -414,7 +417,7 @@ impl Sessions {
         Some(reason)
     }
 
-    /// Returns the credits of every session: which are throttled, and by which limit.
+    /// Returns the credits of every session, with the limit that throttles it.
     pub fn credit_views(&self) -> impl Iterator<Item = CreditView> {
         let halves = self.hot.iter().zip(&self.cold);
         halves.filter_map(|(hot, cold)| {
@@ -429,7 +432,7 @@ impl Sessions {
         &self.config
     }
 
-    /// Returns the counters and gauges as they are now.
+    /// Returns the present values of the counters and gauges.
     #[must_use]
     pub fn counters(&self) -> SessionCounters {
         SessionCounters {
@@ -443,7 +446,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the two halves of a channel, if the id is that of an open channel.
+    /// Returns the two halves of a channel. `None` if the channel is not open any more.
     fn live(&mut self, channel: ChannelId) -> Option<(&mut HotChannel, &mut ColdChannel)> {
         let hot = self.hot.get_mut(channel.index())?;
         let cold = self.cold.get_mut(channel.index())?.as_mut()?;

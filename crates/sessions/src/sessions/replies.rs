@@ -1,7 +1,7 @@
-//! The response cache as a channel uses it (draft 5.2, 6.3).
+//! The operations on the response cache for a channel (draft 5.2, 6.3).
 //!
-//! Invariant: a client can fetch the replies of its own sessions only, and only after no request of
-//! the session runs any more.
+//! Invariant: a client can fetch the replies only of its own sessions, and only when no request of
+//! the session is in progress.
 
 use dafs_filer::Principal;
 use dafs_types::{Moment, SessionId, Status, StreamId};
@@ -11,7 +11,8 @@ use crate::replies::SessionRecord;
 use crate::{ChannelEnd, ChannelId, KeptReply, KeptSession, ReplyQuery, RequestName};
 
 impl Sessions {
-    /// Begins to keep the replies of a session that has authenticated, if this was negotiated.
+    /// Starts to store the replies of a session that has authenticated, if a response cache was
+    /// negotiated.
     pub(super) fn begin_kept(&mut self, channel: ChannelId) {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let Some(session) = session.filter(|session| session.granted.use_response_cache != 0)
@@ -49,7 +50,7 @@ impl Sessions {
         }
     }
 
-    /// Returns where the replies of a channel's session are kept.
+    /// Returns the key of the stored replies of a channel's session, or [`KeptSession::NONE`].
     #[must_use]
     pub fn kept_session(&self, channel: ChannelId) -> KeptSession {
         match self.hot.get(channel.index()) {
@@ -58,27 +59,27 @@ impl Sessions {
         }
     }
 
-    /// Returns the record of a session whose replies are kept.
+    /// Returns the record of a session whose replies are stored. `None` for [`KeptSession::NONE`].
     #[must_use]
     pub fn session_record(&self, kept: KeptSession) -> Option<&SessionRecord> {
         self.kept.record(kept)
     }
 
-    /// Begins a request whose reply will be kept. Exactly one call of [`Sessions::keep_reply`] or
+    /// Starts a request whose reply will be stored. Exactly one call of [`Sessions::keep_reply`] or
     /// [`Sessions::end_without_reply`] must follow.
     #[inline]
     pub fn begin_request(&mut self, kept: KeptSession, request: RequestName) {
         self.kept.begin(kept, request);
     }
 
-    /// Returns the last request that began on a stream.
+    /// Returns the last request that was started on a stream. `None` if there is none.
     #[must_use]
     pub fn request_begun(&self, kept: KeptSession, stream: StreamId) -> Option<RequestName> {
         self.kept.request(kept, stream)
     }
 
-    /// Keeps a reply. Returns true if no request of the session runs any more and it has no
-    /// connection: queries that found it busy may be retried.
+    /// Stores the reply of a request. Returns true if the session has no connection and no more
+    /// requests in progress, so that queries that found it busy can be retried.
     #[inline]
     pub fn keep_reply(
         &mut self,
@@ -90,8 +91,8 @@ impl Sessions {
         self.kept.keep(kept, stream, status, bytes)
     }
 
-    /// Keeps the reply of a request that was never in flight here: it was executed and answered at
-    /// once, or its reply was recorded before a restart.
+    /// Stores the reply of a request that was not started here, because it was executed in one
+    /// step, or because its reply was recorded before a restart.
     #[inline]
     pub fn keep_finished(
         &mut self,
@@ -103,18 +104,19 @@ impl Sessions {
         self.kept.keep_finished(kept, request, status, bytes);
     }
 
-    /// Ends a request that was not executed, so its reply is not kept. Returns like
+    /// Ends a request that was not executed, so that no reply is stored. Returns the same value as
     /// [`Sessions::keep_reply`].
     pub fn end_without_reply(&mut self, kept: KeptSession) -> bool {
         self.kept.end(kept)
     }
 
-    /// Handles CHECK_RESPONSE and FETCH_RESPONSE: returns what happened to a request of an earlier
+    /// Handles CHECK_RESPONSE and FETCH_RESPONSE: returns the result of a request of an earlier
     /// session.
     ///
     /// # Errors
-    /// UNKNOWN_SESSION for a session that is not this client's or is no longer kept; NOXID_MATCH if
-    /// the request was not executed or can be repeated; BAD_SESSION for the caller's own session.
+    /// UNKNOWN_SESSION for a session that does not belong to the client or is no longer kept;
+    /// NOXID_MATCH if the request was not executed or can be repeated; BAD_SESSION for the caller's
+    /// own session.
     pub fn query_reply(
         &self,
         channel: ChannelId,
@@ -125,7 +127,7 @@ impl Sessions {
         self.kept.query(session, request)
     }
 
-    /// Handles DISCARD_RESPONSES.
+    /// Handles DISCARD_RESPONSES, which removes the stored replies of a session.
     ///
     /// # Errors
     /// UNKNOWN_SESSION, as for [`Sessions::query_reply`].
@@ -135,7 +137,7 @@ impl Sessions {
         session: SessionId,
     ) -> Result<(), Status> {
         match self.own_session(channel, session) {
-            // In its own present session the client has no request outstanding but this one.
+            // This is the client's present session, in which it has no other request outstanding.
             Err(Status::BadSession) => self.kept.clear(session),
             Err(status) => return Err(status),
             Ok(()) => {
@@ -147,7 +149,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Checks that a session is an earlier one of the channel's client.
+    /// Checks that a session is an earlier session of the channel's client.
     fn own_session(&self, channel: ChannelId, id: SessionId) -> Result<(), Status> {
         let (own, name, principal) = self.asker(channel).ok_or(Status::NotAuthenticated)?;
         if own == id {
@@ -164,21 +166,21 @@ impl Sessions {
         Some((session.id, &session.client_name, session.principal.as_ref()?))
     }
 
-    /// Returns the sessions that were forgotten since the last call, so that their stable records
-    /// can be removed.
+    /// Removes and returns the ids of the sessions whose replies were removed since the last call,
+    /// so that their stable records can be removed.
     pub fn take_forgotten(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// Returns each kept session with its replies, for stable storage.
+    /// Returns each session that stores replies, with its replies, for stable storage.
     pub fn kept_records(
         &self,
     ) -> impl Iterator<Item = (&SessionRecord, impl Iterator<Item = KeptReply<'_>>)> {
         self.kept.records()
     }
 
-    /// Restores a session that was recorded before a restart. It has no connection and is kept
-    /// until its client has fetched its replies or its time is over.
+    /// Restores a session that was recorded before a restart. It has no connection, and is kept
+    /// until its client has fetched the replies or its time is over.
     pub fn restore_session(&mut self, record: SessionRecord, now: Moment) -> KeptSession {
         let kept = self.kept.add(record, None);
         self.kept.lose(kept, now.after(self.config.replies_kept));

@@ -1,8 +1,8 @@
-//! Admission of requests and sending of replies.
+//! Admits requests, and accounts for replies.
 //!
 //! Invariant: a request holds its credit and stream from `admit` to `finish`, whether it is
-//! executed or refused. The usual request takes one branch here; all special cases are handled out
-//! of line.
+//! executed or refused. A usual request takes only one branch here; all special cases are handled
+//! in separate functions.
 
 use dafs_filer::Filer;
 use dafs_types::{CredHandle, Moment, Status, StreamId};
@@ -16,11 +16,11 @@ use crate::{
 
 impl Sessions {
     /// Admits a request: accounts for its credit and stream, renews the lease, and checks that it
-    /// is legal in the session's phase.
+    /// is allowed in the session's phase.
     ///
     /// # Errors
-    /// [`Refusal::Answer`] keeps the credit until [`Sessions::finish`]; after [`Refusal::Break`]
-    /// the channel accepts nothing more.
+    /// After [`Refusal::Answer`] the request holds its credit until [`Sessions::finish`]; after
+    /// [`Refusal::Break`] the channel accepts no more requests.
     #[inline]
     pub fn admit(
         &mut self,
@@ -37,7 +37,8 @@ impl Sessions {
                         if hot.kept.is_some()
                             && let Some(first) = hot.window.take_expired()
                         {
-                            // The client knows that it may not use these streams (draft 5.2.2).
+                            // The client knows that it may not use these streams any more (draft
+                            // 5.2.2).
                             self.kept.drop_streams_from(hot.kept, first);
                         }
                         let (kept, place) = (hot.kept, ChainPlace::Alone);
@@ -84,8 +85,8 @@ impl Sessions {
         judged.map(|()| place)
     }
 
-    /// Reports that the last request was damaged, so that it is unknown whether it announced
-    /// another member of a chain.
+    /// Reports that the last request was damaged, so that it is unknown whether another member of a
+    /// chain follows.
     #[cold]
     pub fn mark_chain_unknown(&mut self, channel: ChannelId) {
         if let Some((hot, _)) = self.live(channel) {
@@ -112,8 +113,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the credit target of the channel's next reply, unless [`Sessions::finish`] finds a
-    /// reason to change it.
+    /// Returns the credit target that the channel's next reply will probably contain.
+    /// [`Sessions::finish`] may still change it.
     #[must_use]
     #[inline]
     pub fn likely_target(&self, channel: ChannelId) -> u16 {
@@ -123,8 +124,8 @@ impl Sessions {
         }
     }
 
-    /// Accounts for a reply that is about to be sent: frees stream and credit, and returns the
-    /// credit target to put into the reply. For an unknown channel it grants no receives.
+    /// Accounts for a reply that is about to be sent: frees the stream and the credit, and returns
+    /// the credit target for the reply's header. Grants no receives for an unknown channel.
     #[inline]
     pub fn finish(&mut self, channel: ChannelId, stream: StreamId) -> Grant {
         match self.hot.get_mut(channel.index()) {
@@ -142,7 +143,7 @@ impl Sessions {
 }
 
 impl Phase {
-    /// Returns true if the channel's client has a session that may send requests.
+    /// Returns true if the channel has an authenticated session that may send requests.
     pub(super) fn has_session(self) -> bool {
         matches!(self, Self::Proven | Self::Authenticated)
     }
@@ -162,7 +163,7 @@ impl RequestHead {
 }
 
 impl Phase {
-    /// Checks that a class of requests is legal in this phase (draft 6.2.1, 6.2.2).
+    /// Checks that requests of this class are allowed in this phase (draft 6.2.1, 6.2.2).
     fn allows(self, class: RequestClass) -> Result<(), Status> {
         use RequestClass as Class;
         match (self, class) {
@@ -173,7 +174,7 @@ impl Phase {
                 Self::Authenticated,
                 Class::SecurityInfo | Class::Disconnect | Class::Special | Class::Ordinary,
             )
-            // `check_identity` checks whether this client may send it.
+            // `check_identity` checks whether this client may send the request.
             | (Self::Authenticated, Class::Authenticate | Class::Credential)
             | (
                 Self::Lapsed,
@@ -187,8 +188,8 @@ impl Phase {
                 Self::Opened | Self::Connected | Self::Verifying | Self::Lapsed,
                 Class::Credential | Class::Special | Class::Ordinary,
             ) => Err(Status::NotAuthenticated),
-            // `Proven` becomes `Authenticated` before its request is checked, so it never gets
-            // here.
+            // `Proven` is not expected here, because it becomes `Authenticated` before its request
+            // is checked.
             (Self::Vacant | Self::Bound | Self::Proven | Self::Condemned, _) => {
                 Err(Status::BadSession)
             }
@@ -200,7 +201,7 @@ impl ChainFlags {
     pub(crate) const KNOWN: u16 =
         Self::FORWARD | Self::BACK | Self::SAVE | Self::FILE_HANDLE | Self::STATE_ID;
 
-    /// Returns true if all of these bits are set.
+    /// Returns true if all bits of `bits` are set in the flags.
     #[must_use]
     pub const fn has(self, bits: u16) -> bool {
         self.0 & bits == bits

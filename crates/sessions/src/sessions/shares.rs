@@ -1,12 +1,13 @@
 //! Fair shares of the server's limits.
 //!
-//! Each holder (an address, a user of this host, or a principal) may have a [`fair_share`]. The
-//! last channels are reserved for this host, and the very last for its superuser. Channels that
-//! have not authenticated cost their holders nothing. When they are full, the oldest one of the
-//! holder with the most is displaced by a new one.
+//! Each holder (an address, a user of this host, or a principal) may have a [`fair_share`] of the
+//! channels. The last free channels are reserved for this host, and the very last for its
+//! superuser. Channels that have not authenticated do not count toward their holder's share. When
+//! the limit of such channels is reached, a new channel displaces the oldest channel of the holder
+//! that has the most of them.
 //!
-//! Invariant: [`Shares`] agrees with the open channels. Nothing is taken from an authenticated
-//! client in favour of another.
+//! Invariant: [`Shares`] agrees with the open channels. An authenticated client never loses a
+//! channel in favour of another client.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +20,16 @@ use crate::{ChannelId, ChannelRefusal};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     channels: u32,
-    /// Those that have not authenticated and were not displaced.
+    /// The number of channels that have not authenticated and were not displaced.
     waiting: u32,
 }
 
-/// The number of channels of all holders.
+/// The number of channels of each holder.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     held: BTreeMap<Holder, Held>,
     waiting: u32,
-    /// Displaced channels that were not reported yet.
+    /// The displaced channels that were not reported yet.
     displaced: Vec<ChannelId>,
 }
 
@@ -86,7 +87,8 @@ impl Sessions {
         }
     }
 
-    /// Makes room for a channel that has not authenticated, by displacing another if possible.
+    /// Makes room for a new channel that has not authenticated. If the limit is reached, displaces
+    /// another channel or refuses the new one.
     pub(super) fn make_room(&mut self, holder: Holder) -> Result<(), ChannelRefusal> {
         if self.shares.waiting < self.config.unauthenticated_max {
             return Ok(());
@@ -103,12 +105,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the oldest channel that has not authenticated, of the holder with the most of them.
+    /// Returns the index of the channel to displace: the oldest unauthenticated channel of the
+    /// holder that has the most of them. `None` if no channel may be displaced.
     fn victim(&self, holder: Holder) -> Option<usize> {
         let may_be = |other: Holder, waiting: u32| match other {
             _ if other == holder => true,
             Holder::User(0) | Holder::Elsewhere => false,
-            // A local user keeps a few channels against holders on other hosts.
+            // A few unauthenticated channels of a local user cannot be displaced by holders on
+            // other hosts.
             Holder::User(_) => holder.is_local() || waiting > UNAUTHENTICATED_KEPT,
             Holder::Address(_) => holder != Holder::Elsewhere,
         };
@@ -129,19 +133,20 @@ impl Sessions {
         candidates.min().map(|(.., index)| index)
     }
 
-    /// Notes that a channel has authenticated.
+    /// Records that a channel has authenticated, so that it does not count as waiting any more.
     pub(super) fn settle_share(&mut self, channel: ChannelId) {
         if let Some(cold) = self.cold[channel.index()].as_mut() {
             self.shares.settled(cold);
         }
     }
 
-    /// Returns the channels that were displaced since the last call. The driver must close them.
+    /// Removes and returns the channels that were displaced since the last call. The server must
+    /// close them.
     pub fn take_displaced(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.shares.displaced)
     }
 
-    /// Checks whether a principal may have one more session.
+    /// Returns true if a principal may have one more session.
     pub(super) fn may_have_session(&self, principal: &Principal) -> bool {
         let (max, count) = (self.config.channels_max, self.authenticated_count);
         if count < max / 2 || !principal.is_one() {
@@ -157,8 +162,10 @@ impl Sessions {
     }
 }
 
-/// The number of channels reserved for this host; the very last ones are for its superuser.
+/// The number of channels reserved for this host. The very last channels are reserved for its
+/// superuser.
 const LOCAL_CHANNELS: u32 = 64;
 const SUPERUSER_CHANNELS: u32 = 16;
-/// The number of unauthenticated channels that a local user keeps against other hosts.
+/// The number of unauthenticated channels of a local user that holders on other hosts cannot
+/// displace.
 const UNAUTHENTICATED_KEPT: u32 = 8;

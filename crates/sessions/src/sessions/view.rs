@@ -1,6 +1,6 @@
-//! Sessions as an operator sees them.
+//! Sessions as shown to an operator.
 //!
-//! Invariant: a view is a copy and changes nothing.
+//! Invariant: a view is a copy of the state.
 
 use dafs_filer::Filer;
 use dafs_types::{ClientId, Moment};
@@ -13,21 +13,22 @@ use crate::CreditView;
 pub struct SessionView {
     /// The id of the session's client.
     pub client: ClientId,
-    /// The client id string that the client gave itself.
+    /// The client id string that the client has given itself.
     pub client_name: Box<[u8]>,
     /// The principal that the client authenticated as, as text.
     pub principal: String,
-    /// The session's fence identity; empty for none.
+    /// The session's fence identity. Empty if the session has none.
     pub fence_id: String,
-    /// The opens of the client, through all its sessions.
+    /// The number of opens of the client, through all its sessions.
     pub opens: u32,
-    /// True if the session's replies outlive its connection.
+    /// True if the session's replies are stored, so that they can be fetched after its connection
+    /// is lost.
     pub keeps_results: bool,
-    /// True if the session has a channel for the server's requests.
+    /// True if the session has a back-control channel for the server's requests.
     pub has_back_control: bool,
-    /// When the last message from the client arrived.
+    /// The time at which the last message from the client arrived.
     pub last_heard: Moment,
-    /// The session's credits, and what limits them.
+    /// The session's credits, and the limit that throttles them.
     pub credits: CreditView,
 }
 
