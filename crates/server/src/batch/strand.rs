@@ -56,7 +56,7 @@ pub(crate) struct Strand {
     data: Option<(Arc<[u8]>, usize)>,
     /// The result of making the bytes stable. `None` until the commit ends.
     stable: Option<Result<(), StoreError>>,
-    /// True if the strand counts in [`Batches::in_flight`].
+    /// True if the strand counts in `Batches::in_flight`.
     is_in_flight: bool,
 }
 

@@ -335,7 +335,7 @@ impl Sessions {
         released
     }
 
-    /// Releases the credentials and other data of clients that have ended.
+    /// Removes the registered credentials of clients that have ended.
     fn forget_ended(&mut self, filer: &mut Filer) {
         for client in filer.take_ended() {
             self.credentials.client_gone(client);
