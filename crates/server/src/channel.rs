@@ -265,7 +265,8 @@ impl Channels {
         }
     }
 
-    /// Returns the connection with a fence identity. No two connections share one.
+    /// Returns the connection whose session has this fence identity. No two connections have the
+    /// same fence identity.
     pub(crate) fn endpoint_under(&self, fence: FenceKey) -> Option<EndpointId> {
         self.iter().find(|c| c.party.fence == Some(fence)).map(|c| c.endpoint)
     }

@@ -181,7 +181,8 @@ impl KeptSessions {
         self.end(session)
     }
 
-    /// Ends a request that was started, without a reply to store. Returns the same value as `keep`.
+    /// Ends a request that was started, without a reply to store. Returns true in the same cases as
+    /// `keep`.
     pub(crate) fn end(&mut self, session: KeptSession) -> bool {
         let Some(kept) = self.get_mut(session) else { return false };
         kept.running = kept.running.saturating_sub(1);

@@ -280,8 +280,8 @@ impl LockTable {
         self.grace = true;
     }
 
-    /// Ends the grace period (draft 4.4.1.6). Locks that were not reclaimed become breakable. Those
-    /// without PERSIST are rolled back and end.
+    /// Ends the grace period (draft 4.4.1.6). Locks with PERSIST that were not reclaimed become
+    /// breakable. Locks without PERSIST that were not reclaimed are rolled back and end.
     pub fn grace_over(&mut self, now: Moment) {
         self.grace = false;
         let survived = |(number, hold): (HoldKey, &Hold)| {

@@ -80,8 +80,8 @@ impl LockTable {
     }
 
     /// Calls `visit` with each part of a write's range that auto-recovery locks cover. The old
-    /// content of these parts must be saved as undo data before the write starts. It must be called
-    /// after [`LockTable::check_io`] has allowed the write.
+    /// content of these parts must be saved as undo data before the write starts. The server must
+    /// call this only after [`LockTable::check_io`] has allowed the write.
     #[inline]
     pub fn undo_ranges(
         &self,

@@ -143,7 +143,7 @@ pub struct LockRequest {
     pub mode: LockMode,
     /// The options of the requested lock.
     pub attributes: LockAttributes,
-    /// The purpose of the request.
+    /// The purpose of the request: a new lock, RECLAIM or REPAIR.
     pub claim: Claim,
     /// The handling of the request if the lock cannot be granted now.
     pub wait: Wait,

@@ -218,7 +218,7 @@ impl Reactor<'_> {
         step
     }
 
-    /// Handles HURRY_UP, which advances the start of the session's batches.
+    /// Handles HURRY_UP, which moves a request of a batch before all others.
     pub(crate) fn hurry_up(&mut self, answer: ReplyTo, request: &HurryUp) -> Result<(), Status> {
         let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let session = channel.batch_session.ok_or(Status::BatchRequestNotFound)?;

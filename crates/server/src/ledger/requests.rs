@@ -54,7 +54,7 @@ pub(super) struct Running {
 
 /// A step of a fencing change that waits for durable records.
 pub(super) enum FenceStep {
-    /// The filer is told that the record of a list is durable.
+    /// The record of a list is reported to the filer as durable.
     Stored(FenceStoreId),
     /// The reply to the client that changed a list is sent. It waits for the durable ends of all
     /// operations that the fenced clients had started.

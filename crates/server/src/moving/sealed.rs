@@ -143,6 +143,6 @@ impl Reactor<'_> {
 
 /// The most bytes that all checksummed writes hold together.
 const SEALED_BYTES_MAX: usize = 256 << 20;
-/// The most bytes that the checksummed writes of one connection hold. The limit keeps a client that
-/// does not let its memory be read from delaying other clients.
+/// The most bytes that the checksummed writes of one connection hold. Without this limit, a client
+/// that does not let its memory be read could delay other clients.
 const CHANNEL_BYTES_MAX: usize = 32 << 20;

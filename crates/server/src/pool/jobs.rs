@@ -192,7 +192,8 @@ pub(crate) struct Pool {
     slow_until: Moment,
 }
 
-/// The threads that execute the jobs.
+/// The threads that execute the jobs, or the queue from which the owner of a stepped server
+/// executes them.
 enum Workers {
     Threads {
         jobs: Arc<Queue<HandedOverFile>>,

@@ -25,7 +25,8 @@ pub(crate) struct BackSizes {
 }
 
 impl BackSizes {
-    /// Limits the sizes and credits that the client requests to those that the server grants.
+    /// Returns the message sizes and credits that the server grants, given those that the client
+    /// requests in CONNECT_BIND. `slots` is the number of inbox slots.
     pub(crate) fn grant(wanted: &ConnectBind<'_>, slots: u16) -> Self {
         let size = |wanted: u32| match wanted {
             0 => limits::CONNECT_MESSAGE_BYTES as u32,

@@ -246,7 +246,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles SERVER_AUTH.
+    /// Handles SERVER_AUTH, by which a client asks for proof of the server's identity.
     pub(crate) fn server_auth(
         &mut self,
         answer: ReplyTo,

@@ -44,7 +44,8 @@ pub(super) fn begin_token(
 
 /// The result of a token check.
 pub(super) enum TokenEnd {
-    /// The exchange continues: the client must reply to this token with another one.
+    /// The exchange continues: this token is sent to the client, which must reply with another
+    /// token.
     Continue(Vec<u8>),
     /// The exchange is over, with this result and this last token for the client.
     Over { proof: Result<Proof, Status>, major: u32, minor: u32, token: Vec<u8> },

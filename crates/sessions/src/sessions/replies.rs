@@ -104,8 +104,8 @@ impl Sessions {
         self.kept.keep_finished(kept, request, status, bytes);
     }
 
-    /// Ends a request that was not executed, so that no reply is stored. Returns the same value as
-    /// [`Sessions::keep_reply`].
+    /// Ends a request that was not executed, so that no reply is stored. Returns true in the same
+    /// cases as [`Sessions::keep_reply`].
     pub fn end_without_reply(&mut self, kept: KeptSession) -> bool {
         self.kept.end(kept)
     }

@@ -282,7 +282,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::LockT(LockResult { conflict: None }))
     }
 
-    /// Handles HAND_OVER.
+    /// Handles HAND_OVER, which hands a file over to a client for direct reads.
     fn hand_over(&mut self, to: ReplyTo, request: &HandOverRequest) -> Result<(), NotDone> {
         let reader = Reader::of(&self.shared.channels, &self.shared.sessions, to)?;
         let (mut files, (given, interface)) = self.files_and_givers();
