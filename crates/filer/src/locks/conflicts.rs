@@ -40,7 +40,7 @@ impl LockTable {
         self.in_way(file, range, mode, |hold| !hold.is_of(who) && !hold.phase.is_broken())
     }
 
-    /// Returns the first broken lock that conflicts, whoever its former owner is.
+    /// Returns the first broken lock that conflicts. Its former owner does not matter.
     pub(super) fn broken_in_way(
         &self,
         file: FileKey,
