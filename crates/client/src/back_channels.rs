@@ -31,7 +31,6 @@ pub struct LockReady {
 #[derive(Default)]
 pub(crate) struct BackChannels(Vec<(SessionKey, BackChannel)>);
 
-/// One back-control channel.
 pub(crate) struct BackChannel {
     pub endpoint: EndpointId,
     pub phase: BackChannelPhase,
@@ -60,7 +59,6 @@ pub(crate) struct BackChannelState {
 }
 
 impl BackChannels {
-    /// Returns the channel of a session.
     pub(crate) fn of(&self, key: SessionKey) -> Option<&BackChannel> {
         self.0.iter().find(|(session, _)| *session == key).map(|(_, back)| back)
     }

@@ -160,7 +160,6 @@ impl Core {
         }
     }
 
-    /// Handles the reply to CONNECT_BIND.
     fn on_bound(&mut self, key: SessionKey, party: Option<Box<Initiator>>, message: &[u8]) {
         let session = &mut self.sessions[key];
         match session.judge_bound(party, message) {

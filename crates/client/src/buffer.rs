@@ -83,7 +83,7 @@ impl RegisteredMemory {
         offset <= self.length && length <= self.length - offset
     }
 
-    /// The length in bytes.
+    /// Returns the number of bytes that the owner requested.
     pub(crate) fn length(&self) -> usize {
         self.length
     }

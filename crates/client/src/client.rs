@@ -21,7 +21,7 @@ use crate::pool::Pool;
 use crate::setters::setters;
 use crate::sizes::DOMAIN;
 
-/// The settings of a client.
+/// The settings of a client, for [`Client::new`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientConfig {
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pool: RefCell<Pool>,
     /// Objects that were dropped while the core was borrowed, to be cleaned up when it is free.
     deferred_drops: RefCell<Vec<DeferredDrop>>,
-    /// True while listeners are being called.
+    /// True while listeners are being called, so that events are not delivered recursively.
     is_delivering: Cell<bool>,
 }
 

@@ -71,7 +71,7 @@ impl Core {
 
     // ---- receiving ------------------------------------------------------------------
 
-    /// Handles a receive's completion.
+    /// Handles the completion of a receive: passes its message to the session that it is for.
     #[inline(always)]
     pub(crate) fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
         match self.transport.take_received(endpoint) {

@@ -139,7 +139,7 @@ impl Credits {
         self.outstanding
     }
 
-    /// Returns the limit for outstanding requests.
+    /// Returns the limit for the number of requests without a reply.
     pub(crate) fn nreq(&self) -> u16 {
         self.nreq
     }

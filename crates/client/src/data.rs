@@ -78,7 +78,6 @@ impl Core {
         }
     }
 
-    /// Handles the reply to a transfer.
     #[inline]
     pub(crate) fn on_transferred(
         &mut self,

@@ -39,7 +39,7 @@ use crate::metadata::Metadata;
 #[derive(Default)]
 pub(crate) struct DelegationCache {
     files: HashMap<FileHandle, CachedFile>,
-    /// The number of cached bytes.
+    /// The total number of cached bytes.
     bytes: usize,
     /// The cached blocks in the order in which they were cached; some may have been removed from
     /// the cache since.
@@ -59,7 +59,7 @@ pub(crate) struct DelegationCache {
     has_no_files: bool,
 }
 
-/// The cached state of one file.
+/// The cached data and attributes of one file.
 struct CachedFile {
     delegation: StateId,
     /// The time at which the last READ that proved the delegation was sent.
@@ -80,7 +80,7 @@ pub(crate) struct CacheFill {
     is_quiet: bool,
 }
 
-/// What to do with a delegation that an OPEN granted.
+/// The fate of a delegation that an OPEN granted.
 pub(crate) enum GrantOutcome {
     Kept,
     /// The server recalled the delegation before the grant arrived, and the client has returned it.

@@ -7,7 +7,7 @@ use dafs_types::Status;
 /// The result of a client call.
 pub type Result<T> = std::result::Result<T, ClientError>;
 
-/// The reason why a call failed.
+/// The reason why a call of this library failed.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
@@ -22,7 +22,7 @@ pub enum ClientError {
     /// No connection to the server could be made.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
-        /// The address that was tried.
+        /// The transport address that the client tried to connect to.
         address: String,
         /// The reason, and what to do about it.
         reason: String,
@@ -32,7 +32,7 @@ pub enum ClientError {
     /// The server refused this client's identity.
     #[error("{address} refused {}: {status}{}", named(user), login_advice(user, *status))]
     Login {
-        /// The address of the server.
+        /// The address of the server that refused.
         address: String,
         /// The user name that was refused; `None` if the client did not name a user.
         user: Option<String>,
@@ -42,7 +42,7 @@ pub enum ClientError {
     /// Mutual authentication by Kerberos failed.
     #[error("cannot log in to {address} by Kerberos: {reason}")]
     Kerberos {
-        /// The address of the server.
+        /// The address of the server whose authentication failed.
         address: String,
         /// The reason, and what to do about it.
         reason: String,
@@ -52,7 +52,7 @@ pub enum ClientError {
     /// The server offers no authentication method that this client supports.
     #[error("there is no way to log in to {address}: {}", reasons.join("; "))]
     NoLogin {
-        /// The address of the server.
+        /// The address of the server that offered no usable method.
         address: String,
         /// One reason for each authentication method that was not used.
         reasons: Vec<String>,
@@ -60,7 +60,7 @@ pub enum ClientError {
     /// The session has ended, and all its outstanding operations have failed.
     #[error("session with {address} ended: {reason}")]
     SessionEnded {
-        /// The address of the server.
+        /// The address of the server of the session.
         address: String,
         /// The reason why the session ended.
         reason: String,
@@ -81,7 +81,7 @@ pub enum ClientError {
     /// The server sent an invalid or unexpected message.
     #[error("server {address} broke the protocol: {what}")]
     Protocol {
-        /// The address of the server.
+        /// The address of the server that sent the message.
         address: String,
         /// A description of the protocol rule that the message breaks.
         what: String,
@@ -141,7 +141,7 @@ pub enum ClientError {
     System {
         /// The operation that failed.
         what: &'static str,
-        /// The error of the system.
+        /// The error that the system reported.
         source: SystemCause,
     },
 }

@@ -45,7 +45,7 @@ pub struct OpenOptions {
     pub create: bool,
     /// Creates the file, and fails if it exists.
     pub create_new: bool,
-    /// Truncates the file to zero bytes.
+    /// True to truncate the file to zero bytes.
     pub truncate: bool,
     /// The mode bits of a new file.
     pub mode: u32,

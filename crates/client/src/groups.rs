@@ -88,7 +88,7 @@ impl Groups {
         self.0.get_mut(group.0)?.queue.pop_front()
     }
 
-    /// Returns the number of completions available.
+    /// Returns the number of completions that can be taken from a group.
     #[inline]
     pub(crate) fn there(&self, group: Group) -> usize {
         self.0.get(group.0).map_or(0, |slot| slot.queue.len())

@@ -35,7 +35,7 @@ impl HeldLock {
 }
 
 impl HeldLocks {
-    /// Records a LOCK that was granted.
+    /// Records a range that a LOCK request has locked.
     pub(crate) fn note_lock(&mut self, lock: &Lock) {
         if lock.lock_type == LockType::Abort {
             return;
@@ -92,7 +92,7 @@ pub(crate) fn bytes(offset: u64, length: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// The kinds of byte-range locks.
+/// The kinds of byte-range locks that an open can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// A lock that excludes writers; several opens may hold it at the same time.

@@ -28,13 +28,13 @@ pub struct RegisteredCredentials(pub(crate) NonZeroU64);
 pub enum ActFor<'a> {
     /// A user name as the server knows it.
     User(&'a str),
-    /// POSIX user and group numbers.
+    /// POSIX user and group ids.
     Id {
         /// The numeric user id.
         uid: u32,
         /// The numeric primary group id.
         gid: u32,
-        /// The numeric ids of supplementary groups.
+        /// The numeric ids of the supplementary groups.
         groups: &'a [u32],
     },
     /// A Kerberos principal such as `alice@EXAMPLE.ORG`.

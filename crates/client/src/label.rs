@@ -19,7 +19,7 @@ impl Label {
         if label >> Self::BITS == 0 { Some(Self(label)) } else { None }
     }
 
-    /// Returns the label as a number.
+    /// Returns the label as a number, which is 0 if there is no label.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

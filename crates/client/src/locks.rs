@@ -24,7 +24,7 @@ use crate::held_locks::LockKind;
 pub struct LockHolder {
     /// The opaque owner id that the lock's holder has chosen, unique within its client.
     pub owner: Vec<u8>,
-    /// The kind of the conflicting lock.
+    /// The kind of the conflicting lock: shared or exclusive.
     pub kind: LockKind,
     /// The offset of the lock's first byte.
     pub offset: u64,

@@ -17,9 +17,9 @@ pub struct Metadata {
     pub kind: ObjectType,
     /// The 12 low bits of the POSIX mode.
     pub mode: u32,
-    /// The number of hard links.
+    /// The number of hard links to the object.
     pub link_count: u32,
-    /// The size in bytes.
+    /// The size of the object in bytes.
     pub size: u64,
     /// The file id (inode number), unique in its file system.
     pub file_id: u64,

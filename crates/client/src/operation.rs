@@ -10,11 +10,11 @@ use crate::error::Result;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(crate) u64);
 
-/// The result of a successful operation.
+/// The result of a read, write or commit that succeeded.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
-    /// The number of bytes moved.
+    /// The number of bytes that were transferred.
     pub length: u32,
     /// For a read: true if the file ends after these bytes.
     pub end_of_file: bool,

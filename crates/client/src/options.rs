@@ -32,7 +32,7 @@ pub enum TransportChoice {
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// The transports that may be used.
+    /// The transports over which the session may connect.
     pub transport: TransportChoice,
     /// The identity and the method by which the client authenticates.
     pub login: Login,

@@ -88,7 +88,7 @@ struct Removal<'s, 't> {
     /// The directory that contains the name of the tree to remove.
     directory: FileHandle,
     depth_max: usize,
-    /// The path of the current directory.
+    /// The path of the current directory, for error messages.
     path: Vec<u8>,
     /// The directories from the top to the current one.
     way: Vec<Level>,
@@ -106,7 +106,7 @@ struct Level {
     /// The reason why the directory could not be listed. It may nevertheless be empty and
     /// removable.
     unlisted: Option<ClientError>,
-    /// True if an object in the directory could not be removed, which was reported.
+    /// True if an object in the directory could not be removed; the error was already reported.
     stays: bool,
 }
 

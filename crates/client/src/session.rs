@@ -207,7 +207,7 @@ impl Session {
         core.sessions[self.key].label = label.get();
     }
 
-    /// Returns the session's current label.
+    /// Returns the label of the session's requests.
     #[must_use]
     pub fn label(&self) -> Label {
         Label::new(self.shared.borrow().sessions[self.key].label).unwrap_or_default()

@@ -62,10 +62,10 @@ pub(crate) enum Phase {
     Ended(ClientError),
 }
 
-/// The parameters negotiated with the server.
+/// The session parameters that were negotiated with the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// The number of credits to request.
+    /// The number of credits that the client requests.
     pub wanted_credits: u16,
     /// The maximum size in bytes of a request that the server accepts and that the transport
     /// supports.
@@ -79,7 +79,7 @@ pub(crate) struct Terms {
     pub writes_inline: bool,
 }
 
-/// The client's identity at the server.
+/// The server's ids for the client and the session, and the client's identity.
 #[derive(Default)]
 pub(crate) struct Standing {
     /// The server's id for the session.

@@ -48,7 +48,7 @@ struct Link {
     inbox: Inbox,
 }
 
-/// The parameters of a new connection.
+/// The parameters of a connection that is about to be started.
 pub(crate) struct Opening<'a> {
     pub owner: Owner,
     pub place: &'a ServerAddress,

@@ -11,10 +11,10 @@
 /// umask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Umask {
-    /// No bits are removed.
+    /// No bits are removed from the modes of new objects.
     #[default]
     Nothing,
-    /// These mode bits are removed.
+    /// These mode bits are removed from the modes of new objects.
     Bits(u32),
     /// The bits of this process's umask at the time when an object is created.
     Process,

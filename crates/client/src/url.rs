@@ -31,7 +31,7 @@ pub enum ServerName {
     Host {
         /// The host's name or IP address.
         host: String,
-        /// The TCP port of the server.
+        /// The TCP port on which the server listens.
         port: u16,
         /// True if only TCP with TLS may be used.
         tls: bool,

@@ -41,7 +41,7 @@ pub(crate) enum Work {
     Transfer(Transfer),
     /// A member of an interrupted chain.
     Member(Member),
-    /// The unfinished part of a chain.
+    /// The unfinished members of a chain.
     Chain(SharedChain),
 }
 

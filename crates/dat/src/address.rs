@@ -54,7 +54,7 @@ pub enum AddressError {
     System {
         /// The requested address.
         address: Address,
-        /// The system's error.
+        /// The error that the system reported.
         source: std::io::Error,
     },
     /// This interface has no provider for this kind of address.
@@ -72,7 +72,7 @@ pub enum AddressError {
     /// The private data exceeds the limit of the transport.
     #[error("private data of {length} bytes exceeds the transport's {limit}")]
     PrivateData {
-        /// The number of bytes given.
+        /// The number of bytes that the caller passed.
         length: usize,
         /// The number of bytes that the transport can carry.
         limit: usize,

@@ -180,7 +180,7 @@ pub(crate) trait Connection: Send {
         true
     }
 
-    /// Undoes [`Connection::arm`].
+    /// Undoes [`Connection::arm`] after the sleep.
     fn disarm(&mut self) {}
 
     /// Prepares for a short sleep in which the descriptor becomes ready only when most of the bytes
@@ -197,7 +197,7 @@ pub(crate) trait Connection: Send {
         Ok(())
     }
 
-    /// Undoes [`Connection::gather`].
+    /// Undoes [`Connection::gather`] after the last such sleep.
     fn end_gathering(&mut self) {}
 
     /// Accepts a pending inbound connection.
@@ -419,9 +419,9 @@ const TAKEN_MAX: usize = 1024;
 /// The events to report for a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// Readable, level-triggered.
+    /// Reports that the descriptor is readable, level-triggered.
     Read,
-    /// Readable or writable, level-triggered.
+    /// Reports that the descriptor is readable or writable, level-triggered.
     ReadWrite,
     /// Written to since the last report, for an eventfd. No read is needed to reset the event.
     ReadEdge,

@@ -67,7 +67,7 @@ pub(crate) struct Member {
 }
 
 impl AcceptGroup {
-    /// Creates a group without members.
+    /// Creates a group that no interface has joined.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

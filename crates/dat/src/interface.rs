@@ -44,7 +44,7 @@ use crate::{
 pub struct Interface<E = Exposes> {
     exposure: PhantomData<fn() -> E>,
     config: InterfaceConfig,
-    /// A number that is unique within this process.
+    /// The number of this interface, unique within this process.
     number: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -57,7 +57,7 @@ pub struct Interface<E = Exposes> {
     poller: Poller,
     hot: Vec<u32>,
     dirty: Vec<u32>,
-    /// The endpoint that was flushed last.
+    /// The endpoint that was flushed last, from which a reply is likely to arrive.
     asked: Option<EndpointId>,
     /// The endpoint whose descriptor becomes ready only when a large amount of data has arrived.
     gathering: Option<EndpointId>,

@@ -47,7 +47,7 @@ pub enum RegionPath {
     Network,
 }
 
-/// A registered range of memory.
+/// A registered range of memory, with its names on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The key by which scatter/gather lists of this side name the region.
@@ -77,7 +77,7 @@ impl Region {
 /// A range of a registered region on this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalSegment {
-    /// The key of the region.
+    /// The key of the region that contains the range.
     pub key: LocalKey,
     /// The position of the range in bytes from the start of the region.
     pub offset: u64,
@@ -85,7 +85,7 @@ pub struct LocalSegment {
     pub length: u32,
 }
 
-/// A range of the peer's memory.
+/// A range of the peer's memory, for RDMA operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSegment {
     /// The STag by which the peer names its region.
@@ -135,7 +135,7 @@ pub enum DmabufError {
     /// The dmabuf's descriptor could not be duplicated.
     #[error("the dmabuf's descriptor cannot be duplicated")]
     Descriptor {
-        /// The system's error.
+        /// The error that the system reported.
         source: std::io::Error,
     },
     /// The device refuses to register the dmabuf.
@@ -146,7 +146,7 @@ pub enum DmabufError {
     Device {
         /// The name of the device.
         device: String,
-        /// The system's error.
+        /// The error that the system reported.
         source: std::io::Error,
     },
     /// The table of regions of the interface is full.
@@ -179,7 +179,7 @@ pub(crate) enum AccessError {
     InvalidStag,
     /// The region does not belong to the connection's domain.
     WrongDomain,
-    /// The range exceeds the region.
+    /// The requested range exceeds the region.
     Bounds,
     /// The region does not allow this access.
     Rights,
@@ -297,7 +297,7 @@ impl RegionTable {
         Ok((&entry.memory, offset))
     }
 
-    /// Checks a local segment of any kind of memory.
+    /// Checks the domain and bounds of a local segment, whose memory may also be a dmabuf.
     #[inline]
     pub(crate) fn check(&self, domain: Domain, segment: &LocalSegment) -> Result<(), PostError> {
         let entry = self.get(segment.key).ok_or(PostError::BadSegment)?;

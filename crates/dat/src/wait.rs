@@ -47,7 +47,7 @@ fn preemptions() -> u64 {
     }
 }
 
-/// The limits of adaptive waiting.
+/// The limits for spinning before a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
     /// The maximum time to spin before sleeping; zero disables spinning. A value above the default
@@ -242,7 +242,7 @@ impl Waiter {
 /// The cause of the time between two readings of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gap {
-    /// The thread kept running.
+    /// There was no gap: the thread kept running.
     None,
     /// The core did not run this thread or, as far as known, any other. This time does not count as
     /// spinning.

@@ -36,20 +36,20 @@ pub struct SendOptions {
 /// The kind of a posted work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Posted by [`Interface::post_send`](crate::Interface::post_send).
+    /// A send, posted by [`Interface::post_send`](crate::Interface::post_send).
     Send,
-    /// Posted by [`Interface::post_receive`](crate::Interface::post_receive).
+    /// A receive, posted by [`Interface::post_receive`](crate::Interface::post_receive).
     Receive,
-    /// Posted by [`Interface::post_rdma_write`](crate::Interface::post_rdma_write).
+    /// An RDMA write, posted by [`Interface::post_rdma_write`](crate::Interface::post_rdma_write).
     RdmaWrite,
-    /// Posted by [`Interface::post_rdma_read`](crate::Interface::post_rdma_read).
+    /// An RDMA read, posted by [`Interface::post_rdma_read`](crate::Interface::post_rdma_read).
     RdmaRead,
 }
 
-/// The result of a work request.
+/// The way in which a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompletionStatus {
-    /// The work was done.
+    /// The work was carried out completely.
     Success,
     /// The work failed, and this broke the connection.
     Failed,
@@ -85,14 +85,14 @@ pub enum Event {
         listener: ListenerId,
         /// The connection to accept or reject.
         pending: PendingId,
-        /// The identity of the peer.
+        /// The identity of the connecting peer.
         peer: Peer,
-        /// The private data of the request.
+        /// The private data of the connection request.
         private_data: Box<[u8]>,
     },
     /// A connection is established, on either side.
     Established {
-        /// The endpoint of the connection.
+        /// The endpoint of the new connection.
         endpoint: EndpointId,
         /// The acceptor's private data; empty on the acceptor's side.
         private_data: Box<[u8]>,
@@ -108,7 +108,7 @@ pub enum Event {
     Broken {
         /// The endpoint of the connection that has ended.
         endpoint: EndpointId,
-        /// The reason for its end.
+        /// The reason why the connection ended.
         reason: BreakReason,
     },
 }
@@ -144,7 +144,7 @@ pub enum BreakReason {
     /// A region for the peer could not be registered with the RDMA device.
     #[error(transparent)]
     Registration(#[from] RegisterError),
-    /// The operating system reported an error.
+    /// The operating system reported an error of the connection.
     #[error("transport failed: {0}")]
     System(String),
 }

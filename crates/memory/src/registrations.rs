@@ -98,9 +98,9 @@ pub struct CacheCounters {
 pub struct Wanted {
     /// The device and the access rights of the registration.
     pub purpose: Purpose,
-    /// The address of the first byte.
+    /// The address of the first byte of the range.
     pub address: usize,
-    /// The length in bytes.
+    /// The length of the range in bytes.
     pub length: usize,
 }
 

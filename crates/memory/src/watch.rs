@@ -46,7 +46,7 @@ pub enum WatchError {
          application's own memory is registered again for every use"
     )]
     Unavailable {
-        /// The system's error.
+        /// The error that the system reported.
         source: io::Error,
     },
     /// Part of the range is not private memory without a file.
@@ -55,19 +55,19 @@ pub enum WatchError {
          mapping), so they cannot be watched"
     )]
     Unsuitable {
-        /// The address of the first byte.
+        /// The address of the first byte of the range.
         address: usize,
-        /// The length in bytes.
+        /// The length of the range in bytes.
         length: usize,
     },
     /// The kernel refuses to watch the range.
     #[error("the kernel refuses to watch {length} bytes at {address:#x}")]
     Refused {
-        /// The address of the first byte.
+        /// The address of the first byte of the range.
         address: usize,
-        /// The length in bytes.
+        /// The length of the range in bytes.
         length: usize,
-        /// The system's error.
+        /// The error that the system reported.
         source: io::Error,
     },
     /// The number of watched ranges has reached its limit.
@@ -76,9 +76,9 @@ pub enum WatchError {
     /// The process's memory is being changed, or pages of the range were discarded recently.
     #[error("{length} bytes at {address:#x} are being changed")]
     Unsettled {
-        /// The address of the first byte.
+        /// The address of the first byte of the range.
         address: usize,
-        /// The length in bytes.
+        /// The length of the range in bytes.
         length: usize,
     },
 }

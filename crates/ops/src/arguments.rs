@@ -22,7 +22,7 @@ record! {
     /// The arguments of an operation on one object, without further arguments.
     #[derive(Copy)]
     OneFile {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle,
     }
 }
@@ -134,7 +134,7 @@ record! {
     /// Closes an open file.
     #[derive(Copy)]
     Close {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
         /// The state id of the open.
         state: StateId,
@@ -145,7 +145,7 @@ record! {
     /// Gives up part of the access of an open.
     #[derive(Copy)]
     Downgrade {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
         /// The state id of the open.
         state: StateId,
@@ -175,12 +175,12 @@ choice! {
         Socket = 3,
         /// A block device node.
         BlockDevice = 4 {
-            /// The numbers of the device.
+            /// The major and minor number of the device.
             device: DeviceNumber,
         },
         /// A character device node.
         CharacterDevice = 5 {
-            /// The numbers of the device.
+            /// The major and minor number of the device.
             device: DeviceNumber,
         },
     }
@@ -204,7 +204,7 @@ impl NewNode<'_> {
 record! {
     /// Creates an object that is not a regular file.
     CreateNode<'m> {
-        /// The directory for the new object.
+        /// The handle of the directory in which the object is created.
         directory: FileHandle,
         /// The name of the new object.
         name: &'m [u8],
@@ -219,9 +219,9 @@ record! {
     /// Creates a hard link to an object.
     #[derive(Copy)]
     Link<'m> {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         source: FileHandle,
-        /// The directory for the new name.
+        /// The handle of the directory in which the new name is created.
         directory: FileHandle,
         /// The new name of the object.
         name: &'m [u8],
@@ -232,7 +232,7 @@ record! {
     /// Removes a name from a directory.
     #[derive(Copy)]
     Remove<'m> {
-        /// The directory that contains the name.
+        /// The handle of the directory that contains the name.
         directory: FileHandle,
         /// The name to remove.
         name: &'m [u8],
@@ -245,9 +245,9 @@ record! {
     /// Renames an object. If another object has the new name, that object loses the name.
     #[derive(Copy)]
     Rename<'m> {
-        /// The directory with the old name.
+        /// The handle of the directory that contains the old name.
         source: FileHandle,
-        /// The directory for the new name.
+        /// The handle of the directory in which the new name is created.
         target: FileHandle,
         /// The old name in the source directory.
         old_name: &'m [u8],
@@ -292,7 +292,7 @@ record! {
     /// Returns the attributes of an object.
     #[derive(Copy)]
     Attributes {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle,
         /// The extra attributes to return.
         extras: Extras,
@@ -302,7 +302,7 @@ record! {
 record! {
     /// Sets attributes of an object.
     SetAttributes {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle,
         /// The open to use for a change of size; the anonymous state id if there is none.
         state: StateId,
@@ -315,7 +315,7 @@ record! {
     /// Requests the access rights among the given ones that the caller has.
     #[derive(Copy)]
     Access {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle,
         /// The access rights that the caller asks about.
         access: AccessMask,
@@ -326,15 +326,15 @@ record! {
     /// Reserves a range at the end of a file for an append. The data itself is moved separately.
     #[derive(Copy)]
     Append {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
-        /// The open to use.
+        /// The state id of the open under which the data is appended.
         state: StateId,
         /// The number of bytes to append.
         length: u32,
         /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
         stability: Stability,
-        /// A hint about the expected use.
+        /// A hint about how the client will use the data.
         hint: CacheHint,
     }
 }
@@ -343,9 +343,9 @@ record! {
     /// Flushes written data to stable storage.
     #[derive(Copy)]
     Commit {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64,
         /// The number of bytes; 0 means all bytes from the offset on.
         length: u64,
@@ -356,15 +356,15 @@ record! {
     /// Gives a hint about the expected use of a range of a file.
     #[derive(Copy)]
     Hint {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length in bytes.
+        /// The length of the range in bytes.
         length: u64,
         /// The expected order of accesses.
         pattern: CachePattern,
-        /// A hint about the expected use.
+        /// A hint about how the client will use the data.
         hint: CacheHint,
     }
 }
@@ -397,15 +397,15 @@ record! {
     /// Acquires a lock for the owner of the open.
     #[derive(Copy)]
     Lock {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
         /// The state id of the open.
         state: StateId,
-        /// The mode of the lock.
+        /// The mode of the lock: shared or exclusive.
         mode: LockMode,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; all ones means up to the end of the file.
         length: u64,
         /// The claim under which the lock is taken.
         claim: LockClaim,
@@ -422,15 +422,15 @@ record! {
     /// Tests whether a lock could be acquired.
     #[derive(Copy)]
     TestLock<'m> {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
         /// The owner that would acquire the lock.
         owner: &'m [u8],
-        /// The mode of the lock.
+        /// The mode of the lock: shared or exclusive.
         mode: LockMode,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; all ones means up to the end of the file.
         length: u64,
     }
 }
@@ -439,13 +439,13 @@ record! {
     /// The range in which UNLOCK releases locks, or ABORT rolls back changes.
     #[derive(Copy)]
     LockSpan {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle,
         /// The open under which the locks were taken.
         state: StateId,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; all ones means up to the end of the file.
         length: u64,
     }
 }

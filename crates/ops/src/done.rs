@@ -27,7 +27,7 @@ record! {
     Walked {
         /// The last object reached, which is the starting object if no name was found.
         file: FileHandle,
-        /// The number of names found.
+        /// The number of names in the path that were found.
         component_count: u32,
     }
 }
@@ -63,14 +63,14 @@ record! {
     /// The result of opening a file.
     #[derive(Copy)]
     Opened {
-        /// The handle of the file.
+        /// The handle of the opened file.
         file: FileHandle,
         /// The state id of the open.
         state: StateId,
         /// The change attribute of the directory before and after the open, which may have created
         /// the file.
         directory: ChangeInfo,
-        /// The number of names found.
+        /// The number of names in the path that were found.
         component_count: u32,
         /// True if locks of other owners block reads and writes of the file.
         mandatory_locks: bool,
@@ -83,7 +83,7 @@ record! {
     /// The result of creating an object.
     #[derive(Copy)]
     Created {
-        /// The handle of the object.
+        /// The handle of the created object.
         file: FileHandle,
         /// The change attribute of the directory before and after the creation.
         directory: ChangeInfo,
@@ -213,7 +213,7 @@ record! {
 }
 
 record! {
-    /// The rights that the caller has.
+    /// The access rights that the caller has to an object.
     #[derive(Copy)]
     Granted {
         /// The access rights that the server can check.
@@ -273,11 +273,11 @@ record! {
         client: ClientId,
         /// The owner of the lock, unique within its client.
         owner: Cow<'m, [u8]>,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; all ones means up to the end of the file.
         length: u64,
-        /// The mode of the lock.
+        /// The mode of the lock: shared or exclusive.
         mode: LockMode,
     }
 }
@@ -377,7 +377,7 @@ table! {
     Set = 11 "set" Set;
     /// The attributes of a file system.
     FsAttributes = 12 "file-system attributes" FileSystemAttributes;
-    /// The rights that the caller has.
+    /// The access rights that the caller has to an object.
     Granted = 13 "granted" Granted;
     /// Data was written.
     Written = 14 "written" Written;

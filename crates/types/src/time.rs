@@ -32,7 +32,7 @@ pub struct Timestamp {
 
 /// The source of time for a driver.
 pub trait Clock {
-    /// Returns the current moment.
+    /// Returns the current time of the driver's monotonic clock.
     fn now(&self) -> Moment;
 }
 

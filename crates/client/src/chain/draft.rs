@@ -20,7 +20,7 @@ pub(crate) struct Draft {
     pub request_bytes_max: usize,
     pub has_checksums: bool,
     pub writes_inline: bool,
-    /// The number of credits to request.
+    /// The number of credits that the members request.
     pub wanted_credits: u16,
     /// The credentials of the user that the session impersonates.
     pub acting: Option<RegisteredCredentials>,

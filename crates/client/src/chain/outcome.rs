@@ -32,9 +32,9 @@ pub enum Outcome {
     },
     /// Bytes were read, written, or flushed to stable storage.
     Moved(Transferred),
-    /// Bytes that arrived inside the reply.
+    /// The member's data, which arrived inside the reply.
     Bytes {
-        /// The bytes that were read.
+        /// The bytes that the member has read.
         bytes: Vec<u8>,
         /// True if the file ends after these bytes.
         end_of_file: bool,
@@ -46,11 +46,11 @@ pub enum Outcome {
         /// The server's write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier,
     },
-    /// The attributes of the object.
+    /// The attributes of the member's object.
     Metadata(Box<Metadata>),
     /// The access rights that the user has, among those that were requested.
     Access(AccessMask),
-    /// The target of a symbolic link.
+    /// The target of the symbolic link.
     LinkText(Vec<u8>),
 }
 

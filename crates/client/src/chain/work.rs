@@ -25,7 +25,7 @@ use crate::recovery::delay::Delay;
 #[derive(Default)]
 pub(crate) struct ChainWork {
     pub id: OperationId,
-    /// The state of the building, while the chain is being built.
+    /// The state that the next member depends on, while the chain is being built.
     pub draft: Draft,
     /// The messages of all members, one after the other, followed by unused space.
     pub bytes: Vec<u8>,

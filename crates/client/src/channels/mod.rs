@@ -31,12 +31,12 @@ use crate::work::QueuedCall;
 /// The role of a session among the channels of an application's session.
 #[derive(Default)]
 pub(crate) enum Role {
-    /// The session has one channel.
+    /// The session has only one channel.
     #[default]
     Alone,
     /// The first of several channels; it owns the application's handles.
     First(Box<Channels>),
-    /// An additional channel.
+    /// The session is an additional channel of another session.
     Additional(AdditionalChannel),
 }
 

@@ -32,7 +32,7 @@ pub enum Login {
         /// The user's password.
         password: String,
     },
-    /// Kerberos only.
+    /// Kerberos only; connecting fails without a ticket.
     Kerberos(Tickets),
     /// The best method that both sides support: over shared memory the user that the kernel
     /// reports, otherwise Kerberos if there is a ticket, otherwise none.

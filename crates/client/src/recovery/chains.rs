@@ -411,7 +411,6 @@ fn without(flags: ChainFlags, others: ChainFlags) -> ChainFlags {
     ChainFlags(flags.0 & !others.0)
 }
 
-/// Returns true if `chains` contains `chain`.
 pub(super) fn includes(chains: &[SharedChain], chain: &SharedChain) -> bool {
     chains.iter().any(|other| Rc::ptr_eq(other, chain))
 }

@@ -26,7 +26,7 @@ pub(crate) struct InterruptedRequest {
 
 /// What is known about an interrupted request.
 pub(crate) enum Fate {
-    /// Nothing is known yet.
+    /// The client does not know yet whether the request was carried out.
     Unknown,
     /// The request was not carried out and must be sent again.
     NotDone,

@@ -47,7 +47,7 @@ pub(crate) struct RecoveryMachine {
     /// The server's id for this client; if the id changes, the server has forgotten the client.
     pub(super) client: ClientId,
     pub(super) opens: Opens,
-    /// Requests that the server has delayed.
+    /// The requests that the server has delayed and that must be sent again.
     pub(super) delayed: Vec<Delayed>,
     pub(super) progress: Option<Box<RecoveryProgress>>,
     listener: Option<Listener>,
@@ -62,7 +62,7 @@ pub(crate) struct RecoveryMachine {
     quiet_since: Option<Duration>,
 }
 
-/// One attempt to reconnect.
+/// The parameters of one attempt to reconnect.
 pub(super) struct Attempt {
     /// The number of the attempt, counted from 1 after each reply to a request.
     pub number: u32,
@@ -153,19 +153,16 @@ impl RecoveryMachine {
         self.limits.attempt_timeout
     }
 
-    /// Returns the session's opens.
     #[inline]
     pub(crate) fn opens(&self) -> &Opens {
         &self.opens
     }
 
-    /// Returns the session's opens, mutably.
     #[inline]
     pub(crate) fn opens_mut(&mut self) -> &mut Opens {
         &mut self.opens
     }
 
-    /// Returns the listener for session events.
     pub(crate) fn listener(&self) -> Option<Listener> {
         self.listener.clone()
     }

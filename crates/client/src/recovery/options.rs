@@ -66,9 +66,9 @@ impl Default for RecoveryOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionEvent {
-    /// The connection was lost.
+    /// The connection was lost; the session starts to recover.
     Lost {
-        /// The reason for the loss.
+        /// The reason why the connection was lost.
         reason: String,
     },
     /// An attempt to reconnect begins.
@@ -76,7 +76,7 @@ pub enum SessionEvent {
         /// The number of the attempt, counted from 1 after each reply to a request.
         attempt: u32,
     },
-    /// The session has recovered.
+    /// The session has recovered and continues.
     Recovered {
         /// True if the server has restarted or has forgotten this client.
         server_restarted: bool,

@@ -13,7 +13,7 @@ pub(crate) enum Question {
     ConnectAuth,
     /// CLIENT_CONNECT, for a client that authenticates by Kerberos.
     Connect,
-    /// CLIENT_AUTH, with a token.
+    /// CLIENT_AUTH, which carries a Kerberos token.
     Authenticate,
     /// Ends the old connection; the reply means that no request of the old session is running any
     /// more.

@@ -67,7 +67,7 @@ impl InterfaceConfig {
 pub struct EndpointConfig {
     /// The maximum length in bytes of a sent or received message.
     pub message_bytes_max: u32,
-    /// The maximum number of posted receives.
+    /// The maximum number of receives that may be posted at a time.
     pub receives_max: u32,
     /// The maximum number of outstanding sends, writes and reads together.
     pub work_max: u32,

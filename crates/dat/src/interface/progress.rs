@@ -149,7 +149,7 @@ impl<E> Interface<E> {
         self.events.first_completion()
     }
 
-    /// Removes the completion that [`Interface::first_completion`] returns.
+    /// Removes the completion that [`Interface::first_completion`] returned.
     #[inline(always)]
     pub fn pass_completion(&mut self) {
         if self.events.first_completion().is_some() {

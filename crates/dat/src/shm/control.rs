@@ -33,7 +33,7 @@ pub(super) enum Packet {
     /// Writing to the first descriptor wakes the acceptor; the second one becomes readable to wake
     /// the initiator.
     Accept { reaches_process: bool, private_data: Box<[u8]>, wakes: [OwnedFd; 2] },
-    /// The acceptor's rejection.
+    /// The acceptor rejects the connection.
     Reject { private_data: Box<[u8]> },
     /// A region became accessible. Carries the descriptor of the region's memory file, if there is
     /// one.

@@ -40,7 +40,7 @@ pub enum Distrust {
     /// The socket's directory belongs to another user.
     #[error("{path} belongs to user {owner}, who could pose as the server; it is ignored")]
     Directory {
-        /// The path of the directory.
+        /// The path of the socket's directory.
         path: PathBuf,
         /// The user id of the directory's owner.
         owner: u32,
@@ -50,7 +50,7 @@ pub enum Distrust {
         "others may write to {path} (mode {mode:03o}) and could pose as the server; chmod 755 it"
     )]
     Writable {
-        /// The path of the directory.
+        /// The path of the socket's directory.
         path: PathBuf,
         /// The permission bits of the directory.
         mode: u32,
@@ -74,7 +74,7 @@ pub enum Distrust {
     System {
         /// The path of the socket.
         path: PathBuf,
-        /// The system's error.
+        /// The error that the system reported.
         source: std::io::Error,
     },
 }

@@ -648,7 +648,8 @@ fn no_rings() -> BreakReason {
 const PACKETS_PER_TURN: usize = 32;
 /// The limit for the number of handed-over descriptors that are stored.
 const HANDED_OVER_MAX: usize = 16;
-/// The tokens of the watched descriptors.
+/// The number of the control socket among the watched descriptors; the wakeup descriptor has the
+/// next.
 const CONTROL: u8 = 0;
 const WAKE: u8 = 1;
 const PROBE_VALUE: u64 = 0x5d_af_50_b0_c0_de_77_01;

@@ -183,7 +183,7 @@ pub(super) enum Reach<'a> {
     /// Copy to or from the memory of the process with this id by `process_vm_writev` and
     /// `process_vm_readv`.
     Process(rustix::process::RawPid),
-    /// Send the bytes through the ring.
+    /// Send the bytes through the connection's ring.
     Staged,
 }
 

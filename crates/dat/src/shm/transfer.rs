@@ -114,7 +114,7 @@ pub(super) struct Answer {
     pub left: u32,
 }
 
-/// The result of executing work.
+/// The result of executing one work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -347,7 +347,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Completes everything outstanding as flushed.
+    /// Completes all outstanding work as flushed.
     pub(super) fn abandon(&mut self, context: &mut Context<'_>) {
         let flushed = CompletionStatus::Flushed;
         for read in self.staged_reads.drain(..) {

@@ -83,7 +83,7 @@ impl Lane {
     }
 }
 
-/// One end of a connection.
+/// The state of one end of a connection.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) node: u32,

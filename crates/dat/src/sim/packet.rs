@@ -31,7 +31,7 @@ pub(crate) fn scatter(pieces: &[Piece], bytes: &[u8]) {
     debug_assert!(rest.is_empty(), "the pieces hold the bytes");
 }
 
-/// Data in flight.
+/// The data that a packet carries.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     /// The data was fetched, so that the sender may use its memory again.

@@ -29,7 +29,7 @@ pub(crate) enum Phase {
     Connecting(Box<Initiator>),
     /// Initiator: the request has been sent.
     Called(Box<Initiator>),
-    /// Acceptor: the request is incomplete.
+    /// Acceptor: the request has not arrived completely.
     Answering {
         listener: ListenerId,
         responder: Box<Responder>,
@@ -57,7 +57,7 @@ pub(crate) fn initiator(
 }
 
 impl Connection {
-    /// Starts a new connection.
+    /// Starts the exchange of a new connection.
     pub(super) fn begin(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let interest = match self.phase {
             Phase::Connecting(_) => Interest::ReadWrite,

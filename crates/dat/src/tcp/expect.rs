@@ -168,7 +168,7 @@ impl Expectations {
             && self.groups.front().is_some_and(|group| group.before == length)
     }
 
-    /// Records an arrived message.
+    /// Records that a message has arrived, which may end the first group.
     #[inline]
     pub(super) fn on_message(&mut self, length: u32) {
         let front = self.groups.front();

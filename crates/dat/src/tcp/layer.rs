@@ -24,10 +24,10 @@ use super::{Connection, outgoing::Outgoing};
 use crate::connection::{Context, Interest};
 use crate::{BreakReason, TlsFailure, TlsServer};
 
-/// The layer of one connection.
+/// The layer between the stream and the socket of one connection.
 pub(super) enum Layer {
     Plain,
-    /// The first byte has not arrived.
+    /// The peer's first byte, which decides between TLS and no TLS, has not arrived.
     Undecided(TlsServer),
     Tls(Box<Records>),
     /// TLS, during a turn of reading, which has borrowed the TLS records.
@@ -69,7 +69,7 @@ impl Layer {
         matches!(self, Self::Plain)
     }
 
-    /// True during a turn of reading.
+    /// Returns true during a turn of reading.
     pub(super) fn is_lent(&self) -> bool {
         matches!(self, Self::Lent)
     }

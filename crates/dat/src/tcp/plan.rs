@@ -65,7 +65,7 @@ pub(super) struct Plan {
     pub gaps: Vec<Gap>,
     /// The scatter vector that is passed to the kernel.
     pub vector: Vec<libc::iovec>,
-    /// The total number of bytes requested.
+    /// The total number of bytes that the receive call requests.
     pub wanted: usize,
     /// The range of addresses that contains all gaps.
     pub span: Range<usize>,

@@ -51,7 +51,7 @@ enum Side {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// The reason why a step failed.
+/// The reason why a step of the TLS library failed.
 enum Trouble {
     Library(rustls::Error),
     /// Processing the bytes of the stream failed.

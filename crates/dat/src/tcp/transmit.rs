@@ -44,7 +44,7 @@ pub(super) enum Kind {
     Read(RemoteSegment),
 }
 
-/// The payload of work that waits.
+/// The payload of a work request that waits to be framed.
 #[derive(Debug)]
 enum Stored {
     Segments(SegmentList),

@@ -55,7 +55,7 @@ pub enum ClientCertificates {
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct TlsClientFiles {
-    /// The authorities that sign server certificates.
+    /// The file with the authorities that sign server certificates.
     pub authorities: PathBuf,
     /// The certificate chain and the key of this side, for servers that request a certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -85,7 +85,7 @@ pub enum TlsConfigError {
     System {
         /// The path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The error that the system reported.
         source: std::io::Error,
     },
     /// A file does not have the expected content.
@@ -93,7 +93,7 @@ pub enum TlsConfigError {
     Content {
         /// The path of the file.
         path: PathBuf,
-        /// A description of the error.
+        /// A description of what is wrong with the content.
         what: String,
     },
     /// The file permissions allow other users to read a private key.
@@ -105,7 +105,7 @@ pub enum TlsConfigError {
     KeyMode {
         /// The path of the file.
         path: PathBuf,
-        /// The permission bits of the file.
+        /// The permission bits of the key's file.
         mode: u32,
     },
     /// A private key belongs to another user.

@@ -46,7 +46,7 @@ pub(super) enum Phase {
 }
 
 impl Connection {
-    /// Starts a new connection.
+    /// Starts the exchange of a new connection.
     pub(super) fn begin(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         self.is_watched = true;
         let Some(link) = &self.lane.link else { return Ok(()) };

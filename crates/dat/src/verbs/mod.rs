@@ -343,6 +343,7 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
-/// The tokens of the watched descriptors.
+/// The number of the connection manager's descriptor among the watched ones; below it, that of the
+/// completion channel.
 const EVENTS: u8 = 0;
 const COMPLETIONS: u8 = 1;

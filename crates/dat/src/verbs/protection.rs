@@ -30,7 +30,7 @@ pub(crate) struct ProtectionDomain {
     pd: NonNull<raw::Pd>,
     /// Keeps the contexts of all devices open.
     anchor: NonNull<*mut raw::Context>,
-    /// A number that is unique within this process.
+    /// The number of this protection domain, unique within this process.
     pub number: u64,
     pub domain: Domain,
     pub device: DeviceFacts,
@@ -225,7 +225,7 @@ struct Registration {
     protection: u64,
     /// The registration for lists of this side.
     local: Option<Registered>,
-    /// The registration for the peer.
+    /// The registration under the peer's STag.
     remote: Option<Registered>,
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Request {
     pub sges: [raw::Sge; SGE_MAX],
 }
 
-/// The required depths of the queues.
+/// The depths that the queues of a connection need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depths {
     pub sends: u32,

@@ -230,7 +230,7 @@ impl Connection {
         context.regions.invalidate_on_device(protection, Stag(name), context.domain)
     }
 
-    /// Completes the oldest receive.
+    /// Completes the oldest receive, whose message has arrived.
     fn end_receive(
         &mut self,
         context: &mut Context<'_>,

@@ -54,7 +54,7 @@ pub struct Port {
 pub struct Gid {
     /// The index of the address in the port's table.
     pub index: u16,
-    /// The 128 bits of the address.
+    /// The address itself, which has 128 bits.
     pub gid: Ipv6Addr,
     /// The type of the address, in the kernel's words: `IB/RoCE v1` or `RoCE v2`.
     pub kind: String,

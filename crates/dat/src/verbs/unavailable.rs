@@ -30,7 +30,7 @@ pub enum VerbsUnavailable {
          `dafs doctor` lists the devices"
     )]
     NoDevice {
-        /// The system's error.
+        /// The error that the system reported.
         source: std::io::Error,
     },
     /// This build of the library does not contain the provider `verbs`.

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! the interface                              other threads
-//! set ASLEEP, if the word is empty           put something where the interface looks
+//! set ASLEEP, if the word is empty           store data for the interface
 //! wait for descriptors, if it was empty      set WOKEN
 //! clear ASLEEP                               make a descriptor ready, if only ASLEEP was set
 //! clear WOKEN, if it was set
-//! look at what others have put
+//! read the data that was stored
 //! ```
 //!
 //! Invariant: an interface sleeps only if no bit other than ASLEEP is set in its word, unless a

@@ -288,7 +288,7 @@ section! {
 section! {
     /// The results of CLIENT_AUTH.
     ClientAuthResult<'a>: 24 {
-        /// The server's part of the exchange.
+        /// The server's reply to the client's proof of identity.
         authentication: AuthResult<'a> => AuthResultField,
         /// True if the client may register credentials.
         trusted: bool => Flag8,
@@ -324,7 +324,7 @@ section! {
 pub enum CredentialData<'a> {
     /// The name of a user.
     Name(&'a str),
-    /// POSIX user and group numbers.
+    /// POSIX user and group ids.
     Id {
         /// The user id. The draft uses a signed number; the bits are the same.
         uid: u32,

@@ -29,11 +29,11 @@ wire_enum! {
 /// A range of a file (draft 6.1.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileChunk {
-    /// The offset of the first byte.
+    /// The offset in the file of the first byte of the range.
     pub offset: u64,
-    /// The length in bytes.
+    /// The length of the range in bytes.
     pub length: u32,
-    /// A hint about the expected use.
+    /// A hint about how the client will use the data.
     pub hint: CacheHint,
 }
 
@@ -61,11 +61,11 @@ impl<'a> Element<'a> for FileChunk {
 /// differently; the code that executes the transfer checks the totals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchRequest<'a> {
-    /// The handle of the file.
+    /// The handle of the file that the request concerns.
     pub file: FileHandle,
     /// The client's id for this transfer, unique in its session.
     pub request: RequestId,
-    /// The open or lock to use.
+    /// The state id of the open or lock under which the data is accessed.
     pub state: StateId,
     /// The direction of the transfer.
     pub direction: TransferDirection,
@@ -112,7 +112,7 @@ pub struct Completion {
     pub request: RequestId,
     /// The status of the transfer.
     pub status: Status,
-    /// The number of bytes moved.
+    /// The number of bytes that were transferred.
     pub length: u32,
     /// The checksum of a read's data.
     pub checksum: Checksum,

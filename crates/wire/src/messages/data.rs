@@ -141,15 +141,15 @@ fn place_data<O: Order>(
 section! {
     /// The arguments of READ_INLINE.
     ReadInline: 88 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The open or lock to use.
+        /// The state id of the open or lock under which the data is accessed.
         state: StateId => Opaque64,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The number of bytes requested.
+        /// The number of bytes that the client requests.
         length: u32 => Word,
-        /// A hint about the expected use.
+        /// A hint about how the client will use the data.
         hint: CacheHint => Word,
     }
 }
@@ -203,15 +203,15 @@ impl<'a> Section<'a> for ReadInlineResult<'a> {
 section! {
     /// The arguments of READ_DIRECT.
     ReadDirect<'a>: 96 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The open or lock to use.
+        /// The state id of the open or lock under which the data is accessed.
         state: StateId => Opaque64,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The number of bytes requested.
+        /// The number of bytes that the client requests.
         length: u32 => Word,
-        /// A hint about the expected use.
+        /// A hint about how the client will use the data.
         hint: CacheHint => Word,
         /// The client memory to read into.
         buffers: DirectBuffers<'a> => List,
@@ -233,15 +233,15 @@ section! {
 /// The arguments of WRITE_INLINE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteInline<'a> {
-    /// The handle of the file.
+    /// The handle of the file that the request concerns.
     pub file: FileHandle,
-    /// The open or lock to use.
+    /// The state id of the open or lock under which the data is accessed.
     pub state: StateId,
-    /// The offset of the first byte.
+    /// The offset in the file of the first byte of the range.
     pub offset: u64,
     /// The data and metadata that must be on stable storage before the reply.
     pub stability: Stability,
-    /// A hint about the expected use.
+    /// A hint about how the client will use the data.
     pub hint: CacheHint,
     /// The position of the data in the message.
     pub placement: Placement,
@@ -302,17 +302,17 @@ impl<'a> Section<'a> for WriteInline<'a> {
 section! {
     /// The arguments of WRITE_DIRECT.
     WriteDirect<'a>: 104 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The open or lock to use.
+        /// The state id of the open or lock under which the data is accessed.
         state: StateId => Opaque64,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
         /// The number of bytes to write.
         length: u32 => Word,
         /// The data and metadata that must be on stable storage before the reply.
         stability: Stability => Enum,
-        /// A hint about the expected use.
+        /// A hint about how the client will use the data.
         hint: CacheHint => Word,
         /// The checksum of the data.
         checksum: Checksum => Sum,
@@ -336,13 +336,13 @@ section! {
 /// The arguments of APPEND_INLINE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendInline<'a> {
-    /// The handle of the file.
+    /// The handle of the file that the request concerns.
     pub file: FileHandle,
-    /// The open or lock to use.
+    /// The state id of the open or lock under which the data is accessed.
     pub state: StateId,
     /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
     pub stability: Stability,
-    /// A hint about the expected use.
+    /// A hint about how the client will use the data.
     pub hint: CacheHint,
     /// The position of the data in the message.
     pub placement: Placement,
@@ -397,15 +397,15 @@ impl<'a> Section<'a> for AppendInline<'a> {
 section! {
     /// The arguments of APPEND_DIRECT.
     AppendDirect: 104 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The open or lock to use.
+        /// The state id of the open or lock under which the data is accessed.
         state: StateId => Opaque64,
         /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
         stability: Stability => AppendStability,
         /// The number of bytes to append.
         length: u32 => Word,
-        /// A hint about the expected use.
+        /// A hint about how the client will use the data.
         hint: CacheHint => Word,
         /// The checksum of the data.
         checksum: Checksum => Sum,
@@ -429,9 +429,9 @@ section! {
 section! {
     /// The arguments of COMMIT.
     Commit: 80 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
         /// The number of bytes; 0 means all bytes from `offset` on.
         length: u32 => Word,

@@ -147,17 +147,17 @@ impl<'a> Codec<'a, Option<LockConflict<'a>>> for ConflictField {
 section! {
     /// The arguments of LOCK.
     Lock: 96 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The kind of lock.
+        /// The kind of the lock request.
         lock_type: LockType => Enum,
         /// The options of the lock.
         options: LockOptions => LockOptionsField,
         /// The open under which the lock is taken.
         state: StateId => Opaque64,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }
@@ -173,15 +173,15 @@ section! {
 section! {
     /// The arguments of LOCKT.
     LockTest<'a>: 88 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The kind of lock.
+        /// The kind of the lock request.
         lock_type: LockType => Enum,
         /// The lock owner that would acquire the lock.
         owner: &'a [u8] => Owner,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }
@@ -189,15 +189,15 @@ section! {
 section! {
     /// The arguments of LOCKU.
     Unlock: 96 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The kind of lock.
+        /// The kind of the lock request.
         lock_type: LockType => Enum,
         /// The open under which the lock was taken.
         state: StateId => Opaque64,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The length in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; all ones means up to the end of the file.
         length: u64 => Long,
     }
 }

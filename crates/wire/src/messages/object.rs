@@ -25,7 +25,7 @@ section! {
     /// A single file handle: the results of GET_ROOT_HANDLE, and the arguments or results of
     /// LOOKUPP, OPENATTR and READLINK_INLINE.
     OneHandle: 64 {
-        /// The handle of the object.
+        /// The handle of the object that the request or reply concerns.
         file: FileHandle => Handle,
     }
 }
@@ -33,7 +33,7 @@ section! {
 section! {
     /// The arguments of ACCESS (draft 6.5.2).
     Access: 72 {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
         /// The access rights that the client asks about.
         access: AccessMask => Word,
@@ -53,7 +53,7 @@ section! {
 section! {
     /// The arguments of CACHE_HINT (draft 6.5.6).
     CacheHintRequest: 88 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
         /// The offset of the first byte of the range.
         offset: u64 => Long,
@@ -61,7 +61,7 @@ section! {
         length: u32 => Word,
         /// The expected order of accesses.
         pattern: CachePattern => Enum,
-        /// A hint about the expected use.
+        /// A hint about how the client will use the data.
         hint: CacheHint => Word,
     }
 }
@@ -149,7 +149,7 @@ impl<'a> Codec<'a, NewObject<'a>> for NewObjectField {
 section! {
     /// The arguments of CREATE (draft 6.5.9).
     Create<'a>: 96 {
-        /// The directory for the new object.
+        /// The handle of the directory in which the object is created.
         directory: FileHandle => Handle,
         /// The name of the new object.
         name: &'a str => Name,
@@ -173,7 +173,7 @@ section! {
 section! {
     /// The arguments of GETATTR_INLINE, GET_FSATTR and BC_GETATTR (draft 6.5.13, 6.5.15, 6.6.3).
     GetAttributes: 72 {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
         /// The attributes that the client requests.
         wanted: AttributeBitmap => Long,
@@ -199,7 +199,7 @@ section! {
 section! {
     /// The arguments of GETATTR_DIRECT (draft 6.5.14).
     GetAttributesDirect: 88 {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
         /// The attributes that the client requests.
         wanted: AttributeBitmap => Long,
@@ -219,7 +219,7 @@ section! {
 section! {
     /// The arguments of SETATTR_INLINE (draft 6.5.35).
     SetAttributesInline<'a>: 80 {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
         /// The open to use for a change of size; the anonymous state id if there is none.
         state: StateId => Opaque64,
@@ -231,7 +231,7 @@ section! {
 section! {
     /// The arguments of SETATTR_DIRECT (draft 6.5.36).
     SetAttributesDirect: 96 {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
         /// The open to use for a change of size; the anonymous state id if there is none.
         state: StateId => Opaque64,
@@ -253,7 +253,7 @@ section! {
 section! {
     /// The arguments of VERIFY and NVERIFY (draft 6.5.37, 6.5.23).
     Verify<'a>: 72 {
-        /// The handle of the object.
+        /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
         /// The attributes to compare with the object's.
         attributes: FileAttributeBlock<'a> => Attributes,
@@ -265,7 +265,7 @@ section! {
     Link<'a>: 136 {
         /// The object that gets a new name.
         source: FileHandle => Handle,
-        /// The directory for the new name.
+        /// The handle of the directory in which the new name is created.
         directory: FileHandle => Handle,
         /// The new name of the object.
         name: &'a str => Name,
@@ -321,7 +321,7 @@ section! {
 section! {
     /// The arguments of REMOVE (draft 6.5.33).
     Remove<'a>: 72 {
-        /// The directory that contains the name.
+        /// The handle of the directory that contains the name.
         directory: FileHandle => Handle,
         /// The name to remove.
         name: &'a str => Name,
@@ -333,9 +333,9 @@ section! {
 section! {
     /// The arguments of RENAME (draft 6.5.34).
     Rename<'a>: 136 {
-        /// The directory with the old name.
+        /// The handle of the directory that contains the old name.
         source: FileHandle => Handle,
-        /// The directory for the new name.
+        /// The handle of the directory in which the new name is created.
         target: FileHandle => Handle,
         /// The old name in the source directory.
         old_name: &'a str => Name,

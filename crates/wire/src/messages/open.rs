@@ -44,7 +44,7 @@ pub enum OpenTarget<'a> {
     },
     /// An open that was held before a server restart.
     Previous {
-        /// The handle of the file.
+        /// The handle of the file to reclaim.
         file: FileHandle,
         /// The delegation that the client held together with the open.
         delegation: DelegationType,
@@ -433,7 +433,7 @@ section! {
 section! {
     /// The arguments of OPEN_DOWNGRADE (draft 6.5.26).
     OpenDowngrade: 96 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
         /// The state id of the open.
         state: StateId => Opaque64,
@@ -449,7 +449,7 @@ section! {
 section! {
     /// The arguments of CLOSE (draft 6.5.7).
     Close: 72 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
         /// The state id of the open.
         state: StateId => Opaque64,
@@ -460,7 +460,7 @@ section! {
     /// The arguments of HAND_OVER, an extension: the client requests a descriptor of a file for
     /// which it has a read delegation.
     HandOver: 80 {
-        /// The handle of the file.
+        /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
         /// The open under which the client reads the file.
         state: StateId => Opaque64,

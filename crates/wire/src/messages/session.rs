@@ -39,7 +39,7 @@ pub struct SessionOptions {
 }
 
 kinds! {
-    /// The nine words of the options.
+    /// The nine words of the session options, each a u32.
     Options: 36, 4, "nine u32 of session options";
 }
 
@@ -133,7 +133,7 @@ section! {
         client: ClientId => Opaque64,
         /// The parameters that the server grants.
         options: SessionOptions => Options,
-        /// The server's part of the exchange.
+        /// The server's reply to the client's proof of identity.
         authentication: AuthResult<'a> => AuthResultField,
         /// True if the client may register credentials.
         trusted: bool => Flag8,
@@ -199,7 +199,7 @@ section! {
         response_bytes_max: u32 => Word,
         /// The number of credits on the channel.
         requests_max: u32 => Word,
-        /// The server's part of the exchange.
+        /// The server's reply to the client's proof of identity.
         authentication: AuthResult<'a> => AuthResultField,
         /// True if the client may register credentials.
         trusted: bool => Flag8,
