@@ -88,7 +88,7 @@ fn draw(
         root.draw_text(&short(row.value), &text(FONT).pos(middle), (x + 5, y))?;
         root.draw_text(&row.label, &text(FONT).pos(middle), (MARGIN_PIXELS as i32, y))?;
     }
-    // The legend, below the names, where there is free space.
+    // Draw the legend below the names of the rows, where there is free space.
     let (mut x, y) = (MARGIN_PIXELS as i32, i32::try_from(height - MARGIN_PIXELS)? - 8);
     for (group, name) in plot.groups.iter().enumerate() {
         let square = [(x, y - 6), (x + 12, y + 6)];

@@ -175,15 +175,15 @@ fn contended(figures: &Figures<'_>) -> Option<Goal> {
     Some(Goal::least(what, value, 1.0))
 }
 
-/// Returns the time of an operation. For one operation at a time this is the median, because
-/// another program that takes the core for some milliseconds distorts a mean. For operations in
-/// flight together, where each waits for others, it is the time over the count, as the median of
-/// the rounds.
+/// Returns the time of an operation in microseconds. For one operation at a time this is the median
+/// latency, because another program that takes the core for some milliseconds distorts a mean. For
+/// several operations in flight, each of which waits for others, it is the wall time divided by the
+/// number of operations, as the median of the rounds.
 fn time_us(figure: &Figure) -> f64 {
     if figure.label.depth == 1 { figure.latency_us_p50 } else { figure.wall_us }
 }
 
-/// Figures, searchable by what they measure.
+/// Figures that can be searched by peer, kind, depth and block size.
 struct Figures<'a>(&'a [Figure]);
 
 impl Figures<'_> {
@@ -208,11 +208,11 @@ impl Figures<'_> {
     }
 }
 
-/// The goal of 300,000 operations a second, as a part of the 420,000 that bare sockets reached on
+/// The goal of 300,000 operations per second, divided by the 420,000 that bare sockets reached on
 /// the machine where the goal was set.
 const BARE_RATE: f64 = 0.71;
-/// The goal of 1.5 microseconds of client CPU, as a multiple of the 0.9 that bare sockets used
-/// there.
+/// The goal of 1.5 microseconds of client CPU, divided by the 0.9 that bare sockets used on the
+/// machine where the goal was set.
 const BARE_CPU: f64 = 1.67;
 const PAGE: usize = 4096;
 const MEBI: usize = 1 << 20;

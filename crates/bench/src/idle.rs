@@ -10,30 +10,30 @@ use serde::Serialize;
 use crate::measure::process_cpu;
 use crate::peers::name_of;
 
-/// A server with idle sessions.
+/// The memory and CPU time of a server with idle sessions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Idle {
     /// The transport of the sessions.
     pub transport: &'static str,
     /// The number of sessions.
     pub sessions: usize,
-    /// The server's resident bytes before them.
+    /// The resident bytes of the server before the sessions are opened.
     pub resident_before: u64,
-    /// The server's resident bytes with them.
+    /// The resident bytes of the server while the sessions are open.
     pub resident_bytes: u64,
-    /// The part of a core that the server uses while it is idle.
+    /// The fraction of a core that the server uses while it is idle.
     pub core_fraction: f64,
 }
 
 impl Idle {
-    /// Returns the bytes of memory per session.
+    /// Returns the additional bytes of memory per session.
     #[must_use]
     pub fn session_bytes(&self) -> u64 {
         self.resident_bytes.saturating_sub(self.resident_before) / self.sessions.max(1) as u64
     }
 }
 
-/// Opens the sessions and measures the server for a while.
+/// Opens the sessions, and measures the server while they are idle.
 ///
 /// # Errors
 /// If a session cannot be opened, or the server's process cannot be read.
@@ -45,7 +45,7 @@ pub(crate) fn idle(
     span: Duration,
 ) -> Result<Idle> {
     let client = Client::new(ClientConfig::default())?;
-    // The first session makes the server allocate what all sessions share.
+    // The first session makes the server allocate memory that all sessions share.
     let first = client.connect_to(address, options)?;
     first.ping()?;
     let resident_before = resident(process)?;

@@ -1,13 +1,14 @@
-//! Benchmarks: reads and writes of a cached file over each transport. They are compared with local
-//! `pread` and `pwrite`, nfs-ganesha through libnfs, `memcpy`, copies by a thread for which the
-//! caller sleeps, a raw ping-pong over shared memory, a raw TCP echo, a raw TCP stream, and
-//! concurrent reads over bare sockets, all in the same run.
+//! Benchmarks: reads and writes of a cached file over each transport. They are compared with the
+//! following peers in the same run: local `pread` and `pwrite`, nfs-ganesha through libnfs,
+//! `memcpy`, copies by a thread for which the caller sleeps, a raw ping-pong over shared memory, a
+//! raw TCP echo, a raw TCP stream, and concurrent reads over bare sockets.
 //!
 //! The measurements follow Figures 4 to 7 of the DAFS paper (FAST '03): throughput and client CPU
 //! by block size, one request at a time and 32 in flight.
 //!
 //! Invariant: every figure is a median of rounds, and all peers take turns, so that a disturbance
-//! affects all alike. The sum of the bytes moved is reported, which shows that the work was done.
+//! affects all of them alike. A checksum over the moved bytes is reported, as proof that the bytes
+//! were moved.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -45,26 +46,28 @@ pub use threads::{ThreadTime, busy_time, spent, thread_times};
 pub struct Options {
     /// The servers, one for each transport.
     pub servers: Vec<Address>,
-    /// A directory on a disk like the servers', which nfs-ganesha exports. Without it, or if the
-    /// machine has no nfs-ganesha or libnfs, that peer is left out.
+    /// The directory that nfs-ganesha exports, on the same kind of disk as the servers' directory.
+    /// If it is `None`, or if the machine has no nfs-ganesha or libnfs, that peer is left out.
     pub nfs_directory: Option<PathBuf>,
     /// The options of sessions with the servers.
     pub session: SessionOptions,
-    /// How clients wait, except those that sleep at once.
+    /// How clients wait for replies, except for the clients that sleep at once.
     pub wait: WaitPolicy,
-    /// The servers' process, to measure its CPU time.
+    /// The process id of the servers, to measure their CPU time.
     pub server_process: Option<u32>,
-    /// A server that has not served any request yet, to measure the memory of sessions.
+    /// The addresses of a server that has not served any request yet, to measure the memory of idle
+    /// sessions.
     pub idle_servers: Vec<Address>,
-    /// The process of that server.
+    /// The process id of the server at `idle_servers`.
     pub idle_process: Option<u32>,
     /// The number of idle sessions; 0 leaves that measurement out.
     pub idle_sessions: usize,
-    /// This program. It implements `bench-peer`, because the raw peers are separate processes.
+    /// The path of this program. It implements `bench-peer`, because the raw peers are separate
+    /// processes.
     pub program: PathBuf,
     /// The directory on the server for the file.
     pub directory: String,
-    /// The bytes of the file.
+    /// The size of the file in bytes.
     pub file_bytes: u64,
     /// The block sizes in bytes, at most 1 MiB.
     pub block_sizes: Vec<usize>,
@@ -72,15 +75,15 @@ pub struct Options {
     pub rounds: usize,
     /// The seconds of one round.
     pub round_seconds: f64,
-    /// Only peers whose name contains this are measured.
+    /// If present, only peers whose name contains this text are measured.
     pub only: Option<String>,
     /// True to measure with an additional busy process as well.
     pub contends: bool,
 }
 
 impl Options {
-    /// Returns options for all block sizes of the paper and up to 1 MiB. `program` is the running
-    /// program.
+    /// Returns options for all block sizes of the paper, and for larger ones up to 1 MiB. `program`
+    /// is the path of the running program.
     #[must_use]
     pub fn full(program: PathBuf) -> Self {
         Self {
@@ -103,13 +106,13 @@ impl Options {
         }
     }
 
-    /// Returns options for the block sizes of the goals; takes well under a minute.
+    /// Returns options for the block sizes of the goals. The run takes well under a minute.
     #[must_use]
     pub fn quick(program: PathBuf) -> Self {
         Self { block_sizes: vec![4096, 256 << 10, 1 << 20], rounds: 13, ..Self::full(program) }
     }
 
-    /// Returns options that only show that everything works; the figures mean nothing.
+    /// Returns minimal options, which only show that everything works; the results mean nothing.
     #[must_use]
     pub fn tiny(program: PathBuf) -> Self {
         let (file_bytes, rounds, round_seconds) = (4 << 20, 1, 0.001);

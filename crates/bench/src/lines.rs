@@ -1,7 +1,7 @@
 //! Line charts with a legend beside them.
 //!
-//! Invariant: the legend has a column of its own, so that it covers nothing. Its rows are in the
-//! order of the lines' last points.
+//! Invariant: the legend has a column of its own, so that it covers no part of the chart. Its rows
+//! have the order of the lines' last points.
 
 use std::path::Path;
 
@@ -92,7 +92,7 @@ impl Lines<'_> {
         let most = self.points().map(|point| point.0).fold(least * 2.0, f64::max);
         let mut chart = ChartBuilder::on(area)
             .margin(MARGIN_PIXELS)
-            // Half of the axis's last number is beyond its end.
+            // Leave room, because half of the last number of the axis is beyond the axis's end.
             .margin_right(MARGIN_PIXELS * 2)
             .x_label_area_size(48)
             .y_label_area_size(74)

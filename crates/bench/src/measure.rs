@@ -14,19 +14,20 @@ pub struct Figure {
     /// The peer that was measured.
     #[serde(flatten)]
     pub label: Label,
-    /// The bytes of a block.
+    /// The size of a block in bytes.
     pub block_bytes: usize,
-    /// Microseconds per operation, as wall time over count: the median of the rounds.
+    /// Microseconds per operation: wall time divided by the number of operations, as the median of
+    /// the rounds.
     pub wall_us: f64,
     /// Bytes per second of the median round.
     pub throughput: f64,
-    /// The median of the microseconds from submission to completion.
+    /// The median of the time from submission to completion, in microseconds.
     pub latency_us_p50: f64,
-    /// The 99th percentile of the microseconds from submission to completion.
+    /// The 99th percentile of the time from submission to completion, in microseconds.
     pub latency_us_p99: f64,
-    /// CPU microseconds of the calling thread per operation: a median as well.
+    /// CPU microseconds of the calling thread per operation, as the median of the rounds.
     pub client_cpu_us: f64,
-    /// CPU microseconds of the server per operation, if there is a server.
+    /// CPU microseconds of the server per operation; `None` if the peer has no server.
     pub server_cpu_us: Option<f64>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Rounds {
     pub server: Option<u32>,
 }
 
-/// Measures all peers at one block size; they take turns.
+/// Measures all peers at one block size. The peers take turns within each round.
 ///
 /// # Errors
 /// The first error of a peer.
@@ -81,10 +82,12 @@ impl Samples {
         }
     }
 
-    /// Runs one round: a short warm-up, the measured run, and a run that times each operation.
+    /// Runs one round: a short warm-up, then the measured run, then a run that times each
+    /// operation.
     fn take(&mut self, peer: &mut dyn Peer, block: usize, rounds: Rounds) -> Result<u64> {
         peer.run(block, rounds.span / 10, None)?;
-        // Reading the server's CPU time costs this thread time, so do it outside the measured run.
+        // Reading the server's CPU time costs this thread time, so read it outside the measured
+        // run.
         let server = peer.server().or(rounds.server.filter(|_| peer.label().is_ours()));
         let server_cpu = server.and_then(process_cpu);
         let (start, cpu) = (Instant::now(), thread_cpu());

@@ -25,13 +25,13 @@ pub struct Report {
     pub version: String,
     /// The figures of all peers.
     pub figures: Vec<Figure>,
-    /// Reads of 4 KiB while another process keeps a core busy.
+    /// The figures of reads of 4 KiB while another process keeps a core busy.
     pub contended: Vec<Figure>,
-    /// Servers with idle sessions.
+    /// The memory and CPU time of servers with idle sessions.
     pub idle: Vec<Idle>,
-    /// The project's performance goals.
+    /// The project's performance goals, with the measured values.
     pub goals: Vec<Goal>,
-    /// A sum over the work done.
+    /// A checksum over the moved data, as proof that the data was moved.
     pub checksum: u64,
 }
 
@@ -74,7 +74,8 @@ pub fn report(out: &mut dyn Write, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// The sessions that all peers of a transport share: one that polls, one that sleeps.
+/// The sessions that all peers of a transport share: one whose client polls, and one whose client
+/// sleeps.
 struct Links {
     polling: Vec<Rc<Link>>,
     sleeping: Vec<Rc<Link>>,
@@ -204,7 +205,7 @@ pub(crate) fn bytes(size: usize) -> String {
     }
 }
 
-/// Describes processor, cores and kernel.
+/// Returns a description of the processor, the cores and the kernel.
 pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
@@ -215,7 +216,7 @@ pub fn machine() -> String {
     format!("{model}, {cores} cores, Linux {}", kernel.trim())
 }
 
-/// Returns the version, and the commit if this was built in a checkout.
+/// Returns the version of this program, with the commit if it was built in a checkout.
 pub fn version() -> String {
     match (env!("CARGO_PKG_VERSION"), env!("DAFS_COMMIT")) {
         (version, "") => version.to_owned(),

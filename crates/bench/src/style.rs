@@ -6,7 +6,8 @@
 
 use plotters::prelude::*;
 
-/// The color and marker of each kind of peer. The first entry that is a prefix of the name counts.
+/// The color and marker of each kind of peer. The first entry that is a prefix of the peer's name
+/// applies.
 const FAMILIES: [(&str, RGBColor, Shape); 10] = [
     ("tcp echo", ORANGE, &DIAMOND),
     ("tcp stream", PURPLE, &PENTAGON),
@@ -50,8 +51,8 @@ const DIAMOND: [(i32, i32); 4] = [(0, -125), (105, 0), (0, 125), (-105, 0)];
 const PENTAGON: [(i32, i32); 5] = [(0, -110), (105, -34), (65, 89), (-65, 89), (-105, -34)];
 const HOURGLASS: [(i32, i32); 4] = [(-90, -105), (90, -105), (-90, 105), (90, 105)];
 
-/// The pixels of a dash and of the gap after it, for the first line of a color and the following
-/// ones.
+/// The pixels of a dash and of the gap after it: for the first line of a color, then for each
+/// further line of that color. `None` is a solid line.
 const DASHES: [Option<(u32, u32)>; 4] = [None, Some((7, 4)), Some((2, 3)), Some((14, 4))];
 
 /// The appearance of a line.
@@ -64,7 +65,7 @@ pub(crate) struct Style {
     variant: usize,
 }
 
-/// Returns the appearance of each line of a chart, by their names.
+/// Returns the appearance of each line of a chart, chosen by the names of the lines.
 pub(crate) fn styles(labels: &[&str]) -> Vec<Style> {
     let family = |label: &str| FAMILIES.iter().position(|(name, ..)| label.starts_with(name));
     let mut styles = Vec::with_capacity(labels.len());
@@ -90,7 +91,7 @@ impl Style {
         };
         let corners: Vec<_> = self.shape.iter().map(corner).collect();
         let around: Vec<_> = corners.iter().chain(corners.first()).copied().collect();
-        // The filling distinguishes lines of one color when their dashes are too short to be seen.
+        // The filling distinguishes lines of one color if their dashes are too short to be seen.
         let within = if self.variant == 0 { self.color } else { WHITE };
         let border = self.color.stroke_width(LINE_PIXELS);
         (Polygon::new(corners, within.filled()), PathElement::new(around, border))
@@ -103,7 +104,7 @@ pub(crate) fn fitting(text: &str, most: u32, pixels: u32) -> u32 {
     most.min(fits as u32)
 }
 
-/// Estimates the pixels of the widest text, rather too large.
+/// Estimates the width in pixels of the widest text. The estimate is rather too large.
 pub(crate) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, font: u32) -> u32 {
     let most = texts.into_iter().map(|text| text.chars().count()).max().unwrap_or(0);
     (most as f64 * CHARACTER * f64::from(font)).ceil() as u32

@@ -1,15 +1,15 @@
-//! The processor time of another process by thread, so that a server's reactors and its pool can be
-//! told apart, and the time that all programs used on the cores available to this process.
+//! The processor time of another process by thread, which separates a server's reactors from its
+//! pool. Also the time that all programs used on the cores available to this process.
 //!
-//! Invariant: two readings are compared by thread number. A thread that started between them counts
-//! from its start; one that has ended no longer counts.
+//! Invariant: two readings are compared by thread id. A thread that started between them counts
+//! from its start, and a thread that has ended does not count.
 
 use std::time::Duration;
 
 /// The processor time of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// The number of the thread. The first thread has the number of its process.
+    /// The id of the thread. The first thread has the id of its process.
     pub id: u32,
     /// The name of the thread, of which the kernel keeps 15 bytes.
     pub name: String,
@@ -35,7 +35,7 @@ pub fn thread_times(process: u32) -> Option<Vec<ThreadTime>> {
     Some(times)
 }
 
-/// Returns what each thread has used between two readings.
+/// Returns the processor time that each thread has used between two readings.
 #[must_use]
 pub fn spent(before: &[ThreadTime], after: &[ThreadTime]) -> Vec<ThreadTime> {
     let earlier = |id| before.iter().find(|thread| thread.id == id).map(|thread| thread.time);
@@ -46,10 +46,10 @@ pub fn spent(before: &[ThreadTime], after: &[ThreadTime]) -> Vec<ThreadTime> {
     spent.collect()
 }
 
-/// Returns how long the cores available to this process have been busy in all, for any program,
-/// including time that a hypervisor took. The resolution is a hundredth of a second. `None` if the
-/// system does not report it, or if this process may use only part of the cores' time, because
-/// others may have the rest.
+/// Returns the time for which the cores available to this process have been busy in total, for any
+/// program, including time that a hypervisor took. The resolution is a hundredth of a second.
+/// Returns `None` if the system does not report this time, or if a quota gives this process only a
+/// fraction of the cores' time.
 #[must_use]
 pub fn busy_time() -> Option<Duration> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
@@ -63,12 +63,11 @@ pub fn busy_time() -> Option<Duration> {
     Some(Duration::from_micros(ticks * 1_000_000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// Parses a line of `/proc/stat` about one core: its number, and the ticks it was busy.
+/// Parses a line of `/proc/stat` for one core. Returns the core's number and its busy ticks.
 fn core_in(line: &str) -> Option<(usize, u64)> {
     let mut words = line.strip_prefix("cpu")?.split_whitespace();
     let core = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
-    // User, nice, system, idle, iowait, irq, softirq, steal. The time of guests is included in the
-    // first.
+    // The fields: user, nice, system, idle, iowait, irq, softirq, steal. User time includes guests.
     let ticks: Vec<u64> = words.take(8).map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let idle = ticks.get(3)? + ticks.get(4)?;
     Some((core, ticks.iter().sum::<u64>() - idle))

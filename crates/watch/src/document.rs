@@ -1,6 +1,6 @@
 //! The JSON document of a server's state.
 //!
-//! Invariant: names and numbers keep their meaning in later versions; new ones may be added.
+//! Invariant: names and values keep their meaning in later versions. New names may be added.
 
 use std::time::SystemTime;
 
@@ -53,8 +53,8 @@ pub fn of(found: &Inspection) -> Value {
     })
 }
 
-/// Returns the state with at most this many rows of each table: the busiest sessions, and the first
-/// rows of other tables. The total number of rows is given beside them.
+/// Returns the state with at most `rows_max` rows of each table: the busiest sessions, and the
+/// first rows of other tables. The total number of rows of each table is included.
 #[must_use]
 pub fn shown(found: &Inspection, rows_max: usize) -> Value {
     let mut all = of(found);
@@ -98,8 +98,7 @@ fn session(session: &SessionInspection) -> Value {
     })
 }
 
-/// Returns true if a limit or other sessions, and not its own wish, keep a session from having more
-/// credits.
+/// Returns true if the session would use more credits, but a limit or other sessions prevent that.
 #[must_use]
 pub fn is_throttled(limited_by: LimitedBy) -> bool {
     match limited_by {
@@ -129,7 +128,7 @@ fn procedure(numbers: &ProcedureNumbers) -> Value {
     })
 }
 
-/// Describes a request that has its reply.
+/// Describes a completed request as JSON.
 #[must_use]
 pub fn record(record: &RequestRecord) -> Value {
     let ended = record.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::otlp::SpanNumbers;
 use crate::{document, metrics};
 
-/// A page that is being served.
+/// A web page that is being served.
 #[derive(Debug)]
 pub struct Page {
     address: SocketAddr,
@@ -88,12 +88,12 @@ impl Page {
     }
 }
 
-/// A server that is watched.
+/// A server whose state is shown.
 struct Watched {
     inspector: Inspector,
     spans: Option<Arc<SpanNumbers>>,
-    /// The host names that are accepted. Without this check a web page from another site could make
-    /// its own name resolve to this server, and read the replies in the user's browser.
+    /// The host names that are accepted. Without this check, a web page from another site could
+    /// make its own host name resolve to this server, and read the replies in the user's browser.
     names: Vec<String>,
     latest: Mutex<Option<(Instant, Arc<Inspection>)>>,
 }
@@ -107,7 +107,7 @@ async fn accept_all(listener: std::net::TcpListener, watched: Arc<Watched>) -> s
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
-                // Most likely there are no free descriptors; wait until some are closed.
+                // Most likely the process has no free descriptors, so wait until some are closed.
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
             }
@@ -190,8 +190,8 @@ impl Watched {
     }
 }
 
-/// Returns true if a Host header names this machine. An IP address always does, because it cannot
-/// be made to resolve to another host first.
+/// Returns true if a Host header names this machine. An IP address is always accepted, because a
+/// site cannot make it resolve to another host.
 fn is_this_machine(host: &str, names: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -234,24 +234,24 @@ fn body(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
     answer
 }
 
-/// The page loads nothing from other sites, and no site may frame it.
+/// The content security policy: the page loads nothing from other sites, and no site may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// The most connections at a time.
+/// The maximum number of connections at a time.
 const CONNECTIONS_MAX: usize = 64;
-/// The most bytes of a request that are read.
+/// The maximum number of bytes of a request that are read.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
-/// The longest time in which a request's header must arrive.
+/// The maximum time for the header of a request to arrive.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
-/// The longest duration of a connection; browsers open another.
+/// The maximum duration of a connection. Browsers open a new connection after it.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// The longest time for which a copy of the state is reused.
+/// The maximum age of a copy of the state that is reused.
 const COPY_AGE_MAX: Duration = Duration::from_millis(200);
-/// The longest time a server may take to make a copy.
+/// The maximum time that a server may take to make a copy of its state.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The most sessions, locks and so on that the page shows; it also shows their total number.
+/// The maximum number of rows of each table that the page shows, beside the total number.
 const ROWS_MAX: usize = 200;
 
 #[cfg(test)]

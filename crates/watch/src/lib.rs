@@ -2,7 +2,7 @@
 //! for OpenTelemetry.
 //!
 //! Invariant: viewers get copies of the state ([`dafs_server::Inspector`]) and cannot change it.
-//! However many there are, and however slow, the server makes at most ten copies a second.
+//! The server makes at most ten copies a second, however many viewers there are and however slow.
 #![forbid(unsafe_code)]
 
 pub mod document;

@@ -14,10 +14,10 @@ use prometheus::proto::{
 use crate::document;
 use crate::otlp::SpanNumbers;
 
-/// Returns the contents of `/metrics`.
+/// Returns the contents of `/metrics`. `spans` are the counters of exported spans, if any.
 ///
 /// # Errors
-/// An error of the encoder; it accepts all names and labels used here.
+/// An error of the encoder. It accepts all names and labels used here, so none is expected.
 pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus::Result<String> {
     let mut families = Families::default();
     server(&mut families, found);

@@ -4,8 +4,8 @@
 //! are lost, here or at the collector, are counted.
 //!
 //! If the client has set the analyzer field in a request's header, the request belongs to the trace
-//! whose id ends with that value ([`trace_of`]), so that all requests with one value are found
-//! together. Each other request is a trace of its own.
+//! whose id ends with that value ([`trace_of`]). So all requests with one value are in one trace.
+//! Each other request has a trace of its own.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,10 +29,11 @@ use crate::document;
 /// The parameters of the export.
 #[derive(Clone, Debug, Default)]
 pub struct TracesOptions {
-    /// The URL of the collector, such as `http://127.0.0.1:4318`. Without it the environment
+    /// The URL of the collector, such as `http://127.0.0.1:4318`. If `None`, the environment
     /// decides (`OTEL_EXPORTER_OTLP_ENDPOINT` and related variables).
     pub collector: Option<String>,
-    /// Of requests without an analyzer value, one in this many is exported; 0 and 1 export all.
+    /// The sampling of requests without an analyzer value: one in this many is exported. 0 and 1
+    /// export all requests.
     pub one_in: u32,
 }
 
@@ -112,7 +113,7 @@ impl Traces {
         self.numbers.clone()
     }
 
-    /// Sends the remaining records of a server that has ended, for at most `patience`.
+    /// Sends the remaining records of a server that has ended. Waits for at most `patience`.
     pub fn finish(self, patience: Duration) {
         let end = Instant::now() + patience;
         while !self.thread.is_finished() && Instant::now() < end {
@@ -200,8 +201,8 @@ fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> 
     }
 }
 
-/// Returns the trace of an analyzer value: `dafs` in ASCII, four zeros, and the eight bytes of the
-/// value, big endian.
+/// Returns the trace id for an analyzer value: `dafs` in ASCII, four zero bytes, and the eight
+/// bytes of the value, big endian.
 #[must_use]
 pub(crate) fn trace_of(analyzer: u64) -> TraceId {
     let mut bytes = [0; 16];
@@ -244,7 +245,7 @@ fn endpoint(collector: &str) -> String {
     }
 }
 
-/// Describes the sender. `OTEL_SERVICE_NAME` takes precedence.
+/// Returns the description of this sender. `OTEL_SERVICE_NAME` takes precedence over the default.
 fn resource() -> Resource {
     let builder = Resource::builder();
     let builder = match std::env::var_os("OTEL_SERVICE_NAME") {
@@ -257,9 +258,9 @@ fn resource() -> Resource {
         .build()
 }
 
-/// The most records that may wait for the collector.
+/// The maximum number of records that wait for the collector.
 const QUEUE_MAX: usize = 16 * 1024;
-/// The most spans in one message.
+/// The maximum number of spans in one message.
 const BATCH_MAX: usize = 512;
 /// The pause between checks of an empty queue.
 const PAUSE: Duration = Duration::from_millis(200);

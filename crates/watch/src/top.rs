@@ -1,7 +1,7 @@
 //! `dafs top`: shows a running server on a terminal, updated every second.
 //!
-//! Invariant: the terminal is restored when this ends, however it ends. The screen is computed only
-//! from two of the server's documents ([`crate::document`]) and the time between them.
+//! Invariant: the terminal is restored when the program ends for any reason. The screen is computed
+//! only from two of the server's documents ([`crate::document`]) and the time between them.
 
 mod rates;
 mod screen;
@@ -15,7 +15,7 @@ use serde_json::Value;
 pub use rates::{Rates, quantile};
 pub use screen::draw;
 
-/// The order of the rows.
+/// The order of the rows on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// By requests per second.
@@ -23,7 +23,7 @@ pub enum Order {
     Requests,
     /// By bytes per second.
     Bytes,
-    /// By latency; sessions by the time they have been silent.
+    /// By latency. Sessions are ordered by the time since their last request.
     Time,
     /// By the name of the row.
     Name,
@@ -32,9 +32,9 @@ pub enum Order {
 /// The contents of the screen.
 #[derive(Debug, Default)]
 pub struct Top {
-    /// The last document and the rates since the one before.
+    /// The last document, with the rates since the previous document. `None` before the first.
     pub rates: Option<Rates>,
-    /// Why there is no newer document.
+    /// The error of the last attempt to get a document; `None` if it succeeded.
     pub error: Option<String>,
     /// The order of the rows.
     pub order: Order,
@@ -48,7 +48,7 @@ pub struct Top {
 const PAGE_COLUMNS: u16 = 140;
 
 impl Top {
-    /// Stores a new document, or the error that there is none.
+    /// Stores a new document, or the error of the attempt to get one.
     pub fn update(&mut self, found: Result<Value>) {
         match found {
             Ok(now) => {
@@ -60,7 +60,7 @@ impl Top {
         }
     }
 
-    /// Handles a key. Returns false if it ends the program.
+    /// Handles a key. Returns false if the key ends the program.
     pub fn on_key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,
@@ -112,8 +112,8 @@ pub fn page(rates: Rates) -> String {
     lines[..end].join("\n") + "\n"
 }
 
-/// Draws the screen, and again after each key, until the next document is due. Returns false if the
-/// user quits.
+/// Draws the screen, and draws it again after each key, until the next document is due. Returns
+/// false if the user quits.
 fn show_until(
     terminal: &mut ratatui::DefaultTerminal,
     top: &mut Top,

@@ -1,6 +1,6 @@
 //! The sorted input files of a merge.
 //!
-//! Invariant: the files are the same for all peers, and are removed with the value.
+//! Invariant: the files are the same for all peers. They are removed when the value is dropped.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -20,7 +20,7 @@ impl Inputs {
     /// The name of the output file.
     pub(super) const OUTPUT: &str = "dafs-bench-merged";
 
-    /// Makes `order` files with `total_bytes` in all, rounded to whole records.
+    /// Makes `order` files with about `total_bytes` in all: each file has whole records.
     pub(super) fn make(
         directory: &Path,
         order: usize,

@@ -31,28 +31,28 @@ pub use plot::plot_merge;
 /// The parameters of the benchmark.
 #[derive(Clone, Debug)]
 pub struct MergeSettings {
-    /// The directory that all servers export as their root; on a file system in memory if disks are
-    /// to be left out.
+    /// The directory that all servers export as their root. It should be on a file system in
+    /// memory, unless disks are to be measured.
     pub directory: PathBuf,
     /// The DAFS servers, one for each transport.
     pub servers: Vec<Address>,
-    /// The options of sessions with them.
+    /// The options of sessions with the DAFS servers.
     pub session: SessionOptions,
-    /// True to compare with nfs-ganesha. It is also left out if the machine has none.
+    /// True to compare with nfs-ganesha. It is left out if the machine does not have it.
     pub with_nfs: bool,
-    /// The bytes of all input files of a merge together.
+    /// The total size in bytes of the input files of a merge.
     pub input_bytes: u64,
-    /// The merge orders: numbers of files merged at once.
+    /// The merge orders to measure: the numbers of files merged at once.
     pub orders: Vec<usize>,
     /// The record sizes in bytes; the graph shows records per megabyte.
     pub record_sizes: Vec<usize>,
-    /// The bytes of a block.
+    /// The size of a transferred block in bytes.
     pub block_bytes: usize,
-    /// The blocks of a file in memory, if the peer is asynchronous.
+    /// The number of blocks of each file in memory, for asynchronous peers.
     pub depth: usize,
     /// The number of rounds for each median.
     pub rounds: usize,
-    /// Only peers whose name contains this, such as "shm asynchronous".
+    /// If present, only peers whose name contains this text, such as "shm asynchronous".
     pub only: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl MergeSettings {
         }
     }
 
-    /// Returns settings that only show that everything works; the figures mean nothing.
+    /// Returns minimal settings, which only show that everything works; the results mean nothing.
     #[must_use]
     pub fn tiny(directory: PathBuf) -> Self {
         let (orders, record_sizes) = (vec![2, 4], vec![16 << 10, 64]);
@@ -86,34 +86,34 @@ impl MergeSettings {
 /// Merge throughputs and the parameters needed to compare them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergeReport {
-    /// The bytes of a block.
+    /// The size of a transferred block in bytes.
     pub block_bytes: usize,
-    /// The blocks of a file in memory, if the peer is asynchronous.
+    /// The number of blocks of each file in memory, for asynchronous peers.
     pub depth: usize,
-    /// The bytes of the input files of a merge together.
+    /// The total size in bytes of the input files of a merge.
     pub input_bytes: u64,
     /// The medians of the rounds, one point for each measured configuration.
     pub points: Vec<MergePoint>,
 }
 
-/// A point of the graph.
+/// A point of the graph: the throughput of one peer for one merge order and record size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergePoint {
-    /// The peer, such as "tcp asynchronous".
+    /// The name of the peer, such as "tcp asynchronous".
     pub peer: String,
     /// The number of files merged at once.
     pub order: usize,
-    /// The bytes of a record.
+    /// The size of a record in bytes.
     pub record_bytes: usize,
     /// Records per megabyte: the horizontal axis of the graph.
     pub records_per_mb: f64,
-    /// Megabytes merged per second; as many were read and as many written.
+    /// Megabytes of merged output per second. The same amount is read and written.
     pub megabytes_per_s: f64,
-    /// The slowest and the fastest round.
+    /// The throughputs of the slowest and the fastest round.
     pub spread: [f64; 2],
 }
 
-/// A line of the graph.
+/// A line of the graph: the points of one peer.
 #[derive(Clone, Debug)]
 pub struct MergeSeries {
     /// The name of the peer.
@@ -137,7 +137,8 @@ impl MergeReport {
         lines
     }
 
-    /// Returns the throughput of one peer as a multiple of another's.
+    /// Returns the throughput of one peer divided by that of another; `None` if either was not
+    /// measured.
     #[must_use]
     pub fn ratio(&self, peer: &str, other: &str, order: usize, record_bytes: usize) -> Option<f64> {
         let of = |name: &str| {
@@ -187,14 +188,15 @@ impl MergeReport {
 
 type Remove = Rc<dyn Fn(&str) -> Result<()>>;
 
-/// A system that is measured.
+/// A system that is measured: an engine, with the way to reach the files through it.
 struct Peer {
     name: String,
     engine: Rc<dyn Engine>,
     /// The path of the directory, as the engine names it.
     root: String,
     depth: usize,
-    /// Removes the output through the peer, so that its server keeps nothing of it.
+    /// Removes the output file through the peer, so that the peer's server has no cached data of
+    /// it.
     remove: Remove,
 }
 
@@ -270,10 +272,10 @@ fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer
 /// Measures all peers for one order and record size.
 fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<Vec<MergePoint>> {
     let mut speeds: Vec<Vec<f64>> = vec![Vec::new(); peers.len()];
-    // The first round fills caches and is checked.
+    // The first round fills caches, and its outputs are compared.
     for round in 0..=settings.rounds {
-        // Alternate the direction, so that no peer always comes after the same other one, whose
-        // server may still be freeing what was removed.
+        // Reverse the order every other round, so that no peer always follows the same other peer,
+        // whose server may still be freeing the storage of removed files.
         let mut order: Vec<usize> = (0..peers.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -309,7 +311,7 @@ fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<
     Ok(peers.iter().zip(speeds).map(point).collect())
 }
 
-/// Opens the files, merges them, and renames the output. Returns the seconds that this took.
+/// Opens the files, merges them, and renames the output. Returns the elapsed seconds.
 fn merge_once(settings: &MergeSettings, peer: &Peer, inputs: &Inputs) -> Result<f64> {
     let layout = RecordLayout::new(inputs.record_bytes, "0:8:u:be".parse()?)?;
     let flow = Flow { block_bytes: settings.block_bytes, depth: peer.depth };

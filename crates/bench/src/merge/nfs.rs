@@ -1,8 +1,8 @@
 //! A block transfer engine over libnfs, for comparison. It has as many requests in flight as the
 //! DAFS engine, with the same blocks, and reads into and writes from the same memory.
 //!
-//! Invariant: one connection serves all files. Completions are kept for the channel that sent the
-//! request.
+//! Invariant: one connection serves all files. A completion is kept until the channel that sent the
+//! request asks for it.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -63,7 +63,7 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// Processes what has arrived, without waiting.
+    /// Processes replies that have arrived, without waiting.
     fn serve(&mut self) -> std::result::Result<(), PeerError> {
         while let Some(completion) = self.nfs.poll()? {
             self.ended.insert(completion.ticket, completion.result);
@@ -121,8 +121,8 @@ impl Output for NfsOutput {
 
 impl Drop for NfsFile {
     fn drop(&mut self) {
-        // A file that was read has nothing to lose; errors of one that was written were reported
-        // before.
+        // Ignore an error: a file that was read has no data to lose, and errors of a file that was
+        // written were reported before.
         let _ = self.engine.0.borrow_mut().nfs.close(self.file);
     }
 }

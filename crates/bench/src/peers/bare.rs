@@ -3,8 +3,8 @@
 //! trailing message. All requests of a turn take one system call, and all replies another. The
 //! client sleeps until all have arrived, with the blocks in their final place.
 //!
-//! Invariant: the peers read only the offset and the length of each block, so this is the least
-//! that a protocol over these sockets can cost.
+//! Invariant: the peers interpret only the offset and the length of each block. So the measured
+//! cost is the least that any protocol over these sockets can have.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use super::{
     BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat_together,
 };
 
-/// Runs the child process: each request begins with the offset and the length of a block.
+/// Runs in the child process. Each request begins with the offset and the length of a block.
 pub(super) fn blocks(mut connection: TcpStream) -> std::io::Result<()> {
     connection.set_nodelay(true)?;
     let arena = vec![1; ARENA_BYTES];
@@ -59,7 +59,7 @@ fn word(request: &[u8], index: usize) -> usize {
     usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(0)
 }
 
-/// Concurrent reads over bare sockets.
+/// A peer that reads blocks concurrently over bare sockets.
 pub(crate) struct Bare {
     stream: TcpStream,
     requests: Vec<u8>,
@@ -121,9 +121,10 @@ impl Peer for Bare {
     }
 }
 
-/// As large as the file in the other measurements.
+/// The size of the memory that blocks are read from: that of the file in the other measurements.
 const ARENA_BYTES: usize = 256 << 20;
-/// The bytes that an RDMA write of one segment has before its payload.
+/// The number of bytes that precede the payload in an RDMA write of one segment.
 const HEADER_BYTES: usize = 16;
-/// The bytes of the write's checksum field and of the reply, which is a separate send.
+/// The number of bytes after the payload: the RDMA write's checksum field, and the DAFS reply,
+/// which is a separate send.
 const TRAILER_BYTES: usize = 84;

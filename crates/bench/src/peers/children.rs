@@ -1,8 +1,8 @@
 //! Peers that are separate processes, like the server: a raw echo, a raw stream, and a process that
 //! only keeps a core busy.
 //!
-//! Invariant: a child ends with the value that started it, and with this process however it ends,
-//! because its standard input is closed then.
+//! Invariant: a child ends when the value that started it is dropped, and when this process ends
+//! for any reason, because either closes the child's standard input.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -22,7 +22,7 @@ use super::{BLOCK_BYTES_MAX, Kind, Label, Peer, Tally, Times, repeat};
 pub fn serve(work: &str) -> Result<()> {
     let wait = || {
         let mut rest = Vec::new();
-        // Both the end and an error of the input end the work.
+        // Both the end of the input and an error end the work.
         let _ = std::io::stdin().lock().read_to_end(&mut rest);
     };
     let session: fn(TcpStream) -> std::io::Result<()> = match work {
@@ -54,7 +54,8 @@ pub fn serve(work: &str) -> Result<()> {
     Ok(())
 }
 
-/// Serves requests of 192 bytes, whose first eight contain the length of the reply.
+/// Serves requests of 192 bytes. The first eight bytes of a request contain the length of the
+/// reply.
 fn echo(mut connection: TcpStream) -> std::io::Result<()> {
     connection.set_nodelay(true)?;
     let answer = vec![1; BLOCK_BYTES_MAX];
@@ -100,7 +101,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Returns the first line it printed: the address at which it listens.
+    /// Returns the first line that the process printed: the address at which it listens.
     pub(super) fn line(&self) -> &str {
         &self.line
     }
@@ -109,7 +110,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.child.stdin.take();
-        // An error changes nothing here.
+        // Ignore an error: nothing else can be done.
         let _ = self.child.wait();
     }
 }
@@ -120,7 +121,7 @@ pub(crate) struct Busy(
 );
 
 impl Busy {
-    /// Starts the process. `program` is this program, which implements `bench-peer`.
+    /// Starts the process. `program` is the path of this program, which implements `bench-peer`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -129,7 +130,7 @@ impl Busy {
     }
 }
 
-/// A blocking echo over loopback: a request of 192 bytes, and a reply of one block.
+/// A peer that sends a request of 192 bytes over loopback and waits for a reply of one block.
 pub(crate) struct Echo {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -166,7 +167,7 @@ impl Peer for Echo {
     }
 }
 
-/// The throughput of a socket without requests.
+/// A peer that receives bytes from a socket without sending requests.
 pub(crate) struct Stream {
     stream: TcpStream,
     buffer: Vec<u8>,

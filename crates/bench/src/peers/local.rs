@@ -1,5 +1,5 @@
-//! The machine's own limits: local file access, memory copies by this thread and by another for
-//! which it sleeps, and two cores that exchange a cache line.
+//! The machine's own limits: local file access, memory copies by this thread, memory copies by
+//! another thread while this one sleeps, and two cores that exchange a cache line.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use dafs_memory::{Memory, Pages};
 
 use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat, repeat_together};
 
-/// `pread` or `pwrite` of a file in the page cache.
+/// A peer that calls `pread` or `pwrite` on a file in the page cache.
 pub(crate) struct Local {
     label: Label,
     file: std::fs::File,
@@ -97,8 +97,8 @@ impl Peer for Copies {
     }
 }
 
-/// Copies by another thread, one or many at a time, while this thread sleeps: the least that a
-/// sleeping client can cost.
+/// A peer whose copies are made by another thread, one or many at a time, while this thread sleeps.
+/// This is the least that a sleeping client can cost.
 pub(crate) struct Sleeper {
     copies: Copies,
 }
@@ -155,14 +155,14 @@ impl Peer for Sleeper {
     }
 }
 
-/// Two threads that pass a number back and forth through memory: the least that a round trip over
-/// shared memory can cost.
+/// A peer of two threads that pass a number back and forth through memory. This is the least that a
+/// round trip over shared memory can cost.
 #[derive(Default)]
 pub(crate) struct PingPong {
     shared: Lines,
 }
 
-/// The number on its way there or back, in cache lines of its own.
+/// The numbers passed to the other thread and back, each in a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line(AtomicU64);
@@ -178,7 +178,7 @@ impl Peer for PingPong {
         Label::plain("ping-pong", Kind::Echo)
     }
 
-    /// The block size does not matter: it is always one cache line.
+    /// Returns true for a single block size, because every round trip moves one cache line.
     fn serves(&self, block: usize) -> bool {
         block == 4096
     }
@@ -203,7 +203,7 @@ impl Peer for PingPong {
     }
 }
 
-/// Ends the other thread when this one ends for any reason.
+/// Ends the other thread when this value is dropped, even by a panic.
 struct Ends<'l>(&'l Lines);
 
 impl Drop for Ends<'_> {

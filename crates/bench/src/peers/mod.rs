@@ -1,5 +1,5 @@
 //! The peers that are measured. A peer moves blocks for a span of time, one at a time or several in
-//! flight, and returns how many it moved.
+//! flight, and returns the number of blocks moved.
 
 mod bare;
 mod children;
@@ -21,7 +21,7 @@ pub(crate) use local::{Copies, Local, PingPong, Sleeper};
 pub(crate) use nfs::{Export, OverNfs};
 pub(crate) use remote::{Link, Remote, Task, name_of};
 
-/// One way to move blocks.
+/// A way to move blocks, whose speed is measured.
 pub(crate) trait Peer {
     /// Returns the name of the peer.
     fn label(&self) -> Label;
@@ -29,12 +29,13 @@ pub(crate) trait Peer {
     fn serves(&self, block: usize) -> bool {
         block > 0
     }
-    /// Returns the process that serves the peer, unless it is the DAFS server that is measured.
+    /// Returns the process id of the peer's server; `None` if the peer uses the measured DAFS
+    /// server or no server.
     fn server(&self) -> Option<u32> {
         None
     }
-    /// Moves blocks until `span` is over. Fills `times`, if given, with the nanoseconds of each
-    /// operation; timing each operation costs time.
+    /// Moves blocks until `span` is over. Adds the nanoseconds of each operation to `times`, if
+    /// that is given. Timing each operation makes the run slower.
     ///
     /// # Errors
     /// The first error of the peer.
@@ -44,18 +45,18 @@ pub(crate) trait Peer {
 /// The name of a peer in tables and goals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Label {
-    /// `pread`, `memcpy`, `shm`, `tcp`, ...
+    /// The name of the peer: `pread`, `memcpy`, `shm`, `tcp` and so on.
     pub peer: &'static str,
     /// The kind of operation.
     pub kind: Kind,
     /// The number of operations in flight.
     pub depth: usize,
-    /// True if the client sleeps until all operations in flight are complete.
+    /// True if the client sleeps until all operations in flight have completed.
     pub sleeps: bool,
 }
 
 impl Label {
-    /// Returns the label of a peer with one operation at a time and no variants.
+    /// Returns the label of a peer that runs one operation at a time and has no variants.
     #[must_use]
     pub const fn plain(peer: &'static str, kind: Kind) -> Self {
         Self { peer, kind, depth: 1, sleeps: false }
@@ -63,7 +64,7 @@ impl Label {
 }
 
 impl Label {
-    /// Returns true if a file server does the work.
+    /// Returns true if the peer uses a file server.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.is_ours() || self.peer == NFS
@@ -91,7 +92,7 @@ const PEERS: [&str; 12] = [
     "tcp stream",
     "tcp bare",
 ];
-/// The name of nfs-ganesha through libnfs.
+/// The name of the peer that uses nfs-ganesha through libnfs.
 const NFS: &str = "libnfs";
 
 impl<'de> Deserialize<'de> for Label {
@@ -131,7 +132,7 @@ pub enum Kind {
     Read,
     /// Writes a block into the file.
     Write,
-    /// Sends a message and gets it back.
+    /// Sends a message and receives it back.
     Echo,
 }
 
@@ -140,11 +141,11 @@ pub enum Kind {
 pub(crate) struct Tally {
     /// The number of operations.
     pub count: u64,
-    /// A sum over the data moved, which shows that the work was done.
+    /// A checksum over the moved data, as proof that the data was moved.
     pub sum: u64,
 }
 
-/// Nanoseconds of single operations.
+/// A histogram of the nanoseconds of single operations.
 pub(crate) type Times = Histogram<u64>;
 
 /// Makes an empty histogram of times: 1 ns to 10 s, three digits.
@@ -158,7 +159,7 @@ pub(crate) fn times() -> Times {
 
 /// The largest block size in bytes.
 pub(crate) const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// The most operations in flight.
+/// The maximum number of operations in flight.
 pub(crate) const DEPTH_MAX: usize = 32;
 
 /// An endless sequence of block offsets, spread over the file.
@@ -180,8 +181,8 @@ impl Offsets {
     }
 }
 
-/// Calls `one` until the span is over. Reads the clock every few calls, or at every call if times
-/// are wanted.
+/// Calls `one` until the span is over. Reads the clock every few calls, or at every call if each
+/// operation is timed.
 fn repeat(
     span: Duration,
     times: Option<&mut Times>,
@@ -209,7 +210,7 @@ fn repeat(
     Ok(tally)
 }
 
-/// Like [`repeat`] for `depth` operations that end together: `all` runs that many.
+/// Calls `all` until the span is over, like [`repeat`]. One call runs `depth` operations.
 fn repeat_together(
     depth: usize,
     span: Duration,
@@ -232,5 +233,5 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The operations between two readings of the clock.
+/// The number of operations between two readings of the clock.
 const OPERATIONS: u64 = 8;

@@ -1,7 +1,7 @@
-//! The same reads from nfs-ganesha through libnfs: NFS without the kernel's client.
+//! A peer that reads blocks from nfs-ganesha through libnfs: NFS without the kernel's client.
 //!
-//! Invariant: one connection, used by one thread. Each block in flight has its own buffer, which is
-//! passed with the request and returned with the reply.
+//! Invariant: there is one connection, used by one thread. Each block in flight has its own buffer,
+//! which is passed with the request and returned with the reply.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, NFS, Offsets, Peer, Tally, 
 
 /// A server, a connection to it, and an open file.
 pub(crate) struct Export {
-    // Dropped before the server.
+    // Declared before the server, so that it is dropped before the server.
     nfs: RefCell<Nfs>,
     file: FileId,
     process: u32,
@@ -25,11 +25,12 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Exports a directory with a file of `file_bytes`, and reads it once so that it is cached.
-    /// Returns `None` if the machine has no such server, and writes the reason to `out`.
+    /// Exports a directory with a file of `file_bytes`, and reads the file once so that it is
+    /// cached. Returns `None` and writes the reason to `out` if the machine has no nfs-ganesha or
+    /// libnfs.
     ///
     /// # Errors
-    /// If there is a server and it fails.
+    /// If the server is there but fails.
     pub(crate) fn new(
         out: &mut dyn Write,
         directory: &Path,
@@ -63,13 +64,13 @@ fn fill(path: &Path, file_bytes: u64) -> Result<()> {
             let length = (file_bytes - offset).min(BLOCK_BYTES_MAX as u64);
             file.write_all(&ones[..length as usize])?;
         }
-        // Data on its way to the disk would disturb the measurement.
+        // Sync the file, because data on its way to the disk would disturb the measurement.
         file.sync_all()
     };
     write().with_context(|| format!("writing {}", path.display()))
 }
 
-/// Reads from an export, several in flight.
+/// A peer that reads from an export, with several reads in flight.
 pub(crate) struct OverNfs {
     export: Rc<Export>,
     depth: usize,

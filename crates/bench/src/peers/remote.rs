@@ -94,16 +94,16 @@ pub(crate) fn name_of(address: &Address) -> &'static str {
 pub(crate) struct Task {
     /// The kind of operation: reads or writes.
     pub kind: Kind,
-    /// The operations in flight, at most [`DEPTH_MAX`].
+    /// The number of operations in flight, at most [`DEPTH_MAX`].
     pub depth: usize,
 }
 
-/// Reads or writes over a link.
+/// A peer that reads or writes over a link.
 pub(crate) struct Remote {
     link: Rc<Link>,
     task: Task,
     offsets: Offsets,
-    /// When each operation in flight was submitted, if times are wanted.
+    /// The time at which each operation in flight was submitted, if operations are timed.
     submitted: [Option<Instant>; DEPTH_MAX],
     free: Vec<usize>,
 }

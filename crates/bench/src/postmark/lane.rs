@@ -1,7 +1,7 @@
-//! One lane: a sequence of steps on its own files.
+//! A lane: a sequence of steps on its own files.
 //!
-//! Invariant: at most one step is in flight at any time, and the pool is what the earlier steps
-//! have left.
+//! Invariant: at most one step of a lane is in flight at any time. The lane's pool contains the
+//! files that its earlier steps have created and not removed.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use super::Workload;
 pub struct Target {
     /// The number of the directory.
     pub directory: usize,
-    /// The number of the file, unique in the run; its name.
+    /// The number of the file, unique in the run. The file's name is made of it.
     pub number: u64,
     /// The size in bytes.
     pub size: usize,
@@ -22,15 +22,15 @@ pub struct Target {
 /// The next step of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Open, read the whole file, close.
+    /// Open the file, read all of it, and close it.
     Read(Target),
-    /// Open with creation, write, close.
+    /// Open the file with creation, write it, and close it.
     Create(Target),
     /// Remove the file.
     Remove(Target),
 }
 
-/// The work that was done.
+/// The counts of the work that was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Work {
     /// The number of transactions.
@@ -41,14 +41,14 @@ pub struct Work {
     pub created: u64,
     /// The number of files removed, including the final removal.
     pub removed: u64,
-    /// The bytes read and written.
+    /// The number of bytes read and written.
     pub bytes: u64,
-    /// A sum over all steps and the bytes that were read.
+    /// A checksum over all steps and the bytes read, equal for equal runs.
     pub checksum: u64,
 }
 
 impl Work {
-    /// Adds another lane's work; the order does not matter.
+    /// Adds the work of another lane. The order of additions does not matter.
     pub fn add(&mut self, other: &Self) {
         self.transactions += other.transactions;
         self.read += other.read;
@@ -59,7 +59,7 @@ impl Work {
     }
 }
 
-/// A sequence of steps.
+/// A sequence of steps on files that no other lane uses.
 #[derive(Debug)]
 pub struct Lane {
     pool: Vec<Target>,
@@ -68,21 +68,22 @@ pub struct Lane {
     numbers_apart: u64,
     directories: usize,
     sizes: (usize, usize),
-    /// In each phase: files still to be created, or transactions still to be done.
+    /// The number of files still to create, in the first phase.
     to_create: usize,
     to_do: usize,
     share: usize,
     is_removing: bool,
-    /// The second step of the transaction, which follows its read.
+    /// The creation or removal of the current transaction, which follows its read.
     second: Option<Step>,
     /// The work done so far.
     pub work: Work,
-    /// The bytes from which the contents of files are taken, each at its own offset.
+    /// The bytes from which the contents of files are taken, each file from its own offset.
     pattern: std::rc::Rc<Vec<u8>>,
 }
 
 impl Lane {
-    /// Makes the lane of this index, at the start of the phase that creates its share of the pool.
+    /// Makes the lane of this index, at the start of the phase that creates the lane's part of the
+    /// pool.
     #[must_use]
     pub fn new(workload: &Workload, index: usize) -> Self {
         let lanes = workload.in_flight;
@@ -106,19 +107,19 @@ impl Lane {
         lane
     }
 
-    /// Begins the transactions; returns their number.
+    /// Begins the phase of transactions. Returns the number of transactions of this lane.
     pub fn begin_transactions(&mut self) -> usize {
         self.to_do = self.share;
         self.share
     }
 
-    /// Begins to remove the remaining files; returns their number.
+    /// Begins the phase that removes the remaining files. Returns the number of these files.
     pub fn begin_removal(&mut self) -> usize {
         self.is_removing = true;
         self.pool.len()
     }
 
-    /// Returns the next step of this phase.
+    /// Returns the next step of this phase; `None` if the phase is over.
     pub fn next_step(&mut self) -> Option<Step> {
         if let Some(second) = self.second.take() {
             return Some(second);
@@ -135,7 +136,7 @@ impl Lane {
         if self.is_removing { self.pool.pop().map(Step::Remove) } else { None }
     }
 
-    /// Chooses a transaction and returns its read, which comes first.
+    /// Chooses a transaction. Returns its read, and keeps its second step.
     fn transaction(&mut self) -> Step {
         let index = self.below(self.pool.len());
         let read = self.pool[index];
@@ -150,7 +151,7 @@ impl Lane {
         Step::Read(read)
     }
 
-    /// Returns a new file. It is in the pool when its step is over, which is before the next step.
+    /// Returns a new file, which enters the pool when the step that creates it is done.
     fn new_target(&mut self) -> Target {
         let (smallest, largest) = self.sizes;
         let number = self.next_number;
@@ -168,7 +169,7 @@ impl Lane {
         &self.pattern[begin..begin + target.size]
     }
 
-    /// Notes that a step is done.
+    /// Notes that a step is done. `bytes` are the bytes that a read returned.
     ///
     /// # Errors
     /// If a read returned other bytes than were written.
@@ -205,7 +206,7 @@ impl Lane {
 }
 
 impl Target {
-    /// Returns its name in its directory.
+    /// Returns the file's name in its directory.
     #[must_use]
     pub fn name(&self) -> String {
         self.number.to_string()
@@ -230,5 +231,5 @@ fn pattern() -> Vec<u8> {
         .collect()
 }
 
-/// The range of offsets at which contents may begin.
+/// The number of different offsets at which the contents of files begin.
 const PATTERN_SPARE: usize = 64 << 10;

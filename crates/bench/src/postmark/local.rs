@@ -23,10 +23,10 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Works beneath `top`, which must exist.
+    /// Creates a store that works beneath `top`, which must exist.
     ///
     /// # Errors
-    /// If it does not exist.
+    /// If `top` does not exist.
     pub fn new(top: &Path, stable: bool) -> Result<Self> {
         let top = top.canonicalize().with_context(|| top.display().to_string())?;
         Ok(Self { top, stable, directories: Vec::new(), buffer: vec![0; SIZE_MAX + 1] })

@@ -1,7 +1,6 @@
-//! The Postmark workload: a pool of small files, of which some are read and others created or
-//! removed, as mail servers do. After Postmark (Katcher, 1997) and its use for federated DAFS: a
-//! transaction is a read (open, read, close) and either a creation (open, write, close) or a
-//! removal.
+//! The Postmark workload: a pool of small files that are read, created and removed, as by a mail
+//! server. It follows Postmark (Katcher, 1997) and its use for federated DAFS: a transaction is a
+//! read (open, read, close), followed by a creation (open, write, close) or a removal.
 //!
 //! Invariant: the steps depend only on the workload's parameters, not on the store or its speed.
 //! The steps in flight belong to different lanes, each with its own files and one step after the
@@ -27,17 +26,17 @@ pub(crate) use self::remote::all;
 /// The parameters of the workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workload {
-    /// The files in the pool before the first transaction.
+    /// The number of files in the pool before the first transaction.
     pub files: usize,
     /// The number of transactions.
     pub transactions: usize,
     /// The number of directories that the files are spread over.
     pub directories: usize,
-    /// The bytes of the smallest file.
+    /// The size in bytes of the smallest file.
     pub size_min: usize,
-    /// The bytes of the largest file, at most 64 KiB.
+    /// The size in bytes of the largest file, at most 64 KiB.
     pub size_max: usize,
-    /// The steps in flight at once, which is the number of lanes.
+    /// The number of steps in flight at once, which is the number of lanes.
     pub in_flight: usize,
     /// The seed of the random choices.
     pub seed: u64,
@@ -60,19 +59,20 @@ impl Default for Workload {
     }
 }
 
-/// A system that stores the files.
+/// A system that stores the files of the workload.
 pub trait Store {
     /// Makes this many directories, which are named by number.
     ///
     /// # Errors
     /// If one cannot be made or exists already.
     fn make_directories(&mut self, count: usize) -> Result<()>;
-    /// Runs the steps of all lanes, those of each lane one after the other, until no lane has any.
+    /// Runs the steps of all lanes until no lane has a next step. The steps of each lane run one
+    /// after the other.
     ///
     /// # Errors
     /// If a step fails, or reads other bytes than were written.
     fn run(&mut self, lanes: &mut [Lane]) -> Result<()>;
-    /// Removes the directories, which are empty.
+    /// Removes the directories, which must be empty.
     ///
     /// # Errors
     /// If one cannot be removed.
@@ -90,11 +90,11 @@ pub struct Outcome {
     pub removed_per_second: f64,
     /// The seconds of the transaction phase.
     pub seconds: f64,
-    /// The work that was done.
+    /// The counts of the work that was done.
     pub work: Work,
 }
 
-/// Runs a workload: creates the pool, runs the transactions, removes what is left.
+/// Runs a workload: creates the pool, runs the transactions, and removes the remaining files.
 ///
 /// # Errors
 /// If the parameters are invalid, or a step fails.

@@ -17,7 +17,7 @@ pub struct Mounted {
     stable: bool,
 }
 
-/// The progress of a lane's step.
+/// The progress of the step that a lane has in flight.
 enum State {
     Opening,
     Moving(FileId),
@@ -27,10 +27,10 @@ enum State {
 }
 
 impl Mounted {
-    /// Works in the export's root.
+    /// Creates a store that works in the root of an export.
     ///
-    /// libnfs commits written data when the file is closed; with `stable` the commit comes before
-    /// the close.
+    /// libnfs commits written data when the file is closed. With `stable`, the data is committed
+    /// before the close.
     #[must_use]
     pub fn new(nfs: Nfs, stable: bool) -> Self {
         Self { nfs, stable }
@@ -56,7 +56,7 @@ impl Mounted {
         })
     }
 
-    /// Continues a step; returns `None` if it is done.
+    /// Continues a step after a reply. Returns `None` if the step is done.
     fn go_on(
         &mut self,
         lane: &Lane,

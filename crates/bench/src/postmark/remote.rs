@@ -1,7 +1,7 @@
 //! The Postmark workload on a DAFS server.
 //!
-//! Invariant: a step is one chain, and so one round trip: open, read or write, close. Each lane has
-//! a future, which is polled again when a reply that it waits for has arrived.
+//! Invariant: a step is one chain (open, read or write, close), so it takes one round trip. Each
+//! lane has a future, which is polled again when a reply that the future waits for has arrived.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Works beneath `top`, a path on the session's server.
+    /// Creates a store that works beneath `top`, a path on the session's server.
     #[must_use]
     pub fn new(session: &Session, top: &str, stable: bool) -> Self {
         let top = top.trim_end_matches('/').to_owned();
@@ -56,7 +56,7 @@ impl Served {
         Ok(())
     }
 
-    /// Opens, reads one byte more than the file should have, and closes.
+    /// Opens a file, reads one byte more than the file should have, and closes it.
     async fn read(&self, target: Target, buffer: &Buffer) -> Result<usize> {
         let slice = buffer.slice(0, target.size + 1)?;
         let chain = self.session.chain().at(self.directories[target.directory]);
@@ -68,7 +68,7 @@ impl Served {
         Ok(moved.length as usize)
     }
 
-    /// Opens, writes and closes.
+    /// Opens a file with creation, writes it, and closes it.
     async fn create(&self, target: Target, bytes: &[u8], buffer: &Buffer) -> Result<()> {
         let options = OpenOptions::write().access(ShareAccess::Write).create_new(true);
         let chain = self.session.chain().at(self.directories[target.directory]);
@@ -122,7 +122,7 @@ impl Store for Served {
 }
 
 /// Runs futures concurrently until all have ended, or until the first error. `turn` waits for an
-/// event, and returns false if none can come.
+/// event, and returns false if no more events can arrive.
 pub(crate) fn all<F: Future<Output = Result<()>>>(
     futures: impl Iterator<Item = F>,
     mut turn: impl FnMut() -> bool,

@@ -1,7 +1,7 @@
 //! One client process of `dafs bench scale`.
 //!
-//! Invariant: the client sleeps while it waits, so that its CPU time is what its requests cost.
-//! Each block that it reads is checked to belong to the right file.
+//! Invariant: the client sleeps while it waits, so that its CPU time is the cost of its requests.
+//! Each block that it reads is checked: the block must belong to the right file.
 
 use std::time::{Duration, Instant};
 
@@ -21,22 +21,22 @@ use crate::postmark::all;
 /// The parameters that a client gets at its start.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    /// The number of this client.
+    /// The number of this client, which selects its directories.
     pub number: usize,
     /// The number of small files.
     pub files: usize,
     /// The servers, one for each transport and number of reactors.
     pub servers: Vec<Address>,
-    /// The options of sessions with them.
+    /// The options of sessions with the servers.
     pub session: SessionOptions,
 }
 
-/// The work of a client in one round.
+/// The result of a client in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// The number of operations.
     pub operations: u64,
-    /// The seconds from the first operation to the end of the last.
+    /// The seconds from the start of the first operation to the end of the last one.
     pub seconds: f64,
     /// The processor time of the client's process, in seconds.
     pub cpu_seconds: f64,
@@ -55,12 +55,12 @@ struct Link {
     buffer: Buffer,
     hot: File,
     many: Vec<File>,
-    /// The directory that all clients use; `own` has one for each lane of this client.
+    /// The directory that all clients use. `own` has the directories of this client's lanes.
     shared: FileHandle,
     own: Vec<FileHandle>,
     random: Random,
     number: usize,
-    /// The number of names made so far, so that no two are the same.
+    /// The number of names made so far, so that every name is new.
     made: u64,
 }
 
@@ -74,7 +74,7 @@ impl ScaleClient {
         Ok(Self { links: links.collect::<Result<_>>()? })
     }
 
-    /// Runs one kind of work for a while on one of the servers.
+    /// Runs one kind of work on one of the servers for a span of time.
     ///
     /// # Errors
     /// If an operation fails or reads unexpected data.
@@ -121,15 +121,15 @@ impl Link {
         open().with_context(|| format!("measuring over {address}"))
     }
 
-    /// Reads blocks, several in flight, until `end`, at least one in each slot. Returns the number
-    /// of reads.
+    /// Reads blocks with several reads in flight until `end`, at least one read in each slot.
+    /// Returns the number of reads.
     fn read(&mut self, work: Work, end: Instant) -> Result<u64> {
         let (bytes, depth) = (work.bytes(), work.depth());
         let mut free: Vec<usize> = (0..depth).collect();
         let mut expected = vec![0; depth];
         let (mut operations, mut submitted) = (0, 0);
         loop {
-            // A client that wakes up too late still does one read in each slot.
+            // Even a client that wakes up after `end` does one read in each slot.
             let goes_on = submitted == 0 || Instant::now() < end;
             while goes_on && let Some(slot) = free.pop() {
                 let (file, index, length) = match work.files() {
@@ -149,7 +149,7 @@ impl Link {
             if under_way == 0 {
                 return Ok(operations);
             }
-            // The client wakes up once half of the reads are complete.
+            // Sleep until half of the reads are complete.
             self.client.wait(self.group, under_way.div_ceil(2), None);
             while let Some(done) = self.client.next(self.group) {
                 let slot = usize::try_from(done.context)?;
@@ -166,7 +166,7 @@ impl Link {
         }
     }
 
-    /// Makes and removes files until `end`. Returns how many names were made and removed.
+    /// Makes and removes files until `end`. Returns the number of operations.
     fn name(&mut self, work: Work, end: Instant) -> Result<u64> {
         let mut done = [0; LANES];
         let first = self.made;
@@ -199,5 +199,5 @@ impl Link {
     }
 }
 
-/// A name is made and removed.
+/// The number of operations for each name, which is made and removed.
 const OPERATIONS_OF_A_NAME: u64 = 2;

@@ -1,25 +1,25 @@
-//! Conclusions about scaling from the measured points, and refusals to draw them.
+//! Conclusions about scaling from the measured points. Doubtful points give no conclusion.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Comparison, Point, Report, Round, Work};
 use crate::measure::median;
 
-/// The quantity that was varied.
+/// The quantity that a chart varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
-    /// The number of the server's reactors. Each one is represented by the number of clients that
-    /// reached the most operations.
+    /// The number of the server's reactors. For each number, the number of clients that reached the
+    /// most operations is used.
     Reactors,
-    /// The clients, with the same number of reactors.
+    /// The number of clients, with the same number of reactors.
     Clients,
 }
 
-/// The ratio of one point to the first of its line.
+/// A comparison of one point with the first point of its line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// The work that was done.
+    /// The kind of work that the clients did.
     pub work: Work,
     /// The transport: `shm` or `tcp`.
     pub transport: String,
@@ -40,24 +40,24 @@ pub struct Conclusion {
 pub enum Verdict {
     /// The points can be compared.
     Drawn {
-        /// Operations per second, as a multiple of the first point's.
+        /// Operations per second, divided by those of the first point.
         speedup: f64,
-        /// The speedup as a part of linear growth.
+        /// The speedup, divided by the speedup of linear growth.
         part_of_linear: f64,
-        /// The server's processor time per operation, as a multiple of the first point's.
+        /// The server's processor time per operation, divided by that of the first point.
         server_cpu_ratio: f64,
-        /// Requests and notices between reactors per operation of this point.
+        /// The number of requests and notices between reactors, per operation of this point.
         messages: f64,
     },
     /// No conclusion can be drawn.
     Refused {
-        /// The reason.
+        /// The reason why no conclusion can be drawn.
         no_conclusion: String,
     },
 }
 
 impl Axis {
-    /// Returns the position of a point on this axis.
+    /// Returns the number of reactors or clients of a point, as this axis selects.
     #[must_use]
     pub fn of(self, point: &Point) -> usize {
         match self {
@@ -93,8 +93,8 @@ impl Comparison {
 }
 
 impl Report {
-    /// Marks the points at which clients or other programs took too many cores, and draws
-    /// conclusions from the rest.
+    /// Marks each point as conclusive, unless clients or other programs took too many cores, and
+    /// draws conclusions from the conclusive points.
     pub fn judge(&mut self) {
         let (clients_max, others_max) = (self.clients_cores_max(), self.others_cores_max());
         for point in &mut self.points {
@@ -114,13 +114,13 @@ impl Report {
         self.conclusions = conclusions;
     }
 
-    /// Returns the most cores that clients may take at a conclusive point.
+    /// Returns the maximum number of cores that clients may take at a conclusive point.
     #[must_use]
     pub fn clients_cores_max(&self) -> f64 {
         self.cores as f64 * self.clients_share_max
     }
 
-    /// Returns the most cores that other programs may take at a conclusive point.
+    /// Returns the maximum number of cores that other programs may take at a conclusive point.
     #[must_use]
     pub fn others_cores_max(&self) -> f64 {
         self.cores as f64 * self.others_share_max

@@ -16,7 +16,7 @@ pub use client::{ClientPlan, ScaleClient, Tally};
 pub use conclusions::{Axis, Conclusion, Verdict};
 pub use plot::plot_scale;
 
-/// The work that clients do.
+/// A kind of work that clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -34,7 +34,7 @@ pub enum Work {
     NamesInMany,
 }
 
-/// The files that a kind of work uses.
+/// The files or directories that a kind of work uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// All clients read the same file.
@@ -58,7 +58,7 @@ impl Work {
         Self::NamesInMany,
     ];
 
-    /// Returns the name in tables, charts and arguments.
+    /// Returns the name of the work in tables, charts and arguments.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl Work {
         Self::ALL.into_iter().find(|work| work.name() == name)
     }
 
-    /// Returns the file name of its chart.
+    /// Returns the file name of the chart for this work.
     #[must_use]
     pub fn file(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Work {
         }
     }
 
-    /// Returns the files that it uses.
+    /// Returns the files that this work uses.
     #[must_use]
     pub fn files(self) -> Files {
         match self {
@@ -101,7 +101,7 @@ impl Work {
         }
     }
 
-    /// Returns the bytes of a block; 0 if no data is read.
+    /// Returns the size of a block in bytes; 0 if no data is read.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -122,10 +122,10 @@ impl Work {
     }
 }
 
-/// Medians of one kind of work over one transport, with a number of reactors and clients.
+/// The medians of one kind of work over one transport, with given numbers of reactors and clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The work that was done.
+    /// The kind of work that the clients did.
     pub work: Work,
     /// The transport: `shm` or `tcp`.
     pub transport: String,
@@ -135,37 +135,38 @@ pub struct Point {
     pub clients: usize,
     /// Operations per second of all clients together.
     pub operations_per_second: f64,
-    /// The slowest and the fastest round.
+    /// The operations per second of the slowest and of the fastest round.
     pub spread: [f64; 2],
     /// Microseconds of the server's processor time per operation, over all its threads.
     pub server_cpu_us: f64,
-    /// The part of it that reactors used.
+    /// The microseconds of `server_cpu_us` that reactors used.
     pub reactor_cpu_us: f64,
-    /// The part of it that the pool's threads used, which make the system calls that may block.
+    /// The microseconds of `server_cpu_us` that the threads of the pool used, which make the system
+    /// calls that may block.
     pub pool_cpu_us: f64,
     /// Microseconds of the clients' processor time per operation.
     pub client_cpu_us: f64,
     /// The number of cores that the server kept busy.
     pub server_cores: f64,
-    /// The part of a core that the busiest reactor used. It is close to that of the others if
-    /// connections are spread well.
+    /// The fraction of a core that the busiest reactor used. If connections are spread evenly, the
+    /// other reactors use about the same.
     pub busiest_reactor: f64,
     /// The number of cores that the clients kept busy.
     pub client_cores: f64,
-    /// The number of cores that other programs kept busy, of those available to server and clients;
-    /// 0 if unknown.
+    /// The number of cores that other programs kept busy, of the cores available to server and
+    /// clients; 0 if this is unknown.
     pub other_cores: f64,
-    /// Requests that the server has counted, per operation.
+    /// The number of requests that the server has counted, per operation.
     pub requests: f64,
-    /// Requests and notices passed between the server's reactors, per operation.
+    /// The number of requests and notices between the server's reactors, per operation.
     pub messages: f64,
-    /// The rounds in their order. The same round of two points was measured side by side, so a
-    /// disturbance affected both.
+    /// The rounds in order. The same round of two points was measured in succession, so that a
+    /// disturbance affected both points.
     pub rounds: Vec<Round>,
     /// True if clients and other programs left enough of the cores to the server.
     pub is_conclusive: bool,
-    /// The comparison with the point that has the fewest reactors and the same clients. `None` if
-    /// this is that point, or if one of the two is not conclusive.
+    /// The comparison with the point that has the fewest reactors and the same number of clients.
+    /// `None` if this is that point, or if one of the two points is not conclusive.
     pub against: Option<Comparison>,
 }
 
@@ -181,11 +182,11 @@ pub struct Round {
 /// The comparison of a point with another: medians of the ratios between the same rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The reactors of the other point.
+    /// The number of reactors of the other point.
     pub reactors: usize,
-    /// The ratio of operations per second.
+    /// The median ratio of operations per second, this point to the other.
     pub speedup: f64,
-    /// The ratio of the server's processor time per operation.
+    /// The median ratio of the server's processor time per operation, this point to the other.
     pub server_cpu_ratio: f64,
 }
 
@@ -196,15 +197,15 @@ pub struct Report {
     pub machine: String,
     /// The version of this program and, if built in a checkout, its commit.
     pub version: String,
-    /// The cores that server and clients had together.
+    /// The number of cores that were available to server and clients together.
     pub cores: usize,
-    /// The part of the cores that clients may take at a conclusive point.
+    /// The fraction of the cores that clients may take at a conclusive point.
     pub clients_share_max: f64,
-    /// The part of the cores that other programs may take at a conclusive point.
+    /// The fraction of the cores that other programs may take at a conclusive point.
     pub others_share_max: f64,
-    /// The most reactors that a server can have.
+    /// The maximum number of reactors that a server can have.
     pub reactors_max: usize,
-    /// The seconds of a round.
+    /// The length of a round in seconds.
     pub round_seconds: f64,
     /// The number of rounds for each median.
     pub rounds: usize,
@@ -212,7 +213,7 @@ pub struct Report {
     pub points: Vec<Point>,
     /// The conclusions about scaling.
     pub conclusions: Vec<Conclusion>,
-    /// The operations of all rounds, each of which was checked.
+    /// The total number of operations of all rounds. The result of each was checked.
     pub operations: u64,
 }
 
@@ -249,11 +250,11 @@ impl Report {
 
 /// The name of the file that all clients read, at the top of the export.
 pub const HOT: &str = "hot";
-/// The bytes of that file.
+/// The size in bytes of the file that all clients read.
 pub const HOT_BYTES: usize = 16 << 20;
-/// The bytes of each of the many files.
+/// The size in bytes of each of the many files.
 pub const MANY_BYTES: usize = 1 << 20;
-/// The files that one client makes and removes concurrently.
+/// The number of files that one client makes and removes concurrently.
 pub const LANES: usize = 8;
 /// The name of the directory that all clients make files in.
 pub const SHARED: &str = "shared";
@@ -270,8 +271,8 @@ pub fn directory_of(client: usize, lane: usize) -> String {
     format!("names-{client:03}-{lane}")
 }
 
-/// Returns the first eight bytes of the block at `offset` of the hot file (`None`) or of one of the
-/// many.
+/// Returns the first eight bytes of the block at `offset` of one of the many files, or of the file
+/// that all clients read if `index` is `None`.
 #[must_use]
 pub fn mark(index: Option<usize>, offset: u64) -> u64 {
     let file = index.map_or(u64::MAX, |index| index as u64 + 1);

@@ -68,7 +68,7 @@ fn draw(report: &Report, work: Work, directory: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Formats numbers of clients and reactors; the axis has no label between whole numbers.
+/// Formats a number of clients or reactors. Returns an empty label between whole numbers.
 fn whole(value: f64) -> String {
     if (value - value.round()).abs() < 1e-6 { number(value) } else { String::new() }
 }

@@ -1,7 +1,6 @@
 //! The rates between two documents of a server.
 //!
-//! Invariant: if the server has restarted in between, its counters start from zero, so no rate is
-//! negative.
+//! Invariant: no rate is negative. If the server has restarted in between, the rates are 0.
 
 use std::collections::HashMap;
 
@@ -62,7 +61,7 @@ pub struct SessionRate {
 }
 
 impl Rates {
-    /// Computes the rates between two documents; they are zero without a first one.
+    /// Computes the rates between two documents. Without an earlier document, all rates are zero.
     #[must_use]
     pub fn between(before: Option<Value>, now: Value) -> Self {
         let is_same =
@@ -165,7 +164,8 @@ fn sessions(before: &Value, now: &Value, seconds: f64) -> Vec<SessionRate> {
     rows(now, "sessions").map(rate).collect()
 }
 
-/// Returns the quantile `part` of the latencies in seconds, from the counts of histogram buckets.
+/// Returns the `part` quantile of the latencies in seconds, from the counts of histogram buckets.
+/// Returns `None` if all counts are zero.
 #[must_use]
 pub fn quantile(part: f64, buckets: &[u64], bounds: &[f64]) -> Option<f64> {
     let all: u64 = buckets.iter().sum();

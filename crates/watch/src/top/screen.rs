@@ -1,6 +1,6 @@
 //! The screen of `dafs top`.
 //!
-//! Invariant: a colour only repeats what the text says.
+//! Invariant: a colour only repeats information that is also in the text.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -42,7 +42,7 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
     let grace =
         if now["in_grace"] == true { "; grace period: clients are reclaiming state" } else { "" };
     let reactors = match number(&now["reactors"], "count") {
-        // The server does not report the number, or it has only one reactor.
+        // The server does not report the number of reactors.
         0 => String::new(),
         1 => "; reactors 1".to_owned(),
         count => format!("; reactors {count}, {} messages/s", quantity(rates.messages)),
