@@ -1,6 +1,7 @@
-//! The wakeup of a driver thread: by tasks, by callers, and by what callers drop.
+//! The wakeup of a driver thread by tasks, by callers, and by resources that callers drop.
 //!
-//! Invariant: a ring wakes the thread if it sleeps, and keeps it from sleeping if it is about to.
+//! Invariant: a ring wakes the thread if it sleeps, and keeps the thread awake if it is about to
+//! sleep.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,12 +45,12 @@ impl Bell {
     pub(crate) fn ring(&self) {
         self.is_rung.store(true, Ordering::SeqCst);
         if self.is_asleep.swap(false, Ordering::SeqCst) {
-            // It fails only if it is readable already.
+            // Ignore an error: the write fails only if the descriptor is readable already.
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
         }
     }
 
-    /// Clears earlier rings. The thread checks all its sources of work after this.
+    /// Clears earlier rings. The thread must check all its sources of work afterwards.
     pub(crate) fn clear(&self) {
         self.is_rung.store(false, Ordering::SeqCst);
     }
@@ -58,8 +59,8 @@ impl Bell {
         self.is_rung.load(Ordering::SeqCst)
     }
 
-    /// Queues a resource for release. Never blocks, so `drop` may call it. The queue is no longer
-    /// than the number of resources that callers hold.
+    /// Queues a resource for release. Never blocks, so `drop` may call it. The queue cannot grow
+    /// beyond the number of resources that callers hold.
     pub(crate) fn discard(&self, garbage: Garbage) {
         let is_urgent = !matches!(garbage, Garbage::Buffer(_));
         self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push_back(garbage);
@@ -72,7 +73,7 @@ impl Bell {
         std::mem::take(&mut *self.garbage.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sleeps until the client has something to do, the bell rings, or `limit` is over.
+    /// Sleeps until the client has an event, the bell rings, or `limit` has passed.
     pub(crate) fn sleep(&self, client: &Client, limit: Option<Duration>) {
         self.is_asleep.store(true, Ordering::SeqCst);
         if !self.is_rung() && client.arm() {
@@ -85,12 +86,13 @@ impl Bell {
                     PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
                     PollFd::from_borrowed_fd(self.descriptor.as_fd(), PollFlags::IN),
                 ];
-                // A signal ends it early; the thread looks at everything again.
+                // Ignore the result: a signal ends the sleep early, and the thread then checks all
+                // sources of work again.
                 let _ = rustix::event::poll(&mut descriptors, limit.as_ref());
             });
         }
         self.is_asleep.store(false, Ordering::SeqCst);
-        // It fails only if there was no ring.
+        // Ignore an error: the read fails only if there was no ring.
         let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
     }
 }

@@ -1,4 +1,4 @@
-//! How a store is described before it is made.
+//! The builder of a store, and the options that it sets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use crate::driver::Driver;
 use crate::error::{STORE, generic};
 use crate::store::DafsStore;
 
-/// What an operation that changes something promises when it returns.
+/// The durability of a change when the operation that made it returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Data and name are on stable storage: they survive a loss of power at the server. Names do
-    /// where `fsync` of a file also keeps its new name (ext4, xfs, btrfs), or with the server's
-    /// `durable_names`.
+    /// Data and name are on stable storage, so they survive a loss of power at the server. For
+    /// names this requires that `fsync` of a file also makes its new name durable (ext4, xfs,
+    /// btrfs), or that the server is configured with `durable_names`.
     #[default]
     Disk,
-    /// Data and name are with the operating system of the server: they survive a crash of the
-    /// server process, and may be lost with the machine. Uploads in parts are on stable storage all
-    /// the same.
+    /// Data and name are in the file system of the server's host. They survive a crash of the
+    /// server process, but may be lost if the host fails. Multipart uploads are on stable storage
+    /// anyway.
     Server,
 }
 
-/// What driver threads know of their store.
+/// The settings of a store that driver threads need.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub location: Location,
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub directory_mode: u32,
 }
 
-/// Makes a [`DafsStore`].
+/// Builds a [`DafsStore`].
 ///
 /// ```
 /// use dafs_object_store::{DafsStoreBuilder, Durability};
@@ -56,19 +56,20 @@ pub struct DafsStoreBuilder {
 }
 
 impl DafsStoreBuilder {
-    /// Begins with a URL of a directory, which is the root of the store:
+    /// Creates a builder from the URL of a directory, which is the root of the store:
     /// `dafs://[user[:password]@]host[:port]/path`, `dafs+tls://…`, `dafs+verbs://…` or
-    /// `dafs+shm:///socket!/path`. A server on this host is reached over shared memory by itself.
+    /// `dafs+shm:///socket!/path`. A server on this host is reached over shared memory
+    /// automatically.
     ///
     /// # Errors
-    /// [`object_store::Error::Generic`] with a [`UrlError`](dafs_client::UrlError) that says what
-    /// is wrong.
+    /// [`object_store::Error::Generic`] with a [`UrlError`](dafs_client::UrlError) that describes
+    /// the mistake in the URL.
     pub fn from_url(url: &str) -> object_store::Result<Self> {
         Ok(Self::new(Location::parse(url).map_err(generic)?))
     }
 
-    /// Begins with a server and a directory on it, which is the root of the store. Symbolic links
-    /// on the way to the root are followed; below it none is.
+    /// Creates a builder from a server and a directory on it, which is the root of the store.
+    /// Symbolic links in the path of the root are followed; symbolic links below the root are not.
     #[must_use]
     pub fn new(location: Location) -> Self {
         let settings = Settings {
@@ -84,70 +85,71 @@ impl DafsStoreBuilder {
         Self { settings, connections: 1 }
     }
 
-    /// Sets how sessions are made: login, TLS, transport, recovery, time-outs.
+    /// Sets the options of sessions: login, TLS, transport, recovery and timeouts.
     #[must_use]
     pub fn with_session_options(mut self, options: SessionOptions) -> Self {
         self.settings.session = options;
         self
     }
 
-    /// Sets the number of connections, from 1 to [`CONNECTIONS_MAX`]. Each has a thread of its own;
-    /// operations are spread over them. One is enough for most programs; several move more bytes
-    /// where one core is too slow to.
+    /// Sets the number of connections, from 1 to [`CONNECTIONS_MAX`]. Each connection has a thread
+    /// of its own, and operations are spread over the connections. One connection suffices for most
+    /// programs; several connections increase the throughput if one core limits it.
     #[must_use]
     pub fn with_connections(mut self, count: usize) -> Self {
         self.connections = count.clamp(1, CONNECTIONS_MAX);
         self
     }
 
-    /// Sets what operations promise when they return.
+    /// Sets the durability of changes when the operations that make them return.
     #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.settings.durability = durability;
         self
     }
 
-    /// Sets whether the root directory is made if it does not exist.
+    /// If `creates` is true, the root directory is created if it does not exist.
     #[must_use]
     pub fn with_created_root(mut self, creates: bool) -> Self {
         self.settings.creates_root = creates;
         self
     }
 
-    /// Sets whether a delete also removes the directories that it leaves empty; by default they
-    /// stay, and are listed as common prefixes. Do not use this where one name is a directory at
-    /// one time and an object at another: the protocol has one request to remove either.
+    /// If `removes` is true, a delete also removes the directories that it leaves empty. By default
+    /// these directories stay, and are listed as common prefixes. Do not use this option if the
+    /// same name is a directory at one time and an object at another: the protocol has a single
+    /// request to remove either, so a delete could remove the wrong one.
     #[must_use]
     pub fn with_directory_removal(mut self, removes: bool) -> Self {
         self.settings.removes_directories = removes;
         self
     }
 
-    /// Sets whether puts write into temporary files with names. By default they write into files
-    /// without names, of which nothing is left if this process dies. The store changes to names by
-    /// itself where the file system of the server makes no files without names.
+    /// If `names` is true, puts write into temporary files with names. By default puts write into
+    /// files without names, which disappear if this process dies. The store uses names
+    /// automatically if the server's file system cannot create files without names.
     #[must_use]
     pub fn with_named_temporaries(mut self, names: bool) -> Self {
         self.settings.names_temporaries = names;
         self
     }
 
-    /// Sets the POSIX modes of new files and directories; 0644 and 0755 by default. A user needs
-    /// the right to write an object in order to replace or delete it.
+    /// Sets the POSIX modes of new files and directories. The defaults are 0644 and 0755. A user
+    /// needs write permission on an object to replace or delete it.
     #[must_use]
     pub fn with_modes(mut self, file: u32, directory: u32) -> Self {
         (self.settings.file_mode, self.settings.directory_mode) = (file, directory);
         self
     }
 
-    /// Sets an option by its name, for programs that pass options of stores on as text:
-    /// `connections` (a number), `durability` (`disk` or `server`), `create_root`,
-    /// `remove_empty_directories` (`true` or `false`) and `transport` (`automatic`, `shm` or
+    /// Sets an option by its name, for programs that pass options of stores as text. The options
+    /// are `connections` (a number), `durability` (`disk` or `server`), `create_root` and
+    /// `remove_empty_directories` (`true` or `false`), and `transport` (`automatic`, `shm` or
     /// `tcp`).
     ///
     /// # Errors
     /// [`object_store::Error::UnknownConfigurationKey`] for any other name;
-    /// [`object_store::Error::Generic`] for a value that the option does not have.
+    /// [`object_store::Error::Generic`] for an invalid value.
     pub fn with_option(self, key: &str, value: &str) -> object_store::Result<Self> {
         let wrong = |wanted: &str| generic(format!("option {key}: {value:?} is not {wanted}"));
         let flag = || value.parse().map_err(|_| wrong("true or false"));
@@ -180,11 +182,11 @@ impl DafsStoreBuilder {
         }
     }
 
-    /// Makes the store. It does not wait for the network: the first operation connects, or
-    /// [`DafsStore::connect`].
+    /// Builds the store. This does not wait for the network: the store connects with the first
+    /// operation, or with [`DafsStore::connect`].
     ///
     /// # Errors
-    /// If the system has no thread or descriptor left.
+    /// If the system has no more threads or descriptors.
     pub fn build(self) -> object_store::Result<DafsStore> {
         let mut settings = self.settings;
         if settings.location.path.is_empty() {
@@ -198,7 +200,7 @@ impl DafsStoreBuilder {
     }
 }
 
-/// The most connections of one store.
+/// The maximum number of connections of one store.
 pub const CONNECTIONS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Driver threads, each of which owns a client, and the calls that other threads make to them.
+//! Driver threads, each of which owns a client, and the calls from other threads to them.
 //!
 //! Invariants:
-//! - A client and all that belongs to it stays on its driver thread.
-//! - A caller has at most one command in the queue, and no more than [`OPERATIONS_MAX`] commands are
-//!   in progress. Only a command in progress occupies one of these places: a reply that its caller
-//!   does not fetch holds up nobody.
-//! - A command that was started runs to its end, even if its caller is gone: no change of names is
-//!   left half done by a cancelled future. One whose caller is gone earlier is not started.
+//! - A client and all objects that belong to it stay on their driver thread.
+//! - A caller has at most one command in the queue, and at most [`OPERATIONS_MAX`] commands are in
+//!   progress. A command stops counting as in progress when its reply is sent, so a caller that
+//!   does not fetch its reply does not delay other callers.
+//! - A command that was started runs to its end, even if its caller is gone, so a cancelled future
+//!   leaves no change of names half done. A command whose caller is gone before is not started.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -25,26 +25,26 @@ use crate::builder::Settings;
 use crate::error::{Fault, StoreError};
 use crate::worker::Worker;
 
-/// What a driver thread is asked to do.
+/// A command to a driver thread: a function that makes the task to run.
 type Command = Box<dyn Ask + Send>;
-/// A command that is being carried out.
+/// A command that is being executed.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A handle of a driver thread. The thread ends when the last handle is dropped.
+/// A handle to a driver thread. The thread ends when the last handle is dropped.
 pub(crate) struct Driver {
     commands: mpsc::UnboundedSender<Command>,
     bell: Arc<Bell>,
 }
 
-/// A command whose kind of reply is left out.
+/// A command, independent of the type of its reply.
 trait Ask {
-    /// True if nobody waits for the reply.
+    /// True if no caller waits for the reply.
     fn is_abandoned(&self) -> bool;
 
     fn start(self: Box<Self>, worker: Rc<Worker>) -> Task;
 }
 
-/// Work, and where its reply goes.
+/// A command: the work to do, and the channel for its reply.
 struct Asked<T, F> {
     work: F,
     reply: oneshot::Sender<Result<T, Fault>>,
@@ -68,17 +68,17 @@ where
             if let Err(fault) = &outcome {
                 worker.note_failure(fault);
             }
-            // The caller may be gone.
+            // Ignore an error: the caller may be gone.
             let _ = reply.send(outcome);
         })
     }
 }
 
 impl Driver {
-    /// Starts a driver thread. It connects when it is first asked for something.
+    /// Starts a driver thread. The thread connects when it gets its first command.
     ///
     /// # Errors
-    /// If the system has no thread or descriptor left.
+    /// If the system has no more threads or descriptors.
     pub(crate) fn start(settings: Arc<Settings>) -> std::io::Result<Arc<Self>> {
         let bell = Arc::new(Bell::new()?);
         let (commands, queue) = mpsc::unbounded_channel();
@@ -93,7 +93,7 @@ impl Driver {
         &self.bell
     }
 
-    /// Runs `work` on the driver thread.
+    /// Runs `work` on the driver thread, and returns its result.
     pub(crate) async fn call<T, F, W>(&self, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
@@ -107,7 +107,7 @@ impl Driver {
     }
 }
 
-/// The driver thread.
+/// Runs in the driver thread until the queue of commands is closed.
 fn run(settings: &Arc<Settings>, queue: mpsc::UnboundedReceiver<Command>, bell: &Arc<Bell>) {
     match Worker::new(settings.clone(), bell.clone()) {
         Ok(worker) => {
@@ -118,7 +118,7 @@ fn run(settings: &Arc<Settings>, queue: mpsc::UnboundedReceiver<Command>, bell: 
     }
 }
 
-/// Without a client every command fails with the reason.
+/// Fails every command with the error that kept the thread from making its client.
 fn refuse_all(
     settings: &Arc<Settings>,
     mut queue: mpsc::UnboundedReceiver<Command>,
@@ -128,7 +128,7 @@ fn refuse_all(
     let worker = Rc::new(Worker::broken(settings.clone(), bell.clone(), error.clone()));
     while let Some(command) = queue.blocking_recv() {
         let mut task = command.start(worker.clone());
-        // Each of them asks for the session first, which fails at once.
+        // Every command requests the session first, which fails at once.
         let _ = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 }
@@ -169,7 +169,7 @@ impl Loop {
         }
     }
 
-    /// Takes the commands out of the queue. Returns true if the queue is closed.
+    /// Takes all commands out of the queue. Returns true if the queue is closed.
     fn take_commands(&mut self, context: &mut Context<'_>) -> bool {
         loop {
             match self.queue.poll_recv(context) {
@@ -180,7 +180,7 @@ impl Loop {
         }
     }
 
-    /// Starts as many commands as may be in progress.
+    /// Starts waiting commands until the maximum number is in progress.
     fn start_commands(&mut self) {
         while self.tasks.len() < OPERATIONS_MAX {
             let Some(command) = self.waiting.pop() else { return };
@@ -196,7 +196,7 @@ impl Loop {
                 Garbage::Upload(number) => {
                     let worker = self.worker.clone();
                     self.tasks.push(Box::pin(async move {
-                        // What is left of it is for `DafsStore::remove_leftovers`.
+                        // Ignore an error: `DafsStore::remove_leftovers` removes the file later.
                         let _ = worker.abort_upload(number).await;
                     }));
                 }
@@ -205,12 +205,12 @@ impl Loop {
     }
 }
 
-/// The commands that were not started yet, in their order. Their number is bounded by that of their
-/// callers: those of callers that are gone are removed before they are as many as the others.
+/// The commands that were not started yet, in order. Their number is bounded by the number of
+/// callers, because commands of callers that are gone are removed before they outnumber the others.
 #[derive(Default)]
 struct Waiting {
     commands: VecDeque<Command>,
-    /// The number of commands at which the abandoned ones are removed.
+    /// The number of commands at which abandoned commands are removed.
     pruned_at: usize,
 }
 
@@ -223,7 +223,7 @@ impl Waiting {
         self.commands.push_back(command);
     }
 
-    /// Returns the next command that somebody waits for.
+    /// Removes and returns the next command that a caller still waits for.
     fn pop(&mut self) -> Option<Command> {
         while let Some(command) = self.commands.pop_front() {
             if !command.is_abandoned() {
@@ -234,7 +234,7 @@ impl Waiting {
     }
 }
 
-/// Measures how long a server that owes a reply has been silent.
+/// Measures the time for which a server that must still reply has been silent.
 struct Silence {
     heard: Instant,
     was_owed: bool,
@@ -247,7 +247,7 @@ impl Default for Silence {
 }
 
 impl Silence {
-    /// Takes note of `count` events. Gives up sessions that have been silent for too long.
+    /// Notes that `count` events have arrived. Ends sessions that have been silent for too long.
     fn note(&mut self, client: &dafs_client::Client, count: usize) {
         let patience = client.min_answer_timeout();
         if count > 0 || !self.was_owed {
@@ -265,5 +265,6 @@ impl Silence {
     }
 }
 
-/// The most operations in progress on one driver thread; further commands wait in its queue.
+/// The maximum number of operations in progress on one driver thread. Further commands wait in its
+/// queue.
 const OPERATIONS_MAX: usize = 64;

@@ -1,7 +1,7 @@
-//! What can go wrong, and how callers of `object_store` are told.
+//! The errors of the store, and their conversion to errors of `object_store`.
 //!
-//! Invariant: the source of an error is the client's error where there is one, so that a caller can
-//! downcast it and ask for its status.
+//! Invariant: if an error comes from the client, the client's error is its source, so that a caller
+//! can downcast the source and read its status.
 
 use dafs_client::{ClientError, Status};
 use object_store::path::Path;
@@ -9,73 +9,73 @@ use object_store::path::Path;
 /// The name of this store in errors of `object_store`.
 pub(crate) const STORE: &str = "DAFS";
 
-/// Why this store refused something by itself. It is the source of an [`object_store::Error`].
+/// An error that the store itself detects. It is the source of an [`object_store::Error`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// A part of a path begins with the prefix that this store keeps for its temporary files.
+    /// A part of a path begins with the prefix that the store reserves for its temporary files.
     #[error("a path part must not begin with .dafs-object-store-, which names temporary files")]
     ReservedName,
-    /// The empty path, which names the root of the store and no object.
+    /// The path is empty: it names the root of the store, which is no object.
     #[error("the empty path names no object")]
     EmptyPath,
-    /// The path leads to something that is no regular file.
+    /// The path leads to something other than a regular file.
     #[error("this is a directory, a symbolic link or a special file, and no object")]
     NotAnObject,
-    /// The object is not the version that the caller named.
+    /// The object is not the version that the caller requires.
     #[error("the object's e_tag is {found}, and not {wanted}")]
     Changed {
-        /// The e_tag that the caller named.
+        /// The e_tag that the caller requires.
         wanted: String,
-        /// The e_tag that the object has.
+        /// The e_tag of the existing object.
         found: String,
     },
-    /// The object that a caller wants to update does not exist.
+    /// The object to update does not exist.
     #[error("there is no object to update")]
     NothingToUpdate,
-    /// An update must name the e_tag of the version that it replaces.
+    /// The update does not name the e_tag of the version to replace.
     #[error("an update needs the e_tag of the version to replace")]
     NoTag,
-    /// The store keeps one version of each object.
+    /// The caller named a version, but the store keeps only one version of each object.
     #[error("this store keeps no versions: name an e_tag instead")]
     NoVersions,
-    /// Another program has cut the file while it was read.
+    /// Another program has truncated the file while it was read.
     #[error("the object became shorter while it was read")]
     Cut,
-    /// An upload was completed before all its parts were written.
+    /// The upload was completed before all its parts were written.
     #[error("{missing} bytes of the upload's parts were not written: wait for all parts first")]
     PartsMissing {
-        /// Bytes that are missing.
+        /// The number of bytes that were not written.
         missing: u64,
     },
-    /// An upload was used after it was completed or aborted, or after the session was lost.
+    /// The upload was used after it was completed or aborted, or after its session was lost.
     #[error("the upload is over")]
     UploadOver,
-    /// Other clients changed the same object each time that this one tried.
+    /// Other clients changed the object during each attempt of this client.
     #[error("gave up after {attempts} attempts: other clients change this object all the time")]
     Contended {
-        /// Attempts that were made.
+        /// The number of attempts that were made.
         attempts: u32,
     },
-    /// The driver thread has ended.
+    /// The driver thread of the connection has ended.
     #[error("the store's driver thread has ended")]
     Stopped,
-    /// An open file that the store has lost with its session.
+    /// The open file was lost with its session.
     #[error("the file was closed when the session ended: ask again")]
     FileGone,
 }
 
-/// Why an operation on a driver thread failed.
+/// The reason why an operation on a driver thread failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Client(ClientError),
-    /// There is no such object.
+    /// The object does not exist.
     Missing(ClientError),
-    /// There is one already.
+    /// The object exists already.
     Exists(ClientError),
-    /// The object is there for all to see, but is perhaps not on stable storage.
+    /// The object is visible to all clients, but may not be on stable storage.
     Visible(ClientError),
-    /// The session of an open file has ended.
+    /// The session that the open file belongs to has ended.
     Ended(ClientError),
     Precondition(StoreError),
     Refused(StoreError),
@@ -95,11 +95,11 @@ impl From<object_store::Error> for Fault {
 }
 
 impl Fault {
-    /// What a failure means to an operation on an object that must exist.
+    /// Converts an error of an operation on an object that must exist.
     pub(crate) fn of_existing(error: ClientError) -> Self {
         match error.status() {
-            // A path that leads over something else than directories leads to no object. Neither
-            // does one that ends at a directory or a link.
+            // A path through something other than a directory leads to no object, and so does a
+            // path that ends at a directory or a link.
             Some(
                 Status::NoEnt
                 | Status::NotDir
@@ -122,7 +122,7 @@ impl Fault {
         }
     }
 
-    /// The same failure of an operation on a file that was opened before.
+    /// Converts the failure for an operation on a file that was opened before.
     pub(crate) fn of_open(self) -> Self {
         match self {
             Self::Client(error @ ClientError::SessionEnded { .. }) => Self::Ended(error),
@@ -130,7 +130,7 @@ impl Fault {
         }
     }
 
-    /// The same failure of an operation on an object that must exist.
+    /// Converts the failure for an operation on an object that must exist.
     pub(crate) fn existing(self) -> Self {
         match self {
             Self::Client(error) => Self::of_existing(error),
@@ -142,7 +142,7 @@ impl Fault {
         self.client_error().and_then(ClientError::status)
     }
 
-    /// The error for a caller who asked for something at `path`.
+    /// Converts the failure to an error of `object_store` for an operation on `path`.
     pub(crate) fn at(self, path: &Path) -> object_store::Error {
         let path = path.to_string();
         match self {
@@ -183,14 +183,14 @@ impl Fault {
     }
 }
 
-/// An error that fits no variant of `object_store`'s.
+/// Returns an error of `object_store` for which no specific variant exists.
 pub(crate) fn generic(
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> object_store::Error {
     object_store::Error::Generic { store: STORE, source: source.into() }
 }
 
-/// The same error about the whole path. Members of chains name a part of it.
+/// Returns the error with the whole path. Errors of chains name only part of the path.
 pub(crate) fn about(error: ClientError, path: &str) -> ClientError {
     match error {
         ClientError::Status { status, .. } => ClientError::Status { what: path.to_owned(), status },

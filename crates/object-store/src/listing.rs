@@ -1,7 +1,8 @@
-//! Listing objects, in the order of their paths.
+//! Lists objects in the order of their paths.
 //!
-//! Invariant: a directory is listed as a whole, since a server gives its entries in no order; of a
-//! tree no more than the directories on the way are in memory, and [`AHEAD`] more at each depth.
+//! Invariant: a directory is listed as a whole, because a server returns its entries in no order.
+//! Of a tree, only the directories on the current path are in memory, and at most [`AHEAD`] more at
+//! each depth.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(crate) struct Swept {
 }
 
 impl Entry {
-    /// Returns the path, and whether it is that of a directory.
+    /// Returns the path, and true if it is that of a directory.
     fn key(&self) -> (&str, bool) {
         match self {
             Self::Object(meta) => (meta.location.as_ref(), false),
@@ -39,7 +40,8 @@ impl Entry {
         }
     }
 
-    /// Compares the full paths below the entries: below a directory a slash follows its name.
+    /// Compares two entries by the full paths of the objects below them. In these paths, a slash
+    /// follows the name of a directory.
     fn compare(&self, other: &Self) -> std::cmp::Ordering {
         let bytes = |(path, is_directory): (&str, bool)| {
             let slash = is_directory.then_some(b'/');
@@ -48,12 +50,12 @@ impl Entry {
         bytes(self.key()).cmp(&bytes(other.key()))
     }
 
-    /// True if the entry is, or may hold, a path after `offset`.
+    /// True if the entry is an object after `offset`, or may contain one.
     fn is_behind(&self, offset: &Path) -> bool {
         match self {
             Self::Object(meta) => meta.location > *offset,
             Self::Directory(path, _) => {
-                // All paths in it begin with its own and a slash.
+                // The paths of all objects in a directory begin with its path and a slash.
                 let first = format!("{path}/");
                 offset.as_ref() < first.as_str() || offset.as_ref().starts_with(&first)
             }
@@ -62,13 +64,14 @@ impl Entry {
 }
 
 impl Worker {
-    /// The entries of the directory that a prefix names; none if there is no such directory.
+    /// Returns the entries of the directory that a prefix names; no entries if there is no such
+    /// directory.
     pub(crate) async fn list_prefix(
         self: Rc<Self>,
         prefix: Path,
         offset: Option<Path>,
     ) -> std::result::Result<Vec<Entry>, Fault> {
-        // What has a reserved name is hidden.
+        // Temporary files, which have reserved names, are not listed.
         let Some(names) = names::parts(&prefix) else { return Ok(Vec::new()) };
         let site = self.site().await?;
         let shown = prefix.to_string();
@@ -81,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// The entries of a directory, in the order of their paths.
+    /// Returns the entries of a directory in the order of their paths.
     pub(crate) async fn list_directory(
         self: Rc<Self>,
         directory: FileHandle,
@@ -92,7 +95,7 @@ impl Worker {
         let shown = path.to_string();
         let listed = site.session.list_async(directory, &shown).await;
         let listed = match listed.map_err(|error| Fault::of_existing(about(error, &shown))) {
-            // It has been removed meanwhile, or is none.
+            // The directory was removed meanwhile, or the path is no directory.
             Err(Fault::Missing(_)) => return Ok(Vec::new()),
             Err(fault) if fault.status() == Some(Status::Stale) => return Ok(Vec::new()),
             listed => listed?,
@@ -106,7 +109,7 @@ impl Worker {
         Ok(entries)
     }
 
-    /// Removes the temporary files of dead clients from a directory.
+    /// Removes temporary files that dead clients have left in a directory.
     pub(crate) async fn sweep_directory(
         self: Rc<Self>,
         directory: Option<FileHandle>,
@@ -138,7 +141,7 @@ impl Worker {
                     let removed = site.session.remove_in_async(directory, &name, &shown).await;
                     match removed {
                         Ok(()) => swept.removed += 1,
-                        // It is being written, or another client has removed it.
+                        // The file is being written, or another client has removed it.
                         Err(error)
                             if matches!(
                                 error.status(),
@@ -154,7 +157,8 @@ impl Worker {
     }
 }
 
-/// What is listed of an entry: files and directories whose names can be parts of paths.
+/// Converts a directory entry. Returns `None` for an entry that is neither a file nor a directory,
+/// or whose name cannot be a part of a path.
 fn entry_of(path: &Path, entry: DirectoryEntry) -> Option<Entry> {
     let metadata = entry.metadata?;
     let name = entry.name.to_str().filter(|name| !name.starts_with(RESERVED))?;
@@ -185,7 +189,7 @@ pub(crate) fn list(
     futures_util::stream::once(begin).try_flatten().boxed()
 }
 
-/// The objects that entries of one directory lead to.
+/// Returns the objects at and below the entries of one directory.
 fn objects_of(
     driver: Arc<Driver>,
     entries: Vec<Entry>,
@@ -222,7 +226,7 @@ fn objects_of(
         .boxed()
 }
 
-/// Directories that are listed at once.
+/// The number of directories that are listed concurrently.
 const AHEAD: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Deleting, copying and renaming objects.
+//! Deletes, copies and renames objects.
 //!
 //! Invariant: only the holder of an object's lock removes its name.
 
@@ -38,7 +38,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes the directories of an object as far as they are empty.
+    /// Removes the directories that contain an object, from the innermost on, while they are empty.
     pub(crate) async fn remove_directories(&self, site: &Site, place: &Place) {
         for depth in (0..place.parents.len()).rev() {
             let name = &place.parents[depth];
@@ -52,8 +52,8 @@ impl Worker {
         }
     }
 
-    /// Copies an object: the copy is another name of the same file, which no operation of this
-    /// store changes.
+    /// Copies an object by giving its file another name. Both objects can share the file, because
+    /// no operation of this store changes a file.
     pub(crate) async fn copy(
         self: Rc<Self>,
         from: Place,
@@ -68,7 +68,7 @@ impl Worker {
             let source = Source { handle: metadata.handle, file: None, temporary: None };
             let linked = self.publish_in(&site, directory, &to, source, &mode).await;
             match linked {
-                // The source or the directory has gone meanwhile.
+                // The source or the directory was removed meanwhile.
                 Err(fault) if is_gone(&fault) => {}
                 Err(fault) if cannot_link(&fault) => {
                     return self.copy_bytes(&site, metadata.handle, directory, &to, &mode).await;
@@ -79,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// Copies an object that cannot have another name.
+    /// Copies the data of an object whose file cannot have another name.
     async fn copy_bytes(
         &self,
         site: &Site,
@@ -107,7 +107,8 @@ impl Worker {
         self.publish(site, to, &made, mode).await
     }
 
-    /// Renames an object. Where it may replace another, or the new name is free, this is one step.
+    /// Renames an object. This is atomic if it may replace another object, or if the new name is
+    /// free.
     pub(crate) async fn rename(
         self: Rc<Self>,
         from: Place,
@@ -156,11 +157,12 @@ impl Worker {
             return Ok(());
         }
         let replaced = self.look_in(session, target, &to.name).await?.map(|found| found.handle);
-        // The locks of two files are taken in the order of their handles, by all clients.
+        // All clients take the locks of two files in the order of their handles, to avoid a
+        // deadlock.
         let (held, _replaced) = match replaced {
             None => (self.hold_expected(site, from_here).await?, None),
             Some(replaced) if replaced == moved => {
-                // Two names of one file, which RENAME would leave alone.
+                // Both names lead to one file, in which case RENAME would change nothing.
                 let _held = self.hold_expected(site, from_here).await?;
                 return session
                     .remove_in_async(source, &from.name, &from.shown)
@@ -181,10 +183,10 @@ impl Worker {
         self.settle_rename(site, &held, renamed, &to.shown).await
     }
 
-    /// Holds an object, which must still be the given file.
+    /// Locks an object, which must still be the given file.
     ///
     /// # Errors
-    /// NOENT or DEADLOCK if it is another one by now: then the caller begins anew.
+    /// NOENT or DEADLOCK if the name leads to another file by now. The caller then starts again.
     async fn hold_expected(
         &self,
         site: &Site,
@@ -225,7 +227,7 @@ fn missing(place: &Place) -> Fault {
     Fault::Missing(ClientError::Status { what, status })
 }
 
-/// True if a file cannot have one more name there, but can be copied.
+/// True if a file cannot get another name there, so that its data must be copied.
 fn cannot_link(fault: &Fault) -> bool {
     matches!(fault, Fault::Client(_))
         && matches!(

@@ -1,7 +1,7 @@
 //! Paths of objects, and names of temporary files.
 //!
-//! Invariant: a part of a path is the name of a file or directory, byte by byte. `object_store`
-//! lets no part be empty, `.` or `..`, nor hold a slash or a control character.
+//! Invariant: each part of a path is the name of a file or directory, byte by byte. `object_store`
+//! ensures that a part is not empty, `.` or `..`, and contains no slash or control character.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,10 +11,11 @@ use object_store::path::Path;
 
 use crate::error::{Fault, StoreError};
 
-/// What names of temporary files begin with. No object has such a name, and none is listed.
+/// The prefix of the names of temporary files. Objects cannot have such names, and listings skip
+/// them.
 pub(crate) const RESERVED: &str = ".dafs-object-store-";
 
-/// Where an object is: its directories below the root of the store, and its name.
+/// The location of an object: its directories below the root of the store, and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub parents: Vec<String>,
@@ -31,19 +32,20 @@ impl Place {
     }
 }
 
-/// The parts of a path; `None` if one of them names a temporary file.
+/// Returns the parts of a path; `None` if a part is reserved for temporary files.
 pub(crate) fn parts(path: &Path) -> Option<Vec<String>> {
     let parts: Vec<String> = path.parts().map(|part| part.as_ref().to_owned()).collect();
     let is_reserved = parts.iter().any(|part| part.starts_with(RESERVED));
     (!is_reserved).then_some(parts)
 }
 
-/// A name for a temporary file that no other has.
+/// Returns a new, random name for a temporary file.
 pub(crate) fn temporary() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-    // Keyed anew in each process. Should two names be the same after all, creation is exclusive.
+    // The hash has a random key in each process. Creation is exclusive, in case two names are
+    // equal.
     let random = std::hash::BuildHasher::hash_one(&*HASHER, (count, time, std::process::id()));
     format!("{RESERVED}{random:016x}{count:x}")
 }
@@ -51,8 +53,8 @@ pub(crate) fn temporary() -> String {
 static HASHER: std::sync::LazyLock<std::hash::RandomState> =
     std::sync::LazyLock::new(std::hash::RandomState::new);
 
-/// Begins a chain at a directory and adds the LOOKUPs of `names`. Returns their number with it. The
-/// server follows no symbolic links, and neither does a chain.
+/// Begins a chain at a directory and adds LOOKUP requests for `names`. Returns the chain and the
+/// number of these requests. The server follows no symbolic links.
 pub(crate) fn walk<'s>(
     session: &'s Session,
     from: dafs_client::FileHandle,
@@ -67,7 +69,7 @@ pub(crate) fn walk<'s>(
     (chain, count)
 }
 
-/// The names that one LOOKUP holds: at least one, which always fits.
+/// Returns the number of names that fit in one LOOKUP: at least one, which always fits.
 fn fitting(names: &[String]) -> usize {
     let mut bytes = 0;
     let fits = names.iter().take(LOOKUP_NAMES_MAX).take_while(|name| {
@@ -77,12 +79,13 @@ fn fitting(names: &[String]) -> usize {
     fits.count().max(1)
 }
 
-/// The names that a chain walks before it does what it is for. Longer paths are walked before.
+/// The maximum number of names that a chain looks up before its other requests. The beginning of a
+/// longer path is looked up by earlier chains.
 pub(crate) const CHAIN_NAMES_MAX: usize = 16;
-/// Names of one LOOKUP.
+/// The maximum number of names in one LOOKUP.
 const LOOKUP_NAMES_MAX: usize = 12;
-/// Bytes of names of one LOOKUP. On the wire a name may take three times its length, and the
-/// smallest request has 2048 bytes.
+/// The maximum number of bytes of names in one LOOKUP. On the wire a name may take three times its
+/// length, and the smallest request size is 2048 bytes.
 const LOOKUP_BYTES_MAX: usize = 600;
 
 #[cfg(test)]

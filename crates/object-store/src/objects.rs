@@ -1,7 +1,7 @@
-//! Looks objects up and describes them.
+//! Looks up objects and describes them.
 //!
-//! Invariant: no symbolic link is followed below the root of the store. The server does not follow
-//! them, and neither do the chains here.
+//! Invariant: symbolic links below the root of the store are not followed, neither by the server
+//! nor by the chains here.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::error::{Fault, about};
 use crate::names::{CHAIN_NAMES_MAX, Place, walk};
 use crate::worker::{Site, Worker, is_missing};
 
-/// A file that is open on a driver thread. It is closed when this is dropped.
+/// A file that is open on a driver thread. Dropping the value closes the file.
 pub(crate) struct RemoteFile {
     pub number: u64,
     bell: Arc<Bell>,
@@ -83,8 +83,8 @@ impl Drop for Landed {
 }
 
 impl Worker {
-    /// Walks the beginning of a path until the rest fits a chain. Returns the directory it has
-    /// reached and the rest.
+    /// Looks up the beginning of a path until the remaining names fit in one chain. Returns the
+    /// directory reached, and the remaining names.
     pub(crate) async fn near<'n>(
         &self,
         site: &Site,
@@ -101,7 +101,7 @@ impl Worker {
         Ok((here, rest))
     }
 
-    /// Returns the handle that a path leads to. It need not be a directory.
+    /// Returns the handle of the object at a path, which need not be a directory.
     pub(crate) async fn directory(
         &self,
         site: &Site,
@@ -120,7 +120,7 @@ impl Worker {
         walked.await.map_err(|error| about(error, shown))
     }
 
-    /// The directory that a path leads to. Makes the directories that are missing.
+    /// Returns the handle of the directory at a path. Creates missing directories.
     pub(crate) async fn made_directory(
         &self,
         site: &Site,
@@ -144,7 +144,7 @@ impl Worker {
         Ok(here)
     }
 
-    /// Attributes of an object, and its handle.
+    /// Returns the attributes of an object, including its handle.
     pub(crate) async fn look_up(&self, site: &Site, place: &Place) -> Result<Metadata, Fault> {
         let found = async {
             let (here, rest) = self.near(site, &place.parents).await?;
@@ -156,7 +156,7 @@ impl Worker {
         found.await.map_err(|error| Fault::of_existing(about(error, &place.shown)))
     }
 
-    /// What a name in a directory leads to now; `None` if to nothing.
+    /// Returns the attributes of the file with a name in a directory; `None` if it does not exist.
     pub(crate) async fn look_in(
         &self,
         session: &Session,
@@ -172,7 +172,8 @@ impl Worker {
     }
 }
 
-/// Attributes that a chain has brought, of a regular file.
+/// Returns the attributes from the outcome of a chain. Fails if they are not those of a regular
+/// file.
 pub(crate) fn regular(outcome: Option<Outcome>, shown: &str) -> Result<Metadata, ClientError> {
     match outcome {
         Some(Outcome::Metadata(metadata)) if metadata.kind == ObjectType::Regular => Ok(*metadata),
@@ -180,12 +181,12 @@ pub(crate) fn regular(outcome: Option<Outcome>, shown: &str) -> Result<Metadata,
     }
 }
 
-/// Tells versions of an object apart. It has the object's handle, which no two files have, and the
-/// time of its last change: an object of this store is a new file each time it is put, and other
-/// programs that change a file in its place change its time.
+/// Returns the e_tag of an object, which distinguishes its versions. It is made of the file's
+/// handle, which is unique, and the time of the file's last change. Each put makes a new file, so
+/// the handle changes; other programs that write to a file change its time.
 ///
-/// It does not have the change attribute, which for a moment after a change is another number each
-/// time it is asked for.
+/// The change attribute is not part of the e_tag, because for a moment after a change it differs
+/// each time it is read.
 pub(crate) fn tag(metadata: &Metadata) -> String {
     let identity = metadata
         .handle
@@ -208,13 +209,13 @@ pub(crate) fn object_meta(location: Path, metadata: &Metadata) -> ObjectMeta {
     }
 }
 
-/// Bytes of a range that fit into memory.
+/// Returns the length of a range, limited to the largest `usize`.
 pub(crate) fn length_of(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }
 
 /// The registered buffers of one driver thread that callers may hold.
 const LENT_BUFFERS_MAX: usize = 64;
-/// FNV-1a, which is the same in all processes.
+/// The constants of the hash function FNV-1a, which gives the same result in all processes.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -1,13 +1,14 @@
 //! Gives files the names of objects, and replaces objects.
 //!
-//! Invariants, among all users of this store, through whatever sessions and root directories:
-//! - A name that is free is taken by LINK, which fails if another client was faster. Only a rename,
-//!   which must be one step, takes it by RENAME.
-//! - A name that leads to a file is replaced or removed by the holder of that file's lock alone: an
-//!   exclusive lock of one byte far behind any data, which readers never meet.
+//! Invariants, which hold for all users of this store, whatever sessions and root directories they
+//! use:
+//! - A free name is taken by LINK, which fails if another client took the name first. Only a rename
+//!   of an object takes it by RENAME, because that must be atomic.
+//! - The name of an existing file is replaced or removed only by the holder of that file's lock: an
+//!   exclusive lock on one byte far beyond any data, so that it does not affect readers.
 //!
-//! So the holder knows the version that it replaces. The lock ends with the open that it belongs
-//! to, and with the client. Programs that use the files in other ways do not take the lock.
+//! So the holder knows which version it replaces. The lock ends with its open and with its client.
+//! Programs that use the files without this store do not take the lock.
 
 use std::time::{Duration, Instant};
 
@@ -23,28 +24,28 @@ use crate::objects::{regular, tag};
 use crate::worker::{Patience, Site, Worker, is_lost_open, is_missing};
 use crate::writing::Made;
 
-/// What an object may replace.
+/// The condition for giving a file the name of an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Mode {
-    /// Whatever is there.
+    /// An existing object is replaced.
     Overwrite,
-    /// Nothing.
+    /// The object must not exist.
     Create,
-    /// The version with this e_tag.
+    /// The object must have this e_tag.
     Update(String),
 }
 
-/// A file that is to get a name.
+/// A file that gets the name of an object.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'f> {
     pub handle: FileHandle,
     /// The file, if it is open.
     pub file: Option<&'f File>,
-    /// Its present name in the same directory, which it loses.
+    /// Its temporary name in the same directory, which is removed; `None` if it has no name.
     pub temporary: Option<&'f str>,
 }
 
-/// An object that no other client replaces or removes while this value exists.
+/// A locked object: no other client replaces or removes it while this value exists.
 pub(crate) struct Held {
     file: File,
     pub metadata: Metadata,
@@ -61,7 +62,7 @@ impl Made {
 }
 
 impl Worker {
-    /// Gives a file that was made the name that it was made for.
+    /// Gives a complete file the name of its object.
     pub(crate) async fn publish(
         &self,
         site: &Site,
@@ -71,7 +72,7 @@ impl Worker {
     ) -> Result<(), Fault> {
         let published = self.publish_in(site, made.directory, place, made.source(), mode).await;
         if let (Err(_), Some(name)) = (&published, &made.temporary) {
-            // What is left of it is for `DafsStore::remove_leftovers`.
+            // Ignore an error: `DafsStore::remove_leftovers` removes the temporary file later.
             let chain = site.session.chain().of(&made.file).close();
             let _ = chain.at(made.directory).remove(name).run_async().await;
         }
@@ -110,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Gives a file a name that is free.
+    /// Gives a file a name that must be free.
     async fn link(
         &self,
         site: &Site,
@@ -126,7 +127,7 @@ impl Worker {
             };
         }
         if let Some(name) = source.temporary {
-            // The server refuses to remove the name while the file is open.
+            // Close the file first, because the server does not remove the name of an open file.
             if let Some(file) = source.file {
                 chain = chain.of(file).close();
             }
@@ -134,7 +135,7 @@ impl Worker {
         }
         match chain.run_async().await {
             Ok(_) => Ok(()),
-            // The object is there, and the rest is for `DafsStore::remove_leftovers`.
+            // The object exists. `DafsStore::remove_leftovers` removes the temporary name later.
             Err(failure) if failure.name == "REMOVE" => Ok(()),
             Err(failure) => {
                 let is_linked = failure.member > 0;
@@ -148,8 +149,8 @@ impl Worker {
         }
     }
 
-    /// Puts a file in the place of an object, if that is the `wanted` version. False if there is no
-    /// object.
+    /// Replaces an object by a file, if the object has the `wanted` version. Returns false if the
+    /// object does not exist.
     async fn replace(
         &self,
         site: &Site,
@@ -163,11 +164,11 @@ impl Worker {
             let held = self.hold(site, directory, place, wanted).await?;
             let Some(held) = held else { return Ok(false) };
             if held.file.handle() == source.handle {
-                // It has this name already: RENAME would do nothing.
+                // The file has this name already, in which case RENAME would do nothing.
                 return Ok(true);
             }
             match self.rename_over(site, directory, place, source).await {
-                // Another client has removed the temporary name (`remove_leftovers`).
+                // Another client has removed the temporary name (`remove_leftovers`), so try again.
                 Err(Fault::Client(error)) if is_missing(&error) && source.temporary.is_none() => {}
                 Err(fault) if keeps_name(&fault) => {}
                 Err(fault) => return Err(fault),
@@ -178,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// Replaces a name that this client holds.
+    /// Replaces an object that this client has locked.
     async fn rename_over(
         &self,
         site: &Site,
@@ -201,7 +202,7 @@ impl Worker {
         }
         let Err(failure) = chain.run_async().await else { return Ok(()) };
         if source.temporary.is_none() && failure.member == 1 {
-            // What is left of it is for `DafsStore::remove_leftovers`.
+            // Ignore an error: `DafsStore::remove_leftovers` removes the temporary file later.
             let _ = site.session.remove_in_async(directory, &own, &own).await;
         }
         let is_renamed = failure.name == "COMMIT";
@@ -209,8 +210,8 @@ impl Worker {
         Err(if is_renamed { Fault::Visible(error) } else { Fault::Client(error) })
     }
 
-    /// Locks an object, so that no other client replaces or removes it. It must be the `wanted`
-    /// version. Returns `None` if there is no object.
+    /// Locks an object, so that no other client replaces or removes it. Fails if the object does
+    /// not have the `wanted` version. Returns `None` if the object does not exist.
     pub(crate) async fn hold(
         &self,
         site: &Site,
@@ -221,11 +222,11 @@ impl Worker {
         self.hold_if(site, directory, place, wanted, None).await
     }
 
-    /// The same for an object that is to be the `expected` file: the lock of another one is not
-    /// waited for.
+    /// Locks an object like `hold`, if it is the `expected` file. Does not wait for the lock of
+    /// another file.
     ///
     /// # Errors
-    /// DEADLOCK if that would be necessary.
+    /// DEADLOCK if it would have to wait for the lock of another file.
     pub(crate) async fn hold_if(
         &self,
         site: &Site,
@@ -253,7 +254,7 @@ impl Worker {
                     None => Err(Fault::Refused(StoreError::NotAnObject)),
                 };
             };
-            // Dropping it closes it and ends the lock.
+            // Dropping the file closes it, which releases the lock.
             let file = session.opened(*file, *state, &place.shown);
             let metadata = match failure {
                 None => Some(regular(done.into_iter().next_back(), &place.shown).map_err(named)?),
@@ -280,7 +281,7 @@ impl Worker {
                     return Ok(Some(Held { file, metadata }));
                 }
             }
-            // Another client has replaced or removed the object.
+            // Another client has replaced or removed the object, so try again.
             drop(file);
             patience.again(self).await?;
         }
@@ -304,7 +305,7 @@ impl Worker {
     }
 }
 
-/// How an object is opened to lock it: an exclusive lock needs the right to write.
+/// Returns the options to open an object for locking. An exclusive lock needs write access.
 fn for_locking() -> OpenOptions {
     OpenOptions::read().access(ShareAccess::Both)
 }
@@ -320,15 +321,16 @@ fn check_version(metadata: &Metadata, wanted: Option<&str>) -> Result<(), Fault>
     }
 }
 
-/// True if an open of the object keeps its name. The open of an upload that was just completed does
-/// so for a moment.
+/// True if the operation failed because an open of the object protects its name. The open of an
+/// upload that was just completed does so for a moment.
 pub(crate) fn keeps_name(fault: &Fault) -> bool {
     matches!(fault, Fault::Client(_)) && fault.status() == Some(Status::DenyDispConflict)
 }
 
-/// The offset of the byte that is locked. No file is that long.
+/// The offset of the byte to lock, beyond the end of any file.
 const LOCK_OFFSET: u64 = 1 << 62;
-/// Longest wait for another client. One that has died keeps its locks for a lease.
+/// The maximum time to wait for another client. A client that died keeps its locks until its lease
+/// ends.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(120);
-/// Shortest pause between two questions for a lock.
+/// The shortest pause between two requests for a lock.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);

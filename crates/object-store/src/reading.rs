@@ -1,7 +1,7 @@
-//! Reading objects: whole, in part, and many parts at once.
+//! Reads objects: the whole object, one range, or several ranges at once.
 //!
-//! Invariant: an object that is read in several requests stays open meanwhile, so that all of them
-//! see one version even if another client replaces or deletes it.
+//! Invariant: an object that is read with several requests stays open meanwhile, so that all
+//! requests read the same version even if another client replaces or deletes the object.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,35 +19,36 @@ use crate::worker::{Site, Worker};
 pub(crate) struct Got {
     pub meta: ObjectMeta,
     pub range: Range<u64>,
-    /// The beginning of the range, if it was read at once.
+    /// The first bytes of the range, if they were read with the open.
     pub first: Option<Landed>,
-    /// The object, if there is more of the range to read.
+    /// The open object, if more of the range must be read.
     pub file: Option<RemoteFile>,
 }
 
-/// An object that is open for several ranges.
+/// An object that was opened to read several ranges.
 pub(crate) struct Ranged {
     pub file: RemoteFile,
     pub plan: Plan,
-    /// The bytes of the first batch.
+    /// The bytes of the first batch, if it was read with the open.
     pub first: Option<Landed>,
 }
 
-/// How ranges are read: in segments, several of which go into one batch of requests.
+/// The plan for reading ranges: the ranges are read in segments, several of which form one batch of
+/// requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The ranges that were asked for, cut at the end of the object.
+    /// The requested ranges, cut off at the end of the object.
     pub ranges: Vec<Range<u64>>,
-    /// In their order, without overlaps. Each range lies in segments that touch each other.
+    /// The segments in order, without overlaps. Each range lies within adjacent segments.
     pub segments: Vec<Range<u64>>,
-    /// The segments of each batch.
+    /// For each batch, the indexes of its segments.
     pub batches: Vec<Range<usize>>,
 }
 
 struct Opened {
     file: File,
     meta: ObjectMeta,
-    /// The bytes that came with the open.
+    /// The number of bytes that were read with the open.
     moved: usize,
 }
 
@@ -91,7 +92,7 @@ impl Worker {
         Ok(Got { meta, range, first, file })
     }
 
-    /// Opens an object, asks for its attributes and reads its beginning: one round trip.
+    /// Opens an object, gets its attributes and reads its first bytes, in one round trip.
     async fn open_and_read(
         &self,
         site: &Site,
@@ -113,7 +114,7 @@ impl Worker {
             Err(failure) => (failure.done, Some(failure.error)),
         };
         let mut brought = done.into_iter().skip(walked);
-        // It is closed when it is dropped.
+        // Dropping the file closes it.
         let file = match brought.next() {
             Some(Outcome::Opened { file, state }) => {
                 Some(site.session.opened(file, state, &place.shown))
@@ -130,7 +131,7 @@ impl Worker {
         Ok(Opened { file, meta: object_meta(location, &metadata), moved })
     }
 
-    /// Reads a piece of an open object.
+    /// Reads one range of an open object.
     pub(crate) async fn read_piece(
         self: Rc<Self>,
         number: u64,
@@ -143,7 +144,7 @@ impl Worker {
         Ok(Landed::new(&self, buffer, vec![length]))
     }
 
-    /// Opens an object for several ranges, and reads the first of them.
+    /// Opens an object for several ranges, and reads the first batch of them.
     pub(crate) async fn get_ranges(
         self: Rc<Self>,
         place: Place,
@@ -165,7 +166,7 @@ impl Worker {
         Ok(Ranged { file, plan, first })
     }
 
-    /// Reads segments of an open object by one batch of requests.
+    /// Reads segments of an open object with one batch of requests.
     pub(crate) async fn read_batch(
         self: Rc<Self>,
         number: u64,
@@ -179,7 +180,7 @@ impl Worker {
     }
 }
 
-/// Reads segments of a file into adjacent parts of a buffer, by one batch of requests.
+/// Reads segments of a file into adjacent parts of a buffer, with one batch of requests.
 async fn fill(
     file: &File,
     segments: &[Range<u64>],
@@ -204,7 +205,7 @@ async fn fill(
     Ok(())
 }
 
-/// Reads exactly `length` bytes.
+/// Reads exactly `length` bytes. Fails if the file ends before.
 pub(crate) async fn read_all(
     file: &File,
     offset: u64,
@@ -230,13 +231,13 @@ pub(crate) async fn read_all(
     Ok(())
 }
 
-/// What is read with the open: where, and how many bytes.
+/// Returns the offset and the number of bytes to read with the open.
 fn first_read(range: Option<&GetRange>) -> (u64, usize) {
     match range {
         None => (0, FIRST_BYTES),
         Some(GetRange::Offset(offset)) => (*offset, FIRST_BYTES),
         Some(GetRange::Bounded(range)) => (range.start, length_of(range).min(SINGLE_BYTES_MAX)),
-        // Where it begins is known once the size is.
+        // The offset of a suffix is known only when the size is.
         Some(GetRange::Suffix(_)) => (0, 0),
     }
 }
@@ -286,15 +287,16 @@ impl Plan {
     }
 }
 
-/// Bytes that are read with the open where it is not known how many there are.
+/// The number of bytes to read with the open if the length of the range is not known yet.
 const FIRST_BYTES: usize = 256 << 10;
-/// The longest range that is read by one request. The caller gets it without another copy.
+/// The longest range, in bytes, that is read with one request, without a copy to join pieces.
 const SINGLE_BYTES_MAX: usize = 8 << 20;
-/// Bytes between two ranges that are read together with them: cheaper than another request.
+/// The largest gap in bytes between two ranges that are read together, because reading the gap is
+/// cheaper than another request.
 const GAP_BYTES_MAX: u64 = 32 << 10;
-/// The longest segment of a batch.
+/// The maximum length of a segment in bytes.
 const SEGMENT_BYTES_MAX: u64 = 4 << 20;
-/// Bytes and requests of one batch.
+/// The maximum numbers of bytes and of requests in one batch.
 const BATCH_BYTES_MAX: u64 = 16 << 20;
 const BATCH_READS_MAX: usize = 64;
 

@@ -1,7 +1,7 @@
-//! The store: `object_store`'s trait, over driver threads.
+//! The store, which implements the traits of `object_store` with driver threads.
 //!
-//! Invariant: nothing here waits for the network on the caller's thread; what is to be done goes to
-//! a driver thread, and a future waits for its reply.
+//! Invariant: nothing here blocks the caller's thread for the network. Each operation is sent to a
+//! driver thread, and a future waits for the reply.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,9 +28,9 @@ use crate::reading::{Got, Plan, Ranged};
 use crate::upload::Upload;
 use crate::writing::PIECE_BYTES;
 
-/// Objects in a directory of a DAFS server. Cheap to clone; clones share its connections.
+/// An object store in a directory of a DAFS server. Cloning is cheap; clones share the connections.
 ///
-/// [`DafsStoreBuilder`](crate::DafsStoreBuilder) makes it. It works under any executor.
+/// [`DafsStoreBuilder`](crate::DafsStoreBuilder) makes a store. A store works with any executor.
 #[derive(Clone)]
 pub struct DafsStore(Arc<Inner>);
 
@@ -45,11 +45,11 @@ impl DafsStore {
         Self(Arc::new(Inner { drivers, next: AtomicUsize::new(0), shown }))
     }
 
-    /// Connects now, rather than with the first operation. Returns when the server has let the
-    /// client in over each connection and the root directory is there.
+    /// Connects now instead of with the first operation. Returns when every connection is
+    /// authenticated and the root directory was found.
     ///
     /// # Errors
-    /// If the server cannot be reached, does not let the client in, or has no such directory.
+    /// If the server cannot be reached, refuses the client, or has no such directory.
     pub async fn connect(&self) -> Result<()> {
         let root = Path::ROOT;
         let connect = |driver: &Arc<Driver>| {
@@ -63,11 +63,11 @@ impl DafsStore {
     }
 
     /// Removes the temporary files that uploads of dead clients have left below a prefix. Files
-    /// that are being written stay: the server does not let their names go while they are open.
-    /// Returns the number of files that were removed.
+    /// that are being written stay, because the server does not remove the names of open files.
+    /// Returns the number of files removed.
     ///
     /// # Errors
-    /// As a delete of an object there.
+    /// The errors of a delete of an object below the prefix.
     pub async fn remove_leftovers(&self, prefix: Option<&Path>) -> Result<u64> {
         let prefix = prefix.cloned().unwrap_or_default();
         let driver = self.driver();
@@ -82,7 +82,7 @@ impl DafsStore {
         Ok(removed)
     }
 
-    /// Returns the next connection, in turn.
+    /// Returns the driver of the next connection, in turn.
     fn driver(&self) -> Arc<Driver> {
         let next = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.0.drivers[next % self.0.drivers.len()].clone()
@@ -169,7 +169,7 @@ impl DafsStore {
     }
 }
 
-/// What is left of a range, piece by piece, with some read ahead of the caller.
+/// Returns a stream of the remaining pieces of a range. Some pieces are read ahead of the consumer.
 fn rest_of(
     driver: Arc<Driver>,
     file: RemoteFile,
@@ -196,7 +196,7 @@ fn rest_of(
         .boxed()
 }
 
-/// A range out of the segments that were read for it.
+/// Returns the bytes of a range from the segments that were read.
 fn cut_out(plan: &Plan, segments: &[Bytes], range: &Range<u64>) -> Bytes {
     let first = plan.segments.partition_point(|segment| segment.end <= range.start);
     let pieces = plan.segments[first..].iter().zip(&segments[first..]);
@@ -219,7 +219,7 @@ fn cut_out(plan: &Plan, segments: &[Bytes], range: &Range<u64>) -> Bytes {
     }
 }
 
-/// The error of an operation that has a source and a target.
+/// Converts the failure of an operation that has a source and a target.
 fn between(fault: Fault, from: &Path, to: &Path) -> Error {
     match fault {
         Fault::Missing(_) => fault.at(from),
@@ -347,9 +347,9 @@ impl fmt::Debug for DafsStore {
     }
 }
 
-/// Pieces that are read ahead of the consumer of a stream.
+/// The number of pieces that are read ahead of the consumer of a stream.
 const PIECES_AHEAD: usize = 4;
-/// Batches of ranges of one call that are read at once.
+/// The number of batches of one call that are read concurrently.
 const BATCHES_MAX: usize = 2;
-/// Objects of one stream that are deleted at once.
+/// The number of objects of one stream that are deleted concurrently.
 const DELETES_MAX: usize = 16;

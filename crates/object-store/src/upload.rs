@@ -1,9 +1,10 @@
-//! Uploads in parts: into a temporary file, which becomes the object when all parts are there.
+//! Multipart uploads: parts are written into a temporary file, which becomes the object when the
+//! upload is completed.
 //!
 //! Invariants:
-//! - A part that was written is on stable storage. So an upload outlives its server.
+//! - A part that was written is on stable storage, so an upload survives a server restart.
 //! - The server refuses to remove the temporary file while it is open. So
-//!   `DafsStore::remove_leftovers` finds what belongs to dead clients alone.
+//!   `DafsStore::remove_leftovers` removes only files of dead clients.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,7 +25,7 @@ use crate::publishing::{Mode, Source};
 use crate::worker::{Patience, Site, Worker};
 use crate::writing::write_all;
 
-/// An upload, as its driver thread has it.
+/// The state of an upload on its driver thread.
 pub(crate) struct OpenUpload {
     place: Place,
     site: Site,
@@ -34,11 +35,11 @@ pub(crate) struct OpenUpload {
     written: Cell<u64>,
 }
 
-/// An upload, as its caller has it.
+/// The state of an upload on the caller's side.
 pub(crate) struct Upload {
     driver: Arc<Driver>,
     location: Path,
-    /// `None` once it is over.
+    /// The number of the upload; `None` once it is completed or aborted.
     number: Option<u64>,
     length: u64,
 }
@@ -107,7 +108,8 @@ impl fmt::Debug for Upload {
     }
 }
 
-/// The number of an upload on its way to its caller. It is aborted if it does not arrive.
+/// The number of a new upload on its way to the caller. If the value is dropped before it arrives,
+/// the upload is aborted.
 pub(crate) struct Begun(Option<u64>, Arc<crate::bell::Bell>);
 
 impl Begun {
@@ -135,7 +137,7 @@ impl Worker {
             let file =
                 site.session.open_in_async(directory, &temporary, &place.shown, &options).await;
             let file = match file {
-                // Another client has removed the empty directory, or the name is taken.
+                // Another client has removed the empty directory, or the name is taken. Try again.
                 Err(error)
                     if matches!(
                         error.status(),
@@ -192,18 +194,18 @@ impl Worker {
         Ok(tag(&metadata))
     }
 
-    /// Ends an upload and removes its file.
+    /// Aborts an upload and removes its temporary file.
     pub(crate) async fn abort_upload(self: Rc<Self>, number: u64) -> Result<(), Fault> {
         let upload = self.uploads.borrow_mut().remove(&number);
-        // It may have been lost with its session.
+        // The upload may have been lost with its session.
         let Some(upload) = upload else { return Ok(()) };
-        // Parts that are still being written have it open.
+        // Parts that are still being written hold a reference to the upload.
         let upload = match Rc::try_unwrap(upload) {
             Ok(upload) => upload,
             Err(shared) => self.last_of(shared).await,
         };
         let OpenUpload { place, site, directory, temporary, file, .. } = upload;
-        // The server refuses to remove the name while the file is open.
+        // Close the file first, because the server does not remove the name of an open file.
         let closed = file.close_async().await;
         let removed = site.session.remove_in_async(directory, &temporary, &place.shown).await;
         closed.and(removed).map_err(|error| Fault::from(error).of_open())?;
@@ -213,7 +215,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits until parts that are being written have released the upload.
+    /// Waits until the parts that are being written have ended and released the upload.
     async fn last_of(&self, mut shared: Rc<OpenUpload>) -> OpenUpload {
         loop {
             match Rc::try_unwrap(shared) {
@@ -225,5 +227,5 @@ impl Worker {
     }
 }
 
-/// Pause between two looks whether the parts of an upload have ended.
+/// The pause between two checks whether the parts of an upload have ended.
 const PARTS_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);

@@ -1,6 +1,6 @@
-//! What a driver thread owns: the client, its session, open files and buffers of replies.
+//! The state of a driver thread: the client, its session, open files and buffers of replies.
 //!
-//! Invariant: a session that has ended is not used again; the next operation connects anew.
+//! Invariant: a session that has ended is not used again; the next operation makes a new session.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,13 +27,13 @@ pub(crate) struct Worker {
     files: RefCell<HashMap<u64, Rc<File>>>,
     buffers: RefCell<HashMap<u64, Buffer>>,
     pub uploads: RefCell<HashMap<u64, Rc<OpenUpload>>>,
-    /// The file system makes no files without names.
+    /// True if the file system cannot create files without names.
     pub needs_names: Cell<bool>,
     number: Cell<u64>,
     pub timers: Timers,
 }
 
-/// A session, and the directory that the store begins at.
+/// A session, and the root directory of the store.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub session: Session,
@@ -46,7 +46,7 @@ impl Worker {
         Ok(Self::with(settings, bell, Ok(client)))
     }
 
-    /// One whose every operation fails.
+    /// Creates a worker whose operations all fail with this error.
     pub(crate) fn broken(settings: Arc<Settings>, bell: Arc<Bell>, error: ClientError) -> Self {
         Self::with(settings, bell, Err(error))
     }
@@ -71,7 +71,7 @@ impl Worker {
         self.client.as_ref().ok()
     }
 
-    /// The session. Connects if there is none.
+    /// Returns the session and the root directory. Connects if there is no session.
     pub(crate) async fn site(&self) -> Result<Site, ClientError> {
         if let Some(site) = &*self.site.borrow() {
             return Ok(site.clone());
@@ -86,7 +86,7 @@ impl Worker {
             resolved => resolved?,
         };
         let site = Site { session, root };
-        // Another task may have been faster.
+        // Another task may have connected meanwhile; then use its session.
         Ok(self.site.borrow_mut().get_or_insert(site).clone())
     }
 
@@ -113,8 +113,8 @@ impl Worker {
         Ok(here)
     }
 
-    /// Forgets the session if it has ended. Operations on files that were opened before fail with
-    /// [`Fault::Ended`]: there may be a new session by now.
+    /// Forgets the session if it has ended. Operations on files opened in it then fail with
+    /// [`Fault::Ended`], even if there is a new session.
     pub(crate) fn note_failure(&self, fault: &Fault) {
         if matches!(fault.client_error(), Some(ClientError::SessionEnded { .. })) {
             let ended = self.site.borrow_mut().take();
@@ -122,14 +122,14 @@ impl Worker {
         }
     }
 
-    /// Gives everything up. The session leaves when its last handle is dropped.
+    /// Releases all resources and disconnects. Called when the driver thread ends.
     pub(crate) fn leave(&self) {
         self.uploads.borrow_mut().clear();
         self.files.borrow_mut().clear();
         self.buffers.borrow_mut().clear();
         let site = self.site.borrow_mut().take();
         if let Some(site) = site {
-            // An error needs no report: the server notices a lost client.
+            // Ignore an error: the server detects a lost client.
             let _ = site.session.disconnect();
         }
     }
@@ -154,7 +154,7 @@ impl Worker {
         drop(file);
     }
 
-    /// Keeps a buffer until the caller has copied its bytes. Returns its number and its memory.
+    /// Keeps a buffer until the caller has copied its data. Returns the buffer's number and memory.
     pub(crate) fn lend(&self, buffer: Buffer) -> (u64, Memory) {
         let (number, memory) = (self.next_number(), buffer.memory().clone());
         self.buffers.borrow_mut().insert(number, buffer);
@@ -172,19 +172,19 @@ impl Worker {
     }
 }
 
-/// True if a path leads to nothing.
+/// True if the error means that the object at a path does not exist.
 pub(crate) fn is_missing(error: &ClientError) -> bool {
     error.status() == Some(dafs_client::Status::NoEnt)
 }
 
-/// True if a server has restarted and has not given back an open, or the file of a handle is gone.
+/// True if an open was lost in a server restart, or if the file of a handle no longer exists.
 pub(crate) fn is_lost_open(error: &ClientError) -> bool {
     use dafs_client::Status::{BadStateId, Expired, OldStateId, Stale, StaleStateId};
     matches!(error.status(), Some(Stale | StaleStateId | BadStateId | OldStateId | Expired))
 }
 
-/// How long an operation is repeated because of other clients. One of them gets on each
-/// time, so this ends.
+/// Limits the time for which an operation is repeated because of other clients. At each conflict
+/// one of the clients succeeds, so the repetition ends.
 pub(crate) struct Patience {
     until: Instant,
     pause: Duration,
@@ -196,10 +196,10 @@ impl Patience {
         Self { until: Instant::now() + PATIENCE, pause: Duration::ZERO, attempts: 1 }
     }
 
-    /// Waits before another attempt; not before the first ones.
+    /// Waits before another attempt. The first attempts have no pause.
     ///
     /// # Errors
-    /// If it has taken too long.
+    /// If the attempts have taken too long.
     pub(crate) async fn again(&mut self, worker: &Worker) -> Result<(), Fault> {
         if Instant::now() >= self.until {
             return Err(Fault::Refused(StoreError::Contended { attempts: self.attempts }));
@@ -213,14 +213,14 @@ impl Patience {
     }
 }
 
-/// Longest time that an operation is begun anew.
+/// The maximum time for which an operation is repeated.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Attempts without a pause before them.
+/// The number of attempts without a pause.
 const QUICK_ATTEMPTS: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// Timers of the tasks of a driver thread.
+/// The timers of the tasks of a driver thread.
 #[derive(Default)]
 pub(crate) struct Timers(RefCell<Vec<(Instant, Waker)>>);
 

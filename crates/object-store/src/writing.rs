@@ -1,6 +1,6 @@
-//! Making files that are to become objects: written and settled before they have a name.
+//! Writes files that become objects. A file gets the object's name only when it is complete.
 //!
-//! Invariant: what an object's name leads to is whole, and its time does not change any more.
+//! Invariant: the file at an object's name is complete, and its time does not change any more.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -20,13 +20,13 @@ use crate::objects::{regular, tag};
 use crate::publishing::Mode;
 use crate::worker::{Patience, Site, Worker, is_lost_open, is_missing};
 
-/// A file that is whole, and open. It is closed when it is dropped.
+/// A complete file that is open. Dropping the value closes the file.
 pub(crate) struct Made {
     pub file: Rc<File>,
     pub metadata: Metadata,
-    /// The directory that its object is to be in.
+    /// The directory that will contain the object.
     pub directory: FileHandle,
-    /// Its name there until then; most have none.
+    /// The temporary name in that directory; `None` if the file has no name, as most do not.
     pub temporary: Option<String>,
 }
 
@@ -47,14 +47,14 @@ impl Worker {
                 Ok::<_, Fault>(tag(&made.metadata))
             };
             match put.await {
-                // A file without a name goes with its server, and a directory may be removed.
+                // The file was lost in a server restart, or the directory was removed. Try again.
                 Err(fault) if is_gone(&fault) => patience.again(&self).await?,
                 outcome => return outcome,
             }
         }
     }
 
-    /// Makes a file of a payload, near the place where it is to have a name.
+    /// Makes a file with the data of a payload, in the directory of the object or near it.
     pub(crate) async fn make(
         &self,
         site: &Site,
@@ -137,8 +137,8 @@ impl Worker {
         Ok(Made { file, metadata, directory, temporary })
     }
 
-    /// Makes a file without content. It has no name where the file system can do that: then nothing
-    /// is left of it if this process dies.
+    /// Adds the creation of an empty file to a chain. If the file system supports it, the file has
+    /// no name, so that nothing is left of it if this process dies.
     fn create<'s>(&self, chain: Chain<'s>, temporary: Option<&str>) -> Chain<'s> {
         let options = self.new_file(temporary.is_some());
         match temporary {
@@ -147,8 +147,8 @@ impl Worker {
         }
     }
 
-    /// The options that files are made with. While a file with a name is open, the
-    /// server refuses to remove the name.
+    /// Returns the options to create a file. While a file with a name is open, the server refuses
+    /// to remove its name.
     pub(crate) fn new_file(&self, has_name: bool) -> OpenOptions {
         let options = OpenOptions::read().access(ShareAccess::Both).create_new(true);
         let options = options.mode(self.settings.file_mode);
@@ -166,11 +166,11 @@ impl Worker {
     }
 }
 
-/// How what was written is brought to the file, so that its time stays as it is.
+/// How written data is flushed before the file's time is set, so that the time stays unchanged.
 enum Flush {
-    /// To stable storage.
+    /// A commit flushes the data to stable storage.
     Commit,
-    /// To the file system: the server does that before it sets a time.
+    /// Setting the time flushes the data to the file system, because the server flushes first.
     Time,
 }
 
@@ -183,7 +183,7 @@ fn lacks_unlinked(error: &ClientError) -> bool {
     matches!(error.status(), Some(Status::NotSupp | Status::Inval | Status::IsDir))
 }
 
-/// True if a file or a directory is gone that a put was working with: it begins anew.
+/// True if a file or directory that a put uses no longer exists, so that the put must start again.
 pub(crate) fn is_gone(fault: &Fault) -> bool {
     match fault {
         Fault::Client(ClientError::DataLost { .. }) => true,
@@ -192,7 +192,7 @@ pub(crate) fn is_gone(fault: &Fault) -> bool {
     }
 }
 
-/// Whether a chain that makes a small file has written all of it, and lost nothing.
+/// True if a chain that makes a small file has written all of its data, and no data was lost.
 fn is_whole(done: &[Outcome], length: usize) -> bool {
     let moved: Vec<Transferred> = done.iter().filter_map(Outcome::transferred).collect();
     match (length, &moved[..]) {
@@ -205,8 +205,8 @@ fn is_whole(done: &[Outcome], length: usize) -> bool {
     }
 }
 
-/// Writes a payload to a file and brings it to stable storage. Writes it again if the server has
-/// restarted in between and has lost it.
+/// Writes a payload to a file and flushes it to stable storage. Writes it again if the server has
+/// restarted in between and lost data.
 pub(crate) async fn write_all(file: &File, offset: u64, payload: &PutPayload) -> Result<(), Fault> {
     for _ in 0..ATTEMPTS_MAX {
         let written = write_once(file, offset, payload).await?;
@@ -218,7 +218,7 @@ pub(crate) async fn write_all(file: &File, offset: u64, payload: &PutPayload) ->
     Err(Fault::Client(ClientError::DataLost { what: file.path().to_owned() }))
 }
 
-/// Writes a payload to a file, unstable.
+/// Writes a payload to a file once, without flushing it to stable storage.
 async fn write_once(file: &File, offset: u64, payload: &PutPayload) -> Result<Written, Fault> {
     let length = payload.content_length();
     let client = file.session().client();
@@ -272,15 +272,15 @@ impl Piece<'_> {
     }
 }
 
-/// What the verifiers of a payload's writes say.
+/// The state of a payload's data, as the write verifiers of the replies show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Written {
-    /// Nothing was written.
+    /// No data was written.
     #[default]
     Nothing,
-    /// All of it is with the server, if a commit has this verifier, too.
+    /// The server has all data, provided that a commit returns the same verifier.
     Under(Verifier),
-    /// The server has restarted in between.
+    /// The server has restarted between the writes, so data may be lost.
     Torn,
 }
 
@@ -302,7 +302,7 @@ impl Written {
     }
 }
 
-/// Copies a payload piece by piece.
+/// A position in a payload, from which data is copied piece by piece.
 struct Cursor<'p> {
     segments: std::slice::Iter<'p, Bytes>,
     rest: &'p [u8],
@@ -313,7 +313,7 @@ impl<'p> Cursor<'p> {
         Self { segments: payload.as_ref().iter(), rest: &[] }
     }
 
-    /// Copies the next `length` bytes, which the payload must have.
+    /// Copies the next `length` bytes. The payload must have that many.
     fn fill(&mut self, buffer: &Buffer, length: usize) {
         let mut at = 0;
         while at < length {
@@ -329,11 +329,11 @@ impl<'p> Cursor<'p> {
     }
 }
 
-/// How often a payload is written that a server loses by restarting.
+/// The maximum number of attempts to write a payload while the server loses it by restarts.
 const ATTEMPTS_MAX: u32 = 8;
-/// The longest payload that is written by the chain that makes its file.
+/// The maximum size of a payload that is written by the chain that makes its file.
 const SMALL_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a piece of a longer one.
+/// The size of the pieces in which a larger payload is written.
 pub(crate) const PIECE_BYTES: usize = 2 << 20;
-/// Pieces of one payload that are written at once.
+/// The number of pieces of one payload that are written concurrently.
 const PIECES_MAX: usize = 4;
