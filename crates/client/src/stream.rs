@@ -118,7 +118,8 @@ impl<'f> ReadStream<'f> {
         }
     }
 
-    /// Waits until the first block is complete. Errors of later blocks are reported after it.
+    /// Waits until the first block is complete. After a failed read, returns its error unless the
+    /// first block is already complete.
     fn fill_front(&mut self) -> Result<()> {
         while self.blocks.front().is_some_and(|block| !block.is_there) {
             if let Some(error) = &self.failed {

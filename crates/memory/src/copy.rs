@@ -15,7 +15,7 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Copies the bytes of the memory at `offset` into `bytes`.
+    /// Fills `bytes` with a copy of the memory's bytes from `offset` on.
     ///
     /// # Panics
     /// Panics if the range is not within the memory.

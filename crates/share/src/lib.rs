@@ -140,9 +140,8 @@ impl SharedClient {
     ///
     /// # Safety
     /// Every value of the client that is not `Send` (clients, sessions, files, buffers, futures)
-    /// must be dropped before the returned guard, or be kept in [`Held`] ([`Entered::hold`]). A
-    /// value in [`Held`] must not contain values that are not `Send` and do not belong to this
-    /// client.
+    /// must be dropped before the returned guard, or be kept in [`Held`] ([`Entered::hold`]). Apart
+    /// from values of this client, a value in [`Held`] must contain only `Send` values.
     ///
     /// # Errors
     /// [`Forked`] in a child process.

@@ -45,19 +45,19 @@ pub const EVERYONE: &str = "EVERYONE@";
 pub struct AceFlags(pub u32);
 
 impl AceFlags {
-    /// New files in the directory inherit the entry.
+    /// Set if new files in the directory inherit the entry.
     pub const FILE_INHERIT: Self = Self(1);
-    /// New directories in the directory inherit the entry and pass it on.
+    /// Set if new directories in the directory inherit the entry and pass it on.
     pub const DIRECTORY_INHERIT: Self = Self(2);
-    /// Objects that inherit the entry do not pass it on.
+    /// Set if objects that inherit the entry do not pass it on.
     pub const NO_PROPAGATE: Self = Self(4);
-    /// The entry does not apply to the directory itself.
+    /// Set if the entry does not apply to the directory itself.
     pub const INHERIT_ONLY: Self = Self(8);
-    /// For audit and alarm entries: the entry applies when the access succeeds.
+    /// Set if an audit or alarm entry applies when the access succeeds.
     pub const SUCCESS: Self = Self(0x10);
-    /// For audit and alarm entries: the entry applies when the access fails.
+    /// Set if an audit or alarm entry applies when the access fails.
     pub const FAILURE: Self = Self(0x20);
-    /// `who` names a group, not a user.
+    /// Set if `who` names a group, not a user.
     pub const IDENTIFIER_GROUP: Self = Self(0x40);
     /// The flags of an entry in the default list of a directory, which only new objects use.
     pub const INHERITED: Self = Self(1 | 2 | 8);

@@ -5,9 +5,9 @@ use crate::file::wire_enum;
 wire_enum! {
     /// The object that a fence protects.
     FenceObject {
-        /// One file only.
+        /// The fence protects one file only.
         File = 1,
-        /// The whole file system that contains the file.
+        /// The fence protects the whole file system that contains the file.
         FileSystem = 2,
     }
 }
@@ -25,11 +25,11 @@ wire_enum! {
 wire_enum! {
     /// The way in which the fence identities in a request change the existing list.
     FenceUpdate {
-        /// Replaces the existing list.
+        /// The listed identities replace the existing list.
         Overwrite = 1,
-        /// Adds to the existing list.
+        /// The listed identities are added to the existing list.
         Append = 2,
-        /// Removes from the existing list.
+        /// The listed identities are removed from the existing list.
         Remove = 3,
     }
 }

@@ -28,16 +28,16 @@ pub(crate) const RESPONSE_MAGIC: u32 = 0x4441_4652;
 pub struct ChainFlags(pub u16);
 
 impl ChainFlags {
-    /// Another request of this chain follows.
+    /// Set if another request of this chain follows the request.
     pub const FORWARD: Self = Self(0x01);
-    /// This request continues a chain.
+    /// Set if the request continues a chain.
     pub const BACK: Self = Self(0x02);
-    /// The server must keep the result of this request, which changes nothing, in the response
-    /// cache.
+    /// Set if the server must keep the result of this request in the response cache, although the
+    /// request changes nothing.
     pub const SAVE: Self = Self(0x04);
-    /// The request uses the file handle that the previous member produced.
+    /// Set if the request uses the file handle that the previous member produced.
     pub const FILE_HANDLE: Self = Self(0x08);
-    /// The request uses the state id that the previous member produced.
+    /// Set if the request uses the state id that the previous member produced.
     pub const STATE_ID: Self = Self(0x10);
     /// All flags that the draft defines.
     pub const ALL: Self = Self(0x1f);
@@ -61,9 +61,9 @@ impl ChainFlags {
 pub struct SpecialConditions(pub u16);
 
 impl SpecialConditions {
-    /// A lease has moved to another server.
+    /// Set if a lease has moved to another server.
     pub const LEASE_MOVED: Self = Self(0x0001);
-    /// The failover locations have changed.
+    /// Set if the failover locations have changed.
     pub const FAILOVER_CHANGED: Self = Self(0x0002);
 
     /// Returns true if all of `flags` are set.

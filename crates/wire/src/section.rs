@@ -12,9 +12,9 @@ use crate::scope::{Scope, Writer};
 /// The position of one field in a fixed section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLayout {
-    /// The name of the field.
+    /// The name of the field in its section.
     pub name: &'static str,
-    /// The kind of the field.
+    /// The kind of the field, which determines its encoding.
     pub kind: &'static str,
     /// The offset in bytes from the start of the section.
     pub offset: usize,

@@ -516,7 +516,7 @@ impl Filling {
         }
     }
 
-    /// Creates a segment of the bytes copied since the last one.
+    /// Creates a segment that covers the bytes copied since the previous segment was created.
     fn end_copy(&mut self, staging: &super::Staging) {
         let length = (self.done - self.begun) as u32;
         if let (Some(staged), 1..) = (self.staged, length) {

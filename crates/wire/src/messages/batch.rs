@@ -69,9 +69,9 @@ pub struct BatchRequest<'a> {
     pub state: StateId,
     /// The direction of the transfer.
     pub direction: TransferDirection,
-    /// The ranges of the file.
+    /// The ranges of the file to transfer.
     pub chunks: Array<'a, FileChunk>,
-    /// The ranges of the client's memory.
+    /// The ranges of the client's memory to transfer.
     pub buffers: DirectBuffers<'a>,
     /// The checksum of a write's data.
     pub checksum: Checksum,

@@ -393,7 +393,7 @@ impl<'a> Codec<'a, Delegation<'a>> for DelegationField {
 pub struct OpenFlags(pub u32);
 
 impl OpenFlags {
-    /// Locks on this file are mandatory.
+    /// Set if locks on this file are mandatory.
     pub const MANDATORY_LOCKS: Self = Self(1);
 }
 
