@@ -55,8 +55,8 @@ impl Credits {
         }
     }
 
-    /// Takes a credit and a stream for a request. Returns `None` if no credit is free for any
-    /// request.
+    /// Takes a credit and a stream for a request. Returns `None` if all credits are in use or
+    /// reserved.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.open {

@@ -21,7 +21,7 @@ pub enum Umask {
 }
 
 impl Umask {
-    /// Returns the bits to remove from a new object's mode now.
+    /// Returns the bits to remove from the mode of an object that is created now.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Nothing => 0,

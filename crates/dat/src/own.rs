@@ -21,7 +21,7 @@ use dafs_memory::{CacheCounters, CacheLimits, RegistrationCache};
 use crate::verbs::{ProtectionDomain, Registered, access_of};
 use crate::{LocalKey, Region, RegisterError, Rights, Stag};
 
-/// How an interface treats the application's own memory that a peer is to read or write.
+/// The way in which an interface gives a peer access to the application's own memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnMemory {
     /// The bytes are copied through permanently registered memory.

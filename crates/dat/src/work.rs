@@ -1,4 +1,4 @@
-//! Work requests, completions and events.
+//! The types of work requests, of their completions, and of an interface's events.
 
 use crate::region::RegisterError;
 use crate::{

@@ -160,7 +160,8 @@ impl Listener {
         match self.0 {}
     }
 
-    /// The connection type has no meaning, because no connection is ever created.
+    /// Never called, because no listener of this provider can be created; so the type of connection
+    /// in the signature has no meaning.
     pub(crate) fn accept(
         &mut self,
         _id: ListenerId,
@@ -174,7 +175,8 @@ impl Listener {
 pub(crate) struct Connection;
 
 impl Connection {
-    /// The connection type has no meaning, because no connection is ever created.
+    /// Always returns an error, because this build has no RDMA verbs; so the type of connection in
+    /// the signature has no meaning.
     pub(crate) fn connect(
         _address: SocketAddr,
         _config: &EndpointConfig,
