@@ -1,7 +1,7 @@
 //! Encodes and decodes the kernel's messages (`linux/fuse.h`, version 7.40).
 //!
-//! Invariant: a message that is shorter than its kind requires yields `None` when it is read, never
-//! a panic. All numbers are in native byte order.
+//! Invariant: reading a message that is shorter than its kind requires returns `None` and never
+//! panics. All integers are in native byte order.
 
 use crate::tasks::Requester;
 
@@ -9,7 +9,7 @@ use crate::tasks::Requester;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub opcode: u32,
-    /// Identifies the request in its reply.
+    /// The number of the request, which its reply repeats.
     pub unique: u64,
     /// The node that the request is for.
     pub node: u64,
@@ -34,7 +34,7 @@ impl Header {
         Some(Self { opcode, unique, node, uid, gid, pid })
     }
 
-    /// Returns which process waits for the reply.
+    /// Returns the process that waits for the reply.
     pub(crate) fn requester(&self) -> Requester {
         Requester { unique: self.unique, pid: self.pid }
     }
@@ -67,7 +67,7 @@ impl<'m> Fields<'m> {
         Some(text)
     }
 
-    /// Returns the rest of the message.
+    /// Returns the bytes that were not read yet.
     pub(crate) fn rest(self) -> &'m [u8] {
         self.0
     }
@@ -100,7 +100,7 @@ impl Message {
     }
 }
 
-/// The numbers of request kinds.
+/// The numbers that identify the kinds of requests.
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;

@@ -68,8 +68,8 @@ impl Engine {
         let known = self.node(node)?;
         match (self.metadata(known.handle).await, known.removed_directory()) {
             (Ok(metadata), _) => Ok(self.attributes_reply(node, &metadata)),
-            // A process whose working directory was removed can still query it, and learns that it
-            // is gone when it creates something there.
+            // A process whose working directory was removed can still query it. The process learns
+            // that the directory is gone when it creates something there.
             (Err(ESTALE), Some(stat)) => {
                 let mut message = Message::default();
                 message.attributes_out(&stat, 0, self.lifetimes());
@@ -112,8 +112,8 @@ impl Engine {
         let handle = self.node(node)?.handle;
         let wanted = wish.attributes();
         let open = match wish.has(set::FH) && wish.has(set::SIZE) {
-            // A process that has the file open for writing may truncate it, whatever its mode is
-            // now.
+            // A process that has the file open for writing may truncate it, even if the file's mode
+            // no longer allows writing.
             true => self.file(wish.file).ok(),
             false => None,
         };
@@ -150,7 +150,7 @@ impl Engine {
         Ok(Reply::Body(message.0))
     }
 
-    /// Sends a chain to the server and parses the reply if it succeeded.
+    /// Sends a chain to the server. If it succeeds, converts its results with `parse`.
     pub(crate) async fn ask<T>(
         self: &Rc<Self>,
         session: &Session,

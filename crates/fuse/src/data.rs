@@ -1,4 +1,4 @@
-//! Transfers data between the server and the kernel through a buffer, without other copies.
+//! Transfers data between the server and the kernel through one buffer, without further copies.
 //!
 //! Invariant: a buffer belongs to its transfer from the submission to the reply. Its data begins at
 //! [`DATA_AT`], after the space for the kernel's header.
@@ -31,7 +31,7 @@ pub(crate) struct Transfer {
     offset: u64,
     wanted: usize,
     done: usize,
-    /// True if the buffer is kept after the write, in case the server loses the data.
+    /// True if the buffer is kept after the write, so that the data can be written again.
     is_held: bool,
 }
 
@@ -52,12 +52,12 @@ impl Transfers {
 }
 
 impl Transfer {
-    /// Returns the process that waits, if this is the given request.
+    /// Returns the waiting process if this transfer belongs to the given request.
     pub(crate) fn requester_of(&self, unique: u64) -> Option<Requester> {
         self.requester.filter(|requester| requester.unique == unique)
     }
 
-    /// Cancels the reply. Returns false if this is another request.
+    /// Cancels the reply. Returns false if this transfer belongs to another request.
     pub(crate) fn give_up(&mut self, unique: u64) -> bool {
         let is_it = self.requester_of(unique).is_some();
         if is_it {
@@ -78,7 +78,7 @@ impl Engine {
         self.begin(NewTransfer { requester, is_read: true, open, buffer, offset, wanted });
     }
 
-    /// Serves a WRITE. Its data stays in the buffer it was received in.
+    /// Serves a WRITE. The data stays in the buffer in which the request was received.
     pub(crate) fn write(
         self: &Rc<Self>,
         header: Header,
@@ -116,9 +116,9 @@ impl Engine {
         self.begin(begin);
     }
 
-    /// Returns the mode that a file gets when a user other than the superuser writes to it, if it
-    /// changes: the set-id bits are cleared. The kernel does this itself, in advance, for writes
-    /// through its page cache, but not for direct writes.
+    /// Returns the mode that a file gets when a user other than the superuser writes to it: the
+    /// set-id bits are cleared. Returns `None` if the mode stays the same. The kernel clears the
+    /// bits itself, in advance, for writes through its page cache, but not for direct writes.
     fn mode_behind_write(&self, header: Header) -> Option<u32> {
         let mode = self.node(header.node).ok()?.mode;
         let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
@@ -164,7 +164,7 @@ impl Engine {
         });
     }
 
-    /// Sends the rest of a transfer.
+    /// Submits the part of a transfer that is not done yet.
     fn submit(self: &Rc<Self>, transfer: Transfer) {
         let Transfer { ref file, ref buffer, offset, wanted, done, is_read, .. } = transfer;
         let (file, at) = (file.clone(), offset + done as u64);
@@ -197,8 +197,8 @@ impl Engine {
         }
     }
 
-    /// Handles the failure of a transfer. If the kernel has already sent a part of the same write,
-    /// it drops the error, so it must be recorded besides being returned.
+    /// Handles the failure of a transfer. If the kernel has already sent another part of the same
+    /// write, it drops the error, so the error is recorded as well as returned.
     fn fail_sent(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         if !transfer.is_read {
             transfer.open.unstable.ended();
@@ -235,8 +235,8 @@ impl Engine {
 
     fn moved(self: &Rc<Self>, mut transfer: Transfer, moved: Transferred) {
         if transfer.is_read {
-            // A restarted server may return data older than what was written, so hold the read
-            // back.
+            // A restarted server may return data older than the written data, so delay the reply
+            // until the data was written again.
             let unstable = transfer.open.unstable.clone();
             let Some(fresh) = unstable.delay_read(transfer) else { return };
             transfer = fresh;
@@ -289,8 +289,8 @@ impl Engine {
                 Err(failure) => {
                     begin.open.note_failure(&failure.error);
                     let errno = data_errno(self.failed(&failure.error));
-                    // Report the short count. The kernel repeats the rest, which then reports the
-                    // error.
+                    // Report the short count. The kernel then writes the remaining bytes, and that
+                    // write reports the error.
                     if done > 0 {
                         break;
                     }
@@ -331,7 +331,7 @@ impl NewTransfer {
 }
 
 const _: () = assert!(WRITE_HEADER_BYTES < DATA_AT);
-/// The write comes from the page cache.
+/// The flag of a write that comes from the page cache.
 const WRITE_CACHE: u32 = 1;
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;

@@ -1,7 +1,7 @@
 //! Directory listings.
 //!
 //! Invariant: a directory is listed completely when it is read from its beginning. So an offset
-//! refers to the same entry until the directory is closed or read from its beginning again.
+//! refers to the same entry until the directory is closed or is read from its beginning again.
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
@@ -67,7 +67,7 @@ impl Engine {
         Ok(self.page(listing, offset, size, plus))
     }
 
-    /// Returns as many entries of a listing as fit.
+    /// Returns a page of a listing, with as many entries as fit in `size` bytes.
     fn page(&self, listing: &Listing, offset: u64, size: usize, plus: bool) -> Reply {
         let is_fresh = listing.taken.elapsed() < FRESH;
         let (mut message, mut nodes) = (Message::default(), Vec::new());
@@ -109,10 +109,10 @@ impl Engine {
     }
 }
 
-/// The time for which attributes of a listing may be reported.
+/// The maximum age at which attributes of a listing may be reported.
 const FRESH: std::time::Duration = std::time::Duration::from_secs(1);
 const DIRECTORY: u32 = 0o040_000;
-/// The inode number for an entry without attributes. Zero would hide the entry.
+/// The inode number to report for an entry without attributes. Zero would hide the entry.
 const UNKNOWN: u64 = 0xffff_ffff;
 const EIO: i32 = 5;
 const EBADF: i32 = 9;

@@ -1,6 +1,6 @@
 //! Maps the kernel's requests to operations.
 //!
-//! Invariant: a malformed request is answered with EIO, and an unsupported one with ENOSYS, after
+//! Invariant: a malformed request fails with EIO. An unsupported request fails with ENOSYS, after
 //! which the kernel does not send this kind again.
 
 use std::ffi::OsString;
@@ -102,7 +102,7 @@ impl Engine {
             Request::Create { name, mode, flags } => {
                 self.reply(requester, engine.create(caller, node, kept(name), mode, flags));
             }
-            // No other request is for a name.
+            // No other kind of request contains a name.
             _ => self.device.fail(header.unique, EIO),
         }
     }
@@ -128,7 +128,7 @@ impl Engine {
                 let name = name.to_vec();
                 self.reply(requester, async move { engine.removexattr(node, &name).await });
             }
-            // No other request is for extended attributes.
+            // No other kind of request is for extended attributes.
             _ => self.device.fail(header.unique, EIO),
         }
     }

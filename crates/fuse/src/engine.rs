@@ -1,8 +1,8 @@
 //! The thread that serves a mount. It receives requests from the kernel, sends requests to the
 //! server and returns replies, many at a time.
 //!
-//! Invariant: the thread only blocks in the one sleep between two rounds. Work that must wait for
-//! the server is a task or a transfer, and the thread continues with other work.
+//! Invariant: the thread blocks only in the sleep between two rounds. Work that must wait for the
+//! server is a task or a transfer, so that the thread can continue with other work.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub(crate) enum Reply {
     Done,
     /// A body.
     Body(Vec<u8>),
-    /// A body that makes the kernel hold a lookup of each of these nodes.
+    /// A body with entries. The kernel then holds a lookup of each of these nodes.
     Entries(Vec<u8>, Vec<u64>),
 }
 
@@ -52,7 +52,8 @@ pub(crate) struct Caller {
 /// The session with the server.
 struct Link {
     session: Session,
-    /// Incremented with each new session. Files opened in an earlier session must be opened again.
+    /// The number of sessions before this one. Files opened in an earlier session must be opened
+    /// again.
     epoch: u32,
     is_reconnecting: bool,
 }
@@ -62,9 +63,9 @@ struct Link {
 struct ConnectionState {
     /// True while the connection is lost and the client reconnects.
     is_down: Cell<bool>,
-    /// True if the connection was re-established to a server that has restarted.
+    /// True if the client has reconnected to a server that had restarted.
     has_restarted: Cell<bool>,
-    /// The number of reconnections to a restarted server so far.
+    /// The number of times that the client has reconnected to a restarted server.
     restarts: Cell<u64>,
 }
 
@@ -89,15 +90,16 @@ pub(crate) struct Engine {
     link: RefCell<Link>,
     session_options: SessionOptions,
     receiver: RefCell<Option<Buffer>>,
-    /// True if new files belong to the calling user, which only the superuser can arrange.
+    /// True if new files belong to the calling user. The server allows only the superuser to set
+    /// that.
     pub names_owners: bool,
     next_owner: Cell<u64>,
 }
 
-/// How the kernel ended a mount.
+/// The way in which a mount has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It is unmounted.
+    /// The file system was unmounted.
     Unmounted,
     /// The connection was aborted, through `/sys/fs/fuse/connections` or by the end of a detached
     /// mount. The mount point may still exist.
@@ -166,7 +168,7 @@ impl Engine {
                 idle_since = None;
                 continue;
             }
-            // A reply usually arrives within microseconds, and sleeping takes longer.
+            // Poll first, because a reply usually arrives sooner than a sleeping thread wakes up.
             let is_waiting = self.transfers.borrow().count() + self.tasks.count() > 0;
             let now = Instant::now();
             let since = *idle_since.get_or_insert(now);
@@ -211,7 +213,7 @@ impl Engine {
                 *self.receiver.borrow_mut() = Some(buffer);
                 return match error {
                     Errno::AGAIN => Ok(false),
-                    // The request was interrupted before it was read.
+                    // A signal ended the request before it was read.
                     Errno::NOENT => Ok(true),
                     error => Err(error),
                 };
@@ -243,7 +245,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Keeps a buffer for receiving further requests.
+    /// Keeps a buffer for receiving later requests.
     pub(crate) fn keep_receiver(&self, buffer: Buffer) {
         if buffer.len() >= RECEIVE_BYTES {
             *self.receiver.borrow_mut() = Some(buffer);
@@ -263,7 +265,7 @@ impl Engine {
                 Ok(Reply::Body(body)) => drop(engine.device.body(unique, &body)),
                 Ok(Reply::Entries(body, nodes)) => {
                     if !engine.device.body(unique, &body) {
-                        // The kernel never received these entries.
+                        // The kernel did not receive these entries, so it holds no lookups of them.
                         let mut all = engine.nodes.borrow_mut();
                         nodes.into_iter().for_each(|node| all.forget(node, 1));
                     }
@@ -286,8 +288,9 @@ impl Engine {
         (link.session.clone(), link.epoch)
     }
 
-    /// Returns a value that changes when the mount is connected to a server that may not know the
-    /// state of an earlier one. Returns `None` while there is no connection.
+    /// Returns a value that identifies the server's incarnation. It changes when the mount connects
+    /// to a server that may not know the state of an earlier one. Returns `None` while there is no
+    /// connection.
     pub(crate) fn server_incarnation(&self) -> Option<(u32, u64)> {
         let life = (self.link.borrow().epoch, self.connection.restarts.get());
         (!self.connection.is_down.get()).then_some(life)
@@ -310,7 +313,7 @@ impl Engine {
         stat
     }
 
-    /// Returns a number that no other open owner of this mount has.
+    /// Returns a new number for an open owner of this mount.
     pub(crate) fn next_owner(&self) -> u64 {
         self.next_owner.replace(self.next_owner.get() + 1)
     }

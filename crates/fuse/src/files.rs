@@ -22,7 +22,7 @@ pub(crate) struct OpenFile {
     pub handle: FileHandle,
     pub flags: u32,
     access: ShareAccess,
-    /// The current open on the server, and the epoch of its session.
+    /// The current open on the server, with the epoch of the session that it belongs to.
     file: RefCell<(u32, Rc<File>)>,
     /// True if data was written since the last check for write-back errors.
     pub is_dirty: Cell<bool>,
@@ -50,7 +50,7 @@ impl OpenFile {
         self.flags & O_APPEND != 0
     }
 
-    /// Returns the open, if it belongs to this session.
+    /// Returns the open if it belongs to the session with this epoch.
     pub(crate) fn in_session(&self, epoch: u32) -> Option<Rc<File>> {
         let file = self.file.borrow();
         (file.0 == epoch).then(|| file.1.clone())
@@ -63,20 +63,21 @@ impl OpenFile {
         }
     }
 
-    /// Returns the server's result of write-back if it is an error. It takes precedence over an
-    /// error known here, because the server knows why data was lost, for example for lack of space.
-    /// That reason is recorded by now.
+    /// Returns the server's result of write-back if it is an error. The server's error takes
+    /// precedence over an error known here, because the server knows why data was lost, for example
+    /// for lack of space. That error was recorded before.
     fn prefer_server_error(&self, by_server: ErrnoResult<()>) -> ErrnoResult<()> {
-        // The data may still be written back later.
+        // Keep the file dirty, because the data may still be written back later.
         by_server.inspect_err(|_| self.is_dirty.set(true))
     }
 
-    /// Returns the error of a loss to a writer.
+    /// Fails with the error of a loss that was not reported through this open.
     fn report_loss(&self) -> ErrnoResult<()> {
         self.loss().map_or(Ok(()), |(_, errno)| Err(errno))
     }
 
-    /// Returns the error of a loss to a writer and marks it as reported.
+    /// Fails with the error of a loss that was not reported through this open, and marks the loss
+    /// as reported.
     fn report_loss_once(&self) -> ErrnoResult<()> {
         let Some((number, errno)) = self.loss() else { return Ok(()) };
         self.known_loss.set(number);
@@ -94,7 +95,7 @@ impl Engine {
         self.files.borrow().get(Key::from_bits(number)).cloned().ok_or(EBADF)
     }
 
-    /// Returns the open of a file in the current session. Opens it again if needed.
+    /// Returns the open of a file in the current session. Opens the file again if necessary.
     pub(crate) async fn current(self: &Rc<Self>, open: &Rc<OpenFile>) -> ErrnoResult<Rc<File>> {
         let (session, epoch) = self.session();
         if let Some(file) = open.in_session(epoch) {
@@ -117,7 +118,7 @@ impl Engine {
         opened.map_err(|error| self.failed(&error))
     }
 
-    /// Opens a file by its handle for a named owner, with an OPEN of ".".
+    /// Opens a file by its handle for a given open owner, with an OPEN of the name ".".
     pub(crate) async fn open_as(
         self: &Rc<Self>,
         session: &Session,
@@ -148,7 +149,8 @@ impl Engine {
         let wide = self.widened(flags);
         let opened = self.open_handle(&session, handle, access_of(wide)).await;
         let (file, flags) = match opened {
-            // Without read permission, only whole pages can be written; partial writes fail.
+            // Without read permission, the file is opened write-only, and writes of partial pages
+            // fail.
             Err(EACCES) if wide != flags => {
                 (self.open_handle(&session, handle, access_of(flags)).await?, flags)
             }
@@ -174,7 +176,7 @@ impl Engine {
 
     /// Returns how the kernel may use its page cache for a file that was just opened.
     pub(crate) fn open_flags(&self, file: &OpenFile, node: u64, metadata: &Metadata) -> u32 {
-        // The server decides where appends go, which the page cache cannot know.
+        // The page cache must not serve appends, because only the server knows the end of the file.
         let is_direct = self.options.direct_io
             || file.appends() && !self.options.local_append && !self.options.writeback;
         let mut nodes = self.nodes.borrow_mut();
@@ -202,12 +204,12 @@ impl Engine {
         let (_, epoch) = self.session();
         let file = open.in_session(epoch);
         drop(open);
-        // Transfers in flight hold the open, too; the last one closes it.
+        // Transfers in flight also hold the open; the last of them closes it.
         if let Some(file) = file.and_then(|file| Rc::try_unwrap(file).ok()) {
             let unstable = self.unstable_of(file.handle());
             if let Err(error) = file.close_async().await {
-                // The process that closed the file was told at its close. Others that have it open
-                // are told at their next check.
+                // The process that closed the file gets the error from its close. Other processes
+                // that have the file open get it from their next check.
                 unstable.note_failure(&error);
                 tracing::debug!(error = %error.in_full(), "closing");
             }
@@ -215,8 +217,8 @@ impl Engine {
         Ok(Reply::Done)
     }
 
-    /// Serves the close of a descriptor. Reports write-back errors now, and again to an `fsync` of
-    /// another descriptor of this open.
+    /// Serves the close of a descriptor. Reports write-back errors, which an `fsync` of another
+    /// descriptor of this open reports again.
     pub(crate) async fn flush(
         self: Rc<Self>,
         node: u64,
@@ -232,8 +234,8 @@ impl Engine {
         let open = self.file(number)?;
         if open.is_dirty.take() {
             let is_there = match open.unstable.is_doubtful() {
-                // A close returns no verifier, and only a verifier shows whether earlier data was
-                // lost.
+                // Commit, because the reply to a close has no write verifier, and only that shows
+                // whether earlier data was lost.
                 true => self.commit(&open).await,
                 false => self.pass_on(&open.unstable).await,
             };
@@ -242,21 +244,22 @@ impl Engine {
         open.report_loss()
     }
 
-    /// Makes the server pass written data to its file system. A loss that it reports is recorded,
-    /// and is no error here.
+    /// Makes the server pass written data to its file system. If the server reports a loss, the
+    /// loss is recorded, and this call does not fail.
     pub(crate) async fn pass_on(self: &Rc<Self>, unstable: &Unstable) -> ErrnoResult<()> {
         for _ in 0..COMMITS_MAX {
             self.rewritten(unstable).await;
             let (mark, life) = (unstable.mark(), self.server_incarnation());
-            // A CLOSE does this, but other descriptors may share this open. So use another open.
+            // Use another open, because a CLOSE passes the data on, but other descriptors may share
+            // this open.
             let (session, _) = self.session();
             let file = self.open_handle(&session, unstable.handle(), ShareAccess::Write).await?;
             match file.close_async().await {
                 Err(error) if unstable.record_loss(&error) => return Ok(()),
                 closed => closed.map_err(|error| data_errno(self.failed(&error)))?,
             }
-            // A server that restarted meanwhile may have had no data to pass on yet. A CLOSE whose
-            // reply was lost counts as executed before the restart is noticed.
+            // Check for a restart: a restarted server may not have had the data yet. If the reply
+            // to a CLOSE was lost, the CLOSE counts as executed before the restart is noticed.
             let is_same = life.is_some() && life == self.server_incarnation();
             if is_same && !unstable.is_rewriting() {
                 unstable.passed_on(mark);
@@ -274,8 +277,8 @@ impl Engine {
         Ok(Reply::Done)
     }
 
-    /// Flushes all written data to stable storage. Data that was lost is written again first. A
-    /// loss that the server reports is recorded, and is no error here.
+    /// Flushes all written data to stable storage. Lost data is written again first. If the server
+    /// reports a loss, the loss is recorded, and this call does not fail.
     async fn commit(self: &Rc<Self>, open: &Rc<OpenFile>) -> ErrnoResult<()> {
         let unstable = &open.unstable;
         for _ in 0..COMMITS_MAX {

@@ -5,8 +5,8 @@
 //! for the server as long as it is unreachable, because programs do not expect calls to a disk to
 //! be interrupted.
 //!
-//! The kernel reports only the first signal of a request. So a request that received a harmless
-//! signal is checked repeatedly until it has ended or its process is killed.
+//! The kernel reports only the first signal of a request. Therefore, after a harmless signal, the
+//! request is checked repeatedly until it has ended or its process is being killed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -52,13 +52,13 @@ impl Engine {
         self.interrupts.is_watching.set(false);
     }
 
-    /// Ends the requests of processes that are being killed. Returns true if other requests are
-    /// left.
+    /// Ends the requests of processes that are being killed. Returns true if requests of other
+    /// processes remain.
     fn check_interrupted(&self) -> bool {
         let all: Vec<_> = self.interrupts.all.borrow().values().copied().collect();
         for Interrupted { requester, since } in all {
             let Requester { unique, pid } = requester;
-            // A reachable server replies soon, which leaves no request half done.
+            // Wait for a reachable server, whose reply comes soon, so that no request is half done.
             let is_late = self.is_down() || since.elapsed() >= PATIENCE;
             let is_waiting = self.waiting_requester(unique).is_some();
             if is_waiting && !(is_late && is_being_killed(pid)) {
@@ -72,7 +72,7 @@ impl Engine {
         !self.interrupts.all.borrow().is_empty()
     }
 
-    /// Returns the process that waits for the reply to a request, if it has not been sent yet.
+    /// Returns the process that waits for the reply to a request; `None` if the reply was sent.
     fn waiting_requester(&self, unique: u64) -> Option<Requester> {
         let waits_in_file = || self.all_unstable().find_map(|unstable| unstable.requester(unique));
         let requester = self.tasks.requester(unique);
@@ -105,8 +105,8 @@ fn is_ending(status: &str) -> bool {
     let mask = |name: &str| u64::from_str_radix(field(name).unwrap_or("0"), 16).unwrap_or(0);
     let has_ended = field("State").is_some_and(|state| state.starts_with(['Z', 'X']));
     let pending = mask("SigPnd") | mask("ShdPnd");
-    // The program neither blocks, ignores nor handles these signals, and their default action is to
-    // end it.
+    // A pending signal ends the process if the program does not block, ignore or handle it, and its
+    // default action is to end the process.
     let deadly = pending & !mask("SigBlk") & !mask("SigIgn") & !mask("SigCgt") & !HARMLESS;
     has_ended || pending & bit(SIGKILL) != 0 || deadly != 0
 }
@@ -121,7 +121,7 @@ const HARMLESS: u64 = bit(17) | bit(18) | bit(19) | bit(20) | bit(21) | bit(22) 
 const SIGKILL: u32 = 9;
 /// The pause between two checks of processes that received a signal.
 const LOOKS: Duration = Duration::from_millis(100);
-/// How long a reachable server may take to reply to a process that is being killed.
+/// The time that a reachable server has to reply to a process that is being killed.
 const PATIENCE: Duration = Duration::from_secs(1);
 const EINTR: i32 = 4;
 

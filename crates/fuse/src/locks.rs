@@ -40,7 +40,8 @@ struct Owner {
 }
 
 impl Locks {
-    /// Removes a request from those that wait for a lock. Returns true if it was one.
+    /// Removes a request from the requests that wait for a lock. Returns true if the request was
+    /// waiting.
     pub(crate) fn take_waiting(&mut self, unique: u64) -> bool {
         self.waiting.remove(&unique)
     }
@@ -113,9 +114,9 @@ impl Engine {
         locked.map(|()| Reply::Done)
     }
 
-    /// Makes the server's file system take all data written under a lock before the lock is
-    /// released, so that the data is never written again over that of the next lock owner. `close`
-    /// or `fsync` report whether this succeeded.
+    /// Makes the server pass all data written under a lock to its file system before the lock is
+    /// released. Otherwise the data might be written again later, over data of the next lock owner.
+    /// `close` or `fsync` report an error.
     async fn pass_on_before_unlock(self: &Rc<Self>, node: u64) {
         let Ok(node) = self.node(node) else { return };
         let unstable = self.unstable_of(node.handle);
@@ -185,7 +186,7 @@ impl Engine {
         let (session, epoch) = self.session();
         match &*owner.file.borrow() {
             Some((of, file)) if *of == epoch => return Ok(file.clone()),
-            // The locks were lost with the session, and the process must learn that.
+            // The locks were lost with the session, so the process must get an error.
             Some(_) => {
                 self.locks.borrow_mut().owners.remove(&key);
                 return Err(EIO);
@@ -227,7 +228,7 @@ impl Engine {
         owner.file.borrow_mut().take();
         match Rc::try_unwrap(file) {
             Ok(file) => self.close_owners(file).await.map_err(|error| self.failed(&error)),
-            // Another request of this owner uses the open, which therefore continues.
+            // Another request of this owner still uses the open, so only the locks are released.
             Err(file) => {
                 let LockRange { offset, length } = wish.range();
                 file.unlock_async(offset, length).await.map_err(|error| self.failed(&error))
@@ -241,14 +242,14 @@ impl Engine {
         let Some(gone) = gone else { return };
         let Some((_, file)) = gone.file.take() else { return };
         if let Ok(file) = Rc::try_unwrap(file) {
-            // The closing process need not wait for this.
+            // Run this as a task, because the closing process need not wait for it.
             let engine = self.clone();
             self.tasks.spawn(Requester::NONE, async move { drop(engine.close_owners(file).await) });
         }
     }
 
-    /// Closes the open of a lock owner. Errors of data are recorded for the processes that wrote
-    /// it.
+    /// Closes the open of a lock owner. An error about lost data is recorded for the processes that
+    /// wrote the data.
     async fn close_owners(&self, file: File) -> dafs_client::Result<()> {
         let unstable = self.unstable_of(file.handle());
         let closed = file.close_async().await;
@@ -299,9 +300,9 @@ impl Engine {
     }
 }
 
-/// A request that waits for a lock. If it is dropped early, its entry in the server's queue is
-/// removed with the owner's open, unless that holds other locks. The server also removes an entry
-/// that is not renewed for some seconds.
+/// A request that waits for a lock. If the value is dropped before the lock is granted, the entry
+/// in the server's queue is removed with the owner's open, unless that open holds other locks. The
+/// server also removes an entry that is not renewed for some seconds.
 struct Waiting {
     engine: Rc<Engine>,
     key: Key,

@@ -1,7 +1,7 @@
 //! Mounts, serves and unmounts.
 //!
-//! Invariant: a mount that was made is unmounted again, whatever ends its service. The serving
-//! thread never waits for the kernel to unmount, because the kernel may be waiting for its replies.
+//! Invariant: every mount that was made is unmounted when its service ends for any reason. The
+//! serving thread never waits for an unmount, because the kernel may be waiting for its replies.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -32,7 +32,7 @@ pub enum MountError {
     /// The directory cannot be mounted on.
     #[error("{}: cannot be mounted on", path.display())]
     Directory {
-        /// The directory.
+        /// The directory to mount on.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -72,7 +72,7 @@ pub struct Mount {
     path: PathBuf,
 }
 
-/// Unmounts from any thread.
+/// A handle that unmounts a mount from any thread.
 pub struct Unmounter {
     fuse: SessionUnmounter,
     path: PathBuf,
@@ -81,9 +81,10 @@ pub struct Unmounter {
 /// The result of unmounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// It is unmounted.
+    /// The file system is unmounted.
     Gone,
-    /// Programs still use it. It has no mount point any more, and is served until they stop.
+    /// Programs still use the file system. It has no mount point any more, and is served until the
+    /// programs stop using it.
     Detached,
 }
 
@@ -114,7 +115,7 @@ impl fuser::Filesystem for Negotiator {
             }
         }
         let bytes = u32::try_from(WRITE_BYTES_MAX).unwrap_or(u32::MAX);
-        // If the kernel does not support the value, it uses the nearest one.
+        // Ignore an error: if the kernel does not support the value, it uses the nearest one.
         let _ = config.set_max_write(bytes);
         if let Err(most) = config.set_max_readahead(bytes) {
             let _ = config.set_max_readahead(most);
@@ -125,11 +126,10 @@ impl fuser::Filesystem for Negotiator {
 }
 
 impl Mount {
-    /// Mounts on a directory. Programs that use the mount then wait until [`Mount::serve`] is
-    /// called.
+    /// Mounts on a directory. Programs that use the mount wait until [`Mount::serve`] is called.
     ///
     /// # Errors
-    /// [`MountError`] says what is missing, or which part of the system refuses.
+    /// A [`MountError`] that says what is missing, or what refused to mount.
     pub fn new(directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let at = |source| MountError::Directory { path: directory.to_path_buf(), source };
         let path = directory.canonicalize().map_err(at)?;
@@ -160,8 +160,8 @@ impl Mount {
         Unmounter { fuse: self.fuse.unmount_callable(), path: self.path.clone() }
     }
 
-    /// Serves the directory of a session until it is unmounted. If the session ends, another one is
-    /// made with `session_options`.
+    /// Serves a directory of the session's server until it is unmounted. If the session ends, a new
+    /// session is made with `session_options`.
     ///
     /// # Errors
     /// [`MountError::Service`] if communication with the kernel fails.
@@ -180,8 +180,8 @@ impl Mount {
         }
         let engine = Engine::new(device, session, root, session_options, options);
         let ended = engine.serve().map_err(failed)?;
-        // The mount has ended, which `fuser` does not know. It would unmount whatever is mounted
-        // there now.
+        // Forget the value: `fuser` does not know that the mount has ended, and would unmount
+        // whatever is mounted there now.
         std::mem::forget(self.fuse);
         if ended == Ended::Aborted && is_dead(&self.path) {
             tracing::warn!(path = %self.path.display(), "the kernel has aborted the mount");
@@ -192,8 +192,8 @@ impl Mount {
 }
 
 impl Unmounter {
-    /// Unmounts. A mount that programs use loses its mount point at once, and ends when they stop
-    /// using it.
+    /// Unmounts. If programs use the mount, it loses its mount point at once, and ends when the
+    /// programs stop using it.
     ///
     /// # Errors
     /// The kernel's error.
@@ -234,7 +234,8 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// Sets how far the kernel reads ahead. Its default for FUSE is 128 KiB, and root can change that.
+/// Sets the number of KiB that the kernel reads ahead. The default for FUSE is 128 KiB, which only
+/// root can change.
 fn read_ahead(path: &Path, kib: u32) -> io::Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     // The fields are: number, parent, device, root, mount point. The last entry for a mount point
@@ -248,8 +249,8 @@ fn read_ahead(path: &Path, kib: u32) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string())
 }
 
-/// Prevents symbolic links of a mount from being followed. The kernel requires all mount flags to
-/// be given again, so the other flags are repeated.
+/// Sets the mount flag that keeps symbolic links from being followed. The kernel replaces all
+/// flags, so the other flags are set again.
 fn follow_no_links(path: &Path, options: &MountOptions) -> io::Result<()> {
     let mut flags = MountFlags::BIND | MountFlags::NOSYMFOLLOW;
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -268,7 +269,7 @@ fn escaped(path: &Path) -> String {
 
 /// True if a mount exists whose connection was aborted.
 fn is_dead(path: &Path) -> bool {
-    // Do not query attributes, which the kernel may have cached.
+    // Read the directory instead of querying attributes, which the kernel may have cached.
     let error = std::fs::read_dir(path).err();
     error.and_then(|error| error.raw_os_error()) == Some(ENOTCONN)
 }
@@ -293,8 +294,8 @@ fn configuration(options: &MountOptions, is_root: bool) -> Config {
         MountOption::FSName(options.source.clone()),
         // Both the kernel and the helper take the subtype as an option.
         MountOption::CUSTOM("subtype=dafs".into()),
-        // Longer reads are split into several requests, so that the server prepares the next one
-        // while one is answered.
+        // Split longer reads into several requests, so that the server prepares a request while the
+        // reply to another is being sent.
         MountOption::CUSTOM(format!("max_read={}", u64::from(options.read_kib_max) << 10)),
         MountOption::DefaultPermissions,
         choose(options.read_only, MountOption::RO, MountOption::RW),

@@ -1,7 +1,7 @@
 //! Looks up, creates, renames and removes names.
 //!
-//! Invariant: a new object belongs to the calling user if the mount's identity is allowed to set
-//! that, and to the directory's group if its set-group-id bit is set.
+//! Invariant: a new object belongs to the calling user if the mount's identity may set the owner.
+//! The object belongs to the directory's group if the directory has the set-group-id bit.
 
 use std::ffi::{OsStr, OsString};
 use std::rc::Rc;
@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// Returns the owner and group for a new object.
+    /// Returns the owner and group to set on a new object; `None` if they need not be set.
     fn owner(&self, caller: Caller, directory: &Node) -> Option<(u32, u32)> {
         let inherits = directory.mode & SET_GROUP_ID != 0;
         let gid = if inherits { directory.gid } else { caller.gid };
@@ -152,8 +152,9 @@ impl Engine {
         let parent = self.node(directory)?;
         let made = self.make_file(caller, &parent, &name, mode, self.widened(flags)).await;
         let (file, metadata) = match made {
-            // Another client created the file first. The kernel has not checked this user's
-            // permission on it. After ESTALE it looks the name up again and opens what it finds.
+            // Another client created the file first, so the kernel has not checked this user's
+            // permission on it. After ESTALE the kernel looks up the name again and opens that
+            // file.
             Err(EEXIST) if flags & O_EXCL == 0 => return Err(ESTALE),
             made => made?,
         };
@@ -204,7 +205,7 @@ impl Engine {
         let renamed = match flags {
             0 => session.rename_in_async(from, to, "").await,
             RENAME_NOREPLACE => session.rename_new_in_async(from, to, "").await,
-            // The protocol cannot exchange two names, as with NFS.
+            // The protocol has no request to exchange two names, as with NFS.
             _ => return Err(EINVAL),
         };
         renamed.map(|()| Reply::Done).map_err(|error| self.failed(&error))

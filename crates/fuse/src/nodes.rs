@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub gid: u32,
     /// All attributes at the last query. `None` for the root before its first query.
     pub last: Option<Stat>,
-    /// The change attribute when the page cache was last known to be valid.
+    /// The change attribute of the object when the page cache was last known to be valid.
     pub cached_change: Option<u64>,
 }
 
@@ -34,8 +34,8 @@ impl Node {
         self.last = Some(*stat);
     }
 
-    /// Returns the attributes to show for a directory that was removed while a process still uses
-    /// it: as on a local file system, with a link count of zero. Returns `None` for other objects.
+    /// Returns the attributes to report for a directory that was removed while a process still uses
+    /// it: the last attributes, with a link count of zero. Returns `None` for other objects.
     pub(crate) fn removed_directory(&self) -> Option<Stat> {
         let is_directory = self.mode & FILE_TYPE == DIRECTORY;
         self.last.filter(|_| is_directory).map(|stat| Stat { links: 0, ..stat })
@@ -71,7 +71,8 @@ impl Nodes {
         self.by_number.get_mut(&number)
     }
 
-    /// Adds a lookup of an object, which the kernel is about to receive. Returns its node number.
+    /// Counts a lookup of an object that is about to be sent to the kernel. Returns the node
+    /// number.
     pub(crate) fn look_up(&mut self, metadata: &Metadata, stat: &Stat) -> u64 {
         let number = *self.by_handle.entry(metadata.handle).or_insert_with(|| {
             self.next += 1;
@@ -90,7 +91,7 @@ impl Nodes {
         number
     }
 
-    /// Removes lookups that the kernel has forgotten.
+    /// Subtracts lookups that the kernel has forgotten. Removes the node if none are left.
     pub(crate) fn forget(&mut self, number: u64, count: u64) {
         let Some(node) = self.by_number.get_mut(&number) else { return };
         node.lookups = node.lookups.saturating_sub(count);

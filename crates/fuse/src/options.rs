@@ -1,52 +1,55 @@
 //! Mount options, as given with `-o`.
 //!
-//! Invariant: an unknown option is refused by name. Options that mount(8) supports for every file
-//! system are accepted even if they have no effect here.
+//! Invariant: an unknown option is an error that names the option. Options that mount(8) supports
+//! for every file system are accepted even if they have no effect here.
 
 use std::time::Duration;
 
 /// The settings of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// How long the kernel caches attributes: `attr_timeout`.
+    /// The time for which the kernel caches attributes: `attr_timeout`.
     pub attribute_timeout: Duration,
-    /// How long the kernel caches names: `entry_timeout`.
+    /// The time for which the kernel caches names: `entry_timeout`.
     pub entry_timeout: Duration,
-    /// How long the kernel caches that a name does not exist: `negative_timeout`.
+    /// The time for which the kernel caches that a name does not exist: `negative_timeout`.
     pub negative_timeout: Duration,
-    /// Do not use the page cache: `direct_io`.
+    /// True to bypass the page cache: `direct_io`.
     pub direct_io: bool,
-    /// Writes stay in the page cache for a while: `writeback`.
+    /// True to keep writes in the page cache for a while: `writeback`.
     pub writeback: bool,
-    /// Appends go to the end of the file as this host's kernel sees it: `local_append`.
+    /// True if appends go to the end of the file as this host's kernel sees it: `local_append`.
     pub local_append: bool,
-    /// Users other than the one that mounts may use it: `allow_other`. Always set for root.
+    /// True if users other than the mounting one may use the mount: `allow_other`. Always true for
+    /// root.
     pub allow_other: bool,
-    /// The mount is read-only: `ro`.
+    /// True if the mount is read-only: `ro`.
     pub read_only: bool,
-    /// Device nodes can be opened: `dev`.
+    /// True if device nodes can be opened: `dev`.
     pub devices: bool,
-    /// Set-user-id bits take effect: `suid`.
+    /// True if set-user-id bits take effect: `suid`.
     pub set_id: bool,
-    /// Programs cannot be executed: `noexec`.
+    /// True if programs cannot be executed: `noexec`.
     pub no_execution: bool,
-    /// Access times are not updated: `noatime`.
+    /// True if access times are not updated: `noatime`.
     pub no_access_times: bool,
-    /// Each write is on stable storage before it returns: `sync`.
+    /// True if each write is on stable storage before it returns: `sync`.
     pub syncs_writes: bool,
-    /// Each change of a name is on stable storage before it returns: `dirsync`.
+    /// True if each change of a name is on stable storage before it returns: `dirsync`.
     pub syncs_names: bool,
-    /// Symbolic links are not followed: `nosymfollow`. Only root can set this.
+    /// True if symbolic links are not followed: `nosymfollow`. Only root can set this.
     pub no_links: bool,
-    /// New objects belong to the calling user. Only the superuser can arrange that.
+    /// True if new objects belong to the calling user. This works only if the server treats the
+    /// client as the superuser.
     pub names_owners: bool,
-    /// How long to poll for replies without sleeping: `spin`, in microseconds.
+    /// The longest time to poll for replies before sleeping: `spin`, in microseconds.
     pub spin: Duration,
-    /// How far the kernel reads ahead, in KiB: `readahead`. Only root can set this.
+    /// The number of KiB that the kernel reads ahead: `readahead`. Only root can set this.
     pub read_ahead_kib: u32,
     /// The largest read request, in KiB: `maxread`.
     pub read_kib_max: u32,
-    /// How long to wait for a lost server before programs get EIO: `giveup`, in seconds.
+    /// The time to wait for a lost server before programs get EIO: `giveup`, in seconds. `None` is
+    /// the client's default.
     pub give_up: Option<Duration>,
     /// The source that `df` and `mount` show.
     pub source: String,

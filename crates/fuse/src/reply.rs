@@ -1,7 +1,7 @@
 //! Sends replies to the kernel.
 //!
-//! Invariant: every request that requires a reply gets exactly one. If the kernel has dropped the
-//! request meanwhile (ENOENT), that is no failure.
+//! Invariant: every request that requires a reply gets exactly one. It is no failure if the kernel
+//! has dropped the request meanwhile (ENOENT).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -44,8 +44,8 @@ impl Device {
         self.put(unique, 0, body)
     }
 
-    /// Replies with bytes of a buffer that begin at `offset`. The header is written in front of
-    /// them.
+    /// Replies with bytes of a buffer that begin at `offset`. The header of the reply is written
+    /// into the buffer before these bytes.
     pub(crate) fn data(&self, unique: u64, buffer: &Buffer, offset: usize, length: usize) {
         let header = header(unique, 0, length);
         let start = offset - OUT_HEADER_BYTES;
@@ -87,7 +87,7 @@ fn header(unique: u64, error: i32, length: usize) -> [u8; OUT_HEADER_BYTES] {
     header
 }
 
-/// How long the kernel may cache what it receives.
+/// The times for which the kernel may cache the names and attributes of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
     /// The lifetime of names.

@@ -1,9 +1,9 @@
 //! Parses the kernel's requests.
 //!
-//! Invariants: a request of an unsupported kind is [`ParseError::Unknown`], and one whose bytes do
-//! not fit its kind is [`ParseError::Malformed`]. They are never confused, because the kernel never
-//! sends an unknown kind again. No operation begins before its request is parsed completely. never
-//! asks again for a kind that is unknown. Nothing is done before a request is read whole.
+//! Invariants: a request of an unsupported kind is [`ParseError::Unknown`], and a request whose
+//! bytes do not fit its kind is [`ParseError::Malformed`]. The two are never confused, because the
+//! kernel never sends an unknown kind again. No operation begins before its request is parsed
+//! completely.
 
 use crate::abi::{Fields, opcode as op};
 use crate::attributes::SetAttributesRequest;
@@ -123,7 +123,7 @@ pub(crate) enum Request<'m> {
         unique: u64,
     },
     Destroy,
-    /// A kind that no file here supports.
+    /// An allocation of space, which is not supported.
     Allocate,
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// Reads a `struct fuse_write_in` of a request with `there` bytes of data.
+    /// Reads a `struct fuse_write_in`. `there` is the number of bytes of data in the request.
     pub(crate) fn read(fields: &mut Fields<'_>, there: usize) -> Option<Self> {
         let (file, offset, size, flags) =
             (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
@@ -161,10 +161,10 @@ impl Write {
 type Read = for<'m> fn(Fields<'m>) -> Option<Request<'m>>;
 
 impl<'m> Request<'m> {
-    /// Parses the part after the header of a request.
+    /// Parses the bytes after the header of a request.
     ///
     /// # Errors
-    /// [`ParseError`] says why the request cannot be parsed.
+    /// A [`ParseError`] if the kind is not supported or the bytes do not fit it.
     pub(crate) fn read(opcode: u32, rest: &'m [u8]) -> Result<Self, ParseError> {
         let kind = KINDS.iter().find(|(number, _)| *number == opcode);
         let (_, read) = kind.ok_or(ParseError::Unknown)?;

@@ -1,7 +1,7 @@
 //! A small single-threaded executor for tasks that wait for replies of the server or for timers.
 //!
-//! Invariant: a task is polled only after it was woken. Its slot is reused only after it has ended.
-//! A wakeup for a slot with a different task does no harm.
+//! Invariant: a task is polled only after it was woken, and its slot is reused only after it has
+//! ended. A wakeup that arrives for an earlier task of the slot is harmless.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -36,12 +36,12 @@ struct Places {
 pub(crate) struct Requester {
     /// The kernel's number of the request; 0 for none.
     pub unique: u64,
-    /// The id of the waiting thread; 0 if it is outside of this process id namespace.
+    /// The id of the waiting thread; 0 if the thread is outside of this process id namespace.
     pub pid: u32,
 }
 
 impl Requester {
-    /// For work that no process waits for.
+    /// The requester of work that no process waits for.
     pub(crate) const NONE: Self = Self { unique: 0, pid: 0 };
 }
 
@@ -67,7 +67,7 @@ impl Wake for Woken {
 }
 
 impl Tasks {
-    /// Starts a task for a request. It runs until it waits for the first time.
+    /// Starts a task for a request, and runs it until it first waits.
     pub(crate) fn spawn(&self, requester: Requester, work: impl Future<Output = ()> + 'static) {
         let mut places = self.places.borrow_mut();
         let index = match places.free.pop() {
@@ -104,7 +104,7 @@ impl Tasks {
         let work = places.all[index].work.take();
         places.give_back(index);
         drop(places);
-        // Dropping it may wait for a transfer, which delays only this thread.
+        // Dropping the work may wait for a transfer, which delays only this thread.
         drop(work);
         true
     }

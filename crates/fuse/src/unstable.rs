@@ -3,13 +3,14 @@
 //! Invariants:
 //! - Data that was reported to a program as written is held here until it is on stable storage, up
 //!   to a limit for the mount.
-//! - When the server's verifier changes, data that no close has passed to the server's file system
-//!   is written again in its original order, before any other write.
+//! - When the server's write verifier changes, data that no close has passed to the server's file
+//!   system is written again in its original order, before any other write.
 //! - Data that was passed to the server's file system survives a server restart, but not a crash of
-//!   the host. Other clients may have overwritten it since, so it is only compared.
-//! - Missing data, and data that was dropped for lack of space, is reported as lost to every open
-//!   of that time until its `fsync` has reported it. A close reports it, too, but must not be the
-//!   only report, because some closes are not checked, as in a program that starts another one.
+//!   the server's host. After a change of the verifier, this data is only compared with the file,
+//!   because other clients may have overwritten it.
+//! - Missing data, and data that was dropped for lack of space, is reported as lost by every open
+//!   of that time until an `fsync` through the open has reported the loss. A close reports the loss
+//!   too, but cannot be the only report, because programs do not check every close.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,28 +25,28 @@ use crate::engine::{DATA_AT, Engine, ErrnoResult, RECEIVE_BYTES};
 use crate::tasks::Requester;
 use crate::uncovered::uncovered;
 
-/// The data of one file that may be lost.
+/// The written data of one file that a server restart may lose.
 pub(crate) struct Unstable {
     handle: FileHandle,
     pieces: RefCell<VecDeque<Piece>>,
-    /// The number of the first held piece; numbers increase.
+    /// The number of the first held piece. Pieces are numbered in ascending order.
     first: Cell<u64>,
-    /// The number of bytes held by the whole mount.
+    /// The number of bytes held for all files of the mount.
     held: Rc<Cell<usize>>,
     verifier: Cell<Option<Verifier>>,
     /// True if data was dropped before it was stable.
     is_incomplete: Cell<bool>,
-    /// True while data is written again, and other writes wait.
+    /// True while data is being written again. Other writes must wait meanwhile.
     is_rewriting: Cell<bool>,
-    /// True if the session ended before all data was written again. The next session begins with
-    /// that.
+    /// True if the session ended before all data was written again. Then the next session writes
+    /// the data again first.
     needs_rewrite: Cell<bool>,
-    /// The open used to write data again. It stays open, because its close might be the request to
-    /// which the server reports a loss, and that report would go unnoticed.
+    /// The open that is used to write data again. It is kept open, because if the server reported a
+    /// loss in the reply to its close, no process would get that report.
     rewriter: RefCell<Option<(u32, Rewriter)>>,
     in_flight: Cell<u32>,
     waiting: RefCell<Vec<Transfer>>,
-    /// The error of a request refused since the last commit.
+    /// The error of a request that failed since the last commit.
     refused: Cell<Option<i32>>,
     /// The last loss of data, and the number of losses.
     loss: Cell<Option<Loss>>,
@@ -62,7 +63,7 @@ struct Rewriter {
 struct Loss {
     number: u64,
     errno: i32,
-    /// True if a process was told of this loss.
+    /// True if a process got an error for this loss.
     is_reported: bool,
 }
 
@@ -74,7 +75,7 @@ struct Piece {
 }
 
 enum Data {
-    /// Small data is copied, because buffers are large.
+    /// A copy of the data, for small writes, because buffers are large.
     Bytes(Vec<u8>),
     Buffer(Buffer, usize, usize),
 }
@@ -115,7 +116,7 @@ impl Unstable {
         }
     }
 
-    /// Called before a write is sent. Returns `None` if the write must wait.
+    /// Registers a write that is about to be sent. Returns `None` if the write must wait.
     pub(crate) fn admit(&self, transfer: Transfer) -> Option<Transfer> {
         if self.is_rewriting.get() {
             self.waiting.borrow_mut().push(transfer);
@@ -125,8 +126,8 @@ impl Unstable {
         Some(transfer)
     }
 
-    /// Called after a read. While data is being written again, the read must wait, because the
-    /// server may lack some of it. Then returns `None`.
+    /// Delays the reply to a read while data is being written again, because the server may lack
+    /// some of the data. Returns `None` if the read was delayed.
     pub(crate) fn delay_read(&self, transfer: Transfer) -> Option<Transfer> {
         if !self.is_rewriting.get() {
             return Some(transfer);
@@ -135,8 +136,8 @@ impl Unstable {
         None
     }
 
-    /// Returns the minimum size of the file: while data is written again, the server may report a
-    /// smaller one.
+    /// Returns the minimum size to report for the file. While data is being written again, the
+    /// server may report a smaller size.
     pub(crate) fn least_size(&self) -> u64 {
         if !self.is_rewriting.get() {
             return 0;
@@ -151,7 +152,7 @@ impl Unstable {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Holds written data. Returns true if the buffer must be kept for that.
+    /// Holds written data. Returns true if the data is held in the buffer, which must then be kept.
     pub(crate) fn hold(&self, offset: u64, buffer: &Buffer, at: usize, length: usize) -> bool {
         if self.held.get() + length > HELD_BYTES_MAX {
             self.let_go();
@@ -168,13 +169,14 @@ impl Unstable {
         !is_small
     }
 
-    /// Notes the verifier of a reply. Returns false if earlier data must be written again.
+    /// Notes the write verifier of a reply. Returns false if it differs from the previous one, so
+    /// that earlier data must be written again.
     pub(crate) fn note(&self, verifier: Verifier) -> bool {
         self.verifier.replace(Some(verifier)).is_none_or(|before| before == verifier)
     }
 
-    /// Returns the number of the next piece. All earlier pieces are stable after a commit that
-    /// begins now has succeeded.
+    /// Returns the number of the next piece. If a commit that begins now succeeds, all pieces with
+    /// smaller numbers are stable.
     pub(crate) fn mark(&self) -> u64 {
         self.first.get() + self.pieces.borrow().len() as u64
     }
@@ -190,8 +192,8 @@ impl Unstable {
         }
     }
 
-    /// Notes a commit: the pieces before the mark are stable, and so is all data that is no longer
-    /// held.
+    /// Notes a successful commit: the pieces before the mark are stable, and so is all data that
+    /// was dropped before.
     pub(crate) fn committed(&self, mark: u64) {
         self.is_incomplete.set(false);
         self.refused.set(None);
@@ -209,11 +211,11 @@ impl Unstable {
         self.settle(self.mark());
     }
 
-    /// Notes that a write or a close was refused. If the error is one with which the server reports
-    /// a loss, it may refer to earlier data. The server reports a loss only once, and the sender of
-    /// the request may not see it, because the kernel drops the error of a write after it has sent
-    /// a part of it. The data stays held, and the verifier of the next reply shows whether it must
-    /// be written again. Returns true if it was such an error.
+    /// Notes that a write or a close failed. An error with which the server reports a loss may
+    /// refer to earlier data. The server reports a loss only once, and the process that made the
+    /// request may not get the report, because the kernel drops the error of a write after it has
+    /// sent a part of it. The data stays held, and the write verifier of the next reply shows
+    /// whether it must be written again. Returns true if the error may report a loss.
     pub(crate) fn note_failure(&self, error: &ClientError) -> bool {
         let errno = of_lost_data(error);
         self.refused.set(errno.or(self.refused.get()));
@@ -231,8 +233,8 @@ impl Unstable {
     }
 
     /// Notes the failure of a commit, or of a close that passes data on. If the server reports a
-    /// loss, it is reported to every process that may have written the data, and writing it again
-    /// is no use. Returns true if it was such an error.
+    /// loss, the loss is reported to every process that may have written the data, and the data is
+    /// not written again, because that would fail too. Returns true if the server reported a loss.
     pub(crate) fn record_loss(&self, error: &ClientError) -> bool {
         let Some(errno) = of_lost_data(error) else { return false };
         if !self.pieces.borrow().is_empty() {
@@ -244,7 +246,7 @@ impl Unstable {
         true
     }
 
-    /// Cancels the reply to a waiting write. Returns false if it does not wait here.
+    /// Cancels the reply to a write that waits here. Returns false if there is no such write.
     pub(crate) fn give_up(&self, unique: u64) -> bool {
         self.waiting.borrow_mut().iter_mut().any(|transfer| transfer.give_up(unique))
     }
@@ -254,14 +256,15 @@ impl Unstable {
         self.waiting.borrow().iter().find_map(|transfer| transfer.requester_of(unique))
     }
 
-    /// Returns the number of the last loss that need not be reported to a new open, because a
-    /// process was told of it.
+    /// Returns the number of the last loss that need not be reported through a new open, because a
+    /// process got an error for it before.
     pub(crate) fn known_loss(&self) -> u64 {
         let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_reported);
         self.losses.get() - u64::from(is_unknown)
     }
 
-    /// Returns the reason and number of a loss after the given one.
+    /// Returns the number and the error of the last loss, if it is later than the loss `after`.
+    /// Marks the loss as reported.
     pub(crate) fn report_loss(&self, after: u64) -> Option<(u64, i32)> {
         let loss = self.loss.get().filter(|loss| loss.number > after)?;
         self.loss.set(Some(Loss { is_reported: true, ..loss }));
@@ -294,8 +297,8 @@ impl Unstable {
         self.pieces.borrow().back().is_some_and(|piece| !piece.is_passed_on)
     }
 
-    /// Returns the parts of passed-on data that were not overwritten since: the number of the
-    /// piece, the offset in it, and the length.
+    /// Returns the ranges of passed-on data that were not overwritten since. A range consists of
+    /// the number of the piece, the offset in the piece, and the length.
     fn to_compare(&self) -> Vec<(u64, usize, usize)> {
         let pieces = self.pieces.borrow();
         let range = |piece: &Piece| piece.offset..piece.offset + piece.data.length() as u64;
@@ -324,7 +327,7 @@ impl Unstable {
     }
 }
 
-/// Returns the error number if it is one with which the server reports lost data, which it does
+/// Returns the error number if the server may report lost data with this error, which it does only
 /// once.
 fn of_lost_data(error: &ClientError) -> Option<i32> {
     let status = error.status()?;
@@ -334,7 +337,7 @@ fn of_lost_data(error: &ClientError) -> Option<i32> {
 
 /// The reason why data was not written again.
 enum Failed {
-    /// There is no session any more. The data stays held.
+    /// The session has ended. The data stays held.
     Session,
     Errno(i32),
 }
@@ -365,7 +368,7 @@ impl Engine {
         all.into_iter()
     }
 
-    /// Writes all data that may be lost again, after the server has changed.
+    /// After a change of the server, writes again all data that may be lost.
     pub(crate) fn rewrite_all(self: &Rc<Self>) {
         for unstable in self.all_unstable() {
             let is_touched = unstable.verifier.get().is_some() || unstable.is_incomplete.get();
@@ -375,7 +378,7 @@ impl Engine {
         }
     }
 
-    /// Writes the held data of a file again. Writes to it wait meanwhile.
+    /// Writes the held data of a file again. Other writes to the file wait meanwhile.
     pub(crate) fn rewrite(self: &Rc<Self>, unstable: &Rc<Unstable>) {
         if unstable.is_rewriting.replace(true) {
             return;
@@ -392,7 +395,7 @@ impl Engine {
                 let (_, epoch) = engine.session();
                 match engine.write_again(&unstable).await {
                     Ok(()) => {}
-                    // There is a newer session already.
+                    // A newer session exists already, so continue with that.
                     Err(Failed::Session) if engine.session().1 != epoch => continue,
                     Err(Failed::Session) => unstable.needs_rewrite.set(true),
                     Err(Failed::Errno(errno)) => {
@@ -455,7 +458,7 @@ impl Engine {
             }
             return Ok(());
         }
-        // The data is lost each time. A commit reports the reason; a write may not.
+        // Get the reason from a commit, because the failed write may not report it.
         let known = unstable.rewriter.borrow().clone();
         let why = match known {
             Some((_, rewriter)) => rewriter.file.commit_async().await.err(),
@@ -464,7 +467,7 @@ impl Engine {
         Err(Failed::Errno(why.as_ref().and_then(of_lost_data).unwrap_or(EIO)))
     }
 
-    /// True if the file contains the data that was passed to the server's file system.
+    /// True if the file still contains the data that was passed to the server's file system.
     async fn is_there_yet(
         self: &Rc<Self>,
         unstable: &Unstable,
@@ -499,7 +502,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns the open for writing a file again.
+    /// Returns the open that is used to write a file again.
     async fn rewriter(
         self: &Rc<Self>,
         session: &Session,
@@ -582,7 +585,7 @@ impl Engine {
 
 /// The maximum number of held bytes in a mount.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// Smaller writes are copied.
+/// The size in bytes below which written data is held as a copy instead of in its buffer.
 const COPIED_BYTES_MAX: usize = 128 << 10;
 /// The maximum number of attempts to write data again while servers restart.
 const ATTEMPTS_MAX: u32 = 5;

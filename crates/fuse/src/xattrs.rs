@@ -1,7 +1,8 @@
 //! Extended attributes. Attributes of `user.*` are the named attributes of DAFS.
 //!
-//! Invariant: no other kind exists, because the server stores none, and attributes that affect
-//! permissions are not accessible in this way. If a new value does not fit, the old value stays.
+//! Invariant: attributes of other kinds do not exist, because the server stores none, so attributes
+//! that affect permissions cannot be reached here. If a new value does not fit, the old value
+//! stays.
 //!
 //! An attribute is a small file on the server, in a directory that belongs to its object. Each
 //! operation is one chain: look up, open, transfer, close. The kernel serializes changes of an
@@ -36,8 +37,8 @@ impl Engine {
         let buffer = self.client.allocate(value.len().max(1)).map_err(|_| ENOMEM)?;
         buffer.write(0, &value);
         let (buffer, length) = (&buffer, value.len());
-        // Either create or replace the attribute, so that one created here can be removed if the
-        // value does not fit.
+        // Request either to create or to replace the attribute, so that an attribute that was
+        // created here can be removed if the value does not fit.
         loop {
             if flags & XATTR_CREATE == 0 {
                 match self.put(handle, name, buffer, length, false).await {
@@ -152,7 +153,7 @@ impl Engine {
             drop(self.session().0.opened(file, state, ""));
         }
         match failure.error.status() {
-            // The attribute is missing, not the object, which was found before.
+            // NOENT means that the attribute is missing: the object was found before.
             Some(Status::NoEnt) if failure.member == MADE => ENODATA,
             Some(Status::FBig) => E2BIG,
             _ => self.failed(&failure.error),
@@ -165,7 +166,7 @@ fn directory_of(object: FileHandle) -> Request<'static> {
     Request::OpenAttr(OneHandle { file: object })
 }
 
-/// Returns the server's name for an attribute, if the server stores this kind.
+/// Returns the server's name for an attribute. Fails if the server does not store this kind.
 fn known(name: &[u8]) -> ErrnoResult<&OsStr> {
     let name = name.strip_prefix(USER_PREFIX).ok_or(EOPNOTSUPP)?;
     if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {

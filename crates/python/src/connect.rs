@@ -91,7 +91,7 @@ pub(crate) fn connect(
         .delegations(delegations)
         .answer_timeout(seconds(answer_timeout)?)
         .umask(Umask::Process);
-    // The user is in the login.
+    // The login contains the user, so the location need not.
     location.user = None;
     let path = location.path.clone();
     let core = establish(py, location, options, own_memory)?;
@@ -128,7 +128,7 @@ fn seconds(value: Option<f64>) -> PyResult<Option<Duration>> {
     checked.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// Connects in a separate thread, so that this one can handle signals.
+/// Connects in a separate thread, so that the calling thread can handle signals.
 fn establish(
     py: Python<'_>,
     location: Location,
@@ -142,7 +142,7 @@ fn establish(
         Core::new(shared, |client| client.connect(&location, &options), keeps, own_memory)
     };
     let spawned = std::thread::Builder::new().name("dafs-connect".into()).spawn(move || {
-        // After a signal, nothing receives the result.
+        // Ignore an error: after a signal, no thread waits for the result.
         let _ = sender.send(attempt());
     });
     spawned.map_err(|error| {

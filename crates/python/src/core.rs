@@ -1,7 +1,7 @@
 //! A session and everything that belongs to it.
 //!
-//! Invariant: Python objects hold a number and a [`Core`]. When Python drops an object, this is
-//! recorded without taking the client's lock, and the next call cleans up.
+//! Invariant: a Python object holds a number and a [`Core`]. When Python drops the object, the
+//! number is queued without taking the client's lock, and the next call releases the resource.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use crate::tasks::{Outcome, Tasks, Waiter, Work};
 use crate::transfer::STRAIGHT_MIN;
 use crate::value::Value;
 
-/// Starts a call with the client's lock held.
+/// A function that starts a call. It runs with the client's lock held.
 pub(crate) type Begin = Box<dyn FnOnce(Rc<State>) -> Work + Send>;
 
 /// A session that threads share.
@@ -31,11 +31,11 @@ pub struct Core {
     garbage: Mutex<Vec<Dropped>>,
     /// Statistics of transfers and copies.
     pub counters: Arc<Counters>,
-    /// True if a call has found that the session has ended.
+    /// True if a call has failed because the session has ended.
     is_lost: AtomicBool,
 }
 
-/// Something that Python has dropped.
+/// A resource of the session that Python has dropped.
 pub enum Dropped {
     /// A file, by its number.
     File(usize),
@@ -45,23 +45,23 @@ pub enum Dropped {
 
 /// The state that the client's lock protects.
 pub struct State {
-    /// `None` after the session was closed.
+    /// The session; `None` after it was closed.
     session: RefCell<Option<Session>>,
     /// The open files by number.
     pub files: RefCell<HashMap<usize, Rc<File>>>,
-    /// The number of files opened so far. Numbers are never reused, because Python may still hold
-    /// one.
+    /// The number of files opened so far. File numbers are never reused, because Python may still
+    /// hold an old number.
     file_count: Cell<usize>,
     buffers: RefCell<Slab<Buffer>>,
-    /// The buffers by the address of their first byte.
+    /// The number of each buffer by the address of its first byte.
     ranges: RefCell<BTreeMap<usize, usize>>,
     /// The calls in flight.
     pub tasks: Tasks,
     /// Statistics of transfers and copies.
     pub counters: Arc<Counters>,
-    /// Limits the calls that have memory registered.
+    /// Limits the number of calls that have memory registered.
     pub calls: Gate,
-    /// Limits the batches that have memory registered.
+    /// Limits the number of batches that have memory registered.
     pub batches: Gate,
     /// True if the client may cache files under delegations.
     pub keeps: Cell<bool>,
@@ -70,12 +70,12 @@ pub struct State {
     probe: Buffer,
 }
 
-/// How to treat the program's own memory, if it is long enough for registration to pay off.
+/// How transfers use the program's own memory, if it is long enough for registration to be faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnMemory {
-    /// The faster method: copy over shared memory, and register otherwise.
+    /// Use the faster method: copy over shared memory, and register the memory otherwise.
     Automatic,
-    /// Always register it with the server.
+    /// Always register the memory with the server.
     Straight,
 }
 
@@ -84,19 +84,19 @@ pub enum OwnMemory {
 pub struct Counters {
     /// The number of reads and writes without a copy.
     pub straight: AtomicU64,
-    /// The bytes of these reads and writes.
+    /// The number of bytes of reads and writes without a copy.
     pub straight_bytes: AtomicU64,
     /// The number of copies within this process.
     pub copies: AtomicU64,
-    /// The bytes of these copies.
+    /// The number of bytes copied within this process.
     pub copied_bytes: AtomicU64,
     /// The number of times that memory was registered for a single call.
     pub registrations: AtomicU64,
 }
 
 impl Counters {
-    /// Counts a transfer between the server and the program's memory, without a copy or through the
-    /// connection's ring.
+    /// Counts a transfer between the server and the program's memory. `is_direct` is true if the
+    /// transfer made no copy.
     pub fn note_move(&self, bytes: usize, is_direct: bool) {
         if !is_direct {
             return self.note_copy(bytes);
@@ -167,12 +167,12 @@ impl Core {
         &self.shared
     }
 
-    /// True if a call has found that the session has ended, which is final.
+    /// True if a call has failed because the session has ended. The session does not recover.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Notes the outcome of a call.
+    /// Checks the outcome of a call for the end of the session.
     pub fn note(&self, outcome: &Outcome) {
         let ends = |failure: &Failure| {
             matches!(failure, Failure::Client(ClientError::SessionEnded { .. }))
@@ -187,8 +187,7 @@ impl Core {
         }
     }
 
-    /// Records that an object is no longer needed. Only takes a lock that is never held while
-    /// waiting.
+    /// Queues a resource for release. Takes only a lock that is never held while waiting.
     pub fn discard(&self, garbage: Dropped) {
         self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push(garbage);
     }
@@ -220,8 +219,8 @@ impl Core {
         }
     }
 
-    /// Starts a call, unless that has been done, and waits for its end. Returns `None` after the
-    /// timeout.
+    /// Starts a call if it has not started, and waits for its end. Returns `None` if the call has
+    /// not ended after the timeout.
     ///
     /// # Errors
     /// [`Failure::Forked`] in a child process.
@@ -254,16 +253,16 @@ impl Core {
         Ok(waited)
     }
 
-    /// Drops interest in the result of a call.
+    /// Marks the result of a call as unwanted, so that it is dropped.
     pub fn abandon(&self, task: usize) {
-        // In a child process there is no call to abandon.
+        // Ignore an error: in a child process there is no such call.
         let _ = self.visit(|_, state| state.tasks.abandon(task));
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // Break the cycle: tasks hold the state, which holds the tasks.
+        // Break a reference cycle: tasks hold the state, which holds the tasks.
         let _ = self.visit(|_, state| state.tasks.clear());
     }
 }
@@ -301,7 +300,7 @@ impl State {
     /// Stores a buffer and returns its number and address.
     ///
     /// # Errors
-    /// ENOBUFS if there are too many: each one is a region of the connection.
+    /// ENOBUFS if there are too many buffers, each of which is a memory region of the connection.
     pub fn keep_buffer(&self, buffer: Buffer) -> Result<(usize, usize), Failure> {
         if self.buffers.borrow().len() >= BUFFERS_MAX {
             return Err(Failure::Client(ClientError::System {
@@ -325,7 +324,7 @@ impl State {
         }
     }
 
-    /// True if transfers to or from a range of memory go through a buffer.
+    /// True if transfers to or from a range of memory are copied through a buffer.
     pub fn copies(&self, range: &Range) -> bool {
         if self.own_memory == OwnMemory::Straight || range.length() < STRAIGHT_MIN {
             return false;
@@ -345,9 +344,9 @@ impl State {
     }
 }
 
-/// The maximum number of calls with registered memory. A server grants fewer credits than that.
+/// The maximum number of calls that have memory registered at a time.
 const CALLS_MAX: usize = 64;
-/// The maximum number of batches with registered memory, of which each uses more.
+/// The maximum number of batches that have memory registered. A batch uses more memory than a call.
 const BATCHES_MAX: usize = 2;
 /// The maximum number of buffers that a program can register.
 const BUFFERS_MAX: usize = 512;

@@ -15,7 +15,7 @@ use pyo3::sync::PyOnceLock;
 pub enum Failure {
     /// An error of the client.
     Client(ClientError),
-    /// An error of the client for a path that its text cannot name, because it is not UTF-8.
+    /// An error of the client about a path that is not UTF-8, so that the error's text lacks it.
     About(ClientError, OsString),
     /// The process was forked after it connected.
     Forked,
@@ -85,7 +85,7 @@ impl Failure {
                 | ClientError::TooManyLinks(_)
                 | ClientError::CannotRemove { .. }
                 | ClientError::System { .. } => "system",
-                // A later version of the client may have more of them.
+                // A later version of the client may have more kinds of errors.
                 _ => "system",
             },
             Self::Forked => "forked",

@@ -35,10 +35,10 @@ impl File {
         Self { core, number, path, is_closed: AtomicBool::new(false) }
     }
 
-    /// Returns the session's number for the file.
+    /// Returns the number that identifies the file in its session.
     ///
     /// # Errors
-    /// [`Failure::Closed`] if it was closed.
+    /// [`Failure::Closed`] if the file was closed.
     pub fn number(&self) -> Result<usize, Failure> {
         match self.is_closed.load(Ordering::Relaxed) {
             true => Err(Failure::Closed),
@@ -115,7 +115,7 @@ impl File {
         })
     }
 
-    /// Returns a descriptor of the local file on the server's host, if this process may have it.
+    /// Returns a descriptor of the local file on this host, if the server passes one.
     fn descriptor(&self) -> PyResult<Operation> {
         self.operation(|_, file| async move {
             Ok(file.descriptor().map_or(Value::None, Value::Descriptor))
@@ -157,7 +157,8 @@ impl File {
     }
 
     /// Requests a lock once. Returns False if another lock conflicts. With `waits`, the server
-    /// keeps a place in the queue for a caller that asks again soon.
+    /// keeps the request in the lock's queue, so that a caller that retries soon keeps its
+    /// position.
     #[pyo3(signature = (exclusive, offset, length, options, waits))]
     fn lock(
         &self,
@@ -213,8 +214,8 @@ impl File {
                     Ok(file) => Poll::Ready(file),
                     Err(file) => {
                         shared = Some(file);
-                        // The holder of the last reference does not announce when it is dropped, so
-                        // check again.
+                        // Poll again: no notification arrives when the last other reference is
+                        // dropped.
                         context.waker().wake_by_ref();
                         Poll::Pending
                     }

@@ -1,7 +1,7 @@
-//! Limits how many calls have memory registered at the same time.
+//! Limits the number of calls that have memory registered at the same time.
 //!
-//! Invariant: the number of permits in use never exceeds the limit, and a waiting call is woken
-//! when one is returned.
+//! Invariant: the number of permits in use never exceeds the limit. When a permit is released, a
+//! waiting call is woken.
 //!
 //! A connection over shared memory supports a thousand regions at most, but a program may have ten
 //! thousand calls in flight.
@@ -16,7 +16,7 @@ pub struct Gate {
     waiting: RefCell<VecDeque<Waker>>,
 }
 
-/// A permit. It is returned when it is dropped.
+/// A permit. Dropping it releases it.
 pub struct Permit<'g>(&'g Gate);
 
 impl Gate {

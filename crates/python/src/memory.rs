@@ -1,7 +1,7 @@
-//! Memory of Python objects, registered with the client or for a single call.
+//! Memory of Python objects that is registered with the client, for a session or for a single call.
 //!
-//! Invariant: the owner of memory is kept alive as long as a server may access the memory, and
-//! forever if it is not known when that ends.
+//! Invariant: the owner of registered memory is kept alive as long as a server may access the
+//! memory. If it is not known when that ends, the owner is kept alive forever.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -44,8 +44,10 @@ impl Memory {
         format!("<dafs.Memory of {} bytes>", self.length)
     }
 
+    /// Fills a view of the memory for the buffer protocol.
+    ///
     /// # Safety
-    /// Only the interpreter calls it, with a valid `view`.
+    /// Only the interpreter may call this function, with a valid `view`.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -74,7 +76,7 @@ impl Drop for Memory {
 pub struct Range {
     address: usize,
     length: usize,
-    /// Keeps the memory alive and in place.
+    /// The owner of the memory, which keeps it alive and in place.
     owner: Py<PyAny>,
 }
 
@@ -216,13 +218,13 @@ pub struct CallMemory {
 }
 
 impl CallMemory {
-    /// Notes that the server has replied, so nothing accesses the memory any more.
+    /// Notes that the server has replied, so that nothing accesses the memory any more.
     pub fn complete(self) {
         self.is_complete.store(true, Ordering::Release);
     }
 }
 
-/// Keeps the owner of registered memory alive.
+/// Keeps the owner of registered memory alive until the memory is no longer accessed.
 struct OwnerGuard {
     owner: Option<Py<PyAny>>,
     is_complete: Arc<AtomicBool>,
@@ -230,7 +232,7 @@ struct OwnerGuard {
 
 impl Drop for OwnerGuard {
     fn drop(&mut self) {
-        // A server without a reply might still write to the memory, so it must never be freed.
+        // If there was no reply, the server may still write to the memory, so never free it.
         if !self.is_complete.load(Ordering::Acquire) {
             std::mem::forget(self.owner.take());
         }
@@ -244,7 +246,7 @@ impl Bytes {
     /// Makes an object with uninitialized bytes of the given length, and its range.
     ///
     /// # Errors
-    /// MemoryError.
+    /// MemoryError if there is not enough memory.
     pub fn new(py: Python<'_>, length: usize) -> PyResult<(Self, Range)> {
         let signed = ffi::Py_ssize_t::try_from(length)
             .map_err(|_| PyValueError::new_err("the length exceeds the address space"))?;

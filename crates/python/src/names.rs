@@ -42,7 +42,8 @@ pub(crate) async fn find(
     }
 }
 
-/// Does the same name by name, following links.
+/// Returns the attributes of the object at a path. Resolves the path name by name, and follows
+/// symbolic links.
 async fn walk(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata, Failure> {
     let handle = session.resolve_async(path, follow).await?;
     Ok(session.metadata_async(handle, path).await?)
@@ -51,7 +52,7 @@ async fn walk(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata,
 /// Returns the directory that contains the last name of a path, and the name.
 ///
 /// # Errors
-/// As for [`find`]; INVAL for a path without a name.
+/// The errors of [`find`], and INVAL for a path without a name.
 pub(crate) async fn parent<'p>(
     session: &Session,
     path: &'p OsStr,
@@ -68,11 +69,12 @@ pub(crate) async fn parent<'p>(
     }
 }
 
-/// Removes a name, and for a directory everything in it, as far as possible.
+/// Removes a name. If it is that of a directory, removes everything in the directory, as far as
+/// possible.
 ///
 /// # Errors
-/// As for [`parent`]. For the root of a server, an error before anything is removed. Otherwise the
-/// first error of an object that was not removed.
+/// The errors of [`parent`]. An error for the root of a server, before anything is removed.
+/// Otherwise the first error of an object that could not be removed.
 pub(crate) async fn remove_tree(
     session: &Session,
     path: &OsStr,

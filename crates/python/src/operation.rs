@@ -1,7 +1,7 @@
-//! A call, which a thread waits for or an event loop drives.
+//! A call to the server. A thread waits for the call, or an event loop drives it.
 //!
-//! Invariant: a call that a signal interrupts continues in the background, and the memory it uses
-//! stays in use.
+//! Invariant: a call that a signal interrupts continues in the background, and its memory stays in
+//! use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Operation {
         Self { core: core.clone(), begin: Mutex::new(Some(begin)) }
     }
 
-    /// Takes the function that starts the call. It can be taken only once.
+    /// Takes the function that starts the call. Fails if it was taken before.
     pub fn take(&self) -> PyResult<Begin> {
         let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take();
         begin.ok_or_else(|| PyRuntimeError::new_err("an operation can be started only once"))
@@ -65,7 +65,7 @@ impl Operation {
         py.detach(|| {
             self.core.visit(|client, state| {
                 state.tasks.spawn(begin(state.clone()), Waiter::Nobody);
-                // Send it now, because there may be no later call.
+                // Send the request now, because there may be no later call.
                 client.process_events(Some(Duration::ZERO));
                 state.tasks.poll_ready();
             })
