@@ -141,7 +141,7 @@ pub(crate) mod opcode {
     pub(crate) const RENAME2: u32 = 45;
 }
 
-/// Which attributes a SETATTR sets.
+/// The bits that say which attributes a SETATTR sets.
 pub(crate) mod set {
     pub(crate) const MODE: u32 = 1;
     pub(crate) const UID: u32 = 1 << 1;

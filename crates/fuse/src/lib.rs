@@ -6,9 +6,9 @@
 //! server. That thread sends a request to the server when it receives one, and a reply to the
 //! kernel when the server's reply arrives. Data moves between `/dev/fuse` and registered memory
 //! without a further copy. `docs/decisions/0023-mount.md` gives the reasons.
+//!
 //! Invariant: the server is authoritative. The kernel caches attributes and names only for the time
 //! that the mount options set.
-//! Invariant: the server is authoritative. The kernel caches for as long as the mount options say.
 #![forbid(unsafe_code)]
 
 mod abi;

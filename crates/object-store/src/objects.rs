@@ -37,9 +37,9 @@ impl Drop for RemoteFile {
     }
 }
 
-/// Bytes that were read. The caller copies them out of a registered buffer of the driver thread, on
-/// its own thread; the buffer is free again when this is dropped. Where callers hold many buffers,
-/// the driver thread copies the bytes: registered memory is scarcer than other memory.
+/// Bytes that were read, in a registered buffer of the driver thread. The caller copies the bytes
+/// on its own thread; dropping the value frees the buffer. If callers hold many buffers, the driver
+/// thread copies the bytes instead, because registered memory is scarcer than other memory.
 pub(crate) enum Landed {
     Lent { memory: Memory, lengths: Vec<usize>, number: u64, bell: Arc<Bell> },
     Copied(Vec<Bytes>),

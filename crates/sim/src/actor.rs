@@ -25,7 +25,7 @@ pub(crate) struct Actor {
     arrivals: Arrivals,
     life: Life,
     flights: Vec<InFlight>,
-    /// Open files, by the number of this open.
+    /// The open files, each by a number that is unique for the actor.
     opens: BTreeMap<u64, Opened>,
     /// The file that all clients append to.
     records: Option<File>,
@@ -40,13 +40,13 @@ enum Life {
     Away,
     Connecting(Connecting),
     Here(Session),
-    /// DISCONNECT is in flight.
+    /// The session has a DISCONNECT in flight.
     Leaving(Session, Flight),
 }
 
 struct InFlight {
     number: OperationNumber,
-    /// The open that the operation uses.
+    /// The number of the open that the operation uses, if it uses one.
     open: Option<u64>,
     flight: Flight,
 }
@@ -54,7 +54,7 @@ struct InFlight {
 struct Opened {
     file: File,
     number: FileNumber,
-    /// The number of operations in flight that use it.
+    /// The number of operations in flight that use the open.
     uses: usize,
 }
 
@@ -62,9 +62,9 @@ struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct StepResult {
     pub ended: Vec<(OperationNumber, Raw)>,
-    /// True if the session is gone or a connect failed.
+    /// True if the session has ended or a connection attempt failed.
     pub is_cut: bool,
-    /// The error of a connect that failed for another reason than a lost connection.
+    /// The error of a connection attempt that failed for a reason other than a lost connection.
     pub trouble: Option<String>,
 }
 
@@ -120,7 +120,8 @@ impl Actor {
         let generation = if keeps_name { 0 } else { self.sessions_made };
         let options = SessionOptions::default()
             .checksums(self.checksums)
-            // The model decides whether a lost request was executed.
+            // Switch recovery off, because the model must decide whether a lost request was
+            // executed.
             .recovery(Recovery::Off)
             .credits(16)
             .client_name(format!("client-{:03}-{generation:05}", self.node));
@@ -151,7 +152,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Disconnects in good order, which closes all open files.
+    /// Disconnects cleanly, which closes all open files.
     pub(crate) fn disconnect(&mut self) {
         let life = std::mem::replace(&mut self.life, Life::Away);
         let Life::Here(session) = life else {
@@ -177,8 +178,8 @@ impl Actor {
 
     // ---- operations ---------------------------------------------------------------------
 
-    /// Sends an operation; without a session it is lost at once. `file` is the handle for a name
-    /// operation that needs one, `open` the open for an operation on content.
+    /// Sends an operation. Without a session, the operation counts as lost at once. `file` is the
+    /// handle for a name operation that needs one; `open` is the open for an operation on content.
     pub(crate) fn send(
         &mut self,
         number: OperationNumber,
@@ -226,7 +227,7 @@ impl Actor {
         self.flights.push(InFlight { number, open: None, flight });
     }
 
-    /// Drops an open; the client closes it and ignores errors.
+    /// Drops an open. The client closes it and ignores errors.
     pub(crate) fn forget(&mut self, open: u64) {
         self.opens.remove(&open);
     }
@@ -245,7 +246,7 @@ impl Actor {
         }
     }
 
-    /// Processes what has arrived and advances all operations.
+    /// Processes the messages that have arrived, and advances all operations.
     pub(crate) fn step(&mut self) -> StepResult {
         self.client.poll(self.group);
         while let Some(completion) = self.client.next(self.group) {

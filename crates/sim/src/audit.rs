@@ -1,7 +1,8 @@
-//! The end of a run: everything is read back and compared, then all clients disconnect, and the
+//! The end of a run: everything is read back and compared. Then all clients disconnect, and the
 //! server must have released all their state.
 //!
-//! Invariant: after `stop_faults` no more faults happen, so that every reply of the audit is known.
+//! Invariant: after `stop_faults` no more faults happen, so that the model knows every reply of the
+//! audit.
 
 use crate::actor::Actor;
 use crate::operation::{DataOperation, Name, NameOperation, Operation, TransferMode};
@@ -52,8 +53,9 @@ impl Simulation {
 
     /// Reads back every name, every byte and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
-        // A session may have ended without its client noticing, because the client has sent nothing
-        // since. And a fault from before `stop_faults` may still take effect.
+        // Make a new session. The old one may have ended without its client noticing, because the
+        // client has sent nothing since, and a fault from before `stop_faults` may still take
+        // effect.
         drop(self.actors[0].leave());
         self.step_until("connecting", |simulation| simulation.actors[0].is_here())?;
         for directory in 0..DIRECTORIES as u8 {
@@ -91,7 +93,7 @@ impl Simulation {
         self.actors[0].opens().last().map(|(open, file, _)| (open, file))
     }
 
-    /// Runs one operation of the first client to its end.
+    /// Runs one operation of the first client until it is complete.
     fn ask(&mut self, operation: Operation, open: Option<u64>) -> Result<(), String> {
         let lost = self.lost();
         let number = self.begin(0, operation, open);
@@ -106,7 +108,7 @@ impl Simulation {
     pub(crate) fn disconnect_all(&mut self) -> Result<(), String> {
         self.stops_reconnecting = true;
         for index in 0..self.actors.len() {
-            // Disconnect in good order, or drop the connection.
+            // Half of the clients disconnect cleanly, and the others drop their connections.
             match index % 2 {
                 0 => self.actors[index].disconnect(),
                 _ => drop(self.actors[index].leave()),
@@ -132,7 +134,7 @@ impl Simulation {
     }
 }
 
-/// The regions that each reactor of a server always has.
+/// The number of memory regions that each reactor of a server always has.
 const ARENA: usize = 1;
 /// The number of steps within which all operations in flight must end.
 const PATIENCE_STEPS: u64 = 100_000;

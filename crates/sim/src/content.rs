@@ -1,24 +1,25 @@
-//! The judge of one file's bytes: which values each byte may have, given all requests and replies
-//! so far.
+//! The model of one file's content: the values that each byte may have, after all requests and
+//! replies so far.
 //!
-//! Invariant: a byte may have the value of any layer over it, except layers that ended before a
-//! certain layer began. A read also creates a certain layer, with the bytes it saw.
+//! Invariant: a byte may have the value of any layer that covers it, except layers that ended
+//! before the beginning of a certain layer that covers it. A read adds a certain layer with the
+//! bytes that it returned.
 
 use crate::operation::OperationNumber;
 
-/// The judge of one file's content. It has its own time: each beginning and each end of an
+/// The model of one file's content. It has its own time: each beginning and each end of an
 /// operation is one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    /// The bytes that were certain when no operation was in flight the last time.
+    /// The bytes of the file when last no operation was in flight and all bytes were certain.
     base: Vec<u8>,
     layers: Vec<Layer>,
-    /// A change of size whose effect is unknown.
+    /// A change of size that may or may not have taken effect.
     change: Option<SizeChange>,
     under_way: usize,
 }
 
-/// A write, or the bytes that a read saw.
+/// A write, or the bytes that a read returned, over a range of the file.
 #[derive(Debug)]
 struct Layer {
     number: OperationNumber,
@@ -28,7 +29,7 @@ struct Layer {
     /// The moment at which the operation ended; `u64::MAX` while it may still take effect.
     end: u64,
     is_certain: bool,
-    /// True if the data may have been damaged on the way, so that any byte is possible.
+    /// True if the data may have been damaged in transit, so that any value is possible.
     is_wild: bool,
 }
 
@@ -37,8 +38,8 @@ struct SizeChange {
     number: OperationNumber,
     before: usize,
     after: usize,
-    /// True for a write, which may be partly executed; other changes happen completely or not at
-    /// all.
+    /// True for a write, of which only a part may be executed. Other changes are executed
+    /// completely or not at all.
     may_stop: bool,
     /// True if the change may still take effect.
     is_open: bool,
@@ -67,7 +68,7 @@ impl Content {
         self.under_way == 0 && self.change.as_ref().is_none_or(|change| !change.is_open)
     }
 
-    /// Notes that an operation which does not change the size begins or ends.
+    /// Notes the beginning of an operation that does not change the size.
     pub(crate) fn begin_other(&mut self) {
         self.under_way += 1;
     }
@@ -100,8 +101,8 @@ impl Content {
         self.layers.push(Layer { number, offset, data, begin: at, end, is_certain, is_wild });
     }
 
-    /// Begins an append: a write at the end that is executed completely or not at all, and that no
-    /// other write overlaps.
+    /// Begins an append: a write at the end of the file that is executed completely or not at all.
+    /// No other write overlaps it.
     pub(crate) fn begin_append(&mut self, at: u64, number: OperationNumber, data: &[u8]) {
         self.begin_write(at, number, self.base.len() as u64, data);
         if let Some(change) = &mut self.change {
@@ -109,7 +110,7 @@ impl Content {
         }
     }
 
-    /// Returns the position of the append in flight.
+    /// Returns the offset of the append in flight.
     pub(crate) fn end_before(&self, number: OperationNumber) -> Option<u64> {
         let change = self.change.as_ref().filter(|change| change.number == number)?;
         Some(change.before as u64)
@@ -131,8 +132,8 @@ impl Content {
         self.flatten();
     }
 
-    /// Notes that a write can no longer take effect, and that it is unknown whether it did.
-    /// `may_be_damaged` if the bytes it left may differ from those sent.
+    /// Notes that a write without a reply can no longer take effect. It is unknown whether it did.
+    /// If `may_be_damaged` is true, the bytes it left may differ from those that were sent.
     pub(crate) fn lose_write(&mut self, at: u64, number: OperationNumber, may_be_damaged: bool) {
         self.under_way -= 1;
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.number == number) {
@@ -163,7 +164,8 @@ impl Content {
         self.flatten();
     }
 
-    /// Notes that the size can no longer change, and that it is unknown whether it did.
+    /// Notes that a change of size without a reply can no longer take effect. It is unknown whether
+    /// it did.
     pub(crate) fn lose_size(&mut self, number: OperationNumber) {
         self.under_way -= 1;
         self.close_change(number);
@@ -259,7 +261,7 @@ impl Content {
         Ok(())
     }
 
-    /// Splits a range into pieces that are covered by the same layers.
+    /// Splits a range into pieces, so that all bytes of a piece are covered by the same layers.
     fn pieces(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let mut cuts = vec![start, end];
         for layer in &self.layers {
@@ -277,7 +279,8 @@ impl Content {
             .filter(move |layer| layer.offset <= start && end <= layer.offset + layer.data.len())
     }
 
-    /// Returns the latest beginning of a certain layer: layers that ended before it are hidden.
+    /// Returns the latest beginning of a certain layer over a range. Layers that ended before it
+    /// are hidden.
     fn bound(&self, start: usize, end: usize, at: u64) -> u64 {
         let latest = self.over(start, end).filter(|layer| layer.is_certain && layer.end < at);
         latest.map(|layer| layer.begin).max().unwrap_or(0)
@@ -288,7 +291,7 @@ impl Content {
         self.over(start, end).any(|layer| layer.is_wild && layer.end >= bound)
     }
 
-    /// Returns the values that a piece may have for a read that began at `at`.
+    /// Returns the values that a read that began at `at` may return for a piece.
     fn candidates(&self, start: usize, end: usize, at: u64) -> Vec<&[u8]> {
         let bound = self.bound(start, end, at);
         let mut candidates = Vec::new();
@@ -300,7 +303,7 @@ impl Content {
         candidates
     }
 
-    /// Makes the certain bytes the base if no operation is in flight.
+    /// Moves the certain bytes into the base, if no operation is in flight.
     fn flatten(&mut self) {
         if self.under_way > 0 || self.layers.is_empty() {
             return;
@@ -318,7 +321,7 @@ impl Content {
         self.layers.clear();
     }
 
-    /// Returns the bytes if all are certain.
+    /// Returns the content if all its bytes and its size are certain.
     pub(crate) fn certain(&self) -> Option<&[u8]> {
         let is_certain = self.layers.is_empty() && self.change.is_none();
         is_certain.then_some(&self.base)
@@ -333,7 +336,7 @@ impl Layer {
     }
 }
 
-/// Files in the simulation are small.
+/// Converts an offset to an index. All files in the simulation are small.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }

@@ -1,9 +1,9 @@
-//! The judge of files that are written in cells. A read must see, cell by cell, the data of one
-//! write, and no data that a later write must have replaced.
+//! The checker of files that are written in cells. For each cell, a read must return the data of
+//! one write, and no data that a later write must have replaced.
 //!
-//! Invariant: a write may take effect at any moment of its window. The window ends with the reply,
-//! with the reply to the fence that shut its writer out, or at the moment from which it cannot run
-//! any more. A crash may undo writes that were not committed.
+//! Invariant: a write may take effect at any moment of its window. The window ends with the reply
+//! to the write, with the reply to the fence that excluded its writer, or at the moment after which
+//! the write can no longer be executed. A crash may undo writes that were not committed.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use dafs_types::Verifier;
 
 use super::requests::{File, MemberIndex};
 
-/// A moment in the judge's order of events.
+/// A moment in the order of all events that the checker sees.
 pub(super) type Tick = u64;
 
-/// The id of a write; 0 is the initial content.
+/// The id of a write. The id 0 means the initial content.
 pub(super) type WriteId = u64;
 
 /// A range of adjacent cells.
@@ -42,26 +42,26 @@ struct Write {
     member: MemberIndex,
     run: CellRange,
     begin: Tick,
-    /// The end of the write's window.
+    /// The moment at which the write's window ended; `None` while the window is open.
     end: Option<Tick>,
     is_acknowledged: bool,
-    /// True if the reply says that the write was not admitted.
+    /// True if the reply says that the write was not executed.
     is_refused: bool,
     verifier: Option<Verifier>,
     /// True if the server has confirmed that the write survives a crash.
     is_durable: bool,
     /// The lock under which the write was made, if that lock rolls it back when its holder fails.
     transaction: Option<u64>,
-    /// The moment from which no read sees it: it was rolled back, or will be before other members
-    /// are admitted.
+    /// The moment from which no read may return the write's data: the write was rolled back, or
+    /// will be before other members are admitted.
     undone: Option<Tick>,
     /// True if it is unknown whether the write was rolled back.
     is_unsure: bool,
-    /// True if the window ended because the writer was shut out.
+    /// True if the window ended because a fence excluded the writer.
     is_shut_out: bool,
 }
 
-/// A value of a cell that a read saw since the last crash.
+/// A value that a read has returned for a cell since the last crash.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     begin: Tick,
@@ -96,7 +96,7 @@ impl Cells {
         self.writes.insert(id, write);
     }
 
-    /// Notes the reply to a write. `is_stable` if it survives every crash from now on.
+    /// Notes the reply to a write. `is_stable` is true if the write survives all later crashes.
     pub(super) fn end(
         &mut self,
         id: WriteId,
@@ -123,7 +123,7 @@ impl Cells {
         writes.filter(move |write| write.transaction == Some(transaction) && write.undone.is_none())
     }
 
-    /// Notes that the writes under a lock are final, as the reply said.
+    /// Notes that the writes under a lock can no longer be rolled back, as a reply has confirmed.
     pub(super) fn make_final(&mut self, transaction: u64, now: Tick) {
         let of = |write: &Write| write.transaction == Some(transaction);
         let written: Vec<WriteId> = self.writes.iter().filter(|w| of(w.1)).map(|w| *w.0).collect();
@@ -138,7 +138,7 @@ impl Cells {
         }
     }
 
-    /// Notes that the writes under a lock are rolled back before other members are admitted again.
+    /// Notes that the writes under a lock will be rolled back before other members are admitted.
     pub(super) fn undo(&mut self, transaction: u64, now: Tick) {
         for write in self.of_transaction(transaction) {
             write.end.get_or_insert(now);
@@ -153,7 +153,7 @@ impl Cells {
         }
     }
 
-    /// Notes that a write cannot take effect any more, and that it is unknown whether it has.
+    /// Notes that a write can no longer take effect. It is unknown whether it did.
     pub(super) fn close(&mut self, id: WriteId, now: Tick) {
         if let Some(write) = self.writes.get_mut(&id) {
             write.end.get_or_insert(now);
@@ -178,8 +178,8 @@ impl Cells {
         }
     }
 
-    /// Notes that these members may be admitted again: requests of theirs that were on their way
-    /// meanwhile may still be executed.
+    /// Notes that these members may be admitted again. Requests that they sent in the meantime may
+    /// still be executed.
     pub(super) fn let_in(&mut self, file: File, is_in: impl Fn(MemberIndex) -> bool) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_in(write.member)) {
@@ -202,8 +202,8 @@ impl Cells {
     pub(super) fn crash(&mut self, now: Tick) {
         self.crashes.push(now);
         self.seen.clear();
-        // No operation in flight in the dead server continues, whichever members the next server
-        // admits, and however late a reply of the dead one arrives.
+        // No operation in flight can be executed after its server died, whichever members the next
+        // server admits, and however late a reply of the dead server arrives.
         for write in self.writes.values_mut() {
             write.end.get_or_insert(now);
             write.is_shut_out = false;
@@ -213,12 +213,11 @@ impl Cells {
     /// Returns true if a write has survived all crashes up to a moment.
     fn survives(&self, write: &Write, until: Tick) -> bool {
         let Some(end) = write.end else { return false };
-        // A reply may arrive after its server has died; the window of the write ends with the
-        // server.
+        // The write's window ends with its server, even if the reply arrives after that.
         write.is_durable || !self.crashes.iter().any(|crash| (end..until).contains(crash))
     }
 
-    /// Checks that a read from `begin` to now may have found this write in a cell.
+    /// Checks that a read between `begin` and now may have returned this write's data for a cell.
     pub(super) fn see(
         &mut self,
         file: File,
@@ -265,7 +264,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Returns the end of a write's window; fails if the write cannot be in the cell at all.
+    /// Returns the end of a write's window. Fails if no read can return the write's data.
     fn possible(
         &self,
         file: File,

@@ -1,7 +1,8 @@
 //! Chooses the next requests of members.
 //!
-//! Invariant: members send only requests that a correct client would send: locks under an own open,
-//! no range twice, and fences that admit the member itself.
+//! Invariant: members send only requests that a correct client would send. A lock is requested
+//! under the member's own open, no range is locked twice, and a fence admits the member that sets
+//! it.
 
 use dafs_types::{ShareAccess, ShareDeny, Stability};
 
@@ -32,7 +33,8 @@ impl World {
         Ok(())
     }
 
-    /// Updates a request that is repeated, and returns true if it still makes sense.
+    /// Updates a request that must be repeated. Returns the request, and true if it is still
+    /// needed.
     fn update_repeat(&self, index: MemberIndex, ask: MemberRequest) -> (MemberRequest, bool) {
         let is_wanted = match &ask {
             MemberRequest::Unlock { holding, .. }
@@ -100,7 +102,7 @@ impl World {
         }
     }
 
-    /// Chooses a fence, a read after one, or a write that a fence may affect.
+    /// Chooses a fence, a read after a fence, or a write that a fence may affect.
     fn choose_beside_fences(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         let first = self.random.below(2) as u8;
         let run = CellRange { file: File::Data, first, count: 1 + self.random.below(2) as u8 };
@@ -174,9 +176,9 @@ impl World {
 
     fn choose_lock(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         let run = CellRange { file: File::Locked, ..self.any_run() };
-        // Runs with frequent fences take no locks: while an auto-recovery lock exists, the server
-        // executes no write concurrently with the turns of other reactors, and these runs test
-        // such writes.
+        // Do not take locks in runs with frequent fences. While an auto-recovery lock exists, the
+        // server executes no write concurrently with the turns of other reactors, but these runs
+        // must test such writes.
         if self.plan.shuts_out || !self.may_lock(index, &run) {
             return None;
         }
@@ -189,8 +191,8 @@ impl World {
         })
     }
 
-    /// Returns true if it is clear which lock covers a member's write: a lock that rolls changes
-    /// back must cover all of it or nothing.
+    /// Returns true if a member may write a range. A lock that rolls changes back must cover all of
+    /// the range or none of it, so that the checker knows which lock covers the write.
     fn may_write(&self, index: MemberIndex, run: &CellRange) -> bool {
         let mut held = self.holdings.of(index);
         let covers = |lock: &LockRange| {
@@ -222,7 +224,7 @@ impl World {
         })
     }
 
-    /// Returns true if a member has no lock in this range and asks for none.
+    /// Returns true if a member has no lock in this range and has not requested one.
     fn may_lock(&self, index: MemberIndex, run: &CellRange) -> bool {
         let mut held = self.holdings.of(index);
         let has = held.any(|holding| match holding.held {
@@ -240,7 +242,7 @@ impl World {
         !has && !wants && self.holdings.base(index, File::Locked).is_some()
     }
 
-    /// Chooses a holding to give up.
+    /// Chooses a holding to release, and returns the request that releases it.
     fn choose_end(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         let epoch = self.epoch;
         let held = self.holdings.of(index).filter(|holding| {
@@ -272,5 +274,5 @@ impl World {
     }
 }
 
-/// The most changes of names in flight at one time, because the judge tries all their orders.
+/// The maximum number of changes of names in flight, because the checker tries all their orders.
 const NAME_CHANGES_MAX: usize = 4;

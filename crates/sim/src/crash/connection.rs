@@ -1,6 +1,6 @@
 //! A member's connection, which sends and receives messages.
 //!
-//! Invariant: a new connection begins only after nothing of the last one is left.
+//! Invariant: a new connection begins only after the previous one has ended completely.
 
 use dafs_dat::{
     CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
@@ -57,7 +57,7 @@ impl MemberConnection {
         })
     }
 
-    /// Returns true if nothing of a connection is left.
+    /// Returns true if the previous connection has ended completely.
     pub(super) fn is_free(&self) -> bool {
         self.endpoint.is_none()
     }
@@ -84,7 +84,7 @@ impl MemberConnection {
         Ok(())
     }
 
-    /// Gives the connection up.
+    /// Starts to end the connection.
     pub(super) fn hang_up(&mut self) {
         if let Some(endpoint) = self.endpoint
             && !std::mem::replace(&mut self.is_ending, true)
@@ -93,7 +93,7 @@ impl MemberConnection {
         }
     }
 
-    /// Sends a message. Errors show as the end of the connection.
+    /// Sends a message. An error appears later as the end of the connection.
     pub(super) fn send(&mut self, message: &[u8]) {
         let Some(endpoint) = self.endpoint else { return };
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
@@ -102,7 +102,7 @@ impl MemberConnection {
         self.interface.flush();
     }
 
-    /// Exposes bytes for the server to read, in a buffer of their own.
+    /// Copies bytes into a buffer that the server can read by RDMA.
     pub(super) fn expose(&mut self, buffer: usize, bytes: &[u8]) -> DirectBuffer {
         let offset = buffer % BUFFERS * BUFFER_BYTES;
         self.outbox.write(offset, bytes);
@@ -117,11 +117,11 @@ impl MemberConnection {
     fn post(&mut self, endpoint: EndpointId, slot: u64) {
         let at = slot * MESSAGE_BYTES as u64;
         let segment = self.inbox_region.local(at, MESSAGE_BYTES as u32);
-        // If this fails, the connection has ended.
+        // Ignore an error: it means that the connection has ended.
         let _ = self.interface.post_receive(endpoint, slot, &[segment]);
     }
 
-    /// Returns the events since the last call.
+    /// Removes and returns the events that have arrived since the last call.
     pub(super) fn take(&mut self) -> Vec<ConnectionEvent> {
         self.interface.poll();
         let mut words = Vec::new();
@@ -158,8 +158,8 @@ impl MemberConnection {
     }
 }
 
-/// The receives of a connection, which are more than its credits.
+/// The number of receive buffers of a connection, which exceeds its credits.
 const SLOTS: usize = 40;
-/// The most writes in flight of one member.
+/// The maximum number of writes in flight of one member.
 pub(super) const BUFFERS: usize = 64;
 const BUFFER_BYTES: usize = 3 * CELL_BYTES;

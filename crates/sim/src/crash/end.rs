@@ -1,5 +1,5 @@
-//! The end of a run: all members reconnect, everything is read back, all members disconnect, and
-//! the server must have released all their state. Then the contents of the disk are checked.
+//! The end of a run: all members reconnect, everything is read back, and all members disconnect.
+//! The server must then have released all their state, and the contents of the disk are checked.
 //!
 //! Invariant: after `stop_faults` no more faults happen.
 
@@ -39,7 +39,8 @@ impl World {
     }
 
     fn lift_fences(&mut self) -> Result<(), String> {
-        // Its pending repeats are not needed any more, except its last fences.
+        // Drop the member's requests to be repeated, which are no longer needed, except its last
+        // fences.
         self.members[0].again.clear();
         self.until("fence requests in flight", |world| world.members[0].flights.is_empty())?;
         for file in [File::Data, File::Log] {
@@ -98,7 +99,7 @@ impl World {
         self.ask_to_end(0, MemberRequest::Size)
     }
 
-    /// Makes all members give up their holdings.
+    /// Makes all members release their holdings.
     fn give_up(&mut self) -> Result<(), String> {
         loop {
             let mut held = self.holdings.all.iter();
@@ -145,8 +146,8 @@ impl World {
         })
     }
 
-    /// Checks that the disk contains everything that was acknowledged, even after a power failure
-    /// now.
+    /// Checks that the disk contains all acknowledged data, even after a power failure at this
+    /// moment.
     fn look_at_disk(&mut self) -> Result<(), String> {
         self.servers.crash(true);
         self.judge.crash(true);
@@ -202,7 +203,7 @@ fn read(store: &dyn Store, handle: &FileHandle) -> Result<Vec<u8>, String> {
     Ok(memory.to_vec(0, length))
 }
 
-/// The regions that each reactor of a server always has.
+/// The number of memory regions that each reactor of a server always has.
 const ARENA: usize = 1;
-/// How often a request is repeated.
+/// The maximum number of attempts for a request.
 const TRIES: usize = 100;

@@ -1,7 +1,7 @@
-//! The judge of fences: a member that a list has excluded all along must be refused, and one that
-//! it has admitted all along must not be.
+//! The checker of fences. A member that the list has excluded during the whole request must be
+//! refused, and a member that the list has admitted during the whole request must not be.
 //!
-//! Invariant: between the beginning of a change and its reply both results are allowed.
+//! Invariant: while a change of the list is in flight, both results are allowed.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::requests::{File, MemberIndex};
 
 #[derive(Debug, Default)]
 struct Fence {
-    /// The members that are admitted; empty for all members.
+    /// The members that the list admits; empty if it admits all members.
     members: Vec<MemberIndex>,
-    /// Since when this list has been in force.
+    /// The moment from which this list has been in force.
     since: Tick,
-    /// When a change was last begun.
+    /// The moment at which the last change began.
     begun: Tick,
     is_changing: bool,
 }
@@ -42,15 +42,15 @@ impl Fences {
         self.fences.get(&file).is_some_and(|fence| fence.is_changing)
     }
 
-    /// Returns true if a member was admitted from `begin` up to now, false if it was excluded, and
-    /// `None` if either is possible.
+    /// Returns true if the list has admitted a member since `begin`, false if it has excluded the
+    /// member since then, and `None` if either is possible.
     pub(super) fn was_in(&self, file: File, member: MemberIndex, begin: Tick) -> Option<bool> {
         let Some(fence) = self.fences.get(&file) else { return Some(true) };
         let is_certain = !fence.is_changing && fence.since < begin && fence.begun < begin;
         is_certain.then(|| fence.members.is_empty() || fence.members.contains(&member))
     }
 
-    /// Checks that a member was rightly admitted or refused.
+    /// Checks that a member was correctly admitted or refused.
     pub(super) fn judge(
         &self,
         file: File,

@@ -1,10 +1,10 @@
 //! The holdings of members: opens with their reservations, and locks.
 //!
-//! A holding is certain from its grant until its holder asks to give it up, while the holder lives
+//! A holding is certain from its grant until its holder asks to release it, while the holder lives
 //! and its lease has not expired. It stays certain across restarts of the server while the holder
 //! can reclaim it. Two certain holdings must never conflict.
 //!
-//! Invariant: a holding that may have ended, in any order of messages, is not certain.
+//! Invariant: a holding is not certain if any possible order of messages may have ended it.
 
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId};
 
@@ -18,7 +18,7 @@ pub(super) enum Held {
     Base(File),
     /// An open of the file of reservations.
     Share(Share),
-    /// An open that a creation made; no member reclaims it.
+    /// An open that was made together with the file; no member reclaims it.
     Made,
     Lock(LockRange),
 }
@@ -33,36 +33,36 @@ pub(super) struct Holding {
     pub file: FileHandle,
     /// The lock owner that names the open.
     pub owner: u64,
-    /// When the grant was answered.
+    /// The moment at which the reply with the grant arrived.
     pub since: Tick,
-    /// The server that granted it last, counted by restarts.
+    /// The number of the server that granted or restored it last, counted by restarts.
     pub epoch: u64,
     /// True if the holding was certain when the last server ended.
     pub has_right: bool,
-    /// True if the holder is giving the holding up, or is rolling back the changes under it.
+    /// True if the holder is releasing the holding, or is rolling back the changes under it.
     pub is_ending: bool,
     /// True if the holder is rolling back the changes under the lock.
     pub aborts: bool,
 }
 
-/// What remains of a lock whose holder has died.
+/// The remains of a lock whose holder has died.
 #[derive(Clone, Copy, Debug)]
 struct Remnant {
     lock: LockRange,
     since: Tick,
 }
 
-/// What is known about a member now.
+/// The current state of a member, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemberStatus {
     /// True if the member was heard of so recently that its lease cannot have expired.
     pub is_fresh: bool,
-    /// True if the present server knows that the member has finished reclaiming, and will tell the
-    /// next one.
+    /// True if the current server knows that the member has finished reclaiming, and has recorded
+    /// this durably for the next server.
     pub is_settled: bool,
 }
 
-/// What is known about the server now.
+/// The current state of the server, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerStatus {
     pub epoch: u64,
@@ -77,7 +77,7 @@ pub(super) struct Holdings {
 }
 
 impl Holding {
-    /// Returns true if changes under it are rolled back when its holder fails.
+    /// Returns true if changes under the holding are rolled back when its holder fails.
     pub(super) fn recovers(&self) -> bool {
         matches!(self.held, Held::Lock(lock) if lock.recovers)
     }
@@ -87,7 +87,7 @@ impl Holding {
         !self.is_ending && self.is_left(life, era)
     }
 
-    /// Returns true if its holder still has it, unless it has given it up.
+    /// Returns true if the holder still has the holding, unless the holder has released it.
     pub(super) fn is_left(&self, life: MemberStatus, era: ServerStatus) -> bool {
         if self.epoch == era.epoch { life.is_fresh } else { self.has_right && era.may_reclaim }
     }
@@ -115,11 +115,11 @@ impl Holdings {
         self.of(member).find(|holding| holding.held == Held::Base(file))
     }
 
-    /// Notes that the server has ended. `status_of` returns what was known about members then.
+    /// Notes that the server has ended. `status_of` returns the state of a member at that time.
     ///
     /// The grace period may have ended before a member had reclaimed everything. The server cannot
-    /// tell such a member from one that has reclaimed everything and has been silent since, and the
-    /// next server expects neither.
+    /// distinguish such a member from one that has reclaimed everything and has been silent since,
+    /// so the next server expects neither to reclaim.
     pub(super) fn crash(
         &mut self,
         era: ServerStatus,
@@ -133,7 +133,7 @@ impl Holdings {
         self.all.retain(|holding| holding.held != Held::Made);
     }
 
-    /// Notes that a member has died. Its holdings that are certain beyond its death stay in effect.
+    /// Notes that a member has died. Holdings that certainly outlast the member stay in effect.
     pub(super) fn die(
         &mut self,
         member: MemberIndex,
@@ -152,12 +152,12 @@ impl Holdings {
         self.all.retain(|holding| holding.member != member);
     }
 
-    /// Notes that a member is about to repair the remains of locks in a range.
+    /// Notes that a member is about to repair the remains of locks that overlap a range.
     pub(super) fn repair(&mut self, run: &CellRange) {
         self.remnants.retain(|remnant| !remnant.lock.run.overlaps(run));
     }
 
-    /// Checks a grant of the present server to a member.
+    /// Checks a grant of the current server to a member against all certain holdings.
     pub(super) fn judge_grant(
         &self,
         member: MemberIndex,
@@ -182,7 +182,7 @@ impl Holdings {
         }
     }
 
-    /// Checks a read or write that began at `begin` and was executed.
+    /// Checks a read or write that began at `begin` and was executed against all certain holdings.
     pub(super) fn judge_transfer(
         &self,
         member: MemberIndex,

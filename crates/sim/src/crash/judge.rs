@@ -1,7 +1,8 @@
-//! The judge of histories: what each reply may say, whatever failures came in between.
+//! The checker of histories: decides for each reply whether the guarantees allow it, whatever
+//! failures happened before.
 //!
-//! Invariant: an operation begins once and ends once: by its reply, by the report that it was not
-//! executed, or by being settled, if its outcome will never be known.
+//! Invariant: each operation begins once and ends once: by its reply, by the report that it was not
+//! executed, or by being settled if its outcome will never be known.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +15,7 @@ use super::requests::{CELL_BYTES, File, MemberIndex, MemberRequest, Reply, SIZE_
 use super::space::Space;
 use crate::operation::{Answer, FileNumber, NameOperation, OperationNumber};
 
-/// The judge of a run of the crash world.
+/// The checker of a run of the crash world.
 pub(super) struct Judge {
     space: Space,
     pub cells: Cells,
@@ -26,7 +27,7 @@ pub(super) struct Judge {
     /// Files whose creation was acknowledged.
     pub made: Vec<FileNumber>,
     tick: Tick,
-    /// When the server last ended.
+    /// The moment at which the last server ended.
     crashed: Tick,
 }
 
@@ -57,7 +58,7 @@ impl Judge {
         self.tick
     }
 
-    /// Returns when an operation in flight began.
+    /// Returns the moment at which an operation in flight began.
     pub(super) fn begun_at(&self, number: u64) -> Tick {
         self.begun.get(&number).map_or(self.tick, |begun| begun.at)
     }
@@ -75,7 +76,7 @@ impl Judge {
         number
     }
 
-    /// Returns the number of undecided changes of names.
+    /// Returns the number of changes of names whose outcome is undecided.
     pub(super) fn name_changes(&self) -> usize {
         self.space.changes_under_way()
     }
@@ -132,7 +133,7 @@ impl Judge {
         judged.map_err(|what| format!("{:?} was reported as not executed: {what}", begun.ask))
     }
 
-    /// Settles an operation: it cannot be executed any more, and it will never be known whether it
+    /// Settles an operation: it can no longer be executed, and it will never be known whether it
     /// was.
     pub(super) fn settle(&mut self, number: u64) -> Result<(), String> {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
@@ -204,7 +205,7 @@ impl Judge {
             other => return Err(format!("no answer to that: {other:?}")),
         };
         let number = OperationNumber(number);
-        // A failure reports what the last server saw, which may be lost with it.
+        // A failure describes the state that the last server had, which may be lost with it.
         let is_success = operation.changes() && !matches!(answer, Answer::Status(_));
         if begun < self.crashed && !is_success {
             return self.space.end_blindly(number, operation);
@@ -227,7 +228,7 @@ impl Judge {
         if let Reply::Status(status) = reply {
             return self.refuse_content(begun, file, *status);
         }
-        // A successful reply of the last server counts as much as one of the present server.
+        // A successful reply of the last server counts as much as one of the current server.
         self.fences.judge(file, member, at, true)?;
         match (&begun.ask, reply) {
             (MemberRequest::Append { id }, Reply::Offset(offset)) => {
@@ -342,5 +343,5 @@ impl Judge {
     }
 }
 
-/// The size of the file of cells, treated as an additional cell.
+/// The size of the file of cells, which the checker treats as an additional cell.
 const SIZE: CellRange = CellRange { file: File::Data, first: super::requests::CELLS, count: 1 };

@@ -1,32 +1,32 @@
-//! The judge of the log that all members append to.
+//! The checker of the log that all members append to.
 //!
 //! Invariants:
 //! - A record whose append was acknowledged is at the position that the reply named, exactly once
 //!   and forever.
 //! - A record that was reported as not appended is not in the log until it is appended again.
-//! - If its writer was fenced out, records seen after the fence stay, and no more of its records
-//!   appear.
+//! - After a fence has excluded the writer of a record, records of the writer that reads have
+//!   returned stay, and no more of its records appear.
 
 use std::collections::BTreeMap;
 
 use super::cells::Tick;
 use super::requests::MemberIndex;
 
-/// The id of a record; 0 is what an append that was rolled back may have left.
+/// The id of a record. The id 0 means bytes that a rolled-back append may have left.
 pub(super) type RecordId = u64;
 
 #[derive(Debug)]
 struct Record {
     member: MemberIndex,
-    /// The position that the reply named, in records.
+    /// The position in the log that the reply named, counted in records.
     place: Option<u64>,
     answered: Option<Tick>,
-    /// When the record was reported as not appended.
+    /// The moment at which the record was reported as not appended.
     absent: Option<Tick>,
-    /// When the writer was shut out.
+    /// The moment at which a fence excluded the writer.
     shut_out: Option<Tick>,
-    /// The position at which a read saw the record after its writer was shut out. The record stays
-    /// there.
+    /// The position at which a read returned the record after a fence had excluded its writer. The
+    /// record must stay there.
     stays: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Log {
         self.crashes += 1;
     }
 
-    /// Notes that these members were shut out.
+    /// Notes that a fence has excluded these members.
     pub(super) fn shut_out(&mut self, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
         for record in open.filter(|record| is_out(record.member) && record.absent.is_none()) {
@@ -98,7 +98,7 @@ impl Log {
         }
     }
 
-    /// Notes that these members may be admitted again: records that were on their way meanwhile may
+    /// Notes that these members may be admitted again. Records that they sent in the meantime may
     /// still be appended.
     pub(super) fn let_in(&mut self, is_in: impl Fn(MemberIndex) -> bool) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
@@ -177,25 +177,25 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the number of pages the log may have.
+    /// Returns the maximum number of pages of the log.
     pub(super) fn pages(&self) -> u64 {
         self.records.len() as u64 * 2 / PAGE_RECORDS + 1
     }
 }
 
-/// Returns the number that the bytes of a cell or record repeat, if they repeat one number.
+/// Returns the integer that the bytes of a cell or record repeat; `None` if they do not repeat one.
 pub(super) fn stamp_of(bytes: &[u8]) -> Option<u64> {
     let mut words = bytes.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
     let first = words.next()?.ok()?;
     words.all(|word| word.is_ok_and(|word| word == first)).then_some(first)
 }
 
-/// Returns bytes that repeat a number.
+/// Returns bytes that repeat an integer.
 pub(super) fn stamped(number: u64, length: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(length / 8)
 }
 
-/// The bytes of a record.
+/// The size of a record in bytes.
 pub(super) const RECORD_BYTES: usize = 64;
 /// The number of records read at once.
 pub(super) const PAGE_RECORDS: u64 = 24;

@@ -1,7 +1,7 @@
 //! A member of the crash world: a client that recovers from all failures.
 //!
-//! Invariant: each of its requests that changes something is either in flight, in limbo until the
-//! server has reported its outcome, or over.
+//! Invariant: each request of a member that changes something is in flight, or is in limbo until
+//! the server has reported its outcome, or has ended.
 
 use std::collections::BTreeMap;
 
@@ -18,27 +18,27 @@ pub(super) struct Member {
     pub index: MemberIndex,
     pub line: MemberConnection,
     pub phase: Phase,
-    /// How often the member has died.
+    /// The number of times that the member has died.
     pub deaths: u32,
-    /// The client id that the server gave it.
+    /// The client id that the server has assigned to the member.
     pub client: Option<ClientId>,
     pub session: SessionId,
-    /// The server of the member's session, counted by restarts.
+    /// The number of the server of the member's session, counted by restarts.
     pub epoch: u64,
-    /// The server that knows that it has finished reclaiming, counted by restarts.
+    /// The number of the server that knows that the member has finished reclaiming, if there is
+    /// one.
     pub settled: Option<u64>,
     pub credits: u16,
     pub flights: BTreeMap<u16, Flight>,
     sequences: BTreeMap<u16, u16>,
-    /// Requests whose outcome must be determined. The sessions in `discards` are forgotten
-    /// afterwards.
+    /// Requests whose outcome must be queried. Afterwards the sessions in `discards` are forgotten.
     pub limbo: Vec<Flight>,
     pub discards: Vec<SessionId>,
-    /// Requests to be repeated.
+    /// Requests that must be repeated.
     pub again: Vec<MemberRequest>,
-    /// When the last message of the server arrived.
+    /// The time at which the last message of the server arrived.
     pub heard_ns: u64,
-    /// Recovery pauses until then.
+    /// The time until which recovery pauses.
     pub patient_ns: u64,
     sessions_made: u32,
 }
@@ -49,7 +49,7 @@ pub(super) enum Phase {
     Away,
     Connecting,
     LoggingIn,
-    /// The member determines the outcome of its requests and reclaims its holdings.
+    /// The member queries the outcome of its requests and reclaims its holdings.
     Recovering,
     Here,
     /// The member has sent DISCONNECT.
@@ -69,7 +69,7 @@ pub(super) struct Flight {
     pub stream: u16,
     pub sequence: u16,
     pub procedure: Procedure,
-    /// The request whose outcome this one asks for.
+    /// The earlier request whose outcome this request queries.
     pub about: Option<Box<Flight>>,
 }
 
@@ -96,17 +96,17 @@ impl Member {
         }
     }
 
-    /// Returns its node on the network.
+    /// Returns the member's node on the network.
     pub(super) fn node(&self) -> u32 {
         SERVER_NODE + 1 + self.index as u32
     }
 
-    /// Returns true if the server has accepted its login.
+    /// Returns true if the server has accepted the member's login.
     pub(super) fn is_in(&self) -> bool {
         matches!(self.phase, Phase::Recovering | Phase::Here | Phase::Leaving)
     }
 
-    /// Returns a free stream for another request: the `draw`th of them.
+    /// Returns the free stream with the index `draw`; `None` if no credit or stream is free.
     pub(super) fn free_stream(&self, draw: usize) -> Option<u16> {
         if self.flights.len() >= usize::from(self.credits) {
             return None;
@@ -131,7 +131,7 @@ impl Member {
     /// Logs in after the connection is established.
     pub(super) fn log_in(&mut self, wish: u16, epoch: u64) -> Result<(), String> {
         self.phase = Phase::LoggingIn;
-        // The server that replies is the present one, even if it is dead by then.
+        // The current server sends the reply, even if it is dead when the reply arrives.
         self.epoch = epoch;
         let (name, fence_id) = (format!("member-{}", self.index), fence_id(self.index));
         let mut verifier = [7; 8];

@@ -1,5 +1,5 @@
-//! The crash world: members that recover, a server that is killed and loses power, and a judge of
-//! what each member was promised (`docs/semantics.md`).
+//! The crash world: members that recover, a server that is killed and loses power, and a checker of
+//! the guarantees for each member (`docs/semantics.md`).
 //!
 //! Members speak the protocol message by message over the simulated network. They make, link,
 //! rename and remove names, append records, write cells, commit, lock, and open with reservations;
@@ -41,7 +41,7 @@ use world::World;
 /// The parameters of a run of the crash world.
 #[derive(Clone, Debug)]
 pub struct StormPlan {
-    /// The seed that determines everything else.
+    /// The seed that determines all other parameters and the run.
     pub seed: u64,
     /// The number of steps with faults. Each step is a message that arrives or an operation that
     /// begins.
@@ -55,9 +55,9 @@ pub struct StormPlan {
     credits_initial: u16,
     credits_budget: u32,
     has_reflinks: bool,
-    /// True if members often write under locks and roll back.
+    /// True if members often write under locks and roll their changes back.
     takes_back: bool,
-    /// True if members are often fenced out of what they write, and the content is checked.
+    /// True if members are often fenced out of files that they write, and the content is checked.
     shuts_out: bool,
     faults: FaultPlan,
 }
@@ -106,7 +106,7 @@ impl StormPlan {
 /// Statistics of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormReport {
-    /// The number of steps, without those of the end.
+    /// The number of steps, without the steps of the final checks.
     pub steps: u64,
     /// The number of times that the server was killed or lost power.
     pub crashes: u64,
@@ -116,15 +116,15 @@ pub struct StormReport {
     pub deaths: u64,
     /// The number of sessions that were made.
     pub sessions: u64,
-    /// Requests whose outcome came from the response cache.
+    /// The number of requests whose outcome came from the response cache.
     pub recovered: u64,
-    /// Opens and locks that were reclaimed after a restart.
+    /// The number of opens and locks that were reclaimed after a restart.
     pub reclaimed: u64,
-    /// Locks that were found broken.
+    /// The number of locks that were found broken.
     pub broken_locks: u64,
-    /// Auto-recovery locks whose changes were rolled back.
+    /// The number of auto-recovery locks whose changes were rolled back.
     pub taken_back: u64,
-    /// Bytes of undo data that were cloned.
+    /// The number of bytes of undo data that were cloned.
     pub cloned_bytes: u64,
     /// A hash over all events; equal for equal plans.
     pub trace: u64,
@@ -150,7 +150,7 @@ impl StormReport {
     }
 }
 
-/// Runs a plan. `defect` is planted in the server; `prints` logs the events as they happen.
+/// Runs a plan. `defect` is built into the server; if `prints` is true, events are logged at once.
 ///
 /// # Errors
 /// [`Failure`] with the error, the events before it, and the command that replays the run.
@@ -166,5 +166,5 @@ pub fn storm(
     world.play().map_err(|what| failed(what, world.history()))
 }
 
-/// The steps of a run.
+/// The default number of steps of a run.
 const STEPS: u64 = 1_000;

@@ -1,4 +1,4 @@
-//! How a member reacts to replies and to the end of a connection.
+//! The reaction of a member to replies and to the end of a connection.
 //!
 //! Invariant: an operation whose reply was lost ends when the server has reported its outcome. A
 //! member sends no new requests before it has reclaimed all its holdings.
@@ -88,7 +88,7 @@ impl World {
                 .map_err(|error| error.to_string())?;
         let result = match (header.status, response) {
             (Status::Ok, Response::ClientConnectAuth(result)) => result,
-            // Another session of the same member was faster or slower.
+            // Another session of the same member was made before or after this one.
             (Status::StaleClientId, _) => {
                 self.members[index].line.hang_up();
                 self.members[index].phase = Phase::Away;
@@ -113,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// Forgets a member's holdings: the server has restarted or the lease has expired.
+    /// Forgets a member's holdings after a server restart or after its lease has expired.
     fn forget_state(&mut self, index: usize, was_fresh: bool) -> Result<(), String> {
         let epoch = self.epoch;
         let lost = self.holdings.of(index).find(|holding| holding.epoch == epoch);
@@ -132,7 +132,7 @@ impl World {
 
     // ---- recovery -------------------------------------------------------------------
 
-    /// Does the next step of recovery.
+    /// Performs the next step of a member's recovery.
     pub(super) fn recover(&mut self, index: usize) -> Result<(), String> {
         if let Some(flight) = self.members[index].limbo.pop() {
             let about = RequestRef {
@@ -156,7 +156,7 @@ impl World {
             if let Some(number) = holding.map(|holding| holding.number) {
                 let is_ending = self.holdings.find(number).is_some_and(|h| h.is_ending);
                 if is_ending {
-                    // A member does not reclaim what it had given up.
+                    // A member does not reclaim a holding that it was releasing.
                     self.note_loss(number);
                     self.holdings.remove(number);
                     return Ok(());
@@ -195,7 +195,7 @@ impl World {
             | MemberRequest::Append { .. }
             | MemberRequest::Write { .. }
             | MemberRequest::SetSize { .. } => self.random.percent(70),
-            // Reclaiming decides the state of its holdings.
+            // Reclaiming determines the state of the member's holdings.
             MemberRequest::Unlock { holding, .. }
             | MemberRequest::CloseShare { holding }
             | MemberRequest::Abort { holding, .. } => {
@@ -284,7 +284,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles that a holding was given up, or that the last server came too late for that.
+    /// Handles the release of a holding, or a release that the last server did not execute.
     fn on_given_up(&mut self, number: u64, is_refused: bool) {
         if is_refused {
             self.note_loss(number);
@@ -331,9 +331,9 @@ impl World {
                 }
                 Ok(())
             }
-            // It has a lock there whose grant it never learned of.
+            // The member has a lock there, but has not received the reply with the grant.
             Reply::Status(Status::LockRange) => Ok(()),
-            // Another member has repaired it.
+            // Another member has repaired the broken lock.
             Reply::Status(Status::Inval) if repairs => Ok(()),
             other => Err(format!("a lock of member {index} got {other:?}")),
         }
@@ -359,7 +359,7 @@ impl World {
                 self.members[index].patient_ns = self.network.now_ns() + PATIENCE_NS;
                 Ok(())
             }
-            // The member is fenced out; it tries until it is admitted again.
+            // The member is fenced out, and retries until it is admitted again.
             Reply::Status(Status::Access) => {
                 self.judge.fences.judge(file, index, begin, false)?;
                 self.members[index].patient_ns = self.network.now_ns() + PATIENCE_NS;
@@ -382,7 +382,8 @@ impl World {
         let (era, lives) = (self.era(), self.statuses());
         let Some(holding) = self.holdings.find(number).cloned() else { return Ok(()) };
         if let Reply::Status(status) = reply {
-            // The member is fenced out, or has a lock whose grant it never learned of.
+            // The member is fenced out, or has a lock but has not received the reply with its
+            // grant.
             let is_excused = matches!(status, Status::Access | Status::LockRange);
             if holding.has_right && era.may_reclaim && !is_excused {
                 return Err(format!("member {index} cannot reclaim {holding:?}: {status:?}"));
@@ -403,7 +404,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles that the changes under a lock were rolled back; the lock is held as before.
+    /// Handles the rollback of the changes under a lock, which stays held.
     fn on_aborted(
         &mut self,
         index: usize,
@@ -466,7 +467,7 @@ impl World {
     }
 }
 
-/// Describes a reply without its bytes.
+/// Describes a reply without its data.
 fn brief(reply: &Reply) -> String {
     match reply {
         Reply::Bytes(bytes) => {
@@ -477,5 +478,5 @@ fn brief(reply: &Reply) -> String {
     }
 }
 
-/// How long a member waits before it repeats a request that was refused.
+/// The time that a member waits before it repeats a request that was refused.
 const PATIENCE_NS: u64 = 3_000_000;

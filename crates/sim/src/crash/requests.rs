@@ -1,6 +1,6 @@
 //! The requests of the members of the crash world, encoded for the protocol, and the decoding of
 //! replies.
-//!
+//! Invariant: a decoded reply contains only data that the server has sent.
 //! Invariant: a decoded reply contains nothing that the server has not sent.
 
 use dafs_types::{
@@ -33,11 +33,11 @@ pub(super) type MemberIndex = usize;
 /// The files that exist in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum File {
-    /// A file of cells that is fenced now and then.
+    /// A file of cells for which fences are set.
     Data,
-    /// A file of cells that is locked now and then.
+    /// A file of cells in which locks are taken.
     Locked,
-    /// A file of records that is fenced now and then.
+    /// A file of records for which fences are set.
     Log,
     /// A file without content that is opened with reservations.
     Shared,
@@ -110,7 +110,7 @@ pub(super) enum MemberRequest {
         lock: LockRange,
         repairs: bool,
     },
-    /// Unlocks a holding, which has this range.
+    /// Unlocks the range of a holding.
     Unlock {
         holding: u64,
         run: CellRange,
@@ -126,7 +126,7 @@ pub(super) enum MemberRequest {
     CloseShare {
         holding: u64,
     },
-    /// The members that the fence admits.
+    /// Sets a fence that admits the given members.
     Fence {
         file: File,
         members: Vec<MemberIndex>,
@@ -159,7 +159,7 @@ pub(super) struct RequestRef {
 }
 
 impl MemberRequest {
-    /// Returns true if the request changes something, so that its outcome must be determined.
+    /// Returns true if the request changes something, so that its outcome must be queried.
     pub(super) fn changes(&self) -> bool {
         match self {
             Self::Names { operation, .. } => operation.changes(),
@@ -185,9 +185,9 @@ impl MemberRequest {
         }
     }
 
-    /// Returns true if this reply shows that the server durably knows that the member has finished
-    /// reclaiming. Either the member asked for something new while other members still had time to
-    /// reclaim, or the server has recorded the member's state anew.
+    /// Returns true if this reply shows that the server has durably recorded that the member has
+    /// finished reclaiming. Either the member made a new request while other members still had time
+    /// to reclaim, or the server has recorded the member's state anew.
     pub(super) fn settles(&self, reply: &Reply) -> bool {
         use crate::operation::NameOperation::{Create, Open, Remove, Rename};
         let is_refused = *reply == Reply::Status(Status::Grace);
@@ -203,7 +203,7 @@ impl MemberRequest {
     }
 }
 
-/// What a request needs in addition to an [`MemberRequest`].
+/// The data that a request needs in addition to a [`MemberRequest`].
 pub(super) struct Context<'a> {
     pub root: FileHandle,
     pub directories: &'a [FileHandle],
@@ -591,13 +591,13 @@ pub(super) fn decode_reply(
 /// The share with which members open the files they keep open.
 pub(super) const BASE: Share =
     Share { access: ShareAccess::Both, deny: ShareDeny::None, key: None };
-/// The bytes of a cell, which lies within one sector.
+/// The size of a cell in bytes. A cell lies within one sector.
 pub(super) const CELL_BYTES: usize = 256;
 /// The number of cells in a file.
 pub(super) const CELLS: u8 = 32;
-/// The initial size of the files of cells; every size that is set later is larger.
+/// The initial size of the files of cells. Every size that is set later is larger.
 pub(super) const SIZE_BASE: u64 = CELLS as u64 * CELL_BYTES as u64;
-/// The longest message in either direction.
+/// The maximum length of a message in bytes, in either direction.
 pub(super) const MESSAGE_BYTES: usize = 2048;
 const NO_OPTIONS: LockOptions = match LockOptions::from_bits(0) {
     Some(options) => options,

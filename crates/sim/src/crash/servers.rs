@@ -1,7 +1,7 @@
 //! The servers that use one disk and its journal, one after the other.
 //!
-//! Invariant: a crash happens between two steps of the server, or during its start. Nothing that
-//! the dead server still holds can reach the disk or the journal.
+//! Invariant: a crash happens between two steps of the server, or during its start. The files that
+//! the dead server has open can no longer change the disk or the journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::disk::CrashStore;
 use crate::plan::{SERVER_NODE, root};
 use crate::reactors::{Turns, address, interfaces};
 
-/// The present server, its disk and its journal.
+/// The current server, its disk and its journal.
 pub(super) struct Servers {
     network: Network,
     pub disk: CrashStore,
     storage: CrashStorage,
     config: ServerConfig,
     server: Option<SteppedServer>,
-    /// Bytes that servers before this one have cloned.
+    /// The number of bytes of undo data that earlier servers have cloned.
     cloned_bytes: u64,
-    /// When the server started.
+    /// The time at which the server started.
     started_ns: u64,
     random: Random,
     /// Chooses the reactor that runs next.
@@ -110,12 +110,12 @@ impl Servers {
         self.server.is_some()
     }
 
-    /// Returns when the server started.
+    /// Returns the time at which the server started.
     pub(super) fn started_ns(&self) -> u64 {
         self.started_ns
     }
 
-    /// Runs one step of the server, if it is up, and of the kernel beneath it.
+    /// Runs one step of the server, if it is running, and of the simulated kernel.
     pub(super) fn step(&mut self) {
         let now_ns = self.network.now_ns();
         self.disk.set_time(Moment(now_ns));
@@ -127,7 +127,7 @@ impl Servers {
         }
     }
 
-    /// Kills the server, or the whole machine by a power failure.
+    /// Kills the server process, or the whole machine by a power failure.
     pub(super) fn crash(&mut self, loses_power: bool) {
         self.network.kill_node(SERVER_NODE);
         if loses_power {
@@ -147,7 +147,7 @@ impl Servers {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
-    /// Returns the bytes of undo data that were cloned so far.
+    /// Returns the number of bytes of undo data that all servers have cloned.
     pub(super) fn cloned_bytes(&self) -> u64 {
         self.cloned_bytes + self.stats().map_or(0, |stats| stats.cloned_bytes)
     }
@@ -169,7 +169,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// A small journal, which soon reaches its checkpoints.
+/// Returns the configuration of a small journal, which soon needs a checkpoint.
 fn log_config() -> LogConfig {
     LogConfig {
         segment_bytes: 96 << 10,
@@ -194,11 +194,11 @@ fn undo_config() -> UndoConfig {
     }
 }
 
-/// The connections of each reactor.
+/// The maximum number of connections of each reactor.
 const ENDPOINTS_MAX: usize = 128;
-/// The most credits of a session.
+/// The maximum number of credits of a session.
 pub(super) const CREDITS_MAX: u16 = 12;
 /// The average number of server steps between two write-backs of the kernel.
 const STEPS_PER_SETTLE: usize = 50;
-/// Makes the random numbers of a server differ from all others of the seed.
+/// A constant that makes the random numbers of a server differ from others of the same seed.
 const LIFE_SALT: u64 = 0x11fe_0f5e_7e45_a17e;

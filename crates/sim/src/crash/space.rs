@@ -1,15 +1,15 @@
-//! The judge of names in a world where servers crash.
+//! The checker of names in a world where servers crash.
 //!
-//! It consists of two judges. One believes every reply: a name that a read has shown exists. The
-//! other believes only what must survive a crash, which is what replies to successful changes
-//! confirmed: a change that was read before its own reply may be lost in a power failure.
+//! It has two models. The first model believes every reply: a name that a read has returned exists.
+//! The second model believes only successful replies to changes, because only those changes must
+//! survive a crash. A change that was read before its own reply may be lost in a power failure.
 //!
-//! Invariant: after a power failure the first judge knows exactly what the second one knew.
+//! Invariant: after a power failure the first model is equal to the second one.
 
 use crate::names::Names;
 use crate::operation::{Answer, NameOperation, OperationNumber};
 
-/// The two judges of names.
+/// The two models of names.
 pub(super) struct Space {
     seen: Names,
     durable: Names,
@@ -43,7 +43,7 @@ impl Space {
         }
     }
 
-    /// Ends an operation whose reply says nothing about the present state: a read from before a
+    /// Ends an operation whose reply shows nothing about the current state: a read from before a
     /// crash, or a failed change.
     pub(super) fn end_blindly(
         &mut self,

@@ -39,7 +39,8 @@ pub(super) struct World {
     pub random: Random,
     /// The number of servers before this one.
     pub epoch: u64,
-    /// Requests in flight of members that have died, and the connections that may still carry them.
+    /// Requests in flight of members that have died, with the connections that may still carry
+    /// them.
     orphans: Vec<(Flight, u32, Option<ConnectionId>)>,
     history: VecDeque<String>,
     pub number: u64,
@@ -184,7 +185,7 @@ impl World {
     fn restart(&mut self) -> Result<(), String> {
         if self.servers.start(!self.faults_stopped)? {
             self.note(|| "the server is up".into());
-            // The judge knows the outcome of all requests that were in flight.
+            // The outcome of all requests in flight is settled, because their server has ended.
             for (flight, ..) in std::mem::take(&mut self.orphans) {
                 self.judge.settle(flight.number)?;
             }
@@ -335,13 +336,13 @@ impl World {
         lock.map(|lock| lock.number)
     }
 
-    /// Handles a holding that ends without a request of its holder: changes under it are rolled
+    /// Handles a holding that ends without a request of its holder. The changes under it are rolled
     /// back.
     pub(super) fn note_loss(&mut self, number: u64) {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
             return;
         };
-        // A persistent lock is rolled back only when it breaks, which no request may ever cause.
+        // A persistent lock is rolled back only when it breaks, and no later request may break it.
         let persists = matches!(holding.held, Held::Lock(lock) if lock.persists);
         if holding.is_ending || persists {
             self.judge.cells.leave_open(number);
@@ -351,8 +352,8 @@ impl World {
         }
     }
 
-    /// Members that were silent for long may have lost their locks, so the changes under these may
-    /// be rolled back by now.
+    /// Notes that members that were silent for long may have lost their locks, so that the changes
+    /// under these locks may be rolled back.
     pub(super) fn note_absence(&mut self) {
         let (era, lives) = (self.era(), self.statuses());
         let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
@@ -361,21 +362,21 @@ impl World {
         }
     }
 
-    /// Returns what is known about the server now.
+    /// Returns the current state of the server, as far as it is known.
     pub(super) fn era(&self) -> ServerStatus {
         let since_ns = self.network.now_ns().saturating_sub(self.servers.started_ns());
         let may_reclaim = !self.servers.is_up() || since_ns < self.plan.lease_ns / 2;
         ServerStatus { epoch: self.epoch, may_reclaim }
     }
 
-    /// Returns what is known about a member now.
+    /// Returns the current state of a member, as far as it is known.
     pub(super) fn status_of(&self, index: usize) -> MemberStatus {
         let silent_ns = self.network.now_ns().saturating_sub(self.members[index].heard_ns);
         let is_settled = self.members[index].settled == Some(self.epoch);
         MemberStatus { is_fresh: silent_ns < self.plan.lease_ns / 2, is_settled }
     }
 
-    /// Returns what is known about all members now.
+    /// Returns the current states of all members, as far as they are known.
     pub(super) fn statuses(&self) -> Vec<MemberStatus> {
         (0..self.members.len()).map(|index| self.status_of(index)).collect()
     }
@@ -397,8 +398,7 @@ impl World {
         let number = self.number;
         let ask = self.named(ask);
         if let MemberRequest::Lock { lock, .. } = &ask {
-            // The lock may be granted without the member learning of it, and then no request ever
-            // breaks or ends it.
+            // If the reply with the grant is lost, no request may ever break or release the lock.
             self.may_keep_undo |= lock.persists && lock.recovers;
         }
         let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
@@ -423,7 +423,7 @@ impl World {
         };
         let (procedure, message) =
             encode(&header, &ask, &context).map_err(|error| error.to_string())?;
-        // Decode the reply as one to the request that was asked about.
+        // Decode the reply as a reply to the earlier request whose outcome is queried.
         let procedure = about.as_ref().map_or(procedure, |about| about.procedure);
         self.note(|| format!("{number} at member {index}, {stream}.{sequence}: {ask:?}"));
         self.judge.begin(number, index, &ask);
@@ -468,7 +468,7 @@ impl World {
         }
     }
 
-    /// Gives a write its id: that of its operation.
+    /// Gives a write its id, which is the number of its operation.
     fn named(&self, ask: MemberRequest) -> MemberRequest {
         match ask {
             MemberRequest::Write { run, stability, is_direct, .. } => {
@@ -600,18 +600,18 @@ fn lay_out(store: &dyn Store, root: &FileHandle) -> Result<Vec<FileHandle>, Stri
     Ok(handles)
 }
 
-/// The longest step of the clock.
+/// The longest step of the clock in nanoseconds.
 const SPAN_NS_MAX: usize = 20_000_000;
-/// A limit on the turns of a run, far more than it needs.
+/// The maximum number of turns of a run, far more than a run needs.
 const TURNS_MAX: u64 = 2_000_000;
 /// The number of turns within which all requests in flight must end.
 const PATIENCE_TURNS: u64 = 100_000;
-/// The most lines that a failure prints.
+/// The maximum number of lines of history that a failure prints.
 const HISTORY_MAX: usize = 4_000;
-/// Makes the random numbers of a world differ from all others of the seed.
+/// A constant that makes the random numbers of a world differ from others of the same seed.
 const WORLD_SALT: u64 = 0x5707_2a11_0f5e_7e45;
-/// Returns the owner of an open with reservations. It is not reused soon, and differs from the
-/// owners of the opens of [`File::OPEN`].
+/// Returns the owner of an open with reservations. An owner is not reused soon, and differs from
+/// the owners of the opens of [`File::OPEN`].
 pub(super) fn share_owner(number: u64) -> u64 {
     4 + number % 250
 }
