@@ -193,7 +193,7 @@ impl GroupRead {
         })
     }
 
-    /// Does the same as [`GroupRead::read`], whichever number the group begins with.
+    /// Reads a group as [`GroupRead::read`] does, whichever number the group begins with.
     pub(crate) fn read_as_it_stands(
         &mut self,
         blob: &dyn Blob,

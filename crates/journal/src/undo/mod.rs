@@ -198,7 +198,6 @@ impl UndoLog {
     ///
     /// # Errors
     /// [`UndoError::Storage`] if the storage fails.
-    /// [`UndoError::Storage`].
     pub fn remove(storage: &dyn Storage, id: UndoId) -> Result<(), UndoError> {
         let had_clone = match storage.remove(&clone::name_of(id)) {
             Ok(()) => true,
