@@ -2,6 +2,7 @@
 //!
 //! Invariant: only the holder of an object's lock removes its name.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use dafs_client::{ClientError, FileHandle, OpenOptions, Status};
@@ -116,9 +117,13 @@ impl Worker {
         is_new: bool,
     ) -> Result<(), Fault> {
         let mut patience = Patience::new();
+        let linked = Cell::new(None);
         loop {
             let site = self.site().await?;
-            let renamed = self.rename_once(&site, &from, &to, is_new).await;
+            let renamed = match is_new {
+                true => self.rename_to_new(&site, &from, &to, &linked).await,
+                false => self.rename_once(&site, &from, &to).await,
+            };
             let is_crossed =
                 matches!(&renamed, Err(fault) if fault.status() == Some(Status::Deadlock));
             match renamed {
@@ -130,29 +135,65 @@ impl Worker {
         }
     }
 
-    async fn rename_once(
+    /// Gives an object a name that is free, and removes its old one. `linked` is the file that an
+    /// earlier attempt has given the new name.
+    async fn rename_to_new(
         &self,
         site: &Site,
         from: &Place,
         to: &Place,
-        is_new: bool,
+        linked: &Cell<Option<FileHandle>>,
     ) -> Result<(), Fault> {
         let session = &site.session;
         let existing = |error| Fault::of_existing(about(error, &from.shown));
-        let source = self.directory(site, &from.parents, &from.shown).await.map_err(existing)?;
-        let moved = self.look_in(session, source, &from.name).await.map_err(existing)?;
-        let moved = moved.ok_or_else(|| missing(from))?.handle;
+        let (source, moved) = match self.find(site, from).await {
+            // The old name has gone in another way, and the new one is there.
+            Err(Fault::Missing(_)) if linked.get().is_some() => return Ok(()),
+            found => found?,
+        };
+        let target = self.made_directory(site, &to.parents, &to.shown).await?;
+        let held = self.hold_expected(site, (source, from, moved)).await?;
+        let new = Source { handle: held.metadata.handle, file: None, temporary: None };
+        match self.publish_in(site, target, to, new, &Mode::Create).await {
+            Err(Fault::Exists(error)) => {
+                let found = self.look_in(session, target, &to.name).await?;
+                let is_own = linked.get().is_some_and(|linked| {
+                    linked == moved && found.is_some_and(|found| found.handle == linked)
+                });
+                if !is_own {
+                    return Err(Fault::Exists(error));
+                }
+            }
+            published => published?,
+        }
+        linked.set(Some(moved));
+        // The lock stays: nobody else is to move the object while it has both names.
+        let mut patience = Patience::new();
+        loop {
+            let removed = session.remove_in_async(source, &from.name, &from.shown).await;
+            match removed.map_err(existing) {
+                Err(fault) if keeps_name(&fault) => patience.again(self).await?,
+                Err(Fault::Missing(_)) => return Ok(()),
+                removed => return removed,
+            }
+        }
+    }
+
+    /// Returns the directory of an object, and the object.
+    async fn find(&self, site: &Site, place: &Place) -> Result<(FileHandle, FileHandle), Fault> {
+        let existing = |error| Fault::of_existing(about(error, &place.shown));
+        let directory = self.directory(site, &place.parents, &place.shown).await;
+        let directory = directory.map_err(existing)?;
+        let found = self.look_in(&site.session, directory, &place.name).await.map_err(existing)?;
+        Ok((directory, found.ok_or_else(|| missing(place))?.handle))
+    }
+
+    async fn rename_once(&self, site: &Site, from: &Place, to: &Place) -> Result<(), Fault> {
+        let session = &site.session;
+        let existing = |error| Fault::of_existing(about(error, &from.shown));
+        let (source, moved) = self.find(site, from).await?;
         let target = self.made_directory(site, &to.parents, &to.shown).await?;
         let from_here = (source, from, moved);
-        if is_new {
-            let held = self.hold_expected(site, from_here).await?;
-            let new = Source { handle: held.metadata.handle, file: None, temporary: None };
-            self.publish_in(site, target, to, new, &Mode::Create).await?;
-            return session
-                .remove_in_async(source, &from.name, &from.shown)
-                .await
-                .map_err(existing);
-        }
         if (source, &from.name) == (target, &to.name) {
             return Ok(());
         }

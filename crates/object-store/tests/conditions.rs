@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use dafs_client::{Client, ClientConfig, DeleteDisposition, Location, OpenOptions, SessionOptions};
 use dafs_object_store::DafsStore;
 use dafs_types::Random;
 use object_store::path::Path;
@@ -187,4 +188,45 @@ async fn a_copy_of_a_copy_is_replaced_by_itself() {
     store.put(&two, "new".into()).await.unwrap();
     assert_eq!(store.get(&one).await.unwrap().bytes().await.unwrap(), "text");
     assert!(served.temporary_files().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rename_does_not_meet_its_own_new_name() {
+    let served = Served::start();
+    let store = served.store(Transport::SharedMemory, "/");
+    let (old, new) = (Path::from("old"), Path::from("new"));
+    store.put(&old, "text".into()).await.unwrap();
+    let url = served.url(Transport::SharedMemory, "/");
+    let has_linked = served.local("new");
+    // An open that keeps the old name, until the new one is there for a while.
+    let (opened, wait) = tokio::sync::oneshot::channel();
+    let keeper = std::thread::spawn(move || {
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let location = Location::parse(&url).unwrap();
+        let session = client.connect(&location, &SessionOptions::default()).unwrap();
+        let options = OpenOptions::read().delete_disposition(DeleteDisposition::Deny);
+        let file = session.open("/old", &options).unwrap();
+        opened.send(()).unwrap();
+        while !has_linked.exists() {
+            std::thread::yield_now();
+        }
+        // So many changes later the rename has tried to remove the old name.
+        for _ in 0..50 {
+            session.create_dir("/d", 0o755).unwrap();
+            session.remove("/d").unwrap();
+        }
+        file.close().unwrap();
+    });
+    wait.await.unwrap();
+    store.rename_if_not_exists(&old, &new).await.unwrap();
+    keeper.join().unwrap();
+    assert!(matches!(store.head(&old).await, Err(Error::NotFound { .. })));
+    assert_eq!(store.get(&new).await.unwrap().bytes().await.unwrap(), "text");
+    // The name of another object is still in the way, and so is one of the same.
+    store.put(&old, "other".into()).await.unwrap();
+    let error = store.rename_if_not_exists(&old, &new).await.unwrap_err();
+    assert!(matches!(error, Error::AlreadyExists { .. }), "{error:?}");
+    store.copy(&old, &new).await.unwrap();
+    let error = store.rename_if_not_exists(&old, &new).await.unwrap_err();
+    assert!(matches!(error, Error::AlreadyExists { .. }), "{error:?}");
 }
