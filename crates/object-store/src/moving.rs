@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use dafs_client::{ClientError, FileHandle, OpenOptions, Status};
+use dafs_client::{ClientError, File, FileHandle, Metadata, OpenOptions, Status};
 use object_store::PutPayload;
 
 use crate::error::{Fault, about};
@@ -13,7 +13,7 @@ use crate::names::Place;
 use crate::publishing::{Held, Mode, Source, keeps_name};
 use crate::reading::read_all;
 use crate::worker::{Patience, Site, Worker};
-use crate::writing::{Made, PIECE_BYTES, is_gone, write_all};
+use crate::writing::{PIECE_BYTES, is_gone, write_all};
 
 impl Worker {
     /// Deletes an object.
@@ -72,7 +72,7 @@ impl Worker {
                 // The source or the directory was removed meanwhile.
                 Err(fault) if is_gone(&fault) => {}
                 Err(fault) if cannot_link(&fault) => {
-                    return self.copy_bytes(&site, metadata.handle, directory, &to, &mode).await;
+                    return self.copy_bytes(&site, metadata.handle, &to, &mode).await;
                 }
                 linked => return linked,
             }
@@ -85,27 +85,43 @@ impl Worker {
         &self,
         site: &Site,
         source: FileHandle,
-        directory: FileHandle,
         to: &Place,
         mode: &Mode,
     ) -> Result<(), Fault> {
+        let mut made = self.make(site, to, &PutPayload::new()).await?;
+        match self.fill_copy(site, source, &made.file, to).await {
+            Ok(metadata) => made.metadata = metadata,
+            Err(fault) => {
+                if let Some(name) = &made.temporary {
+                    self.remove_temporary(site, &made.file, made.directory, name).await;
+                }
+                return Err(fault);
+            }
+        }
+        self.publish(site, to, &made, mode).await
+    }
+
+    /// Copies the bytes of a file to a new one. Returns the attributes of that.
+    async fn fill_copy(
+        &self,
+        site: &Site,
+        source: FileHandle,
+        copy: &File,
+        to: &Place,
+    ) -> Result<Metadata, Fault> {
         let session = &site.session;
         let file = session.open_handle_async(source, &to.shown, &OpenOptions::read()).await?;
         let size = session.metadata_async(source, &to.shown).await?.size;
-        let Made { file: copy, directory: _, temporary, .. } =
-            self.make(site, to, &PutPayload::new()).await?;
         let mut at = 0;
         while at < size {
             let length = usize::try_from(size - at).map_or(PIECE_BYTES, |n| n.min(PIECE_BYTES));
             let buffer = session.client().allocate(length)?;
             read_all(&file, at, &buffer, 0, length).await?;
             let bytes = buffer.memory().to_vec(0, length);
-            write_all(&copy, at, &PutPayload::from(bytes)).await?;
+            write_all(copy, at, &PutPayload::from(bytes)).await?;
             at += length as u64;
         }
-        let metadata = session.metadata_async(copy.handle(), &to.shown).await?;
-        let made = Made { file: copy, metadata, directory, temporary };
-        self.publish(site, to, &made, mode).await
+        Ok(session.metadata_async(copy.handle(), &to.shown).await?)
     }
 
     /// Renames an object. This is atomic if it may replace another object, or if the new name is

@@ -72,11 +72,23 @@ impl Worker {
     ) -> Result<(), Fault> {
         let published = self.publish_in(site, made.directory, place, made.source(), mode).await;
         if let (Err(_), Some(name)) = (&published, &made.temporary) {
-            // Ignore an error: `DafsStore::remove_leftovers` removes the temporary file later.
-            let chain = site.session.chain().of(&made.file).close();
-            let _ = chain.at(made.directory).remove(name).run_async().await;
+            self.remove_temporary(site, &made.file, made.directory, name).await;
         }
         published
+    }
+
+    /// Closes a file that does not become an object, and removes its temporary name. The server
+    /// refuses to remove the name while the file is open.
+    pub(crate) async fn remove_temporary(
+        &self,
+        site: &Site,
+        file: &File,
+        directory: FileHandle,
+        name: &str,
+    ) {
+        // Ignore an error: `DafsStore::remove_leftovers` removes the temporary file later.
+        let chain = site.session.chain().of(file).close();
+        let _ = chain.at(directory).remove(name).run_async().await;
     }
 
     pub(crate) async fn publish_in(

@@ -115,26 +115,47 @@ impl Worker {
             }
             _ => None,
         };
-        if let Some((member, error)) = failure {
+        let (Some(file), Some(directory)) = (opened, directory) else {
+            let Some((member, error)) = failure else {
+                return Err(Fault::Refused(StoreError::NotAnObject));
+            };
             if member == walked && lacks_unlinked(&error) && temporary.is_none() {
                 self.needs_names.set(true);
                 return Box::pin(self.make_in(site, here, rest, place, payload)).await;
             }
             return Err(about(error, &place.shown).into());
-        }
-        let (Some(file), Some(directory)) = (opened, directory) else {
-            return Err(Fault::Refused(StoreError::NotAnObject));
         };
-        if is_small && is_whole(&done[walked..], length) {
-            let metadata = regular(done.into_iter().next_back(), &place.shown)?;
-            return Ok(Made { file, metadata, directory, temporary });
+        let settled = match failure {
+            Some((_, error)) => Err(about(error, &place.shown).into()),
+            None if is_small && is_whole(&done[walked..], length) => {
+                regular(done.into_iter().next_back(), &place.shown).map_err(Fault::from)
+            }
+            None => self.write_and_settle(&file, place, payload, temporary.is_some()).await,
+        };
+        match (settled, &temporary) {
+            (Ok(metadata), _) => Ok(Made { file, metadata, directory, temporary }),
+            (Err(fault), Some(name)) => {
+                self.remove_temporary(site, &file, directory, name).await;
+                Err(fault)
+            }
+            // It goes when it is closed.
+            (Err(fault), None) => Err(fault),
         }
-        write_all(&file, 0, payload).await?;
-        if matches!(self.flushes(temporary.is_some()), Flush::Time) {
+    }
+
+    /// Writes a payload to a new file, and brings it there, so that its time stays as it is.
+    async fn write_and_settle(
+        &self,
+        file: &File,
+        place: &Place,
+        payload: &PutPayload,
+        has_name: bool,
+    ) -> Result<Metadata, Fault> {
+        write_all(file, 0, payload).await?;
+        if matches!(self.flushes(has_name), Flush::Time) {
             file.set_attributes_async(&present_time()).await?;
         }
-        let metadata = site.session.metadata_async(file.handle(), &place.shown).await?;
-        Ok(Made { file, metadata, directory, temporary })
+        Ok(file.session().metadata_async(file.handle(), &place.shown).await?)
     }
 
     /// Adds the creation of an empty file to a chain. If the file system supports it, the file has

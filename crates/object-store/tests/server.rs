@@ -64,6 +64,13 @@ impl Served {
         self.builder(transport, path).with_durability(durability).build().unwrap()
     }
 
+    /// Lets no file of it grow beyond a number of bytes, as if its disk was full then.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Pid::from_child(&self.child).into(), Resource::Fsize, limit).unwrap();
+    }
+
     /// Kills it in the midst of whatever it does.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -107,7 +114,10 @@ fn socket(directory: &Path) -> PathBuf {
 /// process, which holds its standard input. Returns the line that begins with `ready`, without
 /// that.
 pub(crate) fn spawn(test: &str, variables: &[(&str, String)]) -> (Child, String) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    // A limit on the length of files is to fail writes, and not to end the process.
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", test])
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())

@@ -93,3 +93,21 @@ async fn a_server_that_is_not_there_is_told() {
     assert!(store.connect().await.is_err());
     assert!(matches!(store.head(&Path::from("x")).await, Err(Error::Generic { .. })));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_fails_leaves_no_temporary_file() {
+    for transport in TRANSPORTS {
+        let served = Served::start();
+        let store = served.builder(transport, "/").with_named_temporaries(true).build().unwrap();
+        let path = Path::from("d/x");
+        store.put(&path, "first".into()).await.unwrap();
+        served.limit_files(Some(FILE_BYTES_MAX));
+        store.put(&path, vec![1; FILE_BYTES_MAX as usize + 1].into()).await.unwrap_err();
+        assert!(served.temporary_files().is_empty(), "{:?}", served.temporary_files());
+        served.limit_files(None);
+        assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), "first");
+    }
+}
+
+/// Longer than the files of the server's journal.
+const FILE_BYTES_MAX: u64 = 20 << 20;
