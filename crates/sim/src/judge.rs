@@ -41,8 +41,8 @@ struct Begun {
 }
 
 impl Judge {
-    /// Makes a judge of empty directories. `bytes_flip` if a write without a reply may have left
-    /// bytes that differ from those sent.
+    /// Makes a model whose directories are empty. `bytes_flip` tells whether a write without a
+    /// reply may have left bytes that differ from those sent.
     pub(crate) fn new(bytes_flip: bool) -> Self {
         Self {
             names: Names::new(),
@@ -295,7 +295,7 @@ pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
     }
 }
 
-/// Converts an operation on names, for the judge.
+/// Converts an operation on names to the terms of the model.
 impl From<NameOperation> for Operation {
     fn from(operation: NameOperation) -> Self {
         Operation::Name(operation)

@@ -1,5 +1,5 @@
-//! The judge of names: a set of possible worlds, each a name space that agrees with every reply so
-//! far.
+//! The model that checks names: a set of possible worlds, each a name space that agrees with every
+//! reply so far.
 //!
 //! Invariant: a world records for each change in flight whether it has been executed and, if so,
 //! what its reply must be. For each read in flight it records the possible results so far. The set

@@ -1,4 +1,4 @@
-//! Operations of clients and their outcomes, in the judge's terms.
+//! Operations of clients and their outcomes, in the terms of the model that checks them.
 //!
 //! Invariant: an operation contains everything that decides its outcome, and no address, state id
 //! or other value that differs between two runs of one seed.

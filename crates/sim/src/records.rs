@@ -1,4 +1,4 @@
-//! The judge of the file that all clients append to concurrently.
+//! The model that checks the file to which all clients append concurrently.
 //!
 //! Invariant: every acknowledged record is at the position that its reply named, exactly once. A
 //! record whose connection broke is somewhere exactly once, or nowhere. The file contains nothing

@@ -27,7 +27,7 @@ use dafs_wire::{ByteOrder, Checksum, FileAttributeBlock, Path, Request, Response
 
 use crate::operation::{DataOperation, Name, NameOperation, OperationNumber, TransferMode};
 
-/// A reply in the protocol's terms, before it is converted to the judge's.
+/// A reply in the protocol's terms, before it is converted to those of the model.
 #[derive(Clone, Debug)]
 pub(crate) enum Raw {
     Status(Status),

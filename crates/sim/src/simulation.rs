@@ -28,19 +28,19 @@ use dafs_types::Random;
 /// Statistics of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Operations that began, including those of the final audit.
+    /// The number of operations that began, including those of the final audit.
     pub operations: u64,
-    /// Operations whose outcome their clients never learned.
+    /// The number of operations whose outcome their clients never learned.
     pub lost: u64,
     /// The number of steps of the scheduler.
     pub steps: u64,
-    /// Sessions that were made.
+    /// The number of sessions that were made.
     pub sessions: u64,
-    /// How often the server crashed.
+    /// The number of crashes of the server.
     pub crashes: u64,
     /// A hash over all events; equal for equal plans.
     pub trace: u64,
-    /// What the network did.
+    /// The counts of what the network did.
     pub network: Statistics,
 }
 
@@ -383,7 +383,7 @@ impl Simulation {
         self.judge.end(number, &outcome)
     }
 
-    /// Converts a reply to the judge's terms.
+    /// Converts a reply to the terms of the model.
     fn interpret(&mut self, index: usize, raw: Raw) -> Result<Outcome, String> {
         Ok(Outcome::Known(match raw {
             Raw::Opened(handle, state) => {

@@ -1,6 +1,6 @@
 //! Chooses the next operation of a client.
 //!
-//! Invariant: an operation begins only if the judge can tell its possible results: an operation
+//! Invariant: an operation begins only if the model can tell its possible results: an operation
 //! that changes a file's size has the file for itself, and few changes of names are undecided at
 //! one time.
 
@@ -144,5 +144,5 @@ const OPENS_MAX: usize = 8;
 /// The most operations that may still be executed although their connection broke; beyond this no
 /// new operation begins.
 const LIMBO_MAX: usize = 12;
-/// The most changes of names in flight at one time, because the judge tries all their orders.
+/// The most changes of names in flight at one time, because the model tries all their orders.
 const NAME_CHANGES_MAX: usize = 4;

@@ -17,7 +17,7 @@ pub enum FaultOn {
     Name,
 }
 
-/// How much of the operation a fault lets through.
+/// The part of an operation that is done although the operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
     /// Nothing was done.
@@ -35,7 +35,7 @@ pub enum FaultEffect {
 pub struct Fault {
     /// The kind of operation that the fault hits.
     pub on: FaultOn,
-    /// How many operations of that kind succeed before.
+    /// The number of operations of that kind that succeed before the fault.
     pub skip: u64,
     /// The error that the caller gets.
     pub error: StoreError,
