@@ -1,6 +1,6 @@
 //! The initial contents of the store of every run: some directories and the file of records.
 //!
-//! Invariant: nothing else is there, and a crash removes none of it.
+//! Invariant: the initial store holds nothing else, and a crash removes none of these objects.
 
 use dafs_store::{AttributeChanges, NewNode, Store};
 use dafs_types::{CreateMode, FileHandle, ShareAccess};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a crash happens between two steps of the server, and nothing that the dead server
 //! still holds can reach the disk. Crashes use their own random numbers, so that a plan without
-//! crashes is the same run as before.
+//! crashes draws none of them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::disk::CrashStore;
 use crate::plan::{Plan, SERVER_NODE};
 use crate::reactors::{Turns, interfaces};
 
-/// Where a server keeps its files.
+/// The place where a server keeps its files.
 #[derive(Clone)]
 pub(crate) enum ServerHome {
     /// A store whose server never crashes.
@@ -96,7 +96,7 @@ impl ServerLife {
         }
     }
 
-    /// Returns true if the plan has a crash now.
+    /// Returns true if the server must crash in this step.
     pub(crate) fn is_due(&mut self) -> bool {
         self.crash_permille > 0
             && self.server.is_some()

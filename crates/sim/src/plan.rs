@@ -32,13 +32,13 @@ pub struct Plan {
     pub keeps_name: bool,
     /// The approximate limit on the size of files, in bytes.
     pub file_bytes: usize,
-    /// Steps out of a thousand in which a fault is made on purpose.
+    /// The number of steps out of a thousand in which the simulation makes a fault.
     pub faults_permille: u32,
-    /// Steps out of a thousand in which the server crashes, on a disk that outlives it.
+    /// The number of steps out of a thousand in which the server crashes. Its disk outlives it.
     pub crash_permille: u32,
     /// The random faults of the network.
     pub faults: FaultPlan,
-    /// A defect that is planted in the server.
+    /// A defect to plant in the server.
     pub defect: Option<Defect>,
 }
 
@@ -143,5 +143,5 @@ pub(crate) fn root() -> Credentials {
     Credentials::superuser()
 }
 
-/// The node the server listens on; clients have the nodes after it.
+/// The node on which the server listens; clients have the nodes after it.
 pub(crate) const SERVER_NODE: u32 = 0;
