@@ -1,8 +1,8 @@
 //! The server between two crashes, and the disk that outlives it.
 //!
 //! Invariant: a crash happens between two steps of the server, and nothing that the dead server
-//! still holds can reach the disk. Crashes use their own random numbers, so that a plan without
-//! crashes draws none of them.
+//! still holds can reach the disk. Crashes use their own random numbers, so that drawing them does
+//! not change the other random choices of a run.
 
 use std::sync::Arc;
 
