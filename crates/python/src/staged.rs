@@ -21,7 +21,7 @@ struct Piece<'f> {
     moving: Pin<Box<dyn Future<Output = Result<Transferred, ClientError>> + 'f>>,
 }
 
-/// Reads into a range. Returns fewer bytes than it has only at the end of the file.
+/// Reads into a range. Returns fewer bytes than the range has only at the end of the file.
 ///
 /// # Errors
 /// The server's error.

@@ -20,13 +20,13 @@ use crate::staged;
 /// copied, which is faster than registering it.
 pub(crate) const STRAIGHT_MIN: usize = 16 << 10;
 
-/// Where the server accesses the data of a call.
+/// The memory in which the server accesses the data of a call.
 enum Place {
-    /// In memory that was registered before.
+    /// Memory that was registered before.
     Registered(Buffer, usize),
-    /// In memory that is registered for this call.
+    /// Memory that is registered for this call.
     CallMemory(CallMemory),
-    /// In a client buffer, at an offset, with a copy to or from the program's memory.
+    /// A client buffer, at an offset, with a copy to or from the program's memory.
     Copied(Buffer, usize, Range),
 }
 
@@ -89,7 +89,7 @@ fn is_complete(moved: &Result<usize, ClientError>) -> bool {
     matches!(moved, Ok(_) | Err(ClientError::Status { .. }))
 }
 
-/// Reads into a range. Returns fewer bytes than it has only at the end of the file.
+/// Reads into a range. Returns fewer bytes than the range has only at the end of the file.
 ///
 /// # Errors
 /// The server's error.
@@ -253,7 +253,7 @@ pub(crate) struct Request {
     pub is_write: bool,
 }
 
-/// Runs many requests as batches. Returns the bytes that each has transferred.
+/// Runs many requests as batches. Returns the number of bytes that each transferred.
 ///
 /// # Errors
 /// If no request was sent.

@@ -1,6 +1,6 @@
 //! Results of calls, to be converted to Python objects.
 //!
-//! Invariant: they contain no client objects, so they can leave the client's lock.
+//! Invariant: results contain no client objects, so they can leave the client's lock.
 
 use std::ffi::OsString;
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -41,7 +41,7 @@ pub enum Value {
     Bytes(Bytes, usize),
     /// The contents of whole files.
     Files(Vec<Result<Vec<u8>, Failure>>),
-    /// The bytes transferred by each request of a batch.
+    /// The number of bytes that each request of a batch transferred.
     Counts(Vec<Result<u32, ClientError>>),
     /// A file system: total, free and available bytes; total and free files; the longest name.
     Space([u64; 6]),
