@@ -91,6 +91,13 @@ impl Session {
         core.transport.interface().region_path(session.endpoint, buffer.0.region.key)
     }
 
+    /// Returns true if the session has ended: all later operations fail with
+    /// [`ClientError::SessionEnded`]. A session that reconnects has not ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.borrow().sessions[self.key].check_open().is_err()
+    }
+
     /// Returns the current number of credits, which limits the requests in flight.
     #[must_use]
     pub fn credits(&self) -> u16 {

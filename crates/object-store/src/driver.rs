@@ -9,8 +9,8 @@
 //!   leaves no change of names half done. A command whose caller is gone before is not started.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -48,6 +48,8 @@ trait Ask {
 struct Asked<T, F> {
     work: F,
     reply: oneshot::Sender<Result<T, Fault>>,
+    /// The time when the caller asked.
+    at: Instant,
 }
 
 impl<T, F, W> Ask for Asked<T, F>
@@ -61,10 +63,15 @@ where
     }
 
     fn start(self: Box<Self>, worker: Rc<Worker>) -> Task {
-        let Self { work, reply } = *self;
+        let Self { work, reply, at } = *self;
         let work = work(worker.clone());
         Box::pin(async move {
-            let outcome = work.await;
+            let mut work = pin!(work);
+            let outcome = poll_fn(|context| {
+                worker.asked_at.set(at);
+                work.as_mut().poll(context)
+            });
+            let outcome = outcome.await;
             if let Err(fault) = &outcome {
                 worker.note_failure(fault);
             }
@@ -102,7 +109,8 @@ impl Driver {
     {
         let stopped = || Fault::Refused(StoreError::Stopped);
         let (reply, receiver) = oneshot::channel();
-        self.commands.send(Box::new(Asked { work, reply })).map_err(|_| stopped())?;
+        let asked = Asked { work, reply, at: Instant::now() };
+        self.commands.send(Box::new(asked)).map_err(|_| stopped())?;
         receiver.await.map_err(|_| stopped())?
     }
 }

@@ -1,6 +1,9 @@
 //! The state of a driver thread: the client, its session, open files and buffers of replies.
 //!
-//! Invariant: a session that has ended is not used again; the next operation makes a new session.
+//! Invariants:
+//! - A session that has ended is not used again; the next operation makes a new session.
+//! - Connecting blocks the thread. So all operations share one session, and an operation that was
+//!   asked for before a connect failed fails with the same error.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,6 +26,11 @@ pub(crate) struct Worker {
     pub settings: Arc<Settings>,
     pub bell: Arc<Bell>,
     client: Result<Client, ClientError>,
+    session: RefCell<Option<Session>>,
+    /// The time and the error of the last connect that failed.
+    refusal: RefCell<Option<(Instant, ClientError)>>,
+    /// The time when the operation that runs now was asked for.
+    pub asked_at: Cell<Instant>,
     site: RefCell<Option<Site>>,
     files: RefCell<HashMap<u64, Rc<File>>>,
     buffers: RefCell<HashMap<u64, Buffer>>,
@@ -57,6 +65,9 @@ impl Worker {
             settings,
             bell,
             client,
+            session: RefCell::default(),
+            refusal: RefCell::default(),
+            asked_at: Cell::new(Instant::now()),
             site: RefCell::default(),
             files: RefCell::default(),
             buffers: RefCell::default(),
@@ -76,9 +87,8 @@ impl Worker {
         if let Some(site) = &*self.site.borrow() {
             return Ok(site.clone());
         }
-        let client = self.client.as_ref().map_err(Clone::clone)?;
-        let Settings { location, session, creates_root, .. } = &*self.settings;
-        let session = client.connect(location, session)?;
+        let session = self.session()?;
+        let Settings { location, creates_root, .. } = &*self.settings;
         let root = match session.resolve_async(&location.path, true).await {
             Err(error) if *creates_root && is_missing(&error) => {
                 self.make_root(&session, &location.path).await?
@@ -88,6 +98,28 @@ impl Worker {
         let site = Site { session, root };
         // Another task may have connected meanwhile; then use its session.
         Ok(self.site.borrow_mut().get_or_insert(site).clone())
+    }
+
+    fn session(&self) -> Result<Session, ClientError> {
+        if let Some(session) = &*self.session.borrow() {
+            return Ok(session.clone());
+        }
+        if let Some((at, error)) = &*self.refusal.borrow()
+            && self.asked_at.get() <= *at
+        {
+            return Err(error.clone());
+        }
+        let client = self.client.as_ref().map_err(Clone::clone)?;
+        match client.connect(&self.settings.location, &self.settings.session) {
+            Ok(session) => {
+                *self.session.borrow_mut() = Some(session.clone());
+                Ok(session)
+            }
+            Err(error) => {
+                *self.refusal.borrow_mut() = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     /// Connects if there is no session.
@@ -113,12 +145,13 @@ impl Worker {
         Ok(here)
     }
 
-    /// Forgets the session if it has ended. Operations on files opened in it then fail with
-    /// [`Fault::Ended`], even if there is a new session.
+    /// Forgets the session if it has ended. A failure of an earlier session leaves it alone.
+    /// Operations on files opened in an ended session fail with [`Fault::Ended`].
     pub(crate) fn note_failure(&self, fault: &Fault) {
         if matches!(fault.client_error(), Some(ClientError::SessionEnded { .. })) {
-            let ended = self.site.borrow_mut().take();
-            drop(ended);
+            let site = self.site.borrow_mut().take_if(|site| site.session.has_ended());
+            let session = self.session.borrow_mut().take_if(|session| session.has_ended());
+            drop((site, session));
         }
     }
 
@@ -127,10 +160,11 @@ impl Worker {
         self.uploads.borrow_mut().clear();
         self.files.borrow_mut().clear();
         self.buffers.borrow_mut().clear();
-        let site = self.site.borrow_mut().take();
-        if let Some(site) = site {
+        drop(self.site.borrow_mut().take());
+        let session = self.session.borrow_mut().take();
+        if let Some(session) = session {
             // Ignore an error: the server detects a lost client.
-            let _ = site.session.disconnect();
+            let _ = session.disconnect();
         }
     }
 

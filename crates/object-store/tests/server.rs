@@ -38,6 +38,11 @@ impl Served {
         self.directory.path().join("export").join(path)
     }
 
+    /// The port that it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of a directory on it.
     pub(crate) fn url(&self, transport: Transport, path: &str) -> String {
         match transport {

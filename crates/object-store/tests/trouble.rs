@@ -1,5 +1,10 @@
 //! Servers that are killed, and servers that are not there.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use dafs_client::{ClientError, Recovery, SessionOptions};
 use dafs_object_store::DafsStoreBuilder;
 use futures_util::StreamExt;
@@ -111,3 +116,56 @@ async fn a_put_that_fails_leaves_no_temporary_file() {
 
 /// Longer than the files of the server's journal.
 const FILE_BYTES_MAX: u64 = 20 << 20;
+
+/// Passes connections on to a port, or closes them when it is told. Counts them.
+fn counted(listener: TcpListener, port: Option<u16>) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counting = count.clone();
+    let pass = |mut from: TcpStream, mut to: TcpStream| {
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = from.read(&mut bytes) {
+            if to.write_all(&bytes[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    };
+    std::thread::spawn(move || {
+        for incoming in listener.incoming() {
+            let incoming = incoming.unwrap();
+            counting.fetch_add(1, Ordering::SeqCst);
+            let Some(port) = port else { continue };
+            let outgoing = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (back, forth) = (outgoing.try_clone().unwrap(), incoming.try_clone().unwrap());
+            std::thread::spawn(move || pass(incoming, outgoing));
+            std::thread::spawn(move || pass(back, forth));
+        }
+    });
+    count
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_begin_together_share_one_connect() {
+    let served = Served::start();
+    served.store(Transport::Tcp, "/").put(&Path::from("x"), "x".into()).await.unwrap();
+    for port in [Some(served.port()), None] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("dafs://{}/", listener.local_addr().unwrap());
+        let builder = DafsStoreBuilder::from_url(&url).unwrap();
+        let store = builder.with_option("transport", "tcp").unwrap().build().unwrap();
+        let path = Path::from("x");
+        // Nobody accepts until all have asked.
+        let heads: Vec<_> = (0..20).map(|_| store.head(&path)).collect();
+        let mut all = Box::pin(futures_util::future::join_all(heads));
+        assert!(futures_util::poll!(&mut all).is_pending());
+        let count = counted(listener, port);
+        let outcomes = all.await;
+        assert!(outcomes.iter().all(|outcome| outcome.is_ok() == port.is_some()), "{outcomes:?}");
+        let first = count.load(Ordering::SeqCst);
+        assert_eq!(first, 1);
+        // A later one asks the server again if it was not there.
+        let later = store.head(&path).await;
+        assert_eq!(later.is_ok(), port.is_some());
+        assert_eq!(count.load(Ordering::SeqCst) > first, port.is_none());
+    }
+}
