@@ -184,46 +184,69 @@ pub(crate) fn list(
         let (asked, behind) = (prefix.clone(), offset.clone());
         let listed = driver.call(move |worker| worker.list_prefix(asked, behind)).await;
         let entries = listed.map_err(|fault| fault.at(&prefix))?;
-        Ok::<_, object_store::Error>(objects_of(driver, entries, offset))
+        let mut walk = Walk { driver, offset, levels: Vec::new() };
+        walk.enter(entries);
+        Ok::<_, object_store::Error>(futures_util::stream::unfold(walk, Walk::next))
     };
     futures_util::stream::once(begin).try_flatten().boxed()
 }
 
-/// Returns the objects at and below the entries of one directory.
-fn objects_of(
+/// A walk through a tree. The depth of the tree takes memory, but no stack.
+struct Walk {
     driver: Arc<Driver>,
-    entries: Vec<Entry>,
     offset: Option<Path>,
-) -> BoxStream<'static, Result<ObjectMeta>> {
-    let (below, behind) = (driver.clone(), offset.clone());
-    let look = move |entry| {
-        let (driver, offset) = (below.clone(), behind.clone());
-        async move {
-            match entry {
-                Entry::Object(meta) => Ok(vec![Entry::Object(meta)]),
-                Entry::Directory(path, handle) => {
-                    let shown = path.clone();
-                    let listed =
-                        driver.call(move |worker| worker.list_directory(handle, path, offset));
-                    listed.await.map_err(|fault| fault.at(&shown))
+    /// The rest of each directory on the current path, from the prefix downwards.
+    levels: Vec<Level>,
+}
+
+/// The rest of a directory: for each object the object alone, for each directory its entries.
+type Level = BoxStream<'static, Result<Vec<Entry>>>;
+
+impl Walk {
+    /// Returns the next object, and the walk after it.
+    async fn next(mut self) -> Option<(Result<ObjectMeta>, Self)> {
+        while let Some(level) = self.levels.last_mut() {
+            let mut entries = match level.next().await {
+                Some(Ok(entries)) => entries,
+                Some(Err(error)) => return Some((Err(error), self)),
+                None => {
+                    self.levels.pop();
+                    continue;
+                }
+            };
+            match (entries.pop(), entries.is_empty()) {
+                (Some(Entry::Object(meta)), true) => return Some((Ok(meta), self)),
+                (last, _) => {
+                    entries.extend(last);
+                    self.enter(entries);
                 }
             }
         }
-    };
-    futures_util::stream::iter(entries)
-        .map(look)
-        .buffered(AHEAD)
-        .map_ok(move |mut entries| match (entries.pop(), entries.is_empty()) {
-            (Some(Entry::Object(meta)), true) => {
-                futures_util::stream::once(std::future::ready(Ok(meta))).boxed()
+        None
+    }
+
+    /// Continues with the entries of a directory.
+    fn enter(&mut self, entries: Vec<Entry>) {
+        if entries.is_empty() {
+            return;
+        }
+        let (driver, offset) = (self.driver.clone(), self.offset.clone());
+        let look = move |entry| {
+            let (driver, offset) = (driver.clone(), offset.clone());
+            async move {
+                match entry {
+                    Entry::Object(meta) => Ok(vec![Entry::Object(meta)]),
+                    Entry::Directory(path, handle) => {
+                        let shown = path.clone();
+                        let listed =
+                            driver.call(move |worker| worker.list_directory(handle, path, offset));
+                        listed.await.map_err(|fault| fault.at(&shown))
+                    }
+                }
             }
-            (last, _) => {
-                entries.extend(last);
-                objects_of(driver.clone(), entries, offset.clone())
-            }
-        })
-        .try_flatten()
-        .boxed()
+        };
+        self.levels.push(futures_util::stream::iter(entries).map(look).buffered(AHEAD).boxed());
+    }
 }
 
 /// The number of directories that are listed concurrently.

@@ -146,3 +146,42 @@ async fn listings_are_in_the_order_of_paths_and_empty_directories_can_go() {
     assert_eq!(prefixes, []);
     assert_eq!(std::fs::read_dir(served.local("")).unwrap().count(), 0);
 }
+
+/// Directories are made from the deepest one upwards: no path to it is short enough for the system.
+fn make_deep(top: &std::path::Path, depth: usize) {
+    let (made, above) = (top.join("made"), top.join("above"));
+    std::fs::create_dir(&made).unwrap();
+    std::fs::write(made.join("object"), "").unwrap();
+    for _ in 1..depth {
+        std::fs::create_dir(&above).unwrap();
+        std::fs::rename(&made, above.join("d")).unwrap();
+        std::fs::rename(&above, &made).unwrap();
+    }
+    std::fs::rename(made, top.join("d")).unwrap();
+}
+
+fn remove_deep(top: &std::path::Path) {
+    let (now, next) = (top.join("now"), top.join("next"));
+    std::fs::rename(top.join("d"), &now).unwrap();
+    while std::fs::rename(now.join("d"), &next).is_ok() {
+        std::fs::remove_dir(&now).unwrap();
+        std::fs::rename(&next, &now).unwrap();
+    }
+    std::fs::remove_dir_all(now).unwrap();
+}
+
+#[test]
+fn a_deep_tree_is_listed_on_a_small_stack() {
+    let served = Served::start();
+    let top = served.local("");
+    make_deep(&top, DEPTH);
+    let store = served.store(Transport::SharedMemory, "/");
+    let list = move || futures_executor::block_on(listed(&store, None));
+    let lister = std::thread::Builder::new().stack_size(256 << 10).spawn(list).unwrap();
+    let found = lister.join();
+    remove_deep(&top);
+    assert_eq!(found.unwrap(), [format!("{}object", "d/".repeat(DEPTH))]);
+}
+
+/// Levels that no recursion with a frame for each fits into that stack.
+const DEPTH: usize = 1500;
