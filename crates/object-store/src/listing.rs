@@ -117,15 +117,16 @@ impl Worker {
     ) -> std::result::Result<Swept, Fault> {
         let site = self.site().await?;
         let shown = prefix.to_string();
+        let mut swept = Swept { removed: 0, directories: Vec::new() };
         let directory = match directory {
             Some(directory) => directory,
             None => {
-                let names = names::parts(&prefix).unwrap_or_default();
+                // No object and no upload has a reserved name above it.
+                let Some(names) = names::parts(&prefix) else { return Ok(swept) };
                 let found = self.directory(&site, &names, &shown).await;
                 found.map_err(Fault::of_existing)?
             }
         };
-        let mut swept = Swept { removed: 0, directories: Vec::new() };
         let entries = match site.session.list_async(directory, &shown).await {
             Err(error) if matches!(error.status(), Some(Status::NoEnt | Status::Stale)) => {
                 return Ok(swept);

@@ -185,3 +185,16 @@ fn a_deep_tree_is_listed_on_a_small_stack() {
 
 /// Levels that no recursion with a frame for each fits into that stack.
 const DEPTH: usize = 1500;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leftovers_below_a_reserved_prefix_are_nobodys() {
+    let served = Served::start();
+    let store = served.store(Transport::SharedMemory, "/");
+    std::fs::create_dir(served.local("d")).unwrap();
+    std::fs::write(served.local("d/.dafs-object-store-1"), "").unwrap();
+    let reserved = Path::from(".dafs-object-store-d/x");
+    assert_eq!(store.remove_leftovers(Some(&reserved)).await.unwrap(), 0);
+    assert_eq!(served.temporary_files().len(), 1);
+    assert_eq!(store.remove_leftovers(Some(&Path::from("d"))).await.unwrap(), 1);
+    assert!(served.temporary_files().is_empty());
+}
