@@ -183,7 +183,7 @@ impl Worker {
             published => published?,
         }
         linked.set(Some(moved));
-        // The lock stays: nobody else is to move the object while it has both names.
+        // Keep the lock: no other client may move the object while it has both names.
         let mut patience = Patience::new();
         loop {
             let removed = session.remove_in_async(source, &from.name, &from.shown).await;

@@ -69,7 +69,7 @@ impl Served {
         self.builder(transport, path).with_durability(durability).build().unwrap()
     }
 
-    /// Lets no file of it grow beyond a number of bytes, as if its disk was full then.
+    /// Limits the length of each file that the server writes, as a full disk would.
     pub(crate) fn limit_files(&self, bytes: Option<u64>) {
         use rustix::process::{Pid, Resource, Rlimit, prlimit};
         let limit = Rlimit { current: bytes, maximum: None };

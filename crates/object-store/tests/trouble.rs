@@ -154,7 +154,7 @@ async fn tasks_that_begin_together_share_one_connect() {
         let builder = DafsStoreBuilder::from_url(&url).unwrap();
         let store = builder.with_option("transport", "tcp").unwrap().build().unwrap();
         let path = Path::from("x");
-        // Nobody accepts until all have asked.
+        // The listener accepts only after all operations have asked.
         let heads: Vec<_> = (0..20).map(|_| store.head(&path)).collect();
         let mut all = Box::pin(futures_util::future::join_all(heads));
         assert!(futures_util::poll!(&mut all).is_pending());
