@@ -20,7 +20,6 @@ const AVOID: &[(&str, &str)] = &[
     ("lets go", "releases"),
     ("be it", "whether"),
     ("is had", "name what has it"),
-    ("so much that", "state the amount"),
     ("who has not come in", "a client that has not authenticated"),
 ];
 

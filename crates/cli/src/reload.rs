@@ -4,8 +4,8 @@
 //! connections; open sessions keep what they were granted.
 //!
 //! Invariant: a reload applies all changes or none. If a file cannot be used, or another option has
-//! changed, nothing changes, and the log says why. Rules that arrive without the export paths or the
-//! anonymous user that they belong to could admit clients that both configurations keep out.
+//! changed, nothing changes, and the log says why. Rules that arrive without the export paths or
+//! the anonymous user that they belong to could admit clients that both configurations keep out.
 
 use anyhow::{Context, Result, bail};
 use dafs_dat::TlsServer;

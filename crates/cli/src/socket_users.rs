@@ -128,8 +128,8 @@ pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     }
 }
 
-/// Lets all users open a socket. A link or another file in its place is refused, and what is checked
-/// is what is changed.
+/// Lets all users open a socket. A link or another file in its place is refused, and the
+/// file that is checked is the file that is changed.
 fn open_socket(path: &Path) -> Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty())?;

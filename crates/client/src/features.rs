@@ -21,7 +21,7 @@ pub(crate) fn without_kerberos() -> Option<String> {
 
 fn left_out(is_built: bool, feature: &str, part: &str) -> Option<String> {
     let refusal = format!(
-        "this program was built without {part}: build it with the feature `{feature}` of dafs-client"
+        "this program was built without {part}: build it with feature `{feature}` of dafs-client"
     );
     (!is_built).then_some(refusal)
 }

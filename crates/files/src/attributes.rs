@@ -141,7 +141,7 @@ impl Files<'_> {
             by.store().set_extras(by, handle, &extras)?;
         }
         let Some(file) = self.cache.find(handle) else {
-            // The file is not cached, so the store sets the remaining attributes, including the size.
+            // The file is not cached, so the store sets the other attributes, including the size.
             by.store().set_attributes(by, handle, &changes)?;
             return Ok(Now::Done(all_set(set)));
         };
