@@ -28,8 +28,9 @@ use crate::core::Core;
 use crate::delegation_cache::{CacheFill, granted};
 use crate::direct::{Direct, DirectFile};
 use crate::error::{ClientError, Result};
-use crate::file::{File, OpenOptions};
+use crate::file::File;
 use crate::ids::SessionKey;
+use crate::open_options::OpenOptions;
 use crate::refusal::failed;
 use crate::session::Session;
 

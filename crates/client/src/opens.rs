@@ -1,7 +1,7 @@
 //! The opens of a session, and the state ids that name them.
 //!
-//! Invariant: an [`Opened`] represents one open until the open is closed. Until then, every state id
-//! that the open has had leads to it. A restarted server gives the open another state id.
+//! Invariant: an [`Opened`] represents one open until the open is closed. Until then, every state
+//! id that the open has had leads to it. A restarted server gives the open another state id.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

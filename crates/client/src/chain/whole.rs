@@ -9,7 +9,7 @@ use dafs_types::{FileHandle, SetAttributes, ShareAccess, StateId, Status, limits
 use crate::buffer::Slice;
 use crate::chain::outcome::{ChainFailure, Outcome};
 use crate::error::{ClientError, Result};
-use crate::file::OpenOptions;
+use crate::open_options::OpenOptions;
 use crate::operation::Transferred;
 use crate::path::label;
 use crate::session::Session;
