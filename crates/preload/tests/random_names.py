@@ -37,10 +37,10 @@ def contents(path):
         return file.read()
 
 
-def put(path, flags, bytes, mode):
+def put(path, flags, content, mode):
     file = os.open(path, flags, mode)
     try:
-        return os.write(file, bytes)
+        return os.write(file, content)
     finally:
         os.close(file)
 
@@ -78,7 +78,7 @@ def call():
     """A call at random: what it is, and what does it beneath a top."""
     one, other = path(), path()
     mode = r.choice((0o644, 0o755, 0o600, 0o700, 0o4755, 0o1777, 0o2775))
-    flags, bytes = r.choice(FLAGS), r.randbytes(r.randrange(5000))
+    flags, content = r.choice(FLAGS), r.randbytes(r.randrange(5000))
     text = r.choice((other, "../" + other, "none", name(), other + "/", "/nowhere/" + other))
     length, moment = r.randrange(10000), r.randrange(1 << 31)
     at = lambda top, beneath: os.path.join(top, beneath)
@@ -92,8 +92,8 @@ def call():
         ("link", lambda top: os.link(at(top, one), at(top, other), follow_symlinks=False)),
         ("symlink", lambda top: os.symlink(text, at(top, one))),
         ("readlink", lambda top: os.readlink(at(top, one))),
-        ("put", lambda top: put(at(top, one), flags, bytes, mode)),
-        ("put", lambda top: put(at(top, one), flags, bytes, mode)),
+        ("put", lambda top: put(at(top, one), flags, content, mode)),
+        ("put", lambda top: put(at(top, one), flags, content, mode)),
         ("get", lambda top: contents(at(top, one))),
         ("truncate", lambda top: os.truncate(at(top, one), length)),
         ("chmod", lambda top: os.chmod(at(top, one), mode)),

@@ -63,8 +63,8 @@ def timed(work: Callable[[], object]) -> float:
 def reads(server: Server, count: int, rounds: int) -> None:
     straightly = dafs.connect(server.shm, own_memory="straight")
     with dafs.connect(server.shm) as session, straightly:
-        bytes = os.urandom(16 * MIB)
-        session.write_bytes("/large", bytes)
+        content = os.urandom(16 * MIB)
+        session.write_bytes("/large", content)
         peer = Peer(server.socket, "/large")
         own = np.zeros(MIB, np.uint8)
         registered = np.frombuffer(session.alloc(MIB), np.uint8)
@@ -90,7 +90,7 @@ def reads(server: Server, count: int, rounds: int) -> None:
                 for name, side in sides.items():
                     taken[name].append(side() / count)
             last = (count - 1) % 16 * MIB
-            assert own.tobytes() == registered.tobytes() == bytes[last : last + MIB]
+            assert own.tobytes() == registered.tobytes() == content[last : last + MIB]
             assert straightly.counters().copies == 0
         peer.stop()
         session.unlink("/large")

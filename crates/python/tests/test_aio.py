@@ -19,22 +19,22 @@ def test_files_and_names(url: str, directory: str) -> None:
         async with await dafs.aio.connect(url, **options_of(url)) as session:
             await session.makedirs(f"{directory}/a/b")
             await session.makedirs(f"{directory}/a/b", exist_ok=True)
-            bytes = os.urandom(1 << 20)
+            content = os.urandom(1 << 20)
             async with await session.open(f"{directory}/a/x", "w+b") as file:
-                assert await file.write(bytes, 0) == len(bytes)
-                assert await file.append(b"end") == len(bytes)
+                assert await file.write(content, 0) == len(content)
+                assert await file.append(b"end") == len(content)
                 await file.commit()
-                array = np.zeros(len(bytes) // 4, np.int32)
-                assert await file.readinto(array, 0) == len(bytes)
-                assert array.tobytes() == bytes
-                assert await file.read(100, len(bytes)) == b"end"
+                array = np.zeros(len(content) // 4, np.int32)
+                assert await file.readinto(array, 0) == len(content)
+                assert array.tobytes() == content
+                assert await file.read(100, len(content)) == b"end"
                 await file.truncate(10)
                 assert (await file.stat()).st_size == 10
             assert file.closed
             await session.rename(f"{directory}/a/x", f"{directory}/a/y")
             await session.symlink("y", f"{directory}/a/l")
             assert await session.readlink(f"{directory}/a/l") == "y"
-            assert await session.read_bytes(f"{directory}/a/l") == bytes[:10]
+            assert await session.read_bytes(f"{directory}/a/l") == content[:10]
             assert sorted(await session.listdir(f"{directory}/a")) == ["b", "l", "y"]
             assert not await session.exists(f"{directory}/a/none")
             with pytest.raises(FileNotFoundError):

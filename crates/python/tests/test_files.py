@@ -66,13 +66,13 @@ def test_modes_are_those_of_open(session: dafs.Session, directory: str) -> None:
 def test_any_buffer_is_read_into_and_written_from(
     session: dafs.Session, directory: str, length: int
 ) -> None:
-    bytes = os.urandom(length)
+    content = os.urandom(length)
     with session.open(f"{directory}/x", "w+b", buffering=0) as file:
-        for source in (bytes, bytearray(bytes), np.frombuffer(bytes, np.uint8)):
+        for source in (content, bytearray(content), np.frombuffer(content, np.uint8)):
             assert file.write_at(source, 5) == length
             bare = bytearray(length)
             assert file.readinto_at(bare, 5) == length
-            assert bare == bytes
+            assert bare == content
         rest = length // 4
         targets = [
             np.zeros(rest, np.float32),
@@ -82,14 +82,14 @@ def test_any_buffer_is_read_into_and_written_from(
         ]
         for target in targets:
             assert file.readinto_at(target, 5) == 4 * rest
-            assert bytes(memoryview(target).cast("B")) == bytes[: 4 * rest]
+            assert bytes(memoryview(target).cast("B")) == content[: 4 * rest]
         # The end of the file.
         long = np.zeros(length + 100, np.uint8)
         assert file.readinto_at(long, 5) == length
         # What lies behind is anything: it was the transport's meanwhile.
-        assert long[:length].tobytes() == bytes
+        assert long[:length].tobytes() == content
         assert file.readinto_at(long, length + 5) == 0
-        assert file.read_at(length + 100, 5) == bytes
+        assert file.read_at(length + 100, 5) == content
 
 
 def test_what_cannot_be_read_into_is_refused(session: dafs.Session, directory: str) -> None:
@@ -113,8 +113,8 @@ def test_what_cannot_be_read_into_is_refused(session: dafs.Session, directory: s
 def test_no_copy_is_made_where_none_is_promised(
     url: str, directory: str, own_memory: str
 ) -> None:
-    bytes = os.urandom(4 * MIB)
-    whole = len(bytes)
+    content = os.urandom(4 * MIB)
+    whole = len(content)
     with dafs.connect(url, own_memory=own_memory, **options_of(url)) as session:
         described = session.describe()
         assert described["registered"] in ("Mapped", "Network")
@@ -125,14 +125,14 @@ def test_no_copy_is_made_where_none_is_promised(
             before = session.counters()
             memory = session.alloc(whole)
             over = np.frombuffer(memory, np.uint8)
-            over[:] = np.frombuffer(bytes, np.uint8)
+            over[:] = np.frombuffer(content, np.uint8)
             assert file.write_at(memory, 0) == whole
             over[:] = 0
             # A part of it, found by its address, however small.
             assert file.readinto_at(over[100:200], 50) == 100
-            assert over[100:200].tobytes() == bytes[50:150]
+            assert over[100:200].tobytes() == content[50:150]
             assert file.readinto_at(memory, 0) == whole
-            assert bytes(over) == bytes
+            assert bytes(over) == content
             between = session.counters()
             assert between.copies == before.copies
             assert between.straight_bytes - before.straight_bytes == 2 * whole + 100
@@ -140,13 +140,13 @@ def test_no_copy_is_made_where_none_is_promised(
             # Any other.
             own = np.zeros(MIB, np.float32)
             assert file.write_at(own, 0) == whole
-            assert file.write_at(bytes, 0) == whole
+            assert file.write_at(content, 0) == whole
             assert file.readinto_at(own, 0) == whole
-            assert own.tobytes() == bytes
+            assert own.tobytes() == content
             file.seek(0)
             # By the side door of the file's own buffer, as it is larger.
             assert file.readinto(own) == whole
-            assert file.raw.read_at(MIB, 0) == bytes[:MIB]
+            assert file.raw.read_at(MIB, 0) == content[:MIB]
             after = session.counters()
         moved = 4 * whole + MIB
         if own_memory == "straight" or described["other"] == "Network":
@@ -209,22 +209,22 @@ def test_small_files_whole(session: dafs.Session, directory: str) -> None:
 
 
 def test_batches(session: dafs.Session, directory: str) -> None:
-    bytes = os.urandom(64 * 4096)
+    content = os.urandom(64 * 4096)
     with session.open(f"{directory}/x", "w+b") as file:
         batch = session.batch()
-        for at in range(0, len(bytes), 4096):
-            batch.write_from(file, at, bytes[at : at + 4096])
+        for at in range(0, len(content), 4096):
+            batch.write_from(file, at, content[at : at + 4096])
         assert len(batch) == 64
         assert batch.run() == [4096] * 64
-        target = np.zeros(len(bytes), np.uint8)
+        target = np.zeros(len(content), np.uint8)
         memory = session.alloc(MIB)
         for window in (None, 0.001):
             batch.read_into(file, 0, target)
-            for at in range(0, len(bytes), 4096):
+            for at in range(0, len(content), 4096):
                 batch.read_into(file, at, memoryview(memory)[at : at + 4096])
-            batch.read_into(file, len(bytes) - 10, bytearray(100))
-            assert batch.run(window) == [len(bytes)] + [4096] * 64 + [10]
-            assert target.tobytes() == bytes == bytes(memoryview(memory)[: len(bytes)])
+            batch.read_into(file, len(content) - 10, bytearray(100))
+            assert batch.run(window) == [len(content)] + [4096] * 64 + [10]
+            assert target.tobytes() == content == bytes(memoryview(memory)[: len(content)])
             target[:] = 0
         assert session.batch().run() == []
     with pytest.raises(ValueError):

@@ -47,8 +47,8 @@ def records(session: dafs.Session, directory: str) -> Any:
     everything = torch.arange(5 * 1000 * 6, dtype=torch.int32).view(5, 1000, 2, 3)
     for shard in range(5):
         header = b"header" if shard % 2 == 0 else b"HEADER"
-        bytes = header + everything[shard].numpy().tobytes()
-        session.write_bytes(f"{directory}/shard-{shard}", bytes)
+        content = header + everything[shard].numpy().tobytes()
+        session.write_bytes(f"{directory}/shard-{shard}", content)
     return everything
 
 

@@ -343,8 +343,8 @@ def test_a_full_disk_is_enospc() -> None:
 
 
 def test_threads_share_a_session(session: dafs.Session, directory: str) -> None:
-    bytes = os.urandom(8 << 20)
-    session.write_bytes(f"{directory}/x", bytes)
+    content = os.urandom(8 << 20)
+    session.write_bytes(f"{directory}/x", content)
     failures: list[BaseException] = []
 
     def read(seed: int) -> None:
@@ -353,9 +353,9 @@ def test_threads_share_a_session(session: dafs.Session, directory: str) -> None:
             target = np.zeros(1 << 20, np.uint8)
             with session.open(f"{directory}/x", "rb", buffering=0) as file:
                 for _ in range(50):
-                    offset = int(random.integers(0, len(bytes)))
+                    offset = int(random.integers(0, len(content)))
                     count = file.readinto_at(target, offset)
-                    assert target[:count].tobytes() == bytes[offset : offset + (1 << 20)]
+                    assert target[:count].tobytes() == content[offset : offset + (1 << 20)]
                     session.stat(f"{directory}/x")
         except BaseException as failure:
             failures.append(failure)

@@ -197,8 +197,8 @@ class StorageWriter(_StorageWriter):
         with session.open(self._place.path(name), "wb", buffering=0) as file:
             gathered, batch = 0, session.batch()
             for item in plan.items:
-                stored, bytes = self._item(name, offset, item, planner)
-                for at, piece in _pieces(bytes):
+                stored, content = self._item(name, offset, item, planner)
+                for at, piece in _pieces(content):
                     batch.write_from(file, offset + at, piece)
                 results.append(
                     WriteResult(
@@ -224,13 +224,13 @@ class StorageWriter(_StorageWriter):
         data = planner.resolve_data(item)
         if item.type == WriteItemType.BYTE_IO:
             assert isinstance(data, BytesIO)
-            bytes = data.getbuffer()
-            return _Stored(name, offset, bytes.nbytes), bytes
+            content = data.getbuffer()
+            return _Stored(name, offset, content.nbytes), content
         assert isinstance(data, torch.Tensor)
         tensor = data.detach().cpu().contiguous()
-        bytes = _bytes(tensor)
-        stored = _Stored(name, offset, bytes.nbytes, tensor.dtype, tuple(tensor.shape))
-        return stored, bytes
+        content = _bytes(tensor)
+        stored = _Stored(name, offset, content.nbytes, tensor.dtype, tuple(tensor.shape))
+        return stored, content
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         metadata.storage_data = {
@@ -279,8 +279,8 @@ class StorageReader(_StorageReader):
         self._stored = {}
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        bytes = self._place.session.read_bytes(self._place.path(_METADATA))
-        metadata: Metadata = pickle.loads(bytes)
+        content = self._place.session.read_bytes(self._place.path(_METADATA))
+        metadata: Metadata = pickle.loads(content)
         return metadata
 
     def set_up_storage_reader(
@@ -323,9 +323,9 @@ class StorageReader(_StorageReader):
         for item in items:
             stored = self._stored[item.storage_index]
             if item.type == LoadItemType.BYTE_IO:
-                bytes = bytearray(stored.length)
-                offset, target = stored.offset, memoryview(bytes)
-                ends.append((planner.load_bytes, item, bytes))
+                content = bytearray(stored.length)
+                offset, target = stored.offset, memoryview(content)
+                ends.append((planner.load_bytes, item, content))
             else:
                 offset, into, end = _target(stored, item, planner)
                 target = _bytes(into)
@@ -379,9 +379,9 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
 
 
-def _pieces(bytes: memoryview) -> Iterator[tuple[int, memoryview]]:
-    for at in range(0, bytes.nbytes, _PIECE):
-        yield at, bytes[at : at + _PIECE]
+def _pieces(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+    for at in range(0, content.nbytes, _PIECE):
+        yield at, content[at : at + _PIECE]
 
 
 def _check(counts: Sequence[int | OSError]) -> None:
