@@ -77,8 +77,10 @@ fn where_clients_leave_the_server_its_cores_growth_is_stated_as_a_part_of_linear
         assert!(speedup > 0.0 && (part - speedup / 2.0).abs() < 1e-9, "{conclusion}");
         assert!(number("server_cpu_ratio") > 0.0, "{conclusion}");
     }
-    assert!(said.contains("of linear") && !said.contains("no conclusion"), "{said}");
-    assert!(said.contains("nothing follows for what more of them bring"), "{said}");
+    assert!(said.contains("of linear"), "{said}");
+    // The one reservation is that servers with more reactors were not measured.
+    let reserved: Vec<_> = said.lines().filter(|line| line.contains(": no conclusion")).collect();
+    assert!(matches!(reserved[..], [line] if line.contains("about more reactors")), "{said}");
 }
 
 #[test]
