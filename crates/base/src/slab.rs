@@ -373,7 +373,7 @@ impl<T> fmt::Debug for Key<T> {
 const NO_SLOT: u32 = u32::MAX;
 /// The limit for the number of slots.
 const INDEX_MAX: u32 = u32::MAX;
-/// A generation that no value has, so that a word of zeros is no valid key.
+/// A generation that no value has, so that a word of zeros is not a valid key.
 const NO_GENERATION: u32 = 0;
 const FIRST_GENERATION: u32 = 1;
 /// The limit for the generations of one slot, which leaves two bits of the word free.

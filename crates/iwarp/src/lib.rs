@@ -9,8 +9,8 @@
 //!
 //! A stream works as follows:
 //!
-//! 1. A [`Initiator`] and a [`Responder`] exchange the MPA request and reply
-//!    frames. The result is an [`Established`].
+//! 1. An [`Initiator`] and a [`Responder`] exchange the MPA request and reply frames. The result is
+//!    an [`Established`].
 //! 2. `Transmitter::new(&established, mulpdu)` and `Receiver::new(&established)` create two
 //!    independent halves. They share nothing, so each may have its own lock. The driver passes
 //!    information between them by value:

@@ -30,8 +30,9 @@ pub const TERMINATE_FPDU_BYTES_MAX: usize =
 const _: () = assert!(UNTAGGED_DDP_BYTES + TERMINATE_BYTES_MAX <= MULPDU_MIN as usize);
 const _: () = assert!(READ_REQUEST_FPDU_BYTES <= TERMINATE_FPDU_BYTES_MAX);
 
-/// The number that the payload length of every segment of a message except the last is a multiple
-/// of, in bytes. Such segments need no pad, and the placement of their payload stays aligned.
+/// The alignment of payload lengths, in bytes. In every segment of a message except the last, the
+/// payload length is a multiple of this number. Such segments need no pad, and the placement of
+/// their payload stays aligned.
 const PAYLOAD_ALIGNMENT: u32 = 8;
 
 /// The sending half of an established stream. Framing allocates nothing; the example at the crate
@@ -378,7 +379,7 @@ impl Segments {
         self.length - self.offset
     }
 
-    /// Returns true if the last frame has been made.
+    /// Returns true if all frames of the message have been returned.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.exhausted
@@ -423,7 +424,7 @@ impl Outbound {
     }
 }
 
-/// Returns the payload in bytes of each segment of a message except the last.
+/// Returns the payload length, in bytes, of every segment of a message except the last.
 #[must_use]
 pub const fn payload_max(mulpdu: u16, tagged: bool) -> u32 {
     let mulpdu = if mulpdu < MULPDU_MIN {

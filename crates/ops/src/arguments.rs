@@ -219,7 +219,7 @@ record! {
     /// Creates a hard link to an object.
     #[derive(Copy)]
     Link<'m> {
-        /// The handle of the object that the request concerns.
+        /// The handle of the object to link.
         source: FileHandle,
         /// The handle of the directory in which the new name is created.
         directory: FileHandle,
@@ -312,7 +312,7 @@ record! {
 }
 
 record! {
-    /// Requests the access rights among the given ones that the caller has.
+    /// Returns which of the given access rights the caller has.
     #[derive(Copy)]
     Access {
         /// The handle of the object that the request concerns.

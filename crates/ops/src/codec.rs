@@ -602,8 +602,8 @@ impl<'m> Code<'m> for String {
     }
 }
 
-/// Encodes a count or length. Values above the maximum cannot be decoded, but no encoded value is
-/// close to it ([`ENCODED_BYTES_MAX`]).
+/// Encodes a count or length. A value above `u32::MAX` is encoded as `u32::MAX` and cannot be
+/// decoded, but [`ENCODED_BYTES_MAX`] keeps all values far below that.
 pub(crate) fn put_count(count: usize, to: &mut Vec<u8>) {
     u32::try_from(count).unwrap_or(u32::MAX).put(to);
 }

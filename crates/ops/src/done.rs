@@ -52,7 +52,7 @@ record! {
     Delegation {
         /// The state id of the delegation.
         state: StateId,
-        /// True if the server recalls the delegation together with the grant.
+        /// True if the server recalls the delegation in the same reply that grants it.
         recall: bool,
         /// The rights of the delegation.
         delegated: Delegated,

@@ -88,7 +88,7 @@ faults! {
     Exists = 6 "file exists";
     /// The objects are in different file systems or exports.
     CrossDevice = 7 "not on the same file system";
-    /// The object is not a directory, as it must be.
+    /// The object is not a directory, but the operation requires one.
     NotDirectory = 8 "not a directory";
     /// The object is a directory, which is not allowed.
     IsDirectory = 9 "is a directory";
@@ -155,7 +155,7 @@ faults! {
     /// The server is in its grace period, in which clients may reclaim state from before its
     /// restart.
     Grace = 50 "server in grace period";
-    /// The grace period for reclaims is over.
+    /// The grace period for reclaims has ended.
     NoGrace = 51 "the grace period for reclaims is over";
     /// The client's lease has expired.
     Expired = 52 "lease expired";
@@ -165,7 +165,7 @@ faults! {
     OldState = 54 "state id superseded";
     /// The state id is unknown.
     BadState = 55 "state id unknown";
-    /// The server does not know the client since its restart.
+    /// The server has restarted and no longer knows the client.
     StaleClient = 56 "client id unknown after server restart";
     /// The operation would have to wait, which the caller does not allow.
     WouldWait = 57 "would have to wait, try later";

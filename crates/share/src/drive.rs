@@ -28,7 +28,8 @@ struct Wait {
     deadline: Option<Instant>,
 }
 
-/// The state of a waiting thread: it is the driver if there is no other, and sleeps otherwise.
+/// The state of a waiting thread. If there is no driver, this thread becomes the driver; otherwise
+/// it sleeps.
 struct WaitingThread<'s> {
     client: &'s SharedClient,
     state: &'s State,
@@ -59,8 +60,8 @@ impl SharedClient {
     ///
     /// # Safety
     /// The rules of [`SharedClient::enter`] apply. Results that are not `Send` must be wrapped in
-    /// [`Held`] by the work itself ([`Entered::hold`]), and while the work waits no other value of
-    /// the client may be moved to another thread.
+    /// [`Held`] by the work itself ([`Entered::hold`]). While the work waits, no other value of the
+    /// client may be moved to another thread.
     ///
     /// [`Held`]: crate::Held
     ///
@@ -139,8 +140,8 @@ impl SharedClient {
         self.turn_at_once(state);
     }
 
-    /// Processes messages that have arrived, without waiting, or gives up sessions that have been
-    /// silent for too long.
+    /// Processes messages that have arrived, without waiting. If none has arrived, ends the sessions
+    /// whose servers have been silent for too long.
     fn turn_at_once(&self, state: &State) -> usize {
         let count = state.client.process_events(Some(Duration::ZERO));
         self.note(state, count);
@@ -368,7 +369,7 @@ fn wake_event_waiters(state: &State) {
     }
 }
 
-/// The maximum wait with the lock held, for a thread that has been alone so far.
+/// The maximum time that a thread waits with the lock held, if no other thread has used the client.
 const QUICK_MAX: Duration = Duration::from_millis(1);
 /// The time for which the driver busy-polls before it sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(50);

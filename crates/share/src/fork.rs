@@ -1,7 +1,7 @@
 //! Detects that a process was forked.
 //!
-//! Invariant: the number of forks differs between a process and each of its ancestors, if the C
-//! library makes the forks.
+//! Invariant: the fork count of a process differs from that of each of its ancestors, provided that
+//! the C library performs every fork.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -65,19 +65,19 @@ struct State {
     waiting: RefCell<Vec<Waiting>>,
     /// The time at which the last event arrived, or at which the wait for a reply began.
     last_event: Cell<Instant>,
-    /// The time at which the last wait ended, and true if a reply was expected at that time.
+    /// The time at which the most recent wait ended, and true if a reply was expected then.
     last_wait_end: Cell<(Instant, bool)>,
     /// The number of nested accesses by the thread that holds the lock.
     depth: Cell<u32>,
-    /// The number of the thread that last had access.
+    /// The number of the thread that entered most recently; [`NO_THREAD`] if there is none.
     last: Cell<usize>,
 }
 
 // SAFETY: the client, and all that belongs to it, is reached only through `state`, whose lock one
-// thread holds at a time. `enter` is the only way in, and its callers promise to leave nothing of
-// the client elsewhere (`Held` takes the lock before it returns its value or drops it). None of it
-// depends on the thread that made it: `dat` has only scratch buffers per thread, used within a
-// call. The other fields are `Send` and `Sync`.
+// thread holds at a time. `enter` is the only way to reach it, and the callers of `enter` promise to
+// keep no value of the client elsewhere (`Held` takes the lock before it returns or drops its value).
+// No value depends on the thread that created it: `dat` has only scratch buffers per thread, used
+// within one call. The other fields are `Send` and `Sync`.
 unsafe impl Send for Inner {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
@@ -208,7 +208,7 @@ impl Deref for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// Makes all progress that is possible without waiting, and gives up sessions that have been
+    /// Makes all progress that is possible without waiting, and ends sessions whose servers have been
     /// silent for too long. Event loops call this instead of [`Client::process_events`]. Returns
     /// the number of events processed.
     pub fn process_events_for_loop(&self) -> usize {
@@ -248,8 +248,8 @@ pub struct Held<V> {
     shared: SharedClient,
 }
 
-// SAFETY: whichever thread it is, it uses the value only with the client's lock held (`get`,
-// `drop`), and the value contains nothing that is not of that client (`SharedClient::enter`).
+// SAFETY: every thread uses the value only while it holds the client's lock (`get`, `drop`), and
+// the value contains nothing that does not belong to that client (`SharedClient::enter`).
 unsafe impl<V> Send for Held<V> {}
 // SAFETY: as for `Send`.
 unsafe impl<V> Sync for Held<V> {}

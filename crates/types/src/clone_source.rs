@@ -24,8 +24,8 @@ pub trait CloneSource: Send + Sync {
     /// The error of the system.
     fn block_bytes(&self) -> io::Result<u64>;
 
-    /// Reads bytes from `offset` on. Returns their number, which is less than the buffer's length
-    /// only at the end of the file.
+    /// Reads bytes, starting at `offset`. Returns the number of bytes read, which is less than the
+    /// buffer's length only at the end of the file.
     ///
     /// # Errors
     /// The error of the system.

@@ -30,8 +30,8 @@ impl AuthType {
 
 /// A POSIX identity: a user id, a primary group and supplementary groups.
 ///
-/// None of its numbers is [`NO_ID`]. System calls interpret that number as "leave unchanged", so
-/// that an object given to such a user would still belong to the server.
+/// None of its numbers is [`NO_ID`]: system calls interpret that number as "leave unchanged", so an
+/// object given to such a user would still belong to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     uid: u32,
@@ -108,8 +108,8 @@ impl Credentials {
         self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }
 
-    /// Returns this identity with `gid` replaced by the primary group of `other`, wherever it
-    /// occurs.
+    /// Returns a copy of this identity in which the primary group of `other` replaces every
+    /// occurrence of the group `gid`.
     #[must_use]
     pub fn with_group_of(&self, gid: u32, other: &Self) -> Self {
         let mapped = |group: u32| if group == gid { other.gid } else { group };

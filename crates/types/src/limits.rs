@@ -1,8 +1,8 @@
 //! Limits that client and server share, each with its reason. A peer that exceeds a limit gets the
 //! protocol's error or loses its connection.
 
-/// The maximum size in bytes of a message before sizes are negotiated, for which both sides post
-/// receives (draft 3.1: at least 4 KB for the connect exchange).
+/// The maximum size in bytes of a message before sizes are negotiated. Both sides post receive
+/// buffers of this size (draft 3.1: at least 4 KB for the connect exchange).
 pub const CONNECT_MESSAGE_BYTES: usize = 4096;
 /// The maximum request size, in bytes, that a session may negotiate.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;

@@ -34,7 +34,7 @@ pub fn to_wire(name: &[u8]) -> Cow<'_, str> {
 /// Decodes a name or a path from a message.
 ///
 /// # Errors
-/// [`NotAName`] if [`to_wire`] returns this string for no name.
+/// [`NotAName`] if this string is not the result of [`to_wire`] for any name.
 pub fn from_wire(text: &str) -> Result<Cow<'_, [u8]>, NotAName> {
     if !may_have_escapes(text) {
         return Ok(Cow::Borrowed(text.as_bytes()));

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a secret is used only if no user except the file's owner, root and a group chosen by
 //! root can read the file, and only its owner can change it. One rule applies to all secrets; `dat`
-//! has its own copy of the rule for private keys of TLS, because it does not import this crate.
+//! has its own copy of the rule for TLS private keys, because it does not import this crate.
 
 /// The reason why a file must not be used for a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -61,7 +61,7 @@ pub struct Receiver {
     /// The checksum of the current frame, if CRC is in use.
     checksum: Checksum,
     payload_left: u32,
-    /// The placement of the current frame or, between two frames, of the last one.
+    /// The placement of the current frame or, between two frames, of the previous frame.
     current: Placement,
     /// The received header bytes of the frame in `current`, which a Terminate may have to quote.
     header: [u8; HEADER_BYTES_MAX],

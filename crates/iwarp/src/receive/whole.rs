@@ -1,4 +1,4 @@
-//! The fast path for messages of one frame that has arrived completely.
+//! The fast path for a message that consists of a single frame, all of which has arrived.
 //!
 //! Invariant: the general path would accept every message that this path accepts, with the same
 //! result. A message that this path cannot handle changes nothing here; the caller passes that
@@ -28,9 +28,9 @@ pub fn write_header(stag: Stag, offset: TaggedOffset, length: u32) -> Option<Wri
 }
 
 impl Receiver {
-    /// Returns the payload of the Send at the start of `bytes`, if the Send is plain, complete in
-    /// one frame, and the next Send in order. After placing the payload, the caller must call
-    /// [`Receiver::on_whole_send`] with the same bytes.
+    /// Returns the payload of the Send at the start of `bytes`, if the Send is plain, consists of
+    /// one complete frame, and has the next sequence number. After placing the payload, the caller
+    /// must call [`Receiver::on_whole_send`] with the same bytes.
     #[inline]
     #[must_use]
     pub fn whole_send<'o>(&self, bytes: &'o [u8]) -> Option<&'o [u8]> {
