@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
     /// File to which every process appends at its end which calls were served and which were not.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write appends at the end of the file as the program sees it. Fast, but not for files that
-    /// several processes append to.
+    /// Place appended data at the end of the file as this program sees it. This is fast, but
+    /// unsafe if several processes append to the same file.
     #[arg(long)]
     local_append: bool,
     /// The program and its arguments.

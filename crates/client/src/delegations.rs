@@ -266,7 +266,7 @@ impl Core {
         let _ = self.send_ignoring_reply(key, &Request::DelegReturn(DelegReturn { state }));
     }
 
-    /// Returns all delegations, because the server can no longer recall them.
+    /// Gives all delegations back to the server, which can no longer recall them.
     pub(crate) fn return_all(&mut self, key: SessionKey) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
         for delegation in delegated.forget_all() {

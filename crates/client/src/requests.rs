@@ -1,6 +1,7 @@
 //! Properties of a request that follow from its content alone.
 //!
-//! Invariant: a request that is not listed here counts as the less safe kind.
+//! Invariant: each function assumes the less safe answer for a request that it does not list. For
+//! example, such a request counts as a change of data or attributes.
 
 use dafs_types::{CreateMode, FileHandle};
 use dafs_wire::attributes::file::bits;

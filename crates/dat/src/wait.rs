@@ -258,9 +258,9 @@ const SPIN_MAX: Duration = Duration::from_micros(50);
 const GAP_MIN: Duration = Duration::from_millis(1);
 /// The time for which spins count preemptions after a gap. Each count takes a system call.
 const WATCHED_SPAN: Duration = Duration::from_secs(1);
-/// The time for which the core counts as shared after the first preemption, and below it the
-/// maximum after repeated preemptions.
+/// The time for which the core counts as shared after the first preemption.
 const SHARED_SPAN_MIN: Duration = Duration::from_millis(50);
+/// The maximum of that time, which doubles with each repeated preemption.
 const SHARED_SPAN_MAX: Duration = Duration::from_secs(16);
 /// The time after the core last counted as shared within which a preemption is attributed to the
 /// same cause.

@@ -152,7 +152,8 @@ impl Unstable {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Holds written data. Returns true if the data is held in the buffer, which must then be kept.
+    /// Keeps written data until the server has made it stable. Returns true if the kept data still
+    /// lies in `buffer`, which the caller must then neither reuse nor release.
     pub(crate) fn hold(&self, offset: u64, buffer: &Buffer, at: usize, length: usize) -> bool {
         if self.held.get() + length > HELD_BYTES_MAX {
             self.let_go();

@@ -268,7 +268,7 @@ impl KeptSessions {
         }
     }
 
-    /// Removes the sessions without a connection whose time is over.
+    /// Removes the sessions that have no connection and have expired, and returns their ids.
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<SessionId> {
         if self.lost == 0 {
             return Vec::new();

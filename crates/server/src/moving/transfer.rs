@@ -112,7 +112,7 @@ impl Loans {
         Self { all: Slab::default(), count: 0, files: DirectReads::new(config) }
     }
 
-    /// Returns the files that were handed over to clients, for changes.
+    /// Returns mutable access to the files that were handed over to clients.
     #[inline]
     pub(crate) fn files(&mut self) -> &mut DirectReads {
         &mut self.files

@@ -13,7 +13,7 @@ pub(super) struct Buddy {
     state: Vec<u8>,
     /// Free chunks without pages: their pages were released. They are used after all other chunks.
     cold: Vec<u32>,
-    /// The first chunk that was never allocated; all later chunks were not allocated either.
+    /// The first chunk that was never allocated. No later chunk was allocated either.
     fresh: u32,
     chunk_count: u32,
     used_blocks: usize,

@@ -80,7 +80,7 @@ impl NodeTable {
         taken
     }
 
-    /// Returns the slot after `place`; after the last slot the first.
+    /// Returns the slot after `place`, wrapping around from the last slot to the first.
     fn behind(&self, place: usize) -> usize {
         if place + 1 >= self.slots.len() { 0 } else { place + 1 }
     }
