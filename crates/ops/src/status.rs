@@ -1,5 +1,5 @@
-//! The mapping between faults and DAFS statuses. It is needed as long as code outside the DAFS front
-//! uses `Status`.
+//! The mapping between faults and DAFS statuses. It is needed as long as code outside the DAFS
+//! front uses `Status`.
 //!
 //! Invariant: a status that was converted to a fault converts back to the same status.
 

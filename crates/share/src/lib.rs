@@ -74,10 +74,10 @@ struct State {
 }
 
 // SAFETY: the client, and all that belongs to it, is reached only through `state`, whose lock one
-// thread holds at a time. `enter` is the only way to reach it, and the callers of `enter` promise to
-// keep no value of the client elsewhere (`Held` takes the lock before it returns or drops its value).
-// No value depends on the thread that created it: `dat` has only scratch buffers per thread, used
-// within one call. The other fields are `Send` and `Sync`.
+// thread holds at a time. `enter` is the only way to reach it, and the callers of `enter` promise
+// to keep no value of the client elsewhere (`Held` takes the lock before it returns or drops its
+// value). No value depends on the thread that created it: `dat` has only scratch buffers per
+// thread, used within one call. The other fields are `Send` and `Sync`.
 unsafe impl Send for Inner {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
@@ -208,9 +208,9 @@ impl Deref for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// Makes all progress that is possible without waiting, and ends sessions whose servers have been
-    /// silent for too long. Event loops call this instead of [`Client::process_events`]. Returns
-    /// the number of events processed.
+    /// Makes all progress that is possible without waiting, and ends sessions whose servers have
+    /// been silent for too long. Event loops call this instead of [`Client::process_events`].
+    /// Returns the number of events processed.
     pub fn process_events_for_loop(&self) -> usize {
         self.shared.process_events_for_loop(&self.guard)
     }

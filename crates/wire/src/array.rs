@@ -28,7 +28,7 @@ pub(crate) trait Element<'a>: Copy {
     fn write<O: Order>(&self, array: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError>;
 }
 
-/// A list: either a slice of the caller, or an array that is still encoded in a message.
+/// A list: either a slice that the caller provides, or an array that is still encoded in a message.
 pub struct Array<'a, T>(Source<'a, T>);
 
 enum Source<'a, T> {

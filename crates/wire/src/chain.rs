@@ -87,8 +87,9 @@ impl Procedure {
     }
 
     /// Returns the offset, from the start of the arguments, of the state id that the flag STATE_ID
-    /// replaces and that is passed on to the next member; `None` for a procedure without one. The
-    /// delegation that an OPEN may name is not an open's state id and is not passed on.
+    /// replaces and that is passed on to the next member; `None` for a procedure without one. An
+    /// OPEN may contain the state id of a delegation, which does not name an open and is not passed
+    /// on.
     #[must_use]
     pub const fn chained_state_at(self) -> Option<usize> {
         use Procedure as P;

@@ -86,8 +86,8 @@ pub struct RequestHeader {
     pub stream: StreamId,
     /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// A value that the server returns unchanged. It is the eight bytes loaded as one word in
-    /// memory order, because loading them as one word right after storing them one by one would
+    /// A value that the server returns unchanged. It is stored as one word with the bytes in memory
+    /// order, not as eight bytes: loading a word right after storing its bytes one by one would
     /// stall the processor.
     pub analyzer: u64,
     /// The checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
@@ -239,8 +239,8 @@ impl ResponseHeader {
             ByteOrder::Little => target_credits.to_le_bytes(),
             ByteOrder::Big => target_credits.to_be_bytes(),
         };
-        // The store is skipped if possible, because sending would stall on two bytes that were just
-        // written.
+        // The store is skipped if the field already has this value, because sending right after a
+        // store of two bytes would stall.
         if let Some(field) = message.get_mut(TARGET_CREDITS).filter(|field| **field != bytes) {
             field.copy_from_slice(&bytes);
         }

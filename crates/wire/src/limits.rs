@@ -25,8 +25,8 @@ pub const AUTH_METHODS_MAX: usize = 16;
 pub const GROUPS_MAX: usize = 1024;
 /// The maximum length in bytes of an authentication token, GSS name or object identifier. A given
 /// message may have less room: the first message of a connection has at most 4 KiB. Tickets with
-/// many group memberships have 12 KiB, and at most 48,000 bytes; a client with such a ticket first
-/// negotiates larger requests (CLIENT_CONNECT) and then authenticates.
+/// many group memberships often take 12 KiB, and may take up to 48,000 bytes. A client with such a
+/// ticket first negotiates larger requests (CLIENT_CONNECT) and then authenticates.
 pub const TOKEN_BYTES_MAX: usize = 60 * 1024;
 /// The maximum length in bytes of a token in the reply to an authentication. The first replies of a
 /// connection have at most 4 KiB, and no mechanism's acceptor sends more.

@@ -94,7 +94,7 @@ macro_rules! messages {
 
 procedure_table!(messages);
 
-/// The size of a successful reply to READ_DIRECT, or to WRITE_INLINE or WRITE_DIRECT, in bytes.
+/// The size of a successful reply to READ_DIRECT, WRITE_INLINE or WRITE_DIRECT, in bytes.
 pub const TRANSFER_ANSWER_BYTES: usize = HEADER_BYTES + <ReadDirectResult as Section>::SIZE;
 
 /// The size of a reply to OPEN without a delegation, in bytes.
@@ -272,8 +272,8 @@ fn presence(procedure: Procedure, status: Status) -> Presence {
     }
 }
 
-/// Returns true if a lock conflict is present in exactly those cases in which the status requires
-/// it.
+/// Returns true if a lock conflict is present and the status requires one, or if there is no
+/// conflict and the status requires none.
 #[inline(always)]
 fn agrees(status: Status, response: &Response<'_>) -> bool {
     match response {

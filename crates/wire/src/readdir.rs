@@ -225,8 +225,8 @@ impl<'b> ReaddirWriter<'b> {
     ) -> Result<(), EncodeError> {
         let at = BASE + self.count * ENTRY;
         let floor = at + ENTRY;
-        // Attributes are encoded directly after the entry first, because their length is known only
-        // afterwards. They contain only offsets from their own start, so that they can be moved.
+        // Attributes are first encoded directly after the entry, because their length is not known
+        // in advance. They contain only offsets from their own start, so they can then be moved.
         let room = self.bytes.get_mut(floor..self.top).ok_or(EncodeError::Space)?;
         let block = FileAttributeBlock::encode_file(self.order, self.wanted, attributes, room)?;
         let length = block.bytes().len();

@@ -2,8 +2,8 @@
 //! the order of bits, at its natural alignment.
 //!
 //! Invariant: an included attribute takes its space whether or not it is valid, so that a client
-//! can compute offsets from its request. Therefore an attribute with an unknown layout cannot be
-//! skipped: encoders leave it out of `included`, and decoders refuse the block.
+//! can compute offsets from its request. This requires the layout of every attribute in the block,
+//! so encoders leave unknown attributes out of `included`, and decoders refuse a block with one.
 
 mod acl;
 pub mod file;

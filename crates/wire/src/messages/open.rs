@@ -289,7 +289,7 @@ pub enum Delegation<'a> {
     Read {
         /// The state id of the delegation.
         state: StateId,
-        /// True if the server recalls the delegation together with the grant.
+        /// True if the server recalls the delegation in the same reply that grants it.
         recall: bool,
         /// The users that may open the file without a request to the server.
         entry: AccessEntry<'a>,
@@ -298,7 +298,7 @@ pub enum Delegation<'a> {
     Write {
         /// The state id of the delegation.
         state: StateId,
-        /// True if the server recalls the delegation together with the grant.
+        /// True if the server recalls the delegation in the same reply that grants it.
         recall: bool,
         /// The limit to which the file may grow.
         limit: SpaceLimit,
