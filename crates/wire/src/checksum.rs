@@ -30,9 +30,9 @@ impl Checksum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumPart {
     /// The offset in the data of the range's first byte.
+    at: u32,
     /// The sum of the range's words modulo 65,535. If a word lies in two ranges, each range counts
     /// only its own byte of that word.
-    /// range's byte counts.
     plain: u64,
     /// The sum of the range's words, each multiplied by its index in the data.
     placed: u64,
