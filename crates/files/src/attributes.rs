@@ -23,7 +23,7 @@ use crate::outcome::{Ended, NotDone, Now, Outcome};
 use crate::settings::changes_in;
 
 impl Files<'_> {
-    /// Returns the attributes of an object, as changed by dirty data in the cache.
+    /// Returns the attributes of an object, including the effects of dirty data in the cache.
     pub fn attributes_of(
         &mut self,
         by: &Caller,
@@ -199,8 +199,9 @@ impl Files<'_> {
         RemainingWork::Times(TimesTask { who, file, borrowed, handle, ticket, times, set })
     }
 
-    /// Calls `set`, which changes attributes on behalf of a client. Afterwards the cache does not
-    /// mistake the change for one by another program, which would make the cached data invalid.
+    /// Calls `set`, which changes attributes on behalf of a client, and records the new version of
+    /// the file. Otherwise the cache would take the change for one by another program and discard
+    /// the cached data.
     pub fn note_set(
         &mut self,
         handle: &FileHandle,
@@ -257,7 +258,7 @@ pub fn set_in_part(error: StoreError, set: AttributeSet) -> Outcome {
     Outcome::refused(error, Partial::Set { set })
 }
 
-/// Copies the extra attributes into the others.
+/// Copies the extra attributes into `full`.
 pub fn add_extras(full: &mut FileAttributes, extras: Extras) {
     full.named_attributes = extras.named_attributes;
     full.acl = extras.acl;

@@ -22,8 +22,8 @@ pub struct IoFile {
     pub file: CachedFile,
     /// True if the file was opened for this request only.
     pub borrowed: bool,
-    /// The state of undo data at the check. The request does not concern locks that are taken
-    /// later.
+    /// The state of undo data at the time of the check. Locks that are taken later do not affect
+    /// the request.
     pub undo_seen: UndoSeen,
 }
 
@@ -96,7 +96,7 @@ impl Files<'_> {
         if record.is_none() && self.filer.is_of_delegation(state) {
             return Ok(None);
         }
-        // The filer tells apart state ids that are stale, old or invalid.
+        // The filer distinguishes state ids that are stale, old or invalid.
         self.filer.check_io(by.client, state, self.opened.key_of(state, handle), kind, self.now)?;
         let record = record.ok_or(Fault::BadState)?;
         Ok(Some(RecentFile { state, handle: *handle, key: record.key, file: record.file }))

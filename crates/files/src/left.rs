@@ -54,8 +54,8 @@ pub enum Then {
         /// The stability that the client requested.
         stability: Stability,
     },
-    /// The operation is an APPEND. It keeps the end of the file if the next append must wait until
-    /// this append's outcome is journaled.
+    /// The operation is an APPEND. If the next append must wait until this append's outcome is
+    /// journaled, the operation still owns the end of the file.
     Appended {
         /// The file offset of the first appended byte.
         offset: u64,

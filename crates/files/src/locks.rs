@@ -101,7 +101,8 @@ impl Files<'_> {
             wait: Wait::No,
         };
         let tested = self.filer.lock_test(by.party.client, ask.owner, &wanted, self.now)?;
-        // The request ends the client's reclaims. The reply need not wait for the record of that.
+        // The request ends the client's right to reclaim. The reply does not wait for the record of
+        // that.
         self.record_client(by.party.client);
         match tested {
             LockTestReply::Free => Ok(()),

@@ -1,4 +1,4 @@
-//! The results of operations, which are available at once or later.
+//! The results of operations, which are available immediately or later.
 //!
 //! Invariant: an operation never replies. It returns its result or its remaining work. Only its
 //! caller knows the client and the connection.

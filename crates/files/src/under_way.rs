@@ -63,7 +63,8 @@ impl UnderWay {
         self.slots.iter().flatten().filter(move |reach| reach.file == file)
     }
 
-    /// Returns true if a waiting read or write conflicts with a lock of this range and mode.
+    /// Returns true if a read or write of a waiting request conflicts with a lock of this range and
+    /// mode.
     pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
         let minds = |reach: &Reach| mode == LockMode::Write || reach.changes.is_some();
         self.on(file).any(|reach| minds(reach) && reach.meets(range))

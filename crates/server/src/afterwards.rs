@@ -21,7 +21,8 @@ use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 use crate::pool::jobs::{Job, Pool};
 use crate::reply_to::ReplyTo;
 
-/// The deferred work: at most one end of an open and one result, besides notices and removals.
+/// The deferred work: at most one open to end, at most one result to store, the notices, and the
+/// removed objects to close.
 #[derive(Default)]
 pub(crate) struct Afterwards {
     closing: Option<Closing>,
@@ -103,10 +104,10 @@ impl Afterwards {
         gone
     }
 
-    /// Closes removed objects at the end of a turn. Large ones are closed on a worker thread at
-    /// once, so that their space becomes free soon. A single small object is closed by the reactor.
-    /// While more requests arrive, small objects are collected until there are enough to wake a
-    /// worker thread.
+    /// Closes removed objects at the end of a turn. Large objects are given to a worker thread
+    /// immediately, so that their space becomes free soon. A single small object is closed by the
+    /// reactor itself. While more requests arrive, small objects are collected until there are
+    /// enough to wake a worker thread.
     #[inline]
     pub(crate) fn close_removed_by(
         &mut self,

@@ -163,7 +163,8 @@ pub enum ServerError {
         /// Why Kerberos cannot be offered, and what to do.
         source: KerberosError,
     },
-    /// An access rule names an export, or sets a term, that the store does not have.
+    /// An access rule names an export that does not exist, or sets a term that the store does not
+    /// support.
     #[error("{0}")]
     Access(String),
     /// A reload asked for a change that takes effect only after a restart.

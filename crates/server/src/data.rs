@@ -21,7 +21,7 @@ pub(crate) enum Step {
     Done(Outcome),
     /// A READ has finished: its bytes have arrived at the client, or will arrive before the reply.
     Read { length: u32, is_end: bool, checksum: Checksum },
-    /// A file's descriptor was handed over to its reader, under this number.
+    /// A file's descriptor was handed over to its reader. The number identifies it in the reply.
     HandedOver(u64),
     /// The task is finished, and any reply was sent.
     Silent,

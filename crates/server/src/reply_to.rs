@@ -15,11 +15,11 @@ pub(crate) struct ReplyTo {
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub analyzer: u64,
-    /// The start time and the statistics row of the request.
+    /// The statistics row of the request, and its start time if the request is timed.
     pub reading: Reading,
-    /// The session in which the result is stored for a client that may not receive the reply. If
-    /// `is_kept_after_reply` is set, the request is not registered there; its whole result is
-    /// stored after the reply ([`crate::afterwards`]).
+    /// The session in which the result is stored, for a client that may not receive the reply. If
+    /// `is_kept_after_reply` is true, the request is not registered in the session while it runs;
+    /// its result is stored after the reply is sent ([`crate::afterwards`]).
     kept: KeptSession,
     is_kept_after_reply: bool,
     /// True if the intent of the request is in the journal, or will be.

@@ -128,8 +128,8 @@ impl SteppedServer {
         }
     }
 
-    /// Returns true if any reactor has ever found work from another reactor only when its longest
-    /// sleep was over, because no reactor had woken it.
+    /// Returns true if any reactor has ever overlooked work from another reactor until its longest
+    /// sleep ended, because the other reactor had not woken it.
     #[must_use]
     pub fn has_overslept(&self) -> bool {
         self.has_overslept

@@ -84,7 +84,7 @@ pub(crate) struct ReadTask {
 pub(crate) struct WriteTask {
     pub writing: Writing,
     pub source: WriteSource,
-    /// The number of bytes that the write holds of the memory for checksummed writes.
+    /// The number of bytes of the memory for checksummed writes that this write holds.
     pub sealed_bytes: u32,
     /// The number of transfers into the write's cache space that are not complete.
     pub transfers_left: u32,
@@ -98,7 +98,7 @@ impl WriteTask {
     }
 }
 
-/// A flush of data to the file or to stable storage, after which a waiting request continues.
+/// A write of dirty data to the file or to stable storage, after which a waiting request continues.
 #[derive(Debug)]
 pub(crate) struct FlushTask {
     pub ticket: CommitTicket,

@@ -1,11 +1,11 @@
 //! Reads undo data in batches, from which a rollback restores the file.
 //!
-//! Of cloned data, only the ranges that may have changed are restored. All other ranges are still
-//! in the file, perhaps in blocks that are still shared, and writing them would need space that a
-//! full disk does not have. A server that has checked every change since the clone was made knows
-//! the changed ranges. Another server compares both versions. Ranges that compare as equal must
-//! also be equal on the disk, because the lock's owner may have changed a range and changed it back
-//! only in the kernel's memory.
+//! For cloned data, only the ranges that may have changed are restored. All other ranges are intact
+//! in the file. Their blocks may still be shared with the clone, and writing to shared blocks would
+//! need space that a full disk does not have. A server that has checked every change since the
+//! clone was made knows the changed ranges. Another server compares both versions. Ranges that
+//! compare as equal must also be equal on the disk, because the lock's owner may have changed a
+//! range and changed it back only in the kernel's memory.
 //!
 //! Invariant: each byte that was changed under the lock, and whose change is on stable storage, is
 //! in some batch with its old value.
@@ -163,7 +163,7 @@ fn differing(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
 
 /// The approximate number of bytes in a batch.
 const BATCH_BYTES: u64 = 4 << 20;
-/// The number of bytes of a cloned piece that are read at once.
+/// The number of bytes of a cloned piece that are read with one call.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// The unit in which versions are compared, in bytes.
 const BLOCK_BYTES: usize = 4096;

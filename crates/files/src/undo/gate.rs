@@ -20,8 +20,8 @@ use crate::under_way::TaskId;
 use crate::{FileJob, Files, Notice};
 
 impl Files<'_> {
-    /// Starts to keep undo data for a range. Returns the number of the record of that, or 0 if
-    /// there is none.
+    /// Starts to keep undo data for a range. Returns the number of the journal record of this
+    /// start, or 0 if nothing is recorded.
     pub fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
@@ -30,7 +30,7 @@ impl Files<'_> {
     }
 
     /// Stops keeping undo data for a range, which makes its changes final. Returns the number of
-    /// the record of that, or 0 without a journal.
+    /// the journal record of this end, or 0 without a journal.
     pub fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };

@@ -187,7 +187,8 @@ fn share(storage: &dyn Storage, file: &dyn File, job: CloneJob) -> Result<Cloned
     Ok(job.run(storage, &*source)?)
 }
 
-/// A generator that returns a random number drawn in advance by the thread that owns the real one.
+/// A random number generator that returns one number, which the thread that owns the real generator
+/// has drawn in advance.
 struct Once(u64);
 
 impl Entropy for Once {

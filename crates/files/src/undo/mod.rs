@@ -106,7 +106,7 @@ pub struct Undo {
     data: BTreeMap<UndoId, Kept>,
     rollbacks: Vec<Rollback>,
     clones: Clones,
-    /// Undo data without a lock. Each is removed when its record is durable.
+    /// Undo data whose lock has ended. It is removed when the record with this number is durable.
     pending_removal: VecDeque<(RecordNumber, UndoId)>,
     /// The source of random numbers that distinguish this server's undo data from older data.
     seeds: Random,
@@ -182,7 +182,7 @@ impl Undo {
         self.clones.bytes
     }
 
-    /// Returns the number of locks' undo data that exist now.
+    /// Returns the number of locks that have undo data now.
     pub fn data_count(&self) -> usize {
         self.data.len()
     }
@@ -207,8 +207,8 @@ impl Undo {
         self.files.entry(key).or_insert_with(made).extents.push(extent);
     }
 
-    /// Stops keeping undo data for a range. `after` is the number of the record of that. Returns
-    /// the tasks whose changes need not wait any more.
+    /// Stops keeping undo data for a range. `after` is the number of the journal record of this
+    /// end. Returns the tasks whose changes need not wait any more.
     pub fn drop_range(
         &mut self,
         key: FileKey,

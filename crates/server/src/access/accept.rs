@@ -20,11 +20,11 @@ use crate::meter::Traffic;
 use crate::reply_to::ChainId;
 use crate::session::TokenExchange;
 
-/// The private data of a refusal. Over iWARP only this data tells the client that the server
-/// refused the connection, rather than that no server listens at the address.
+/// The private data of a refusal. Without this data, an iWARP client could not distinguish a
+/// refusal from an address at which no server listens.
 const REFUSED: &[u8] = b"refused";
 
-/// The tables and the interface that a new connection is entered into.
+/// The interface that accepts a new connection, and the tables in which it is registered.
 pub(crate) struct Ways<'r> {
     pub interface: &'r mut ServingInterface,
     pub filer: &'r mut Filer,

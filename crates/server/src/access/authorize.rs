@@ -307,8 +307,8 @@ impl Origin {
 
 impl PrincipalPattern {
     /// Returns true if a client on this connection could still authenticate as a principal that
-    /// matches the pattern. A pattern for a user of this host is decided at once, because the
-    /// kernel reports the user when the peer connects.
+    /// matches the pattern. For a pattern that names a user of this host, the result is final,
+    /// because the kernel reports the user when the peer connects.
     fn may_be(&self, peer: &PeerFacts) -> bool {
         match self {
             Self::Uid(uid) => peer.uid == Some(*uid),

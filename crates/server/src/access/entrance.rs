@@ -114,8 +114,8 @@ impl Entrance {
         self.live.passwords()
     }
 
-    /// Returns true if a password could be right. Otherwise clients are not asked for one, because
-    /// a failed check costs as much as a real one.
+    /// Returns true if clients may authenticate by password and the password file has users.
+    /// Otherwise clients are not asked for a password, because each check is costly.
     pub(crate) fn offers_passwords(&self) -> bool {
         self.allows_passwords && !self.live.passwords().is_empty()
     }
@@ -147,6 +147,6 @@ impl Entrance {
 }
 
 const CONNECT_BYTES: u32 = limits::CONNECT_MESSAGE_BYTES as u32;
-/// The most views that are kept for sharing. The rules of few servers produce this many different
-/// terms.
+/// The most views that are kept for sharing. Few servers have rules that produce this many
+/// different terms.
 const VIEWS_MAX: usize = 256;

@@ -141,10 +141,10 @@ fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> 
     }
 }
 
-/// The number of failures with one user name that cause no delay. A connection may fail as often.
+/// The number of failed logins with the same user name that cause no delay.
 const PAIR_FREE: u32 = 3;
-/// The number of failures with any names that cause no delay. It is large because many people may
-/// share an address.
+/// The number of failed logins of a holder, with any user names, that cause no delay. It is large
+/// because many people may share an address.
 const HOLDER_FREE: u32 = 20;
 /// The delay after the first failure that is not free. Each further failure doubles the delay.
 const FIRST_DELAY: Duration = Duration::from_millis(500);

@@ -34,7 +34,7 @@ pub struct KerberosConfig {
     /// (`auth_to_local`). If `krb5.conf` has no such rules, `alice` of the default realm maps to
     /// the user `alice`.
     pub host_rules: bool,
-    /// True if a principal may be user 0 of this host.
+    /// True if a principal may map to user 0 of this host.
     pub superuser: bool,
     /// The longest token that is accepted over TCP, in bytes, at most
     /// [`dafs_wire::limits::TOKEN_BYTES_MAX`]. Each connection reserves memory for requests of this

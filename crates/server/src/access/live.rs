@@ -40,7 +40,7 @@ impl Live {
         self.current.read().unwrap_or_else(PoisonError::into_inner).rules.clone()
     }
 
-    /// Returns the users in force and their password hashes.
+    /// Returns the current users and their password hashes.
     pub(crate) fn passwords(&self) -> Arc<PasswordFile> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).passwords.clone()
     }

@@ -96,8 +96,8 @@ impl Logins {
     }
 
     /// Makes room in a holder's queue for a user who is proven there. Drops the youngest check of
-    /// an unproven user; if there is none, the youngest check of the user who has the most. Returns
-    /// the connection of the dropped check.
+    /// an unproven user. If there is none, drops the youngest check of the user with the most
+    /// waiting checks. Returns the connection of the dropped check.
     fn evict_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
         let is_proven =
             |waiting: &Waiting| self.failures.is_proven(holder, waiting.user.as_deref());

@@ -37,7 +37,7 @@ use crate::reply_to::ReplyTo;
 pub(crate) struct Batches {
     scheduler: BatchScheduler,
     sessions: HashMap<SessionId, BatchSession>,
-    /// The replies of unfinished synchronous batches, by tag.
+    /// The destinations of the replies to unfinished synchronous batches, by the batch's tag.
     unanswered: HashMap<u64, ReplyTo>,
     last_tag: u64,
     /// True if the scheduler may have work that can start.
@@ -53,8 +53,8 @@ pub(crate) struct Batches {
     stalled: VecDeque<SessionId>,
     has_ending: bool,
     syncs: Syncs,
-    /// The memory held for checksummed writes with its size, and the number of bytes being fetched
-    /// for such writes.
+    /// The buffers of checksummed writes, each with its size in bytes; and the total number of
+    /// bytes that are being fetched for such writes.
     held: Vec<(Weak<[u8]>, usize)>,
     fetching_bytes: usize,
     /// An empty vector for the pieces of the next run, kept to reuse its memory.

@@ -1,8 +1,8 @@
 //! Batches of sessions with checksums. All bytes that a batch writes are fetched and verified
 //! before the batch is accepted, so that no byte damaged in transit reaches a file.
 //!
-//! Invariant: the memory for such writes has a total limit. It counts from the fetch to the end of
-//! the request.
+//! Invariant: the memory for such writes has a total limit. A batch's memory counts against the
+//! limit from the start of the fetch until the batch's requests end.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -177,8 +177,9 @@ impl Batches {
         }
     }
 
-    /// Returns true if so many bytes are being fetched that further batches may be refused and told
-    /// to retry. Clients whose bytes are being fetched then have a deadline for progress.
+    /// Returns true if so many bytes are being fetched that further batches may be refused, with a
+    /// status that tells the client to retry. Clients whose bytes are being fetched then have a
+    /// deadline for progress.
     pub(crate) fn is_crowded(&self) -> bool {
         !is_plenty(self.fetching_bytes, HELD_BYTES_MAX)
     }
@@ -196,5 +197,5 @@ fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
 
 /// The most bytes that one batch may write in a session with checksums.
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// The most bytes that checksummed writes of all batches hold together.
+/// The limit on the number of bytes held for the checksummed writes of all batches, in total.
 const HELD_BYTES_MAX: usize = 256 << 20;

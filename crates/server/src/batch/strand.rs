@@ -51,8 +51,8 @@ pub(crate) struct Strand {
     pub undo_seen: UndoSeen,
     /// The token of the cache space that a WRITE fills.
     pub token: Option<WriteToken>,
-    /// The bytes to write with the offset of the strand's first byte in them. `None` if the bytes
-    /// are not fetched yet.
+    /// The bytes to write, and the offset in these bytes at which the strand's own bytes start.
+    /// `None` if the bytes are not fetched yet.
     data: Option<(Arc<[u8]>, usize)>,
     /// The result of making the bytes stable. `None` until the commit ends.
     stable: Option<Result<(), StoreError>>,

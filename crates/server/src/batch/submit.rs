@@ -261,7 +261,7 @@ impl Reactor<'_> {
             self.check_fence(answer, handle)?;
             FileKey(who.store().open(&who, handle, access)?.key().0)
         } else {
-            // The filer tells apart state ids that are stale, old or invalid.
+            // The filer distinguishes state ids that are stale, old or invalid.
             self.shared.holdings.opened().key_of(state, handle)
         };
         self.shared.filer.check_io(client, state, key, kind, self.shared.life.now())?;

@@ -1,5 +1,5 @@
-//! Leads a request through the journal. The request waits while names that it changes are busy;
-//! then its intent is journaled, the request is executed, and its outcome is journaled.
+//! Journals a request. First the request waits while other requests use the names that it changes.
+//! Then its intent is journaled, the request is executed, and its outcome is journaled.
 //!
 //! Invariant: each journaled intent is followed by exactly one record of its end: the outcome, or
 //! the record that the request was not executed.

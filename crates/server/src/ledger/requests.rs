@@ -81,7 +81,7 @@ pub(super) struct AwaitingSync {
     running: Running,
 }
 
-/// All requests that are in the journal and do not have their replies yet.
+/// All requests that are in the journal and to which no reply was sent yet.
 #[derive(Default)]
 pub(crate) struct JournaledRequests {
     intended: VecDeque<(RecordNumber, AwaitingIntent)>,

@@ -17,7 +17,7 @@ use crate::access::authorize::TransportKind;
 use crate::channel::Channel;
 use crate::reply_to::ReplyTo;
 
-/// The record of a request that has its reply.
+/// The record of a request to which the reply was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
     /// The procedure of the request. `None` if its number is unknown.
@@ -51,11 +51,12 @@ pub struct Selection {
     pub analyzer: Option<(u64, u64)>,
     /// The session that requests must belong to. `None` accepts any session.
     pub session: Option<SessionId>,
-    /// The time that requests must have taken at least.
+    /// The minimum time that a request must have taken to be reported.
     pub slower_than: Duration,
     /// True if only failed requests are reported.
     pub failed_only: bool,
-    /// Of the requests whose analyzer field is 0, one in this many is reported; 0 and 1 mean all.
+    /// The sampling interval for requests whose analyzer field is 0: one request in this many is
+    /// reported. 0 and 1 mean that all are reported.
     pub one_in: u32,
 }
 

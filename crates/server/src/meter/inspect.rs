@@ -40,7 +40,7 @@ pub struct Inspection {
     pub fences: Vec<FenceView>,
     /// The counters of fencing changes since the start.
     pub fence_counters: FenceCounters,
-    /// The number of request credits that may be granted in total, and the number that is granted.
+    /// The limit on the number of request credits in total, and the number granted now.
     pub credits: (u32, u32),
     /// The statistics of each procedure that has been called.
     pub procedures: Vec<ProcedureNumbers>,

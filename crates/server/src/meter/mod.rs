@@ -4,11 +4,11 @@
 //! - A request is counted once, when credits are taken for its reply.
 //! - Only the reactor accesses the counters; other threads get copies ([`crate::meter::inspect`]).
 //!
-//! Usually counting costs one or two additions, because the clock is not read for every request. Of
-//! a frequent procedure, only one request in N is timed, and it represents the requests since the
-//! last timed request. N varies randomly, so that no client can send its slow requests just when
-//! none is timed. A request that must wait is always timed, from the start of its wait. While there
-//! are followers ([`crate::meter::follow`]), all requests are timed.
+//! Usually counting costs one or two additions, because the clock is not read for every request.
+//! For a frequent procedure, only one request in N is timed, and its time also counts for the
+//! requests since the previous timed request. N varies randomly, so that no client can send its
+//! slow requests just when none is timed. A request that must wait is always timed, from the start
+//! of its wait. While there are followers ([`crate::meter::follow`]), all requests are timed.
 
 pub(crate) mod follow;
 mod histogram;

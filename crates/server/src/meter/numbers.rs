@@ -9,7 +9,7 @@ use crate::access::authorize::TransportKind;
 /// Counters of the traffic over a session or transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// The number of requests that have their replies.
+    /// The number of requests to which a reply was sent.
     pub requests: u64,
     /// The number of file bytes that clients have read.
     pub read_bytes: u64,
@@ -22,7 +22,7 @@ pub struct Traffic {
 pub struct ProcedureNumbers {
     /// The procedure. `None` for requests with an unknown procedure number.
     pub procedure: Option<Procedure>,
-    /// The number of requests that have their replies, including failed requests.
+    /// The number of requests to which a reply was sent, including failed requests.
     pub requests: u64,
     /// The failure statuses of requests, each with the number of requests that failed with it.
     pub failures: Vec<(Status, u64)>,

@@ -32,7 +32,7 @@ pub struct ServerStats {
     pub regions: usize,
     /// The number of batch requests that are not reported as complete yet.
     pub batched_requests: usize,
-    /// The number of loans: memory that the transport may read from until a completion.
+    /// The number of memory ranges that the transport may read from until a completion.
     pub loans: usize,
     /// The number of files that the store holds open.
     pub open_files: usize,

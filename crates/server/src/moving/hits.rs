@@ -6,8 +6,8 @@
 //! lines to be copied next (docs/decisions/0003). Every other request becomes a task.
 //!
 //! Invariants:
-//! - A request goes this whole way in one turn, in order of arrival, and before any request outside
-//!   the fast path is served.
+//! - A request passes through all these steps in one turn, in order of arrival, and before any
+//!   request outside the fast path is served.
 //! - A queued request holds its file.
 
 mod moving;
@@ -79,7 +79,7 @@ enum Hold {
     },
 }
 
-/// A write that has its reply although its bytes have not arrived (an injected defect).
+/// A write whose reply was sent before its bytes have arrived (an injected defect).
 #[derive(Debug)]
 struct Late {
     over: EndpointId,
@@ -92,7 +92,7 @@ struct Late {
 pub(crate) struct Hits {
     wanted: Vec<Wanted>,
     kept: VecDeque<Hit>,
-    /// Writes that got their replies too early because of an injected defect.
+    /// Writes whose replies were sent too early because of an injected defect.
     late: Vec<Late>,
     ahead: Ahead,
 }

@@ -225,8 +225,8 @@ impl Reactor<'_> {
         step
     }
 
-    /// Posts RDMA writes from `pieces` into the client's buffers. The pieces contain the last
-    /// `length` bytes of those that are done.
+    /// Posts RDMA writes from `pieces` into the client's buffers. The pieces contain the most
+    /// recently found `length` bytes of the read.
     #[inline]
     fn place(&mut self, answer: ReplyTo, task: &ReadTask, length: u32, pieces: &mut Pieces) {
         let ReadTarget::Direct(buffers) = &task.target else { return };

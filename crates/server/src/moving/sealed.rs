@@ -141,7 +141,7 @@ impl Reactor<'_> {
     }
 }
 
-/// The most bytes that all checksummed writes hold together.
+/// The limit on the number of bytes held for all checksummed writes, in total.
 const SEALED_BYTES_MAX: usize = 256 << 20;
 /// The most bytes that the checksummed writes of one connection hold. Without this limit, a client
 /// that does not let its memory be read could delay other clients.

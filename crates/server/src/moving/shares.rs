@@ -7,8 +7,9 @@ pub(crate) fn is_plenty(taken: usize, max: usize) -> bool {
     taken <= max / 2
 }
 
-/// Returns true if one holder, with `own` of the resource, is within its share. The limit leaves a
-/// quarter of the resource to other holders. All clients of one address or user are one holder.
+/// Returns true if one holder, which has `own` units of the resource, is within its share. The
+/// limit leaves a quarter of the resource to other holders. All clients of one address or user
+/// count as one holder.
 pub(crate) fn is_share(own: usize, taken: usize, max: usize) -> bool {
     own <= max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
 }

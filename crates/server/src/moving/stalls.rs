@@ -37,7 +37,7 @@ use dafs_types::Moment;
 /// A kind of transfer. The transfers of one kind on one connection end in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Direction {
-    /// RDMA reads of the client's memory.
+    /// RDMA reads from the client's memory.
     In,
     /// RDMA writes to the client's memory for single requests.
     Out,

@@ -185,8 +185,8 @@ impl Reactor<'_> {
         self.finish_write(answer, task)
     }
 
-    /// Continues a write with the cache's reply to its request for space. Returns a step if the
-    /// write must wait or has ended.
+    /// Continues a write after the cache has replied to its request for space. Returns a step if
+    /// the write must wait or has ended.
     fn use_room(
         &mut self,
         id: TaskId,

@@ -353,7 +353,8 @@ impl Pool {
     pub(crate) fn do_or_submit(&mut self, job: Job, now: Moment) -> Option<Done> {
         let is_sync = matches!(job, Job::Sync(_));
         let drawn = self.draw_in_place();
-        // A client waits for each single fill, so a fill is executed here. A flush is one of many.
+        // A client waits for each single fill, so a fill is executed here. Flushes come in groups,
+        // so they may go to the pool.
         let is_given = matches!(job, Job::Flush(_)) && self.helps();
         if is_sync || !drawn.unwrap_or(!self.has_slow_disk(now) && !is_given) {
             self.submit(job);

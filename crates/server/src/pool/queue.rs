@@ -17,7 +17,7 @@ pub(crate) struct Queue<J> {
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// The numbers of the sleeping threads. The thread that fell asleep last is at the end.
+    /// The numbers of the sleeping threads, in the order in which they fell asleep.
     idle: Vec<usize>,
     is_over: bool,
 }

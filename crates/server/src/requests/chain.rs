@@ -2,10 +2,10 @@
 //! before it (draft 4.3).
 //!
 //! The filer checks whether a request is at a valid position of a chain (`filer/src/chain.rs`); the
-//! requests here have passed that check. A member starts when the member before it has its reply.
-//! While that earlier member is parked, waits for a disk, or waits for its outcome to be journaled,
-//! later members are queued here, each with its own credit and stream. Replies are sent as members
-//! end. After a failed member, all later members get CHAIN_BROKEN.
+//! requests here have passed that check. A member starts when the reply to the member before it is
+//! ready. While that earlier member is parked, waits for a disk, or waits for its outcome to be
+//! journaled, later members are queued here, each with its own credit and stream. The reply to a
+//! member is sent when the member ends. After a failed member, all later members get CHAIN_BROKEN.
 //!
 //! A successful member leaves these values for the next member (draft 4.1.3.1, 4.3.2):
 //!

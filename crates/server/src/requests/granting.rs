@@ -65,7 +65,7 @@ fn grant_credits(
     blank(answer, status, grant.target_credits)
 }
 
-/// Counts a request that has its reply.
+/// Counts a request to which the reply was sent.
 #[inline]
 pub(crate) fn count(
     (sessions, meter): (&mut Sessions, &mut Meter),

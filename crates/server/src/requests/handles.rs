@@ -50,7 +50,7 @@ fn renew_all(store: &dyn Store, request: &mut Request<'_>) {
 }
 
 /// Returns true if only the store can convert the handle. A server without partners issues handles
-/// with node 0, which need no conversion.
+/// with node number 0, which need no conversion.
 #[inline(always)]
 fn is_unusual(handle: &FileHandle) -> bool {
     handle.birth_node() != 0

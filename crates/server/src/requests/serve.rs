@@ -1,7 +1,7 @@
 //! Dispatches requests from messages to the code of their procedures.
 //!
-//! Invariant: no argument of a request is used before the request is admitted. Of a damaged request
-//! only the fields that direct the reply are used.
+//! Invariant: no argument of a request is used before the request is admitted. If a request is
+//! damaged, only the fields that direct the reply are used.
 
 use dafs_dat::{EndpointId, InboxSlot};
 use dafs_files::delegations::Told;
@@ -64,7 +64,7 @@ impl Reactor<'_> {
         answer.analyzer = header.analyzer;
         answer.reading = self.shared.meter.arrive(header.procedure);
         answer.is_acting = header.credentials != CredHandle::default();
-        // Of a damaged request only the fields that direct the reply are used.
+        // If a request is damaged, only the fields that direct the reply are used.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
         let admitted = match self.shared.sessions.admit(

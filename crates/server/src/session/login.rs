@@ -379,8 +379,8 @@ impl Reactor<'_> {
         self.respond(answer, told, &response);
     }
 
-    /// Applies the negotiated values to the channel. They are in force for all messages after the
-    /// connect exchange.
+    /// Applies the negotiated values to the channel. They apply to all messages after the connect
+    /// exchange.
     fn apply(&mut self, endpoint: EndpointId, results: &ConnectResults) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.checksums = results.granted.use_checksums != 0;
@@ -397,8 +397,8 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Handles DISCONNECT. The reply waits for the durable record that the client will not reclaim
-    /// any state from the next server.
+    /// Handles DISCONNECT. The reply is sent after the journal has a durable record that the client
+    /// will not reclaim any state from the next server.
     pub(crate) fn disconnect(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let channel = self.shared.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
         // The client closes the connection when it has the reply. If it does not, `on_tick` closes

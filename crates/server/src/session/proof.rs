@@ -16,7 +16,7 @@ use crate::access::entrance::Entrance;
 use crate::access::{gss, rule_text};
 
 impl Proof {
-    /// Returns the identity that the authentication request itself names, after a check.
+    /// Returns the identity that the authentication request names, after checking it.
     pub(super) fn of(
         sessions: &Sessions,
         id: ChannelId,

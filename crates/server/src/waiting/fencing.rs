@@ -29,7 +29,7 @@
 //! cache.
 //!
 //! Invariant: after the reply to a change, no request of a fenced session changes any byte or name.
-//! Operations that remain of a connection that has ended count as those of a session without an
+//! When a connection has ended, its remaining operations count as those of a session without an
 //! identity.
 
 pub(crate) mod draining;

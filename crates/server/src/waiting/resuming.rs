@@ -119,7 +119,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the failure of a request that was set aside and executed again.
+    /// Handles the failure of a request that was set aside earlier and has now been executed.
     fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside, may_search: bool) {
         match kept {
             SetAside::Operation(bytes) => match Operation::decode(bytes) {
@@ -397,7 +397,7 @@ impl Reactor<'_> {
 fn had_no_effect(why: &NotDone, asked: Asked<'_>) -> bool {
     match why {
         NotDone::Failed(fault) => Status::from(*fault) == Status::Delay,
-        // For other requests the search was done before they started.
+        // For other requests the search was done before the request started.
         NotDone::Partly(refusal) => {
             let is_late = matches!(asked, Asked::Operation(it) if !has_effect_early(it));
             is_late && Status::from(refusal.fault) == Status::Delay

@@ -285,7 +285,7 @@ impl Files<'_> {
         }
     }
 
-    /// Restores the end of the file, as far as it is within the range.
+    /// Restores the end of the file. Bytes outside the range are not changed.
     fn restore_end(&mut self, rollback: &mut Rollback) -> StepResult {
         let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
             return StepResult::Wait;

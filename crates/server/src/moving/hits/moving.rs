@@ -24,8 +24,9 @@ use crate::task::{Buffers, ReadTarget, ReadTask, Task, Wait, Work, WriteSource, 
 use crate::waiting::fencing::{operation_of_loan, operation_of_task};
 
 impl Own {
-    /// Moves the bytes of all hits, while other reactors use the shared state. Hits that cannot be
-    /// moved at once, and all replies, are left to [`Reactor::settle_hits`].
+    /// Moves the bytes of all hits, while other reactors use the shared state. Afterwards
+    /// [`Reactor::settle_hits`] handles the hits that could not be moved here, and sends all
+    /// replies.
     pub(crate) fn move_hits(&mut self) {
         if self.defect.is_some() {
             self.move_late();
@@ -52,7 +53,7 @@ impl Own {
 }
 
 impl Hit {
-    /// Moves the bytes of the hit. Returns false if that is not possible at once.
+    /// Moves the bytes of the hit. Returns false if that is not possible immediately.
     #[inline]
     fn move_over(&self, interface: &mut ServingInterface, over: EndpointId) -> bool {
         let local = std::slice::from_ref(&self.local);

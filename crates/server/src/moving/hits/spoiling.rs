@@ -23,7 +23,7 @@ impl Hits {
 }
 
 impl Own {
-    /// Moves the bytes of writes that got their replies too early (an injected defect).
+    /// Moves the bytes of writes whose replies were sent too early (an injected defect).
     #[cold]
     pub(super) fn move_late(&mut self) {
         let Self { hits, interface, .. } = self;

@@ -221,7 +221,6 @@ impl Reactor<'_> {
     /// Returns true if the client may change the fences of a file system. The client must be
     /// trusted by the access rules, or be the superuser, either as reported by the kernel or by
     /// authentication. A client that is only mapped to the superuser is refused.
-    /// to the superuser is not enough.
     ///
     /// A request that acts for another user has only that user's authority, because a gateway that
     /// forwards its users' requests must not give them its own rights.

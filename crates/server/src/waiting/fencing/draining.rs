@@ -20,7 +20,7 @@ use crate::moving::transfer::{LoanId, Loans};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Move, Tasks, Work};
 
-/// The tables that contain operations in progress that are not checked again.
+/// The tables that contain the operations in progress whose fences are not checked again.
 pub(crate) struct UnderWay<'r> {
     pub channels: &'r Channels,
     pub cache: &'r Cache,
@@ -31,7 +31,7 @@ pub(crate) struct UnderWay<'r> {
 }
 
 impl UnderWay<'_> {
-    /// Returns all operations in progress that are not checked again.
+    /// Returns all operations in progress whose fences are not checked again.
     pub(crate) fn requests(&self) -> Vec<RunningRequest> {
         let mut running = Vec::new();
         let fence_of =
