@@ -1,6 +1,7 @@
-//! A limit of memory, and the part that is still available.
+//! A limit of memory, and the number of bytes that are still available.
 //!
-//! Invariant: the limit applies to the whole process, as the kernel counts resident memory.
+//! Invariant: the limit applies to the resident memory of the whole process, as the kernel counts
+//! it.
 
 use crate::error::{Error, Result};
 

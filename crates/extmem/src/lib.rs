@@ -12,9 +12,9 @@
 //! streams into a sorted file, both within a limit of memory ([`Budget`]). Programs read and write
 //! their own types with [`TypedReader`] and [`TypedWriter`].
 //!
-//! Invariant: a submitted block belongs to its channel until it was waited for, which the types
-//! enforce. A record is copied once, from the block it was read into to the block it is written
-//! from.
+//! Invariant: a submitted block belongs to its channel until the caller has waited for it, which
+//! the types enforce. A record is copied once, from the block into which it was read to the block
+//! from which it is written.
 #![forbid(unsafe_code)]
 
 mod budget;

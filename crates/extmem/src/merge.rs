@@ -30,7 +30,7 @@ pub struct MergeOptions {
     pub flow: Flow,
     /// The limit of memory.
     pub budget: Budget,
-    /// True to keep only the first of the records with the same key.
+    /// True to keep only the first record of those with the same key.
     pub is_unique: bool,
     /// Reports progress, and may stop the merge.
     pub watch: Watch,
@@ -45,7 +45,7 @@ pub struct Merged {
     pub bytes: u64,
     /// The number of passes over all or some of the records.
     pub passes: u32,
-    /// The greatest number of streams merged at once.
+    /// The maximum number of streams merged in one step.
     pub order: usize,
 }
 
@@ -76,8 +76,8 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Merges neighbours until the remaining streams can be merged at once. Streams that need no
-/// intermediate merge stay where they are.
+/// Merges neighbouring streams until the remaining ones can be merged in one step. A stream that
+/// needs no intermediate merge is not copied.
 fn pass(
     streams: &[Stream],
     format: &Format,

@@ -1,7 +1,7 @@
 //! Sorted streams as sources of a merge, one record at a time.
 //!
-//! Invariant: between two steps, a source is at one whole record, even if a block boundary splits
-//! it.
+//! Invariant: between two steps, a source is positioned at one whole record, even if a block
+//! boundary splits the record.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub trait Source {
     /// True if the present record has the key stored in `last`.
     fn repeats(&self, last: &[u8]) -> bool;
 
-    /// Stores in `last` what [`Source::repeats`] needs of the present record.
+    /// Stores in `last` the bytes of the present record that [`Source::repeats`] compares.
     fn remember(&self, last: &mut Vec<u8>);
 
     /// Returns the name of the stream's file.
@@ -57,7 +57,7 @@ impl RecordSource {
     /// Creates the source of a stream's records.
     ///
     /// # Errors
-    /// [`Error::Ragged`] if the stream is not a whole number of records; the error of the engine.
+    /// [`Error::Ragged`] if the stream ends within a record; the error of the engine.
     pub fn new(stream: &Stream, layout: RecordLayout, flow: Flow, watch: &Watch) -> Result<Self> {
         let record_bytes = layout.record_bytes();
         check_whole(stream, layout)?;
@@ -240,7 +240,7 @@ impl Source for LineSource {
 pub(crate) struct Lines {
     blocks: BlockReader,
     terminator: u8,
-    /// The bytes read and not passed yet, followed by unused room.
+    /// The bytes that were read but are not consumed yet, followed by unused room.
     window: Vec<u8>,
     filled: usize,
     line: std::ops::Range<usize>,

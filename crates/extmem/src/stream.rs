@@ -57,10 +57,10 @@ impl Watch {
         Self { told: Some(Rc::new(told)), ..self }
     }
 
-    /// Checks that the operation is to continue.
+    /// Checks that the operation may continue.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if it is to stop.
+    /// [`Error::Interrupted`] if the caller asked it to stop.
     pub fn check(&self) -> Result<()> {
         match &self.stop {
             Some(stop) if stop.load(Ordering::Relaxed) => Err(Error::Interrupted),
@@ -84,7 +84,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream of all present bytes of a file.
+    /// Creates a stream of all bytes that a file has now.
     ///
     /// # Errors
     /// The error of the engine if it cannot determine the size.
@@ -93,7 +93,7 @@ impl Stream {
         Ok(Self { file, range })
     }
 
-    /// Creates a stream of a range of a file. The file must have these bytes.
+    /// Creates a stream of a range of a file. The range must lie within the file.
     #[must_use]
     pub fn new(file: Rc<dyn BlockFile>, range: Range<u64>) -> Self {
         Self { file, range }

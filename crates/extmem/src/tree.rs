@@ -1,4 +1,4 @@
-//! A loser tree, which finds the first record among many sorted sources.
+//! A loser tree, which finds the record that comes first among many sorted sources.
 //!
 //! Each inner node stores the source that lost there. So finding the next winner takes one
 //! comparison per level.
@@ -12,7 +12,7 @@ use crate::source::Source;
 /// A set of sources and the tournament between them.
 pub struct LoserTree<S> {
     sources: Vec<S>,
-    /// The values compared first. Sources that have ended sort after all others.
+    /// The values that are compared before whole records. Ended sources sort after all others.
     heads: Vec<Head>,
     /// The losers of the nodes from 1 on. The parent of leaf `index` is `(count + index) / 2`.
     losers: Vec<usize>,
@@ -87,7 +87,7 @@ impl<S: Source> LoserTree<S> {
         if is_ended { None } else { Some(&self.sources[self.winner]) }
     }
 
-    /// Moves past the first record.
+    /// Moves past the record that comes first.
     ///
     /// # Errors
     /// The error of the source; [`Error::OutOfOrder`] if the prefixes show that its next record

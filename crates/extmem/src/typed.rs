@@ -27,7 +27,7 @@ impl<T: FromBytes + IntoBytes> TypedReader<T> {
     /// Creates a reader of a stream's values.
     ///
     /// # Errors
-    /// [`Error::Ragged`] if the stream is not a whole number of values; the error of the engine.
+    /// [`Error::Ragged`] if the stream ends within a value; the error of the engine.
     pub fn new(stream: &Stream, flow: Flow, watch: &Watch) -> Result<Self> {
         let (size, record_bytes) = (stream.len(), size_of::<T>().max(1));
         if !size.is_multiple_of(record_bytes as u64) {

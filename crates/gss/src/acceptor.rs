@@ -23,14 +23,14 @@ const STEPS_MAX: u32 = 4;
 /// configuration: any key in the default keytab.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceOptions {
-    /// The name of the service. `None` accepts tickets for every key in the keytab, as for a server
-    /// with several names. Use that only with a keytab of the server's own.
+    /// The name of the service. `None` accepts tickets for every key in the keytab, for a server
+    /// with several names. Use that only with a keytab that no other service shares.
     pub name: Option<ServiceName>,
     /// The path of the keytab; `None` means the system's (`/etc/krb5.keytab`, which only root can
     /// read). It is read again for each token, so keys can be changed under a running server.
     pub keytab: Option<PathBuf>,
-    /// The path of the replay cache; `None` means the system's. Only a server that shares neither
-    /// keys nor clock with others has reason to set it. Needs MIT krb5 1.18.
+    /// The path of the replay cache; `None` means the system's. Set it only for a server that
+    /// shares neither keys nor clock with other servers. Needs MIT krb5 1.18.
     pub replay_cache: Option<PathBuf>,
 }
 
@@ -82,8 +82,8 @@ impl Acceptor {
     }
 
     /// Binds the context to data that only the two sides of this connection know (channel bindings,
-    /// RFC 2743 1.1.6). A client that binds to other data is refused. [`Context::is_bound`] says if
-    /// the client bound at all.
+    /// RFC 2743 1.1.6). A client that binds to other data is refused. A client that binds to none
+    /// is accepted; [`Context::is_bound`] is then false.
     #[must_use]
     pub fn bound_to(self, connection: &[u8]) -> Self {
         Self { bindings: Some(connection.to_vec()), ..self }
@@ -92,7 +92,7 @@ impl Acceptor {
     /// Processes a token of the client. Blocks: it reads the keytab, locks and writes the replay
     /// cache, and waits for other steps on the same [`Service`].
     ///
-    /// Kerberos V is done after one token.
+    /// Kerberos V completes after one token.
     ///
     /// # Errors
     /// Any error ends the attempt. [`GssError::reason`] says why, and [`GssError::reply`] is what
@@ -118,8 +118,8 @@ impl Acceptor {
     }
 }
 
-/// Replaces the reason of an error without code: the mechanism gives none if it cannot decode the
-/// contents of the frame.
+/// Replaces the reason of an error that has no code: the mechanism returns no code if it cannot
+/// decode the contents of the frame.
 fn undecoded(error: GssError) -> GssError {
     if error.reason() == Reason::Other && error.minor() == 0 {
         error.with_reason(Reason::TokenDefective).without_details()

@@ -3,8 +3,8 @@
 //! Invariants:
 //!
 //! - An object that the library created is released once, by `Drop`.
-//! - The bytes that the library reads are in separate memory for the call ([`Input`]), because some
-//!   releases reverse in place the bytes that they unwrap.
+//! - The bytes that the library reads are copied to separate memory for each call ([`Input`]),
+//!   because some releases of the library overwrite the bytes that they unwrap.
 //! - The text of an error is fetched on the thread of the failed call, before any other call on
 //!   that thread: the library keeps the text per thread.
 #![allow(unsafe_code)]
@@ -27,8 +27,8 @@ use crate::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
 
 /// The greatest number of bytes accepted from the library: a protected message and its protection.
 const OUTPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + TOKEN_BYTES_MAX;
-/// The numbers that MIT's library invents for codes that two mechanisms share, including 0, counted
-/// from the first. They mean nothing outside the process.
+/// The stand-in numbers that MIT's library assigns to codes that two mechanisms share, including 0.
+/// They have no meaning outside the process.
 const STAND_INS: std::ops::Range<u32> = 100_001..101_000;
 /// The greatest number of lines of text fetched for one status.
 const STATUS_LINES_MAX: usize = 4;
@@ -186,8 +186,8 @@ impl Name {
         Self { library: Arc::clone(library), raw: ptr::null_mut() }
     }
 
-    /// Returns the name in Kerberos' notation. The conversion is never lossy: two names must not
-    /// become one.
+    /// Returns the name in Kerberos' notation. The conversion never loses information, so that two
+    /// different names never have the same text.
     fn display(&self) -> Result<String, GssError> {
         const ACTION: &str = "cannot write the peer's name";
         if self.raw.is_null() {

@@ -42,8 +42,8 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Returns the flags that a context needs for this protection. Messages that could be repeated
-    /// or reordered unnoticed would not be protected.
+    /// Returns the flags that a context needs for this protection. For signed or
+    /// encrypted messages, they include the detection of repeated and reordered messages.
     fn flags(self) -> u32 {
         match self {
             Self::Authentication => 0,
@@ -97,9 +97,9 @@ impl Context {
         &self.peer
     }
 
-    /// Returns how long the context is valid from its establishment on. An acceptor's value
-    /// includes the allowed clock skew (five minutes unless `krb5.conf` says otherwise). After that
-    /// time, the client must authenticate again.
+    /// Returns how long the context is valid after it was established. An acceptor's value includes
+    /// the allowed clock skew (five minutes unless `krb5.conf` says otherwise). When this time has
+    /// passed, the client must authenticate again.
     #[must_use]
     pub fn lifetime(&self) -> Duration {
         self.lifetime

@@ -13,11 +13,11 @@ pub enum Reason {
     TokenTooLong,
     /// The token is incomplete, or it is not of the expected kind.
     TokenDefective,
-    /// The token belongs to another mechanism than Kerberos V.
+    /// The token belongs to a mechanism other than Kerberos V.
     MechanismUnknown,
     /// The token was received before.
     Replayed,
-    /// A protected message was repeated, missing or out of order.
+    /// Protected messages were repeated, lost or reordered.
     OutOfOrder,
     /// The ticket, credential or context has expired.
     Expired,
@@ -25,9 +25,9 @@ pub enum Reason {
     NotYetValid,
     /// The clocks of the two sides differ too much.
     ClockSkew,
-    /// The ticket is for another service than this one.
+    /// The ticket is for a service other than this one.
     WrongService,
-    /// The keytab has no key of the version with which the ticket was made.
+    /// The keytab has no key of the version with which the ticket was encrypted.
     KeyMissing,
     /// Decryption with the available key fails: the data is forged or altered, or the keytab
     /// contains another key.
@@ -40,7 +40,8 @@ pub enum Reason {
     ClientUnknown,
     /// The key distribution center does not know the service.
     ServiceUnknown,
-    /// The key distribution center knows both, but its policy refuses the request.
+    /// The key distribution center knows the client and the service, but its policy refuses the
+    /// request.
     PolicyRefused,
     /// There is no ticket, or no keytab with a key of the service, or no permission to read it.
     CredentialMissing,
@@ -60,7 +61,7 @@ pub enum Reason {
     NameMalformed,
     /// The context, or the message, lacks the requested protection.
     NotProtected,
-    /// Another reason, see the text.
+    /// Another reason, which the text of the error describes.
     Other,
 }
 
@@ -170,7 +171,7 @@ impl GssError {
         self.minor
     }
 
-    /// Returns the token that tells the peer of the error, if there is one. It contains no secret.
+    /// Returns the token that reports the error to the peer, if there is one. It contains no secret.
     #[must_use]
     pub fn reply(&self) -> Option<&[u8]> {
         self.reply.as_deref()

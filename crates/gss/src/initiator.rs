@@ -22,8 +22,8 @@ const ACTION: &str = "cannot authenticate to the server";
 /// The greatest number of tokens made for one context. Kerberos V makes one and reads one.
 const STEPS_MAX: u32 = 4;
 
-/// The requested services. Replay and sequence detection are for later protected messages. The
-/// draft works without them, because it protects no messages (see
+/// The requested services. Replay and sequence detection apply only to later protected messages.
+/// The draft works without them, because it protects no messages (see
 /// `docs/decisions/0012-kerberos.md`).
 const WANTED: u32 = flag::MUTUAL | flag::REPLAY | flag::SEQUENCE | flag::INTEGRITY | flag::PRIVACY;
 

@@ -44,8 +44,8 @@ pub use name::{NameError, Principal, ServiceName};
 /// memberships and stay below 64 KiB. The protocol that carries the token may have a lower limit.
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
 
-/// The greatest length in bytes of a message that is protected at once. A token to open may be
-/// longer by its protection.
+/// The maximum length in bytes of a message that is protected as a whole. The protected form may be
+/// longer.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// The greatest length of the name of a service or principal, in bytes.

@@ -1,6 +1,6 @@
 //! The system's GSS-API library, loaded at its first use.
 //!
-//! Invariant: the library stays loaded, because it leaves per-thread data that only it can free. A
+//! Invariant: the library is never unloaded, because only it can free its per-thread data. A
 //! failure to load is not remembered, so the library may be installed later.
 
 use std::sync::{Arc, OnceLock};
@@ -68,10 +68,10 @@ impl Library {
 
     /// Returns the local user of a principal by the rules in `krb5.conf` (`auth_to_local`), or
     /// `None` if there is none. Without rules, `alice` of the default realm is the user `alice`,
-    /// and likewise `root` is `root`. The caller must decide if that is acceptable.
+    /// and `root` of the default realm is `root`. The caller must decide if that is acceptable.
     ///
     /// # Errors
-    /// [`GssError`] if the text is no principal or the rules cannot be read.
+    /// [`GssError`] if the text is not a valid principal or the rules cannot be read.
     pub fn local_name(self: &Arc<Self>, who: &Principal) -> Result<Option<String>, GssError> {
         let name = Name::import(self, who.as_str(), &PRINCIPAL)?;
         match name.local_name() {

@@ -10,7 +10,7 @@ use crate::NAME_BYTES_MAX;
 /// The service name of a server that conforms to the draft: `dafs@host` (draft 6.2.2).
 const SERVICE: &str = "dafs";
 
-/// The name of a service, to provide or to authenticate to.
+/// The name of a service that a server provides or to which a client authenticates.
 ///
 /// Text such as `dafs@host` is parsed as a host-based service. The configuration of Kerberos
 /// determines its realm, and the library may ask a name server for the canonical name of the host

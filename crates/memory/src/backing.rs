@@ -1,7 +1,7 @@
 //! The origin of the bytes of a [`Memory`], and their lifetime.
 //!
 //! Invariant: `base..base + length` stays mapped (or allocated) and writable until the last clone
-//! is dropped. An import without write access stays readable instead.
+//! is dropped. Memory imported without write access stays readable, but is not writable.
 
 use std::any::Any;
 use std::io;
@@ -33,7 +33,7 @@ pub enum ImportError {
     #[error("memory file is not sealed against shrinking; the peer must set F_SEAL_SHRINK")]
     NotSealed,
     /// The file has huge pages. If the kernel has no free huge page, an access to the memory kills
-    /// the process; besides, such memory can only be unmapped in whole huge pages.
+    /// the process. In addition, such memory can only be unmapped in whole huge pages.
     #[error("memory file has huge pages (MFD_HUGETLB); the peer must use ordinary pages")]
     HugePages,
     /// The file is shorter than its owner announced.
@@ -60,8 +60,8 @@ struct Backing {
     base: NonNull<u8>,
     length: usize,
     kind: Kind,
-    /// The number of device registrations that pin the pages. Code that discards pages holds the
-    /// lock.
+    /// The number of device registrations that pin the pages. The lock is held while pages are
+    /// discarded, so that no device pins them meanwhile.
     pins: Mutex<u32>,
 }
 
@@ -121,7 +121,7 @@ impl Memory {
     }
 
     /// Allocates memory that can be passed to another process: a memory file that is sealed so that
-    /// neither side can change its size.
+    /// neither process can change its size.
     ///
     /// # Errors
     /// `InvalidInput` if `length` is zero; otherwise the error of `memfd_create`, `ftruncate`,
@@ -141,8 +141,8 @@ impl Memory {
     /// Maps a memory file that another process has passed to this one. The caller keeps the
     /// descriptor, which the mapping does not need.
     ///
-    /// The first call on the descriptor asks for the seals, which only a memory file has, and never
-    /// blocks. If the file has no seals, no other call is made on the descriptor.
+    /// The first system call on the descriptor queries the seals. It never blocks. Only memory
+    /// files have seals; on any other file, no further system call is made.
     ///
     /// # Errors
     /// [`ImportError`] unless the file is sealed against shrinking, has pages of the usual size,
@@ -202,7 +202,7 @@ impl Memory {
         self.0.length
     }
 
-    /// Returns the address of the first byte in this process, which remote segments name.
+    /// Returns the address of the first byte in this process. Remote segments contain this address.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.base.as_ptr() as u64
@@ -225,8 +225,8 @@ impl Memory {
     /// uses the pointer.
     ///
     /// # Panics
-    /// Panics if `offset..offset + length` is not within the memory. Callers validate ranges where
-    /// they enter the process.
+    /// Panics if `offset..offset + length` is not within the memory. Ranges that come from another
+    /// process are validated when they are received.
     #[must_use]
     #[inline]
     pub fn pointer(&self, offset: usize, length: usize) -> *mut u8 {

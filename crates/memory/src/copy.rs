@@ -39,8 +39,8 @@ impl Memory {
     }
 
     /// Copies as [`Memory::copy`] does, but always from front to back. Use it for blocks that are
-    /// probably not in the processor's caches: then what [`Memory::prefetch`] has fetched comes
-    /// first. The ranges must not overlap.
+    /// probably not in the processor's caches: the copy then starts with the lines that
+    /// [`Memory::prefetch`] has fetched. The ranges must not overlap.
     ///
     /// # Panics
     /// Panics if either range is not within its memory.
@@ -82,8 +82,8 @@ impl Memory {
         bytes
     }
 
-    /// Prefetches the first lines of a range that is copied soon. The hardware prefetcher continues
-    /// from there.
+    /// Prefetches the first lines of a range that will be copied soon. The hardware prefetcher
+    /// continues from there.
     #[inline]
     pub fn prefetch(&self, offset: usize, length: usize) {
         let lines = length.div_ceil(LINE_BYTES).min(PREFETCH_LINES_MAX);

@@ -1,9 +1,9 @@
 //! Copies pages and longer ranges, always from front to back.
 //!
 //! If source and target have the same offset within their pages, as the blocks of a cache and the
-//! buffers of clients usually do, the C library copies from back to front. The lines that the
-//! hardware has prefetched are then used last. If the source or the target is not in the
-//! processor's caches, such a copy takes up to half as long again (docs/decisions/0003).
+//! buffers of clients usually do, the C library copies from back to front. It then uses the lines
+//! that the hardware has prefetched at the very end. If the source or the target is not in the
+//! processor's caches, such a copy takes up to 50% longer (docs/decisions/0003).
 
 use crate::{LINE_BYTES, PAGE_BYTES};
 
@@ -73,7 +73,8 @@ const LONG_BYTES: usize = 1024;
 /// The distance in bytes at which lines are prefetched ahead of the copy. The hardware prefetcher
 /// stops at the end of each page.
 const AHEAD_BYTES: usize = 512;
-/// The number of pages copied in parallel, if there are that many: each uses a separate prefetcher.
+/// The number of pages copied in parallel, if the range has that many. Each page uses a separate
+/// prefetcher.
 const PAGES_AT_ONCE: usize = 4;
 
 #[cfg(test)]

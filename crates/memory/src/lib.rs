@@ -7,7 +7,7 @@
 //! type safe to share. A reader that races with a writer sees a mix of old and new bytes, which is
 //! all that any network file system guarantees for overlapping I/O.
 //!
-//! Of the crates below the programs and libraries for applications, only this one, `dat` and `gss`
+//! Apart from the programs and the libraries for applications, only this crate, `dat` and `gss`
 //! have `unsafe` blocks. Both `dat` and `store` use this crate; see `docs/decisions/0002`.
 
 mod backing;

@@ -14,7 +14,7 @@ pub(crate) struct PageNumbers(Box<[u64]>);
 
 impl PageNumbers {
     /// Returns the current page numbers, or `None` if the kernel does not report them or some pages
-    /// are missing.
+    /// are not in physical memory.
     pub(crate) fn of(address: usize, length: usize) -> Option<Self> {
         let first = address / PAGE_BYTES;
         let count = (address + length).div_ceil(PAGE_BYTES) - first;

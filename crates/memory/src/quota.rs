@@ -24,15 +24,15 @@ impl Quota {
     /// suffices.
     ///
     /// # Errors
-    /// `ESRCH` if quotas are off, `ENOSYS` and others if the file system has none, `EPERM` for
-    /// another user's quota without the privilege.
+    /// `ESRCH` if quotas are off; `ENOSYS` or another error if the file system has no quotas;
+    /// `EPERM` for another user's quota without the privilege.
     pub fn of_user(object: BorrowedFd<'_>, uid: u32) -> io::Result<Self> {
         // SAFETY: the structure consists of integers, for which zeros are valid.
         let mut raw: libc::dqblk = unsafe { std::mem::zeroed() };
         let command = libc::QCMD(libc::Q_GETQUOTA, libc::USRQUOTA);
-        // SAFETY: for this command the third argument is a number, and the kernel writes one
-        // `struct if_dqblk`, the same as `libc::dqblk`, to the fourth. It lives during the call,
-        // and nothing else is accessed.
+        // SAFETY: for this command the third argument is a number, and the fourth points to a
+        // `struct if_dqblk`, the same as `libc::dqblk`. The kernel writes only this structure,
+        // which lives during the call.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_quotactl_fd,

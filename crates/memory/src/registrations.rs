@@ -1,9 +1,9 @@
 //! A cache of registrations of the application's own memory with devices.
 //!
 //! Invariant: [`RegistrationCache::begin`] returns only a registration of the pages that are at the
-//! range's addresses now. A range whose pages may have been replaced since is registered again, and
-//! its old registration is dropped when its last use ends. Memory that cannot be watched
-//! ([`Watched`]) is registered for one use only.
+//! range's addresses now. If a range's pages may have been replaced since it was registered, it is
+//! registered again, and its old registration is dropped when its last use ends. Memory that cannot
+//! be watched ([`Watched`]) is registered for one use only.
 //!
 //! This module does not depend on devices: a registration is any value whose drop deregisters the
 //! memory.
@@ -32,8 +32,8 @@ pub struct CacheLimits {
 }
 
 impl Default for CacheLimits {
-    /// Returns limits of 1000 registrations and 256 MiB in total, or half of what the process may
-    /// lock.
+    /// Returns a limit of 1000 registrations and of 256 MiB, or of half the memory that the process
+    /// may lock if that is less.
     fn default() -> Self {
         let locked = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         let is_privileged = rustix::process::geteuid().is_root();
@@ -183,7 +183,7 @@ impl<R> RegistrationCache<R> {
     /// The error of `register`.
     ///
     /// # Panics
-    /// Panics if pages are checked and a range has other pages than were registered.
+    /// Panics if pages are checked and the pages of the range differ from the registered ones.
     pub fn begin(
         &mut self,
         wanted: Wanted,
@@ -250,7 +250,7 @@ impl<R> RegistrationCache<R> {
         self.counters
     }
 
-    // ---- inside ---------------------------------------------------------------
+    // ---- private methods ------------------------------------------------------
 
     /// Finds a registration that contains the range and begins at the same address or shortly
     /// before it.
@@ -539,7 +539,7 @@ mod tests {
         // The limit of bytes also evicts.
         assert!(setting.misses(20, 10));
         assert_eq!(setting.cache.counters().bytes, 14 * PAGE_BYTES);
-        // Registrations in use stay. One for which there is no room is made for one use.
+        // Registrations in use are not evicted. If there is no room for another, it has one use.
         let wanted = [setting.wanted(4, 4), setting.wanted(20, 10)];
         let uses = wanted.map(|wanted| setting.begin(wanted));
         let passing = setting.begin(setting.wanted(40, 4));
@@ -556,7 +556,7 @@ mod tests {
         assert!(setting.misses(0, 4) && setting.misses(8, 4));
         let of = setting.begin(setting.wanted(0, 4));
         setting.memory.discard(0, PAGE_BYTES);
-        // Only the last user keeps a registration whose memory was discarded.
+        // A registration whose memory was discarded remains only until its last use ends.
         assert!(!setting.misses(8, 4));
         assert_eq!(setting.known.borrow().len(), 2);
         setting.cache.end(of);

@@ -103,8 +103,8 @@ impl FileView {
         // target cannot overlap a mapping to which no reference exists.
         unsafe {
             let from = self.base.as_ptr().add(offset);
-            // The page is usually not in the processor's caches, so its lines are prefetched
-            // together.
+            // The page is usually not in the processor's caches, so all its lines are prefetched
+            // before the copy.
             for ahead in (0..bytes.len().min(PAGE_BYTES)).step_by(LINE_BYTES) {
                 prefetch(from.wrapping_add(ahead));
             }
@@ -119,7 +119,7 @@ impl FileView {
 impl Drop for FileView {
     fn drop(&mut self) {
         // No thread reads the view any more. First mark the slot as being changed, then unmap, then
-        // free the slot: another mapping may get the same addresses at once.
+        // free the slot: another mapping may get the same addresses immediately.
         self.place.start.store(FILLING, Ordering::SeqCst);
         // SAFETY: the mapping belongs to this view, and nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
@@ -230,12 +230,12 @@ unsafe fn pass_on(
     if before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0) {
         type WithInformation =
             unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: it was installed as a handler of this type.
+        // SAFETY: `handler` was installed as a handler of this type.
         let handler = unsafe { std::mem::transmute::<usize, WithInformation>(handler) };
         // SAFETY: the arguments come from the kernel.
         unsafe { handler(signal, information, context) };
     } else {
-        // SAFETY: it was installed as a handler of this type.
+        // SAFETY: `handler` was installed as a handler of this type.
         let handler =
             unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(libc::c_int)>(handler) };
         // SAFETY: the argument comes from the kernel.

@@ -240,9 +240,9 @@ impl Watch {
         unsafe { self.home.load(Ordering::Relaxed).read_volatile() == HOME }
     }
 
-    /// Returns true if all changes begun before this call have been read from the file. To such a
-    /// request the kernel returns EAGAIN while it counts a change whose caller has not returned
-    /// from it. Otherwise it returns EINVAL, because the request names no range.
+    /// Returns true if all changes begun before this call have been read from the file. The method
+    /// sends a request that names no range. The kernel returns EAGAIN if it counts a change whose
+    /// caller has not returned from the system call, and EINVAL if it counts none.
     fn is_settled(&self) -> bool {
         let mut begun = None;
         loop {
@@ -266,8 +266,8 @@ impl Watch {
         }
     }
 
-    /// Returns true if pages of a range were discarded so recently that the kernel may not have
-    /// finished.
+    /// Returns true if pages of a range were discarded so recently that the kernel may still be
+    /// discarding them.
     fn is_settling(&self, start: u64, end: u64) -> bool {
         let now = self.now_ms();
         let is_late = |at: u64| now < at.saturating_add(SETTLING.as_millis() as u64);
@@ -313,7 +313,7 @@ impl Watch {
             range.clear();
             free.push(place);
             return Err(match source.raw_os_error() {
-                // The kernel returns these for unmapped memory and for files.
+                // The kernel returns these errors for unmapped memory and for files.
                 Some(libc::EINVAL | libc::ENOMEM) => WatchError::Unsuitable { address, length },
                 _ => WatchError::Refused { address, length, source },
             });
@@ -330,8 +330,8 @@ impl Watch {
         Ok(watched)
     }
 
-    /// Ends the watch of a range. The kernel need not report changes of the range any more, except
-    /// where another watched range overlaps it.
+    /// Ends the watch of a range. The kernel no longer reports changes of the range, except where
+    /// another watched range overlaps it.
     fn end(&self, place: usize) {
         let mut free = self.lock();
         let (mut start, end) = self.ranges[place].span();
@@ -720,7 +720,7 @@ mod tests {
     }
 
     /// Some threads map, watch, unmap and map again at the same addresses, while others query. No
-    /// thread that has seen the end of a mapping finds it current.
+    /// thread that has seen a mapping unmapped finds it current.
     #[test]
     fn nothing_is_current_behind_its_end() {
         const ROUNDS: usize = 1_000;
@@ -750,8 +750,8 @@ mod tests {
         probe.end();
     }
 
-    /// The kernel gives a thread the addresses that another has just unmapped, before the other's
-    /// call has returned and perhaps before the event was read.
+    /// The kernel gives a thread the addresses that another thread has just unmapped, before the
+    /// other thread's call has returned and perhaps before the event was read.
     #[test]
     fn nothing_is_current_at_addresses_that_were_given_to_another() {
         const ROUNDS: usize = 3_000;

@@ -28,8 +28,8 @@ pub(crate) struct Mount {
     under_way: usize,
 }
 
-// SAFETY: libnfs keeps no thread-local data for a context, but two threads must not use it at once.
-// All uses here are by `&mut self`, or read numbers that no call changes.
+// SAFETY: libnfs keeps no thread-local data for a context, but two threads must not use it at the
+// same time. All uses here are by `&mut self`, or read numbers that no call changes.
 unsafe impl Send for Mount {}
 
 /// A request that libnfs holds: its address is passed to libnfs and comes back in the callback.
@@ -40,7 +40,7 @@ struct Pending {
     kind: Kind,
 }
 
-/// What the result of a request is built from.
+/// The kind of a pending request, with the data from which its result is built.
 enum Kind {
     Plain(&'static str),
     Open,
@@ -60,7 +60,7 @@ struct Ended {
 
 enum Outcome {
     Reply(Reply),
-    /// The handle of an open file, of the context whose callback it was.
+    /// The handle of a file that was opened in the context that made the callback.
     Handle(Handle),
 }
 
@@ -68,7 +68,7 @@ enum Outcome {
 unsafe impl Send for Outcome {}
 
 impl Mount {
-    /// Connects to an NFSv3 server whose ports are known, and mounts an export of it.
+    /// Connects to an NFSv3 server whose ports are known, and mounts one of its exports.
     pub(crate) fn new(
         server: &CStr,
         export: &str,
@@ -301,7 +301,7 @@ impl Mount {
     }
 
     /// Passes a request to libnfs. `call` gets the context, which is valid, and the address of the
-    /// request, which `called` takes back. If it does not return 0 there is no callback.
+    /// request, which `called` takes back. If `call` does not return 0, there is no callback.
     fn send(
         &mut self,
         what: &'static str,
@@ -451,7 +451,7 @@ unsafe fn outcome_of(kind: Kind, count: usize, data: *mut c_void) -> Outcome {
         Kind::Read(mut buffer) => {
             let count = count.min(buffer.len());
             if count > 0 {
-                // SAFETY: libnfs has this many bytes there, in its own memory.
+                // SAFETY: libnfs passes `count` bytes at `data`, in its own memory.
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 buffer[..count].copy_from_slice(bytes);
             }
@@ -461,7 +461,7 @@ unsafe fn outcome_of(kind: Kind, count: usize, data: *mut c_void) -> Outcome {
         Kind::ReadTo(to) => {
             let count = count.min(to.length);
             if count > 0 {
-                // SAFETY: libnfs has this many bytes there, in its own memory.
+                // SAFETY: libnfs passes `count` bytes at `data`, in its own memory.
                 let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
                 to.memory.write(to.start, bytes);
             }

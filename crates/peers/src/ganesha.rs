@@ -1,12 +1,12 @@
 //! A private nfs-ganesha server, in a network namespace of its own.
 //!
 //! Invariant: the server, and the port mapper that it requires, run in their own network, mount and
-//! process namespaces. They end with the value that started them, and with this process however it
-//! ends: the namespace's first process reads standard input, which is closed then.
+//! process namespaces. They end when the value that started them is dropped or when this process
+//! ends for any reason: both close the standard input that the namespace's first process reads.
 //!
-//! The server is used over NFSv3, because libnfs 4.0 cannot write 4 KiB at once over NFSv4. NFSv3
-//! requires a port mapper, which would serve the whole host; hence the namespaces. The network is
-//! loopback there as it is here.
+//! The server is used over NFSv3, because libnfs 4.0 cannot write 4 KiB in one request over NFSv4.
+//! NFSv3 requires a port mapper, which would serve the whole host; hence the namespaces. Their
+//! network is a loopback interface, like the one between local processes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -32,7 +32,7 @@ pub struct Ganesha {
 /// Access to a server's network namespace, for other programs and threads.
 #[derive(Clone, Debug)]
 pub struct Entrance {
-    /// A process in the namespace, by the host's number.
+    /// A process in the namespace, by its process id on the host.
     process: u32,
 }
 
@@ -67,8 +67,8 @@ impl Ganesha {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal does not reach the process group; the server ends in order, by
-            // Drop or the end of its input.
+            // Ctrl-C in a terminal does not reach this process group. The server is shut down by
+            // Drop or by the end of its input.
             .process_group(0)
             .spawn()
             .map_err(PeerError::host("starting unshare"))?;
@@ -77,7 +77,7 @@ impl Ganesha {
         Ok(server)
     }
 
-    /// Checks that the host has what [`Ganesha::start`] needs.
+    /// Checks that the programs and the library that [`Ganesha::start`] needs are installed.
     ///
     /// # Errors
     /// [`PeerError::Missing`], which names what to install.
@@ -129,7 +129,7 @@ impl Ganesha {
         let process = self.server_process()?;
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))
             .map_err(PeerError::host("reading nfs-ganesha's processor time"))?;
-        // The name in parentheses may contain anything; the fields after it start with number 3.
+        // The name in parentheses may contain any character. Field 3 follows it.
         let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let ticks: u64 = rest
             .split(' ')
@@ -141,7 +141,7 @@ impl Ganesha {
         Ok(Duration::from_micros(ticks * 1_000_000 / per_second))
     }
 
-    /// Returns the server's process, by the host's number.
+    /// Returns the server's process id on the host.
     ///
     /// # Errors
     /// If the server has ended.
@@ -190,7 +190,7 @@ impl Drop for Ganesha {
     fn drop(&mut self) {
         // The first process of the namespace ends with its input, and all others end with it.
         self.child.stdin.take();
-        // An error changes nothing here.
+        // If the wait fails, there is nothing else to do.
         let _ = self.child.wait();
     }
 }
@@ -244,8 +244,8 @@ impl Entrance {
     }
 }
 
-/// Checks that a directory can be named in the configuration, and is not hidden by what the script
-/// mounts.
+/// Checks that a directory can be named in the configuration, and that no mount of the script hides
+/// it.
 fn check(export: &Path) -> Result<(), PeerError> {
     let refuse = |why| Err(PeerError::Export { path: PathBuf::from(export), why });
     match export.to_str() {
@@ -284,10 +284,10 @@ fn children(process: u32) -> Vec<u32> {
     text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// The shell script of the namespace's first process; its argument is the directory for the
+/// The shell script of the namespace's first process. Its argument is the directory for the
 /// server's files. The port mapper and the server put their sockets into `/run`, which belongs to
-/// the namespace. The script removes the directory at its end, because the process that started it
-/// may be gone.
+/// the namespace. The script removes the directory when it ends, because the process that started
+/// it may have ended before.
 const SCRIPT: &str = r#"
 ip link set lo up && mount -t tmpfs none /run && mkdir /run/ganesha || exit 1
 PATH="$PATH:/usr/sbin:/sbin"

@@ -1,8 +1,8 @@
-//! Other file servers and clients, for comparison: nfs-ganesha, and libnfs, its client in user
-//! space.
+//! Other file servers and clients, for comparison: nfs-ganesha, a file server, and libnfs, an NFS
+//! client in user space.
 //!
-//! Invariant: no shipped program needs this crate to do its work. Benchmarks and tests start the
-//! servers, find both programs at run time, and report what to install if they are missing.
+//! Invariant: no shipped program needs this crate to do its work. Benchmarks and tests look
+//! for nfs-ganesha and libnfs at run time, and report what to install if one is missing.
 //!
 //! ```no_run
 //! use dafs_peers::{Ganesha, Request, flag};
@@ -39,13 +39,13 @@ pub enum PeerError {
     Missing {
         /// The missing program or library.
         what: String,
-        /// What the user can do about it.
+        /// The action with which the user can make it available.
         remedy: &'static str,
     },
     /// The server ended, or does not respond.
     #[error("nfs-ganesha is not ready after {seconds} s; the end of its log:\n{log}")]
     NotReady {
-        /// How long the caller waited for it, in seconds.
+        /// The number of seconds for which the caller waited.
         seconds: u64,
         /// The last lines of the server's log.
         log: String,
@@ -85,7 +85,8 @@ pub enum PeerError {
 }
 
 impl PeerError {
-    /// Returns true if this host lacks the peer: a test is skipped, and a benchmark leaves it out.
+    /// Returns true if this host lacks the peer. A test is then skipped, and a benchmark runs without
+    /// the peer.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Missing { .. })

@@ -11,8 +11,8 @@ use dafs_memory::Memory;
 use crate::PeerError;
 use crate::calls::Mount;
 
-/// A mounted export. One thread at a time uses it, and it makes progress only in [`Nfs::wait`] and
-/// [`Nfs::poll`].
+/// A mounted export. Only one thread uses it at a time. Requests make progress only during
+/// [`Nfs::wait`] and [`Nfs::poll`].
 pub struct Nfs {
     mount: Mount,
     /// Completions that arrived while a synchronous call waited for its own.
@@ -39,7 +39,7 @@ pub enum Request<'path> {
         /// The permissions, if the file is created.
         mode: u32,
     },
-    /// Closes a file, whose id becomes invalid at once: [`Reply::Done`].
+    /// Closes a file, whose id becomes invalid immediately: [`Reply::Done`].
     Close(FileId),
     /// Reads until the buffer is full or the file ends: [`Reply::Moved`].
     Read {
@@ -134,7 +134,7 @@ pub enum Reply {
 pub struct Attributes {
     /// The length in bytes.
     pub size: u64,
-    /// The kind and permissions, as in `stat`.
+    /// The type and permission bits, as in `stat`.
     pub mode: u32,
     /// The time of the last change of the content, in seconds since 1970.
     pub modified: u64,
@@ -154,13 +154,13 @@ impl Nfs {
         Self { mount, early: VecDeque::new() }
     }
 
-    /// Returns the most bytes that one message of a read carries; libnfs splits longer reads.
+    /// Returns the maximum number of bytes in one read message; libnfs splits longer reads.
     #[must_use]
     pub fn read_bytes_max(&self) -> u64 {
         self.mount.read_bytes_max()
     }
 
-    /// Returns the most bytes that one message of a write carries; libnfs splits longer writes.
+    /// Returns the maximum number of bytes in one write message; libnfs splits longer writes.
     #[must_use]
     pub fn write_bytes_max(&self) -> u64 {
         self.mount.write_bytes_max()
@@ -180,7 +180,7 @@ impl Nfs {
         self.mount.under_way() + self.early.len()
     }
 
-    /// Waits for the next completion, in any order.
+    /// Waits for the next completion. Requests may complete in any order.
     ///
     /// # Errors
     /// If no request is in flight, or the connection is lost.

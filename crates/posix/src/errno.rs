@@ -25,17 +25,17 @@ pub fn errno(error: &ClientError) -> i32 {
         | ClientError::DataLost { .. }
         | ClientError::OutOfReach { .. } => EIO,
         ClientError::System { source, .. } => of_system(source),
-        // A later version of the client may have more of them.
+        // Later versions of the client may have more kinds of errors.
         _ => EIO,
     }
 }
 
-/// Returns the error number for a refusal by this machine. Only exhausted resources are reported as
-/// such to programs.
+/// Returns the error number for an operation that this machine refused. Programs see only the
+/// refusals that report exhausted resources.
 fn of_system(source: &SystemCause) -> i32 {
     match source.errno() {
         errno @ (ENFILE | EMFILE | ENOMEM) => errno,
-        // A table of the client library is full.
+        // A table of the client library has no free entry.
         ENOBUFS => ENOMEM,
         _ => EIO,
     }
@@ -58,7 +58,7 @@ pub fn of_status(status: Status) -> i32 {
         Status::Grace | Status::Delay => EIO,
         Status::LockRange => EINVAL,
         Status::Resource => ENOLCK,
-        // Different from a lock that another client holds: the protected data may be inconsistent.
+        // Not the same as a lock that another client holds: the protected data may be inconsistent.
         Status::LockBroken => EUCLEAN,
         other => other.errno(),
     }

@@ -1,5 +1,5 @@
-//! What the POSIX interfaces (mount, preload library) have in common: the placement of advisory
-//! locks ([`locks`]), the contents of `stat` ([`stat`]), and the error numbers that programs see
+//! Code that the POSIX interfaces (mount, preload library) share: the placement of advisory locks
+//! ([`locks`]), the contents of `stat` ([`stat`]), and the error numbers that programs see
 //! ([`errno`]).
 //!
 //! Invariant: interfaces that use this crate see each other's locks, and report the same attributes

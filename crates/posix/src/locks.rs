@@ -11,7 +11,7 @@
 //! | 2^64 - 2 | the lock of `flock` |
 //!
 //! All record locks on bytes from 2^62 - 1 on use the same byte, so they conflict even where POSIX
-//! would distinguish them. No file is that long.
+//! would distinguish them. No real file has these bytes.
 //!
 //! Each owner of locks (a process, for record locks; an open file description, for `flock` and OFD
 //! locks) has its own open on the server. So it is a separate owner there, and its locks end with
@@ -41,8 +41,8 @@ pub const LAST: u64 = i64::MAX as u64;
 /// The range of a `flock` lock.
 pub const WHOLE_FILE: LockRange = LockRange { offset: u64::MAX - 1, length: 1 };
 
-/// Returns the range that a host locks for reading while its processes share mapped memory of the
-/// file. Such memory cannot be kept coherent between hosts. So a host first locks this range and
+/// Returns the range that a host locks for reading while its processes map the file as shared
+/// memory. Such memory cannot be kept coherent between hosts. So a host first locks this range and
 /// then checks that no other host has locked its own range ([elsewhere]). If two hosts do this at
 /// the same time, both may be refused, but never are both accepted.
 #[must_use]
@@ -54,13 +54,13 @@ pub fn shared_memory(host: u64) -> LockRange {
 #[must_use]
 pub fn elsewhere(host: u64) -> [LockRange; 2] {
     let own = host % HOSTS;
-    // One byte more on either side, so that no range is empty.
+    // Each range is one byte longer than necessary, so that it is never empty.
     let before = LockRange { offset: SHARERS - 1, length: own + 1 };
     let behind = LockRange { offset: SHARERS + own + 1, length: HOSTS - own };
     [before, behind]
 }
 
-/// The range of all locks of an owner, for releasing them at once.
+/// The range of all locks of an owner, for releasing them with one request.
 pub const EVERYTHING: LockRange = LockRange { offset: RECORDS, length: u64::MAX - RECORDS };
 
 impl Record {
@@ -110,7 +110,7 @@ impl Record {
 }
 
 /// Returns the name of a lock owner for its open: a number that is unique within the client, and
-/// the process id, which is reported to a process that finds the lock in its way (`F_GETLK`).
+/// the process id, which is reported to a process that queries a conflicting lock (`F_GETLK`).
 #[must_use]
 pub fn owner(number: u64, pid: u32) -> [u8; OWNER_BYTES] {
     let mut name = [0; OWNER_BYTES];

@@ -78,7 +78,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Returns the number of a user; "nobody" if this system does not know it.
+    /// Returns the number of a user, or that of "nobody" if this system does not know the user.
     #[must_use]
     pub fn uid(&self, text: &str) -> u32 {
         known(&self.users, text, |name| {
@@ -86,7 +86,7 @@ impl Names {
         })
     }
 
-    /// Returns the number of a group; "nogroup" if this system does not know it.
+    /// Returns the number of a group, or that of "nogroup" if this system does not know the group.
     #[must_use]
     pub fn gid(&self, text: &str) -> u32 {
         known(&self.groups, text, |name| {

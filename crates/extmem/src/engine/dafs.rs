@@ -1,9 +1,8 @@
 //! Files of a DAFS server: one thread keeps several blocks in flight, each moved directly into or
 //! out of registered memory.
-//!
 //! Invariant: transfers complete in any order and are returned in the order of their submission. If
-//! a server has moved less than requested, the rest is requested again. Written data that is lost
-//! by a restart of the server is reported before the file gets its name.
+//! a server has moved less than requested, the rest is requested again. If a restart of the server
+//! loses written data, that is reported before the file gets its name.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -227,7 +226,7 @@ impl DafsChannel {
         self.submit(self.queue.len() - 1)
     }
 
-    /// Requests the part of a transfer that has not been moved.
+    /// Requests those bytes of a transfer that have not been moved yet.
     fn submit(&self, index: usize) -> Result<()> {
         let way = &self.queue[index];
         let submitted = || {

@@ -1,8 +1,8 @@
 //! Local files, read by `pread` and written by `pwrite`. The kernel reads ahead if advised to, and
 //! writes in the background. A thread of this crate would only duplicate that work.
 //!
-//! Invariant: a read is executed when it is waited for, so the kernel has had the time since its
-//! submission to fetch the data. A write is executed when it is submitted.
+//! Invariant: a read is executed when it is waited for. Between its submission and the wait, the
+//! kernel can read the data ahead. A write is executed when it is submitted.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -145,7 +145,7 @@ impl Channel for LocalChannel {
     fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
         if !self.queue.is_empty() {
             let length = std::num::NonZeroU64::new(length as u64);
-            // Advice, as in `open`.
+            // This is only advice, as in `open`.
             let _ = fadvise(&self.file.file, offset, length, Advice::WillNeed);
         }
         self.queue.push_back(Submitted { moved: Moved { block, length }, offset: Some(offset) });

@@ -1,4 +1,4 @@
-//! Files in this process's memory, for tests and for streams that fit.
+//! Files in this process's memory, for tests and for streams that fit in memory.
 //!
 //! Invariant: a transfer is complete when it has been submitted.
 

@@ -18,7 +18,7 @@ pub use dafs::DafsEngine;
 pub use local::LocalEngine;
 pub use memory::MemoryEngine;
 
-/// A place where files are: a server, the local file system, or memory.
+/// A store of files: a server, the local file system, or memory.
 pub trait Engine {
     /// Opens a file for reading.
     ///
@@ -26,8 +26,8 @@ pub trait Engine {
     /// [`Error::Engine`](crate::Error::Engine) if the file does not exist or cannot be read.
     fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>>;
 
-    /// Creates an unnamed file in a directory. It disappears with its last user, even after a
-    /// crash.
+    /// Creates an unnamed file in a directory. It is removed when its last user has dropped it or
+    /// the process has crashed.
     ///
     /// # Errors
     /// [`Error::Engine`](crate::Error::Engine) if the file cannot be created.
@@ -49,8 +49,8 @@ pub trait Output {
     /// stable storage first.
     ///
     /// # Errors
-    /// [`Error::Engine`](crate::Error::Engine) if written data is lost or the name is refused. Then
-    /// nothing has changed.
+    /// [`Error::Engine`](crate::Error::Engine) if written data is lost or the name is refused. No
+    /// existing file is changed in that case.
     fn publish(self: Box<Self>, is_durable: bool) -> Result<()>;
 }
 

@@ -36,8 +36,8 @@ pub struct TextKey {
 struct Position {
     /// The number of fields before it.
     field: usize,
-    /// The number of bytes of its field before it. For an end, the number of bytes up to and
-    /// including it, and 0 for the whole field.
+    /// The number of bytes of the field before the position. For the end of a key, the number of
+    /// bytes up to and including the position, or 0 for the whole field.
     byte: usize,
     /// True to skip blanks at the start of the field.
     skips_blanks: bool,

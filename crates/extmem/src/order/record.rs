@@ -115,7 +115,7 @@ impl RecordLayout {
         }
     }
 
-    /// Compares two pieces at the same position of two keys whose preceding bytes are equal.
+    /// Compares two pieces at the same position of two keys that are equal before that position.
     #[must_use]
     pub(crate) fn compare_pieces(&self, left: &[u8], right: &[u8]) -> Ordering {
         turned(left.cmp(right), self.key.is_reverse)

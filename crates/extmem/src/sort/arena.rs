@@ -66,7 +66,7 @@ impl Arena {
         self.filled
     }
 
-    /// Adds a record, whose bytes are in place.
+    /// Adds a record whose bytes are already in the arena.
     pub(super) fn note(&mut self, prefix: u64, start: usize, length: usize) {
         self.count += 1;
         let place = self.words.len() - 2 * self.count;
@@ -74,8 +74,8 @@ impl Arena {
         self.words[place + 1] = (start as u64) << 32 | length as u64;
     }
 
-    /// Sorts the records. Calls `compare` for records with equal prefixes; without it, the prefixes
-    /// decide alone. Equal records stay in the order of arrival.
+    /// Sorts the records. Calls `compare` for records with equal prefixes; if it is `None`, only
+    /// the prefixes are compared. Equal records stay in the order of arrival.
     pub(super) fn sort(&mut self, compare: Option<&Compare<'_>>) {
         let (bytes, entries) = self.split();
         match compare {

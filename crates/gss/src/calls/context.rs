@@ -1,7 +1,7 @@
 //! A security context of the library, from its first token on.
 //!
 //! Invariant: one thread at a time uses a context, because every use takes `&mut`. `Drop` deletes
-//! it, even if it is incomplete. Its results are never longer than possible.
+//! it, even if it is incomplete. Results longer than the limit are refused.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -12,7 +12,7 @@ use crate::error::{DISORDER, GssError, Reason, is_failure};
 use crate::library::Library;
 use crate::raw::{self, BufferDescriptor, ChannelBindings, Handle};
 
-/// The bit of a major status that asks for another token of the peer.
+/// The bit of a major status that requests another token from the peer.
 const CONTINUE_NEEDED: u32 = 1;
 
 /// A context, complete or not.
@@ -27,11 +27,11 @@ unsafe impl Send for ContextHandle {}
 
 /// The result of processing a token.
 pub(crate) struct Turn {
-    /// True if another token of the peer is needed.
+    /// True if another token from the peer is needed.
     pub(crate) continues: bool,
     /// The bytes to send to the peer, possibly empty.
     pub(crate) token: Vec<u8>,
-    /// The services of the context ([`raw::flag`]). Final if no further token is needed.
+    /// The services of the context ([`raw::flag`]), which are final if no further token is needed.
     pub(crate) flags: u32,
     /// The lifetime in seconds, or [`raw::INDEFINITE`].
     pub(crate) lifetime: u32,
@@ -259,7 +259,7 @@ impl ContextHandle {
                 ptr::null_mut(),
             )
         };
-        // A message that is a duplicate or out of order is refused, too.
+        // A message that was received before or out of order is refused, too.
         if major == 0 {
             return Ok(());
         }
@@ -267,8 +267,8 @@ impl ContextHandle {
     }
 }
 
-/// Replaces the reason of an error within a context: both sides have the key, so a message that
-/// does not match it was altered.
+/// Replaces the reason of an error within an established context: both sides have the key, so a
+/// message that does not match the key was altered.
 fn of_message(error: GssError) -> GssError {
     match error.reason() {
         Reason::WrongKey => error.with_reason(Reason::Altered),
@@ -276,8 +276,8 @@ fn of_message(error: GssError) -> GssError {
     }
 }
 
-/// Checks the result of one step. The mechanism returns "continue" with a code of its own for
-/// something that is no token; here that is an error.
+/// Checks the result of one step. For bytes that are not a token, the mechanism returns "continue"
+/// and a code of its own; this function reports them as an error.
 fn turn(
     library: &Library,
     action: &'static str,
