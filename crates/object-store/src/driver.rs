@@ -5,8 +5,9 @@
 //! - A caller has at most one command in the queue, and at most [`OPERATIONS_MAX`] commands are in
 //!   progress. A command stops counting as in progress when its reply is sent, so a caller that
 //!   does not fetch its reply does not delay other callers.
-//! - A command that was started runs to its end, even if its caller is gone, so a cancelled future
-//!   leaves no change of names half done. A command whose caller is gone before is not started.
+//! - A started command runs to its end even if its caller has dropped the future, so a cancelled
+//!   call never leaves a change of names half done. If the caller drops the future before the start,
+//!   the command is not started.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -48,7 +49,7 @@ trait Ask {
 struct Asked<T, F> {
     work: F,
     reply: oneshot::Sender<Result<T, Fault>>,
-    /// The time when the caller asked.
+    /// The time when the caller made the call.
     at: Instant,
 }
 
@@ -136,7 +137,7 @@ fn refuse_all(
     let worker = Rc::new(Worker::broken(settings.clone(), bell.clone(), error.clone()));
     while let Some(command) = queue.blocking_recv() {
         let mut task = command.start(worker.clone());
-        // Every command requests the session first, which fails at once.
+        // Every command requests the session first, and that request fails immediately.
         let _ = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 }
@@ -213,8 +214,8 @@ impl Loop {
     }
 }
 
-/// The commands that were not started yet, in order. Their number is bounded by the number of
-/// callers, because commands of callers that are gone are removed before they outnumber the others.
+/// The commands that were not started yet, in order of arrival. Their number is bounded by the
+/// number of callers: abandoned commands are removed before they outnumber the others.
 #[derive(Default)]
 struct Waiting {
     commands: VecDeque<Command>,
@@ -242,7 +243,7 @@ impl Waiting {
     }
 }
 
-/// Measures the time for which a server that must still reply has been silent.
+/// Measures how long the server has sent nothing while at least one reply is outstanding.
 struct Silence {
     heard: Instant,
     was_owed: bool,

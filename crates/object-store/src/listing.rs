@@ -1,8 +1,8 @@
 //! Lists objects in the order of their paths.
 //!
-//! Invariant: a directory is listed as a whole, because a server returns its entries in no order.
-//! Of a tree, only the directories on the current path are in memory, and at most [`AHEAD`] more at
-//! each depth.
+//! Invariant: a directory is read completely before it is listed, because a server returns its
+//! entries in no particular order. While a tree is listed, only the directories on the current path
+//! are in memory, and at most [`AHEAD`] more at each depth.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Swept {
 }
 
 impl Entry {
-    /// Returns the path, and true if it is that of a directory.
+    /// Returns the path of the entry, and true if the entry is a directory.
     fn key(&self) -> (&str, bool) {
         match self {
             Self::Object(meta) => (meta.location.as_ref(), false),
@@ -121,7 +121,7 @@ impl Worker {
         let directory = match directory {
             Some(directory) => directory,
             None => {
-                // No object and no upload has a reserved name above it.
+                // A prefix with a reserved name contains neither objects nor uploads.
                 let Some(names) = names::parts(&prefix) else { return Ok(swept) };
                 let found = self.directory(&site, &names, &shown).await;
                 found.map_err(Fault::of_existing)?
@@ -192,19 +192,20 @@ pub(crate) fn list(
     futures_util::stream::once(begin).try_flatten().boxed()
 }
 
-/// A walk through a tree. The depth of the tree takes memory, but no stack.
+/// A walk through a tree. It is not recursive, so a deep tree needs memory but no stack.
 struct Walk {
     driver: Arc<Driver>,
     offset: Option<Path>,
-    /// The rest of each directory on the current path, from the prefix downwards.
+    /// The remaining entries of each directory on the current path, from the prefix downwards.
     levels: Vec<Level>,
 }
 
-/// The rest of a directory: for each object the object alone, for each directory its entries.
+/// The remaining entries of a directory, as a stream. The item for an object contains that object
+/// alone; the item for a directory contains the directory's entries.
 type Level = BoxStream<'static, Result<Vec<Entry>>>;
 
 impl Walk {
-    /// Returns the next object, and the walk after it.
+    /// Returns the next object, and the walk that continues after it.
     async fn next(mut self) -> Option<(Result<ObjectMeta>, Self)> {
         while let Some(level) = self.levels.last_mut() {
             let mut entries = match level.next().await {

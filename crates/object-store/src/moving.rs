@@ -39,7 +39,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes the directories that contain an object, from the innermost on, while they are empty.
+    /// Removes the directories that contain an object, starting with the innermost. Stops at the
+    /// first directory that is not empty.
     pub(crate) async fn remove_directories(&self, site: &Site, place: &Place) {
         for depth in (0..place.parents.len()).rev() {
             let name = &place.parents[depth];
@@ -80,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// Copies the data of an object whose file cannot have another name.
+    /// Copies the data of an object whose file cannot have a second name.
     async fn copy_bytes(
         &self,
         site: &Site,
@@ -101,7 +102,7 @@ impl Worker {
         self.publish(site, to, &made, mode).await
     }
 
-    /// Copies the bytes of a file to a new one. Returns the attributes of that.
+    /// Copies the bytes of a file to a new file. Returns the attributes of the new file.
     async fn fill_copy(
         &self,
         site: &Site,
@@ -124,8 +125,9 @@ impl Worker {
         Ok(session.metadata_async(copy.handle(), &to.shown).await?)
     }
 
-    /// Renames an object. This is atomic if it may replace another object, or if the new name is
-    /// free.
+    /// Renames an object. If `is_new` is false, an object with the new name is replaced, and the
+    /// rename is atomic. If `is_new` is true, the new name must be free, and the object has both
+    /// names for a moment.
     pub(crate) async fn rename(
         self: Rc<Self>,
         from: Place,
@@ -163,7 +165,7 @@ impl Worker {
         let session = &site.session;
         let existing = |error| Fault::of_existing(about(error, &from.shown));
         let (source, moved) = match self.find(site, from).await {
-            // The old name has gone in another way, and the new one is there.
+            // An earlier attempt has made the new name, and the old name was removed meanwhile.
             Err(Fault::Missing(_)) if linked.get().is_some() => return Ok(()),
             found => found?,
         };

@@ -214,7 +214,7 @@ pub(crate) fn length_of(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }
 
-/// The registered buffers of one driver thread that callers may hold.
+/// The maximum number of registered buffers of one driver thread that callers may hold.
 const LENT_BUFFERS_MAX: usize = 64;
 /// The constants of the hash function FNV-1a, which gives the same result in all processes.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;

@@ -2,13 +2,14 @@
 //!
 //! Invariants, which hold for all users of this store, whatever sessions and root directories they
 //! use:
-//! - A free name is taken by LINK, which fails if another client took the name first. Only a rename
-//!   of an object takes it by RENAME, because that must be atomic.
+//! - A free name is taken by LINK, which fails if another client took the name first. A rename of
+//!   an object is the exception: it takes the name by RENAME, because it must be atomic.
 //! - The name of an existing file is replaced or removed only by the holder of that file's lock: an
 //!   exclusive lock on one byte far beyond any data, so that it does not affect readers.
 //!
-//! So the holder knows which version it replaces. The lock ends with its open and with its client.
-//! Programs that use the files without this store do not take the lock.
+//! So the client that holds the lock knows which version it replaces. The server releases the lock
+//! when the open that took it is closed, or when the client dies. Programs that use the files
+//! without this store do not take the lock.
 
 use std::time::{Duration, Instant};
 
@@ -333,8 +334,8 @@ fn check_version(metadata: &Metadata, wanted: Option<&str>) -> Result<(), Fault>
     }
 }
 
-/// True if the operation failed because an open of the object protects its name. The open of an
-/// upload that was just completed does so for a moment.
+/// True if the operation failed because an open of the object protects its name. The open of a
+/// recently completed upload protects the name for a moment.
 pub(crate) fn keeps_name(fault: &Fault) -> bool {
     matches!(fault, Fault::Client(_)) && fault.status() == Some(Status::DenyDispConflict)
 }

@@ -1,4 +1,4 @@
-//! Reads objects: the whole object, one range, or several ranges at once.
+//! Reads objects: the whole object, one range, or several ranges in one call.
 //!
 //! Invariant: an object that is read with several requests stays open meanwhile, so that all
 //! requests read the same version even if another client replaces or deletes the object.
@@ -19,7 +19,7 @@ use crate::worker::{Site, Worker};
 pub(crate) struct Got {
     pub meta: ObjectMeta,
     pub range: Range<u64>,
-    /// The first bytes of the range, if they were read with the open.
+    /// The first bytes of the range, if the chain that opened the object has also read them.
     pub first: Option<Landed>,
     /// The open object, if more of the range must be read.
     pub file: Option<RemoteFile>,
@@ -29,7 +29,7 @@ pub(crate) struct Got {
 pub(crate) struct Ranged {
     pub file: RemoteFile,
     pub plan: Plan,
-    /// The bytes of the first batch, if it was read with the open.
+    /// The bytes of the first batch, if the chain that opened the object has also read them.
     pub first: Option<Landed>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 struct Opened {
     file: File,
     meta: ObjectMeta,
-    /// The number of bytes that were read with the open.
+    /// The number of bytes that the chain has read after the open.
     moved: usize,
 }
 
@@ -231,13 +231,13 @@ pub(crate) async fn read_all(
     Ok(())
 }
 
-/// Returns the offset and the number of bytes to read with the open.
+/// Returns the offset and the number of bytes to read in the chain that opens the object.
 fn first_read(range: Option<&GetRange>) -> (u64, usize) {
     match range {
         None => (0, FIRST_BYTES),
         Some(GetRange::Offset(offset)) => (*offset, FIRST_BYTES),
         Some(GetRange::Bounded(range)) => (range.start, length_of(range).min(SINGLE_BYTES_MAX)),
-        // The offset of a suffix is known only when the size is.
+        // The offset of a suffix is unknown until the size of the object is known.
         Some(GetRange::Suffix(_)) => (0, 0),
     }
 }
@@ -287,7 +287,8 @@ impl Plan {
     }
 }
 
-/// The number of bytes to read with the open if the length of the range is not known yet.
+/// The number of bytes to read in the chain that opens the object, if the length of the range is
+/// not known yet.
 const FIRST_BYTES: usize = 256 << 10;
 /// The longest range, in bytes, that is read with one request, without a copy to join pieces.
 const SINGLE_BYTES_MAX: usize = 8 << 20;

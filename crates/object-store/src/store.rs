@@ -82,7 +82,7 @@ impl DafsStore {
         Ok(removed)
     }
 
-    /// Returns the driver of the next connection, in turn.
+    /// Returns the driver of the next connection (round robin).
     fn driver(&self) -> Arc<Driver> {
         let next = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.0.drivers[next % self.0.drivers.len()].clone()

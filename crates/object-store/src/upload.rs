@@ -215,7 +215,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits until the parts that are being written have ended and released the upload.
+    /// Waits until all writes of parts have ended and have released the upload.
     async fn last_of(&self, mut shared: Rc<OpenUpload>) -> OpenUpload {
         loop {
             match Rc::try_unwrap(shared) {

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A session that has ended is not used again; the next operation makes a new session.
-//! - Connecting blocks the thread. So all operations share one session, and an operation that was
-//!   asked for before a connect failed fails with the same error.
+//! - Connecting blocks the thread, so all operations share one session. If a connection attempt
+//!   fails, all operations that were requested before the failure return the same error.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,9 +27,9 @@ pub(crate) struct Worker {
     pub bell: Arc<Bell>,
     client: Result<Client, ClientError>,
     session: RefCell<Option<Session>>,
-    /// The time and the error of the last connect that failed.
+    /// The time and the error of the most recent failed connection attempt.
     refusal: RefCell<Option<(Instant, ClientError)>>,
-    /// The time when the operation that runs now was asked for.
+    /// The time at which the operation that runs now was requested.
     pub asked_at: Cell<Instant>,
     site: RefCell<Option<Site>>,
     files: RefCell<HashMap<u64, Rc<File>>>,
@@ -145,8 +145,9 @@ impl Worker {
         Ok(here)
     }
 
-    /// Forgets the session if it has ended. A failure of an earlier session leaves it alone.
-    /// Operations on files opened in an ended session fail with [`Fault::Ended`].
+    /// Drops the session if it has ended. A failure that belongs to an earlier session does not
+    /// affect the current one. Operations on files opened in an ended session fail with
+    /// [`Fault::Ended`].
     pub(crate) fn note_failure(&self, fault: &Fault) {
         if matches!(fault.client_error(), Some(ClientError::SessionEnded { .. })) {
             let site = self.site.borrow_mut().take_if(|site| site.session.has_ended());
@@ -217,8 +218,8 @@ pub(crate) fn is_lost_open(error: &ClientError) -> bool {
     matches!(error.status(), Some(Stale | StaleStateId | BadStateId | OldStateId | Expired))
 }
 
-/// Limits the time for which an operation is repeated because of other clients. At each conflict
-/// one of the clients succeeds, so the repetition ends.
+/// Limits the time for which an operation is repeated because of conflicts with other clients. At
+/// each conflict one of the clients succeeds, so the repetition ends.
 pub(crate) struct Patience {
     until: Instant,
     pause: Duration,

@@ -26,7 +26,7 @@ pub(crate) struct Made {
     pub metadata: Metadata,
     /// The directory that will contain the object.
     pub directory: FileHandle,
-    /// The temporary name in that directory; `None` if the file has no name, as most do not.
+    /// The temporary name in that directory; `None`, the usual case, if the file has no name.
     pub temporary: Option<String>,
 }
 
@@ -138,12 +138,12 @@ impl Worker {
                 self.remove_temporary(site, &file, directory, name).await;
                 Err(fault)
             }
-            // It goes when it is closed.
+            // A file without a name disappears when it is closed.
             (Err(fault), None) => Err(fault),
         }
     }
 
-    /// Writes a payload to a new file, and brings it there, so that its time stays as it is.
+    /// Writes a payload to a new file and flushes it, so that the file's time does not change later.
     async fn write_and_settle(
         &self,
         file: &File,
@@ -187,7 +187,7 @@ impl Worker {
     }
 }
 
-/// How written data is flushed before the file's time is set, so that the time stays unchanged.
+/// The way to flush written data, so that the file's time does not change later.
 enum Flush {
     /// A commit flushes the data to stable storage.
     Commit,

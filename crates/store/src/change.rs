@@ -4,8 +4,8 @@
 //! evictions, restarts and crashes do not affect it.
 //!
 //! File systems stamp changes with a coarse clock, so two changes within one tick have the same
-//! time. A time stands for one content only after its tick is over. Until then the current time is
-//! reported, which differs on each query. After that the time of the change plus one tick (the
+//! time. A time stands for one content only after its tick has ended. Until then the current time
+//! is reported, which differs on each query. After that the time of the change plus one tick (the
 //! settled number) is reported, which is greater than every number reported before. A reader that
 //! caches data within a few milliseconds of a change therefore reads the data once more, but never
 //! keeps stale data.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     proptest! {
-        /// There is no state, so every look is like one after a restart.
+        /// There is no state, so every query is like one after a restart.
         #[test]
         fn no_number_stands_for_two_contents(
             events in prop::collection::vec(event(), 1..200),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     proptest! {
-        /// The number without a look must be that of a look.
+        /// The number computed without a query must equal the number that a query would return.
         #[test]
         fn a_change_just_now_needs_no_look(
             start in SECOND_NS..2_000_000_000 * SECOND_NS,

@@ -278,9 +278,9 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns true if a process of this host with these credentials may get a descriptor for
-    /// reading the file. The descriptor must give the process speed only: it must be allowed to
-    /// read the file, and allowed through the server to do everything else that such a descriptor
-    /// permits to the owner or by the file's mode.
+    /// reading the file. The descriptor must not permit anything that the server refuses. So the
+    /// process must be allowed to read the file. If the process owns the file or may write it, the
+    /// export must also allow changes, because such a process could use the descriptor for changes.
     ///
     /// # Errors
     /// See [`Store::access`].
@@ -333,7 +333,7 @@ pub trait Store: Send + Sync {
     /// Returns the object with this name. A symbolic link is not followed.
     fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object>;
 
-    /// Looks up several components, one after the other. Stops at the first that is not found.
+    /// Looks up several components, one after the other. Stops at the first one that is not found.
     fn lookup_path(
         &self,
         who: &Credentials,
@@ -406,7 +406,7 @@ pub trait Store: Send + Sync {
     fn fs_attributes(&self, who: &Credentials, handle: &FileHandle)
     -> Result<FileSystemAttributes>;
 
-    /// Returns the subset of `wanted` that the caller is allowed.
+    /// Returns those of the `wanted` rights that the caller has.
     fn access(
         &self,
         who: &Credentials,
@@ -496,7 +496,7 @@ pub trait Store: Send + Sync {
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed>;
 
     /// Removes a name if `may` accepts the object that has the name; otherwise returns `None`.
-    /// Stores that need only one lookup for both override this method.
+    /// A store that can check and remove with a single lookup overrides this method.
     fn remove_if(
         &self,
         who: &Credentials,

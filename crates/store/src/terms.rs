@@ -6,7 +6,7 @@ use dafs_types::Credentials;
 
 use crate::local::Squash;
 
-/// The terms of one client, or of many, in an export: the permitted operations, and the identity.
+/// The terms of an export for one or more clients: the permitted operations, and the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExportTerms {
     /// True if the export is visible to the client.

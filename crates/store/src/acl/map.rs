@@ -375,7 +375,7 @@ mod tests {
         ] {
             assert_eq!(access(&entries), Err(StoreError::NotSupported), "{what}");
         }
-        // The same without anyone who would have too much.
+        // The same lists without a user that would get too much.
         assert!(access(&[allow("OWNER@", RW), deny("GROUP@", W), everybody.clone()]).is_ok());
         assert!(access(&[deny("1000", RW), everybody]).is_ok());
         assert!(access(&[deny("2", W), allow("OWNER@", RW)]).is_ok());

@@ -48,7 +48,8 @@ impl PosixAcl {
         self.owner << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
 
-    /// Applies a change of mode. The group bits of the mode set the mask, if there is one.
+    /// Applies a change of mode. If the list has a mask, the group bits of the mode replace the
+    /// mask; otherwise they replace the group's bits.
     pub(crate) fn set_mode(&mut self, mode: u32) {
         self.owner = mode >> 6 & 7;
         *self.mask.as_mut().unwrap_or(&mut self.group) = mode >> 3 & 7;

@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,
-    /// The sequence number of the file's last close, counted over all files.
+    /// The sequence number of the file's most recent close, counted over all files.
     pub closed_at: u64,
     pub pattern: CachePattern,
     /// The open file, held while it is open, has dirty data or is used by a job.
@@ -189,8 +189,8 @@ impl Files {
         entry.is_some_and(|entry| entry.is_live && entry.generation == file.generation)
     }
 
-    /// Returns true if the close with this number was the last close of the file, and the file's
-    /// entry still exists.
+    /// Returns true if the close with this number was the most recent close of the file, and the
+    /// file's entry still exists.
     pub(super) fn was_closed_last(&self, file: CachedFile, number: u64) -> bool {
         self.is_current(file) && self.at(file.index).closed_at == number
     }

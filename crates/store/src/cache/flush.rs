@@ -64,7 +64,7 @@ impl Cache {
     }
 
     /// Returns the number of losses that need not be reported to a client that has just opened the
-    /// file: all of them, except that the last loss counts as new if no client was told of it.
+    /// file: all losses, except the most recent one if it was not reported to any client.
     #[must_use]
     pub fn losses_before_open(&self, file: CachedFile) -> u32 {
         let entry = self.files.get(file);
@@ -95,8 +95,8 @@ impl Cache {
         if entry.is_flushing || entry.is_sizing {
             return CommitStep::Wait;
         }
-        // The commit passes over the range once. Data that was written before the cursor meanwhile
-        // had no reply yet when the commit arrived, so the commit need not include it.
+        // The commit passes over the range once. Data that is written meanwhile, at an offset before
+        // the cursor, had no reply yet when the commit arrived, so the commit need not include it.
         if let Some((job, next)) = self.flush_job(file, ticket.next, ticket.end) {
             ticket.next = next;
             return CommitStep::Flush(job);
@@ -356,7 +356,8 @@ impl Cache {
         let entry = self.files.get_mut(file);
         if entry.dirty.is_empty() && entry.is_queued {
             entry.is_queued = false;
-            // The search starts at the back: the file is one of the youngest since the flush began.
+            // The search starts at the back, because the start of the flush made the file one of
+            // the youngest.
             if let Some(at) = self.dirty_files.iter().rposition(|queued| *queued == file) {
                 self.dirty_files.remove(at);
             }
@@ -376,8 +377,8 @@ impl Cache {
     ) {
         self.stats.lost_bytes += bytes;
         self.loss_count += 1;
-        // Reads now return the content from before the lost write. That is a change, for which the
-        // failed flush usually has stamped the file already.
+        // Reads now return the content from before the lost write. This is a change of content. The
+        // failed flush has usually updated the file's time stamp for it already.
         let stamp = self.files.get(file).stamp;
         if after.is_none_or(|after| after.time_metadata < stamp) {
             self.note_change(file);
@@ -437,8 +438,8 @@ impl Cache {
         entry.is_syncing = false;
         entry.sync_count = entry.sync_count.wrapping_add(1);
         if let Err(error) = done.result {
-            // The kernel has also dropped the data that it could not write from its own cache, so
-            // all data that was not committed may be lost.
+            // The kernel's own cache has also dropped the data that it could not write, so all data
+            // that was not committed may be lost.
             self.files.get_mut(file).is_unsynced = true;
             self.note_loss(file, error, 0, None);
             self.drop_clean(file.index);
@@ -532,8 +533,9 @@ impl Cache {
         }
     }
 
-    /// Makes all dirty data due at once, for an orderly stop. Afterwards call [`Cache::poll_flush`]
-    /// until it returns `None` and the results of all jobs were returned to the cache.
+    /// Makes all dirty data due immediately, for a clean stop. Afterwards call
+    /// [`Cache::poll_flush`] until it returns `None` and the results of all jobs were returned to
+    /// the cache.
     pub fn flush_all(&mut self) {
         self.is_stopping = true;
     }
@@ -551,7 +553,8 @@ impl Cache {
     }
 }
 
-/// A file that grew by this many segments is flushed at once. One job covers them: 4 MiB.
+/// A file that grew by this many segments is flushed immediately. One job covers that many segments
+/// (4 MiB).
 const RIPE_COUNT: usize = JOB_RANGE_COUNT_MAX;
 /// The time without reads and writes after which free memory is released to the kernel.
 const IDLE_AGE: std::time::Duration = std::time::Duration::from_secs(5);

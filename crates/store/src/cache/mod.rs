@@ -183,8 +183,8 @@ pub enum Listener {
     Who(u32),
     /// An unknown client. The commit reports losses that were not reported to any client.
     Anybody,
-    /// No client. The commit reports losses that happen while it runs to the caller, and these
-    /// losses are later reported to clients as well.
+    /// No client. The commit reports to its caller the losses that happen while it runs. These
+    /// losses are also reported to clients later.
     Nobody,
 }
 
@@ -203,7 +203,7 @@ pub struct CommitTicket {
     synced_after: Option<u32>,
 }
 
-/// The next step of a commit. A job is moved only once, so it is not worth a box.
+/// The next step of a commit. A job is moved only once, so boxing it would gain nothing.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant)]
 pub enum CommitStep {
@@ -239,7 +239,7 @@ pub struct Progress {
 /// Statistics of the cache: counters since the start, and current amounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// The number of reads answered from the arena.
+    /// The number of reads served from the arena.
     pub hit_count: u64,
     /// The number of reads whose first block was missing.
     pub miss_count: u64,
@@ -290,7 +290,7 @@ pub struct Cache {
     is_stopping: bool,
     hand: usize,
     now: Moment,
-    /// The time of the cache at which the calendar clock was last read, and the calendar time.
+    /// The cache's time when the calendar clock was last read, and the calendar time that was read.
     calendar: (Moment, Timestamp),
     active_at: Moment,
     activity_seen: u64,
@@ -431,8 +431,8 @@ impl Cache {
             self.close_count += 1;
             self.files.get_mut(file).closed_at = self.close_count;
             self.closed.push_back((file, self.close_count));
-            // Only the last close of a file counts, so earlier entries are outdated. Scanning all
-            // entries is only worthwhile when most of them are outdated.
+            // Only the most recent close of a file counts, so earlier entries are outdated. Scanning
+            // all entries is only worthwhile when most of them are outdated.
             if self.closed.len() > 2 * self.files.count() + CLOSED_COUNT_MIN {
                 let files = &self.files;
                 self.closed.retain(|(file, number)| files.was_closed_last(*file, *number));
@@ -481,8 +481,8 @@ impl Cache {
         }
     }
 
-    /// Notes that an object has been given a name. If the object had lost its last name before, its
-    /// cached data is kept again at the last close.
+    /// Notes that an object has been given a name. If the object had no name before, its cached
+    /// data is no longer dropped when its last open is closed.
     pub fn remember(&mut self, handle: &FileHandle) {
         if let Some(file) = self.find(handle) {
             self.files.get_mut(file).is_unlinked = false;

@@ -30,8 +30,8 @@ impl Cache {
     }
 
     /// Maps all blocks `first..end`. Returns false if there is not enough memory. With `reserve`, a
-    /// run that continues after mapped blocks takes its whole aligned window, so that a file that
-    /// grows block by block gets a few long runs.
+    /// run that directly follows a mapped block may extend beyond `end`, to the end of its aligned
+    /// window. So a file that grows block by block gets a few long runs.
     pub(super) fn map_blocks(&mut self, slot: u32, first: u32, end: u32, reserve: bool) -> bool {
         self.segments.get_mut(slot).writers += 1; // Not idle, so eviction ignores it.
         let mut at = first;

@@ -105,8 +105,8 @@ impl Cache {
         self.stats.write_bytes += u64::from(token.length);
     }
 
-    /// Ends a write whose transfer failed. Blocks that were valid before count as partly written,
-    /// and other blocks as missing.
+    /// Ends a write whose transfer failed. Blocks that were valid before become dirty, because some
+    /// of the bytes may have arrived. Other blocks count as missing.
     pub fn write_abort(&mut self, token: WriteToken, now: Moment) -> Progress {
         self.now = self.now.max(now);
         let file = token.file;
@@ -208,8 +208,8 @@ impl Cache {
         if bits & (segment.filling | segment.writing) != 0 {
             return Err(Edges::Wait);
         }
-        // Allocating the segments between the ends may have evicted a block at an end that was
-        // complete.
+        // Allocating the segments between the ends may have evicted a complete block at one of the
+        // ends.
         let size = self.files.get(file).size;
         let is_gone = |offset: u64, is_needed: bool| {
             !offset.is_multiple_of(BLOCK) && is_needed && !self.has_block(file, offset)
@@ -335,7 +335,7 @@ impl Cache {
     /// Returns the calendar time, which is read at most once for each time passed to the cache.
     fn calendar(&mut self) -> Timestamp {
         if self.calendar.0 != self.now {
-            // The coarse clock is a few milliseconds behind, at a tenth of the cost of the exact
+            // The coarse clock is a few milliseconds late, but costs a tenth as much as the exact
             // clock.
             self.calendar = (self.now, time_of(ClockId::RealtimeCoarse));
         }

@@ -92,8 +92,8 @@ impl LocalFile {
 
     /// Changes the data with `change`, and clears set-id bits. The bits are cleared before the
     /// change, and again after it if a process has set them in between. A file cannot be executed
-    /// while it is open for writing. If this process may not change the mode of others' files, it
-    /// is not the superuser, and the kernel clears the bits at the write.
+    /// while it is open for writing. A server that may not change the mode of other users' files is
+    /// not the superuser, so the kernel itself clears the bits when the server writes.
     fn clear_set_ids_around(
         &self,
         fd: BorrowedFd<'_>,

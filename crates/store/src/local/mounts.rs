@@ -24,11 +24,12 @@ pub(super) struct MountPoint {
 /// The kind of a file system, by what its operation depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
-    /// This host's kernel serves it from a disk or from memory.
+    /// A file system that this host's kernel serves from a disk or from memory.
     Local,
-    /// It shows the state of this host's kernel, and its files are not real files.
+    /// A file system that shows the state of this host's kernel. Its files are not real files.
     Pseudo,
-    /// It depends on another host or a process, and may hang. All unknown types count as foreign.
+    /// A file system that depends on another host or a process, and may hang. All unknown types
+    /// count as foreign.
     Foreign,
 }
 
@@ -88,7 +89,7 @@ impl Beneath {
 
     /// Returns true if a file system may be mounted at an entry with this name. This is checked
     /// before the entry is queried, because the query would reach the mounted file system. `now`
-    /// must be a recent result of [`sys::millis`]: a mount that was added after it may go
+    /// must be a recent result of [`sys::millis`]: a mount that was added after that time may go
     /// unnoticed.
     pub(super) fn may_be_at(&self, name: &[u8], exports: &[ExportRoot], now: u64) -> bool {
         if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLISECONDS {

@@ -550,7 +550,7 @@ fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     }
 }
 
-/// How long the proof that an object is beneath its export is valid.
+/// The time for which the proof that an object is beneath its export is valid.
 const PROOF_AGE: Duration = Duration::from_secs(1);
 /// The maximum number of attempts, without a pause, to open an inode that is being created.
 const OPEN_TRIES: u32 = 4;
@@ -639,7 +639,7 @@ mod tests {
                 deep.forget();
                 assert_eq!(deep.resolve_all(), vec![None; DEPTH + 1], "{kernel_handles}");
             }
-            // Nothing remembers where they were seen.
+            // Make the store forget the names under which the objects were seen.
             deep.forget();
             *lock(&deep.store.hints) = super::super::Hints::default();
             assert_eq!(deep.resolve_all(), vec![None; DEPTH + 1], "{kernel_handles}");

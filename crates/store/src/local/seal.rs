@@ -29,7 +29,7 @@ pub(super) enum Identity {
     VirtualRoot,
 }
 
-/// What a handle stands for: an object, or its named attributes.
+/// The meaning of a handle: an object, the directory of its named attributes, or one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Facet {
     /// The object itself.

@@ -1,6 +1,6 @@
 //! Searches for objects whose handles the kernel cannot open, by walking through an export.
 //!
-//! Invariant: a walk takes long, so a thread that must not block never makes one. The thread gets
+//! Invariant: a walk takes long, so a thread that must not block never walks. Its call fails with
 //! `Busy`, and [`LocalStore::search_for`] must be called on another thread. One walk looks for many
 //! objects. An object that was not found is not searched for again for [`ABSENCE_AGE_MS`].
 //!
