@@ -6,8 +6,8 @@
 //!   progress. A command stops counting as in progress when its reply is sent, so a caller that
 //!   does not fetch its reply does not delay other callers.
 //! - A started command runs to its end even if its caller has dropped the future, so a cancelled
-//!   call never leaves a change of names half done. If the caller drops the future before the start,
-//!   the command is not started.
+//!   call never leaves a change of names half done. If the caller drops the future earlier, the
+//!   command is not started.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

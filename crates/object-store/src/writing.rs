@@ -143,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Writes a payload to a new file and flushes it, so that the file's time does not change later.
+    /// Writes a payload to a new file and flushes it, so that the file's time stays unchanged.
     async fn write_and_settle(
         &self,
         file: &File,

@@ -95,8 +95,9 @@ impl Cache {
         if entry.is_flushing || entry.is_sizing {
             return CommitStep::Wait;
         }
-        // The commit passes over the range once. Data that is written meanwhile, at an offset before
-        // the cursor, had no reply yet when the commit arrived, so the commit need not include it.
+        // The commit passes over the range once. Data that is written meanwhile, at an offset
+        // before the cursor, had no reply yet when the commit arrived, so the commit need not
+        // include it.
         if let Some((job, next)) = self.flush_job(file, ticket.next, ticket.end) {
             ticket.next = next;
             return CommitStep::Flush(job);

@@ -431,8 +431,8 @@ impl Cache {
             self.close_count += 1;
             self.files.get_mut(file).closed_at = self.close_count;
             self.closed.push_back((file, self.close_count));
-            // Only the most recent close of a file counts, so earlier entries are outdated. Scanning
-            // all entries is only worthwhile when most of them are outdated.
+            // Only the most recent close of a file counts, so earlier entries are outdated.
+            // Scanning all entries is only worthwhile when most of them are outdated.
             if self.closed.len() > 2 * self.files.count() + CLOSED_COUNT_MIN {
                 let files = &self.files;
                 self.closed.retain(|(file, number)| files.was_closed_last(*file, *number));

@@ -105,8 +105,8 @@ impl Segment {
         self.dirty | self.flushing
     }
 
-    /// Invalidates blocks. While clients write to the segment, the invalidated blocks count as being
-    /// written, so that no fill overwrites the clients' bytes.
+    /// Invalidates blocks. While clients write to the segment, the invalidated blocks count as
+    /// being written, so that no fill overwrites the clients' bytes.
     pub(super) fn invalidate(&mut self, blocks: u64) {
         let gone = self.valid & blocks;
         self.valid &= !blocks;

@@ -72,8 +72,8 @@ impl LocalStore {
         Ok((Created { object, is_new: false, change: same(&before) }, file))
     }
 
-    /// Opens an existing file by its directory entry. In the directory, the caller needs only search
-    /// permission.
+    /// Opens an existing file by its directory entry. In the directory, the caller needs only
+    /// search permission.
     fn open_child(
         &self,
         who: &Credentials,
