@@ -1,4 +1,4 @@
-//! The addresses of listeners and clients, and the identity of the other side.
+//! The addresses of listeners and clients, and the identity of peers.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ pub enum AddressError {
     },
 }
 
-/// The identity of the other side, as far as the transport knows it.
+/// The identity of a peer, as far as the transport knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The peer's address; over shared memory the listener's path.
@@ -93,20 +93,20 @@ pub struct Peer {
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
-/// The user or host that a connection is counted for, where several connections share a limit. When
-/// the limit is reached, the connections of the holder that uses most are closed first.
+/// The user or host whose share of a common limit a connection uses. When the limit is reached,
+/// connections of the user or host with the largest share are closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Holder {
     /// A user of this host, by user id.
     User(u32),
-    /// A host. An IPv6 holder is the 64-bit network, because a single host may own a whole network.
+    /// A host. For IPv6, its 64-bit network, because a single host may own a whole network.
     Host(IpAddr),
-    /// The transport does not know the holder.
+    /// The transport does not know the user or host.
     Unknown,
 }
 
 impl Holder {
-    /// Returns the holder of a connection from this address.
+    /// Returns the host whose share of the limits a connection from this address uses.
     pub(crate) fn of_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(v6) => Self::Host(Ipv6Addr::from(u128::from(v6) >> 64 << 64).into()),

@@ -73,8 +73,8 @@ impl Context<'_> {
 pub(crate) struct Alarm {
     /// The number of messages that must have arrived.
     pub threshold: usize,
-    /// True to wake the interface already when the last of these messages is about to arrive. An
-    /// interface that then spins gets the message sooner, at the cost of some microseconds of CPU
+    /// True to wake the interface shortly before the last of these messages arrives. If the
+    /// interface then spins, it gets the message sooner, at the cost of some microseconds of CPU
     /// time.
     pub early: bool,
 }
@@ -112,8 +112,8 @@ pub(crate) trait Connection: Send {
         signal: Signal,
     ) -> Result<(), PostError>;
 
-    /// Executes an RDMA write or read at once if the transport only has to copy for it. Returns
-    /// false if no byte was moved; the operation must then be posted.
+    /// Executes an RDMA write or read immediately if the transport only needs to copy bytes for it.
+    /// Returns false if no byte was moved; the operation must then be posted.
     fn move_now(
         &mut self,
         context: &mut Context<'_>,
@@ -302,7 +302,7 @@ pub(crate) trait Connection: Send {
     fn shutdown(&mut self, context: &mut Context<'_>, reason: &BreakReason);
 }
 
-/// The queue of completions and other events, in order. Completions are stored compactly.
+/// The queue of completions and other events, oldest first. Completions are stored compactly.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     completions: Completions,
@@ -423,7 +423,8 @@ pub(crate) enum Interest {
     Read,
     /// Reports that the descriptor is readable or writable, level-triggered.
     ReadWrite,
-    /// Written to since the last report, for an eventfd. No read is needed to reset the event.
+    /// Reports that an eventfd was written to since the previous report, edge-triggered. No read is
+    /// needed to reset the event.
     ReadEdge,
 }
 
@@ -434,7 +435,7 @@ pub(crate) struct Readiness {
     pub readable: bool,
     /// True if a write would accept bytes.
     pub writable: bool,
-    /// True if the other side has closed its end.
+    /// True if the peer has closed its end.
     pub closed: bool,
 }
 
@@ -474,7 +475,7 @@ impl Token {
     }
 }
 
-/// The bits of a packed token that hold an endpoint's owner and index, and a listener's number.
+/// The masks for an endpoint's owner and index, and for a listener's number, in a packed token.
 const PLACE_MASK: u32 = (1 << EndpointId::PLACE_BITS) - 1;
 const LISTENER_MASK: u32 = 0x3f_ffff;
 // The remaining bits have room for `which`.

@@ -172,7 +172,7 @@ struct Alarm(Option<libc::timer_t>);
 
 impl Alarm {
     /// Creates the timer. The timer is absent if the system has no free signal or timer; the thread
-    /// then waits until a close ends by itself.
+    /// then waits until each close returns.
     fn of_this_thread() -> Self {
         let Some(signal) = *SIGNAL.get_or_init(claim_signal) else { return Self(None) };
         let mut timer = std::ptr::null_mut();
@@ -239,7 +239,7 @@ const THREADS_PER_USER: usize = 2;
 const DESCRIPTORS_PER_USER: usize = 64;
 /// The number of waiting descriptors of all users at which no more descriptors are accepted.
 const DESCRIPTORS_MAX: usize = 1024;
-/// The number of waiting sockets and memories at which no more connections are accepted. Each
+/// The number of waiting sockets and memory objects at which no more connections are accepted. Each
 /// connection that is established by then may still add its own socket and memory.
 const RELEASED_MAX: usize = 4096;
 const STACK_BYTES: usize = 128 << 10;

@@ -21,9 +21,9 @@ pub fn shm_control(data: &[u8]) {
 }
 
 /// Fuzzes a TCP stream with any bytes after a valid start-up. The bytes must have the same effect
-/// in two cases: if they arrive at once at a receiver that expects other data, and if they arrive
-/// in pieces at a receiver that expects nothing. Byte 0 selects options, byte 1 the size of the
-/// pieces, byte 2 the expected data.
+/// in two cases: if they arrive in one piece at a receiver that expects other data, and if they
+/// arrive in several pieces at a receiver that expects nothing. Byte 0 selects options, byte 1 the
+/// size of the pieces, byte 2 the expected data.
 pub fn tcp_receive(data: &[u8]) {
     let Some((&[mode, cut, foretold], bytes)) = data.split_first_chunk() else { return };
     let crc = mode & 1 != 0;
@@ -208,5 +208,5 @@ impl Stream {
 const BYTES_MAX: usize = 32 << 10;
 const MEMORY_BYTES: usize = 8 << 10;
 const RECEIVES: u64 = 16;
-/// The number of turns in which any such stream is received.
+/// The number of turns that suffice to receive any such stream.
 const TURNS_MAX: usize = 64;

@@ -57,7 +57,7 @@ pub struct Interface<E = Exposes> {
     poller: Poller,
     hot: Vec<u32>,
     dirty: Vec<u32>,
-    /// The endpoint that was flushed last, from which a reply is likely to arrive.
+    /// The endpoint that was flushed most recently, from which a reply is likely to arrive.
     asked: Option<EndpointId>,
     /// The endpoint whose descriptor becomes ready only when a large amount of data has arrived.
     gathering: Option<EndpointId>,
@@ -65,13 +65,13 @@ pub struct Interface<E = Exposes> {
     /// timeout. Endpoints that are established or released are removed when they reach the front of
     /// the queue.
     unfinished: VecDeque<EndpointId>,
-    /// The size in bytes of the memory that connections occupy that are not established yet.
+    /// The number of bytes of memory that connections occupy before they are established.
     unfinished_bytes: usize,
     /// The listeners that temporarily accept no connections.
     resting: Vec<u32>,
     ready: Vec<(Token, Readiness)>,
-    /// The number of waits, since sockets were last polled, that work in shared memory alone
-    /// satisfied.
+    /// The number of successive waits that ended by work in shared memory, without a poll of the
+    /// sockets.
     turns_without_sockets: u32,
     has_slept: bool,
     /// True if the owner waits for the descriptor, or has just stopped waiting for it.
@@ -89,7 +89,7 @@ pub struct Interface<E = Exposes> {
 }
 
 struct Slot {
-    /// The endpoint in this slot, or the next one if the slot is free.
+    /// The endpoint in this slot. If the slot is free: the endpoint to create in it next.
     id: EndpointId,
     domain: Domain,
     connection: Option<Box<dyn Connection>>,
@@ -164,7 +164,7 @@ impl<E> Interface<E> {
     }
 
     /// Starts to connect. The attempt ends with [`Event::Established`], [`Event::Rejected`] or
-    /// [`Event::Broken`]. Receives may be posted at once.
+    /// [`Event::Broken`]. Receives may be posted as soon as this call has returned.
     ///
     /// # Errors
     /// [`AddressError`] if the attempt cannot start.
@@ -214,7 +214,7 @@ impl<E> Interface<E> {
         }
         self.with(endpoint, |connection, context| connection.accept(context, config, private_data));
         self.after_event(endpoint);
-        // A transport that sends its reply only after receives are posted sends it by the next
+        // A transport that sends its reply only after receives are posted sends it at the next
         // flush.
         if self.lend(endpoint).is_some() {
             self.mark_dirty(endpoint);
@@ -410,10 +410,10 @@ impl<E> Interface<E> {
         Ok(())
     }
 
-    /// Executes an RDMA write at once if the transport only has to copy for it and no earlier work
-    /// is waiting. After a return of true, the source may be reused, and the bytes are in place
-    /// before any message sent later arrives. Returns false if no byte was moved, for any reason:
-    /// the caller must then call [`Interface::post_rdma_write`].
+    /// Executes an RDMA write immediately if the transport only needs to copy bytes for it and no
+    /// earlier work is waiting. After a return of true, the source may be reused, and the bytes are
+    /// in place before any message sent later arrives. Returns false if no byte was moved, for any
+    /// reason: the caller must then call [`Interface::post_rdma_write`].
     #[inline]
     pub fn rdma_write_now(
         &mut self,
@@ -424,7 +424,7 @@ impl<E> Interface<E> {
         self.move_now(endpoint, local, remote, true)
     }
 
-    /// Executes an RDMA read at once under the conditions of [`Interface::rdma_write_now`]. The
+    /// Executes an RDMA read immediately under the conditions of [`Interface::rdma_write_now`]. The
     /// bytes have arrived when the call returns true.
     #[inline]
     pub fn rdma_read_now(

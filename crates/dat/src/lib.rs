@@ -1,5 +1,5 @@
 //! The Direct Access Transport: connections over which one side moves bytes directly into or out
-//! of registered memory of the other side.
+//! of registered memory of its peer.
 //!
 //! This crate is independent of files. One [`Interface`] belongs to one thread and owns listeners,
 //! endpoints, registered regions and the queue of completions. Work is *posted*, which never

@@ -3,7 +3,7 @@
 //! Invariants:
 //!
 //! - When [`Lender::lend`] or [`Lender::lend_mut`] returns or unwinds, no device accesses the
-//!   memory for a peer. There is one exception: if the call ended in order and [`TrustedPeers`]
+//!   memory for a peer. There is one exception: if the call ended normally and [`TrustedPeers`]
 //!   guarantees the behaviour of the peers, the registration is kept.
 //! - Lending gives no other code of this process access to the memory: it is in no table of
 //!   regions, and only a device knows it.
@@ -44,7 +44,7 @@ impl TrustedPeers {
     /// # Safety
     /// Memory named in a call stays accessible to the peer after the call has returned. The caller
     /// guarantees that no peer reads or writes such memory after it has sent its reply, and that no
-    /// code reports a call as ended in order before the reply has arrived.
+    /// code returns [`Ended::InOrder`] for a call before the reply has arrived.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())
@@ -54,7 +54,7 @@ impl TrustedPeers {
 /// The way in which a call with lent memory ended, with the result of the call.
 #[derive(Debug)]
 pub enum Ended<T> {
-    /// The call ended in order: the peer has replied and no longer uses the memory.
+    /// The call ended normally: the peer has replied and no longer uses the memory.
     InOrder(T),
     /// The call ended in any other way: the peer may still be using the memory.
     Otherwise(T),
@@ -195,8 +195,7 @@ impl std::fmt::Debug for Lender {
     }
 }
 
-/// Memory that is lent. Dropping it revokes the registration, unless the memory was given back in
-/// order.
+/// Memory that is lent. Dropping it revokes the registration, unless the call has ended normally.
 struct Lent<'l> {
     cache: &'l Cache,
     of: Option<Use>,

@@ -1,8 +1,7 @@
 //! Decides when an interface spins and when it sleeps.
 //!
-//! A spinning thread notices an event within a tenth of a microsecond, but only if the other side
-//! runs on another core. A wakeup costs tens of microseconds, but no CPU time while asleep. The
-//! rules:
+//! A spinning thread notices an event within a tenth of a microsecond, but only if the peer runs on
+//! another core. A wakeup costs tens of microseconds, but no CPU time while asleep. The rules:
 //!
 //! - Spin for as long as a wakeup would cost. A wait that ends within that time is cheaper with
 //!   spinning.
@@ -14,9 +13,9 @@
 //! - A server whose sleeps end soon after they begin spins for longer, up to a limit, because
 //!   waking the server costs the client more than the request itself. A client does not extend its
 //!   spins, because it should save processor time.
-//! - After some microseconds of spinning, yield the core in every turn, because the thread that is
-//!   waited for may need this very core. The scheduler moves one of two threads that both want to
-//!   run to another core, but not two threads that sleep in turns.
+//! - After some microseconds of spinning, yield the core in every turn, because the thread that
+//!   this one waits for may need the same core. If two threads on one core both want to run, the
+//!   scheduler moves one of them to another core. It does not move threads that sleep in turns.
 //! - Polling a socket in vain costs a system call. A client polls its socket only while a single
 //!   reply is likely. When several replies are pending, one wake-up collects all that arrive
 //!   during the sleep. A server polls its sockets while no other thread wants the core, because
@@ -87,7 +86,7 @@ pub(crate) struct Waiter {
     watched_until: Option<Instant>,
     /// The time until which the core counts as shared, because this thread was recently preempted.
     shared_until: Option<Instant>,
-    /// The time for which the last preemption made the core count as shared.
+    /// The time for which the most recent preemption made the core count as shared.
     shared_span: Duration,
     /// The preemption count at the start of the present spin, if the spin counts preemptions.
     preemptions_before: Option<u64>,

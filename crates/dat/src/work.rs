@@ -14,7 +14,7 @@ pub enum Gather<'a> {
     Segment(LocalSegment),
 }
 
-/// Controls when a work request queues a completion. A failure always does.
+/// Controls when a work request queues a completion. A failed request always queues one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signal {
     /// Every work request queues a completion, whether it succeeds or fails.

@@ -1,5 +1,5 @@
-//! Descriptors that one side of a connection sends to the other side on the same host, in addition
-//! to messages.
+//! Descriptors that one side of a connection sends to its peer on the same host, in addition to
+//! messages.
 //!
 //! Invariant: a descriptor is sent before any message that is posted after it, so that a peer that
 //! has received such a message finds the descriptor without waiting.

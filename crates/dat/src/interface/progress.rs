@@ -86,8 +86,8 @@ impl<E> Interface<E> {
         self.events.len()
     }
 
-    /// Makes the next wait sleep at once unless enough events are queued. Call this if the next
-    /// event will take longer than spinning is worth.
+    /// Makes the next wait sleep without spinning, unless enough events are queued. Call this if
+    /// the next event will take longer than spinning is worth.
     #[inline]
     pub fn be_patient(&mut self) {
         self.is_patient = true;
@@ -101,8 +101,8 @@ impl<E> Interface<E> {
         self.is_eager |= is_soon || self.config.wait.is_long();
     }
 
-    /// Returns true if the last wait slept and so may have taken a long time; a wait without sleep
-    /// is short.
+    /// Returns true if the most recent wait slept and so may have taken a long time; a wait without
+    /// sleep is short.
     #[must_use]
     #[inline]
     pub fn has_slept(&self) -> bool {
@@ -259,8 +259,8 @@ impl<E> Interface<E> {
     }
 
     /// Makes the first polls of a wait without reading the clock, which would take longer than the
-    /// polls. A reply over shared memory usually arrives during them. Returns true if the wait is
-    /// over.
+    /// polls. A reply over shared memory usually arrives during them. Returns true if the wait can
+    /// end.
     #[inline]
     fn spin_unclocked(&mut self, threshold: usize) -> bool {
         let is_there = !self.hot.is_empty()
@@ -338,7 +338,7 @@ impl<E> Interface<E> {
     }
 
     /// Spins for the time that the statistics suggest, or for a message that a peer has announced.
-    /// Returns true if the wait is over.
+    /// Returns true if the wait can end.
     fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
         let forewarned = self.waiter.forewarned();
         let start = Instant::now();
@@ -357,7 +357,7 @@ impl<E> Interface<E> {
         self.satisfied(threshold)
     }
 
-    /// Spins until the wait is over, `budget` is used up without success, the deadline has passed,
+    /// Spins until the wait can end, `budget` is used up without success, the deadline has passed,
     /// or another thread takes the core.
     fn spin_for(
         &mut self,
@@ -399,8 +399,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Arms all connections and sleeps until a descriptor is ready. Returns true if the wait is
-    /// over.
+    /// Arms all connections and sleeps until a descriptor is ready. Returns true if the wait can
+    /// end.
     fn doze(&mut self, threshold: usize, alarm: Alarm, deadline: Option<Instant>) -> bool {
         self.has_slept = true;
         let (before, missing) = (self.events.len(), alarm.threshold);
@@ -632,7 +632,7 @@ fn is_sleep(timeout: Option<Duration>) -> bool {
 
 /// The result of a number of polls.
 enum Spun {
-    /// The wait is over.
+    /// The wait can end.
     Satisfied,
     /// Some data arrived, but not enough to end the wait, or the time was used up.
     Moved,
@@ -646,10 +646,10 @@ const SPINS_PER_CLOCK: u32 = 64;
 /// it. Without this limit a peer could make this thread poll its memory for ever.
 const SPIN_STRETCH_MAX: u32 = 16;
 
-/// The spinning time after which the interface yields, because the thread that is waited for may
-/// need this very core.
+/// The spinning time after which the interface yields, because the thread that it waits for may
+/// need the same core.
 const YIELD_AFTER: Duration = Duration::from_micros(4);
-/// The same limit for polling a socket, where yielding earlier does not make a reply arrive sooner.
+/// The same time for polling a socket, where an earlier yield would not make a reply arrive sooner.
 const YIELD_AFTER_ASKING: Duration = Duration::from_micros(12);
 
 /// The number of waits that may end by polling memory alone before sockets are polled, so that busy
@@ -664,7 +664,7 @@ const GATHERING_MAX: Duration = Duration::from_millis(2);
 const DEAF_PAUSE: Duration = Duration::from_millis(100);
 
 /// The number of polls without progress after which a peer is not expected to send soon. A busy
-/// interface makes them in some milliseconds.
+/// interface makes that many polls in some milliseconds.
 const VAIN_POLLS_MAX: u32 = 8192;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Encodes short messages as differences from the message before.
+//! Encodes short messages as differences from the previous message.
 //!
 //! A client that reads a file sends nearly the same request again and again; only a few words
 //! differ: sequence number, offset, buffer. The cost of a message is the number of cache lines that
@@ -91,7 +91,7 @@ impl Last {
     }
 }
 
-/// Returns the indexes of the bits that are set in a mask, in order.
+/// Returns the indexes of the bits that are set in a mask, in ascending order.
 #[inline]
 fn places(mut changes: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

@@ -68,7 +68,7 @@ pub(super) struct Lane {
     capacity: u64,
 }
 
-// SAFETY: the pointers lead into a mapping that the lane keeps on any thread.
+// SAFETY: the pointers lead into a mapping that the lane keeps alive on whichever thread owns it.
 unsafe impl Send for Lane {}
 
 impl Lane {

@@ -19,7 +19,8 @@ use crate::{RegionPath, RemoteSegment, Stag, disposal};
 pub(super) struct PeerRegions {
     /// The regions, sorted by STag.
     regions: Vec<PeerRegion>,
-    /// The index of the region used last, because successive requests often use the same region.
+    /// The index of the region used most recently, because successive requests often use the same
+    /// region.
     recent: usize,
     /// The process id for accessing regions without a memory file, if that is allowed.
     process: Option<rustix::process::RawPid>,
@@ -90,9 +91,9 @@ impl Ledger {
         Self { all: Mapped { mappings: 0, bytes: 0 }, of_users: BTreeMap::new() }
     }
 
-    /// Reserves a mapping. Trusted users are subject only to the common limit. Any other user may
-    /// use at most as much as then remains free for all users: a single user gets half, the next
-    /// one half of the remainder. So users that use much leave something for later users.
+    /// Reserves a mapping. Trusted users are subject only to the common limit. The total of any
+    /// other user may not exceed what remains free after this reservation: a single user gets half,
+    /// the next one half of the remainder. So users that use much leave something for later users.
     fn take(&mut self, user: Option<u32>, bytes: usize, most: Mapped) -> Result<(), Full> {
         let lost = dafs_memory::lost_mappings();
         let Mapped { mappings, bytes: mapped } = self.all;

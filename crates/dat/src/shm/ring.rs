@@ -33,7 +33,7 @@ pub(super) enum FrameKind {
     ReadRequest,
     /// Part of the response to the oldest pending read request of the receiving side.
     ReadResponse,
-    /// A message as a difference from the short message before it; always one line.
+    /// A message as a difference from the previous short message; always one line.
     Delta,
     /// There are no more frames up to the end of the ring; the next frame is at the start.
     Wrap,
@@ -174,7 +174,7 @@ impl Producer {
     }
 
     /// Writes a message of at most [`SHORT_BYTES_MAX`] bytes into the ring and makes it visible, as
-    /// a difference from the message before if that is shorter. `word` is the STag of a region to
+    /// a difference from the previous message if that is shorter. `word` is the STag of a region to
     /// invalidate, or zero. Returns false if the ring has no room.
     #[inline]
     pub(super) fn put(&mut self, message: &[u8], word: u32) -> bool {
@@ -294,8 +294,8 @@ impl Producer {
             && word.compare_exchange(wake_at, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Reserves space as [`Producer::reserve`] does. If there is no room, asks the consumer for a
-    /// wakeup when there is.
+    /// Reserves space as [`Producer::reserve`] does. If there is no room, asks the consumer to wake
+    /// this side when there is room.
     #[inline]
     pub(super) fn reserve_or_block(&mut self, length: u32) -> Option<usize> {
         self.reserve(length).or_else(
@@ -305,7 +305,7 @@ impl Producer {
         )
     }
 
-    /// Asks the consumer for a wakeup when there is room. Returns true if room has appeared
+    /// Asks the consumer to wake this side when there is room. Returns true if room has appeared
     /// meanwhile.
     pub(super) fn block(&mut self, length: u32) -> bool {
         self.lane.blocked().store(1, Ordering::Relaxed);

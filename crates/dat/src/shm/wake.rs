@@ -1,4 +1,4 @@
-//! Wakes the other side of a connection when it sleeps.
+//! Wakes the peer of a connection when it sleeps.
 //!
 //! Invariant: the acceptor never writes to a descriptor that its peer holds. The non-blocking flag
 //! belongs to the open file, which all holders share, so a peer could clear the flag, fill the

@@ -1,7 +1,6 @@
 //! Transfers that take one copy and no time, as between processes that share memory.
 //!
-//! Invariant: such transfers never access memory that the other side has not exposed or has
-//! withdrawn.
+//! Invariant: such transfers access only memory that the peer has exposed and not withdrawn.
 
 use dafs_memory::Memory;
 
@@ -12,7 +11,7 @@ use crate::RemoteSegment;
 use crate::region::RegionEntry;
 
 impl State {
-    /// Makes a region accessible to the other side.
+    /// Makes a region accessible to the peer.
     pub(crate) fn expose(&mut self, link: u64, side: usize, entry: &RegionEntry) {
         let is_wanted = self.config.at_once_ppm > 0 && entry.dmabuf.is_none();
         if let Some(link) = self.links.get_mut(&link).filter(|_| is_wanted) {
@@ -20,14 +19,14 @@ impl State {
         }
     }
 
-    /// Withdraws a region from the other side.
+    /// Withdraws a region from the peer.
     pub(crate) fn withdraw(&mut self, link: u64, side: usize, entry: &RegionEntry) {
         if let Some(link) = self.links.get_mut(&link) {
             link.sides[side].exposed.retain(|exposed| exposed.region.key != entry.region.key);
         }
     }
 
-    /// Moves bytes between pieces of one side and memory of the other. Returns false if no byte was
+    /// Moves bytes between pieces of one side and memory of its peer. Returns false if no byte was
     /// moved.
     pub(crate) fn move_at_once(
         &mut self,
@@ -59,8 +58,7 @@ impl State {
 }
 
 impl Side {
-    /// Returns the memory that the other side has exposed at `remote`, if the rights allow the
-    /// access.
+    /// Returns the memory that the peer has exposed at `remote`, if the rights allow the access.
     fn reach(&self, remote: &RemoteSegment, write: bool) -> Option<(&Memory, usize)> {
         if self.gone || self.ended {
             return None;

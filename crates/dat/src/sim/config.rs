@@ -16,8 +16,8 @@ pub struct NetworkConfig {
     pub in_flight_max: usize,
     /// The probability that a send or write reports success as soon as it is in flight.
     pub early_success_ppm: u32,
-    /// The probability that an RDMA write or read is executed at once if the caller requests that
-    /// and no earlier work is waiting.
+    /// The probability that an RDMA write or read is executed immediately if the caller requests
+    /// that and no earlier work is waiting.
     pub at_once_ppm: u32,
     /// The time for which a connection survives a partition; `u64::MAX` means for ever.
     pub hold_ns_max: u64,

@@ -93,7 +93,7 @@ pub(crate) struct Side {
     pub(crate) ended: bool,
     /// True if this side will not read its inbox again.
     pub(crate) gone: bool,
-    /// The regions that the other side may access.
+    /// The regions that the peer may access.
     pub(crate) exposed: Vec<RegionEntry>,
 }
 

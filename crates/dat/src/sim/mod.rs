@@ -13,8 +13,8 @@
 //! - A send or a write may report success long before its delivery, as over a socket, or only after
 //!   its delivery, as over a fabric.
 //!
-//! Some transfers are executed at once ([`NetworkConfig::at_once_ppm`]), as between processes that
-//! share memory: they do not wait for packets in flight.
+//! Some transfers are executed immediately ([`NetworkConfig::at_once_ppm`]), as between processes
+//! that share memory: they do not wait for packets in flight.
 //!
 //! A [`Network`] handle belongs to one node; [`Network::at`] returns handles for the others. The
 //! driver advances time with [`Network::advance`] and polls the interfaces. An interface that waits

@@ -156,7 +156,7 @@ impl Network {
         state.nodes.entry(node).or_default().isolated = true;
     }
 
-    /// Ends a node's partition. The held packets are delivered in order.
+    /// Ends a node's partition. The held packets are delivered in their original order.
     pub fn heal(&self, node: u32) {
         self.state().heal(node);
     }

@@ -1,7 +1,7 @@
 //! The packets that travel between two endpoints.
 //!
-//! Invariant: a packet refers to memory of its own side only by [`Piece`]s, which keep that memory
-//! alive, and to memory of the other side only by STag and address.
+//! Invariant: a packet refers to memory of its sender only by [`Piece`]s, which keep that memory
+//! alive, and to memory of its receiver only by STag and address.
 
 use dafs_memory::Memory;
 
@@ -69,7 +69,7 @@ impl Payload {
 pub(crate) enum Cause {
     /// The side closed the connection in the regular way.
     Orderly,
-    /// The other side's work with this sequence number was refused.
+    /// The peer's work with this sequence number was refused.
     Refused { sequence: u64, reason: BreakReason },
 }
 
@@ -119,7 +119,7 @@ pub(crate) enum Packet {
         sequence: u64,
     },
     Close(Cause),
-    /// The connection is lost; the network itself reports this, not the other side.
+    /// The connection is lost; the network itself reports this, not the peer.
     Lost(BreakReason),
 }
 

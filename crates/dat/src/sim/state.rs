@@ -253,7 +253,7 @@ impl State {
         Some(())
     }
 
-    /// Makes `side` leave the link, and reports `cause` to the other side.
+    /// Makes `side` leave the link, and reports `cause` to its peer.
     pub(crate) fn leave(&mut self, id: u64, side: usize, cause: Cause) {
         let orderly = matches!(cause, Cause::Orderly);
         let lossy = orderly && self.random.chance(self.config.faults.close_loses_ppm);

@@ -8,8 +8,9 @@
 //! and only counted as `unknown`, and nothing is expected until the unknown replies have arrived.
 //!
 //! So prediction works best with peers that send a reply directly after its writes. With other
-//! peers, only speed is lost. There is one exception: a peer that sends the failure of one request
-//! between the writes and the message of another, in a message of the same length.
+//! peers, only speed is lost. There is one exception: if a peer sends the failure of one request
+//! between the writes and the message of another, in a message of the same length, the failure
+//! is mistaken for the other request's reply.
 //!
 //! A message may come before a group's writes. It is distinguished from a reply by its length: it
 //! is longer than the message that ends any group.
@@ -149,8 +150,8 @@ impl Expectations {
         }
         match self.groups.iter_mut().position(|group| group.takes(stag, address, length)) {
             Some(index) => {
-                // The skipped groups belong to slow requests and are likely to stay last for a
-                // while.
+                // The skipped groups belong to slow requests, whose replies are likely to come
+                // after the others for a while.
                 self.groups.rotate_left(index);
                 self.is_active = true;
             }

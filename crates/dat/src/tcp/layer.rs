@@ -411,7 +411,7 @@ pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>
 
 /// The type byte of a handshake record. Every TLS connection begins with it, and no MPA frame does.
 pub(super) const HANDSHAKE_RECORD: u8 = 0x16;
-/// The number of bytes of the stream that are sealed at once, which fill four records.
+/// The number of bytes of the stream that are sealed together, which fill four records.
 pub(super) const PLAIN_BYTES_MAX: usize = 64 << 10;
 /// The maximum length in bytes of a partly received handshake message, including certificates. A
 /// record has at most a quarter of this length.

@@ -403,11 +403,11 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
-/// The smallest amount of data, in bytes, worth gathering. Smaller amounts arrive at once in any
-/// case.
+/// The minimum number of bytes for which a gathering sleep is worthwhile. Smaller amounts usually
+/// arrive in one piece anyway.
 const GATHERED_BYTES_MIN: usize = 32 << 10;
-/// The largest amount of data to gather, in bytes. Beyond it, it is better to copy while the rest
-/// arrives.
+/// The maximum number of bytes for which a gathering sleep waits. If more are expected, copying some
+/// while the others arrive is better.
 const GATHERED_BYTES_MAX: usize = 256 << 10;
 /// The token of the only descriptor of a connection.
 const SOCKET: u8 = 0;

@@ -307,7 +307,7 @@ impl Outgoing {
         }
     }
 
-    /// Reports completed work, in order.
+    /// Reports completed work, in the order posted.
     #[inline]
     pub(super) fn report(&mut self, context: &mut Context<'_>) {
         while let Some(entry) = self.ledger.front() {
@@ -341,5 +341,6 @@ const IOVECS: usize = 1024;
 /// work waits without being framed. There is also a limit for the bytes of `scratch`.
 const CHUNKS_MAX: usize = 2 * IOVECS;
 const SCRATCH_BYTES_MAX: usize = 256 << 10;
-/// A mask that allows more sink STags than reads can ever be open. No sink has the STag zero.
+/// The mask for sink STags. It allows more STags than there can be open reads. No sink has the STag
+/// zero.
 const SINK_MASK: u32 = 0x00ff_ffff;

@@ -49,12 +49,12 @@ pub(super) struct PlanInput<'a> {
 /// The observed behaviour of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
-    /// The number of payload bytes in tagged frames that are not the last of their message.
+    /// The number of payload bytes in each tagged frame of a message except the last frame.
     pub payload_max: u32,
     /// The number of gaps worth planning: twice the number that recently arrived in one call.
     pub reach: usize,
-    /// The length of the last message, and the number of messages before it that had the same
-    /// length.
+    /// The length of the most recent message; the field after it is the number of messages directly
+    /// before it that had the same length.
     message_length: u32,
     alike: u32,
 }

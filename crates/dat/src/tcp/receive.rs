@@ -33,7 +33,7 @@ pub(super) struct Inbound {
     pub habits: Habits,
     /// The number of bytes of the oldest open read that have arrived, including the current frame.
     read_done: u32,
-    /// The number of bytes after the last arrival whose destination has been prefetched.
+    /// The number of expected bytes whose destination has been prefetched.
     pub warm: u32,
     /// True if data has arrived since the last gathering sleep.
     pub flows: bool,
@@ -217,7 +217,7 @@ impl Connection {
     }
 
     /// Checks the bytes that one call has received, in stream order. The plan was right up to the
-    /// first gap whose bytes the headers do not place exactly there.
+    /// first gap whose bytes belong elsewhere according to the headers.
     fn judge(
         &mut self,
         context: &mut Context<'_>,
@@ -660,7 +660,7 @@ struct Misplaced<'p> {
 
 impl Misplaced<'_> {
     /// Collects the bytes in stream order. All are copied out before any is placed, because their
-    /// memory may be the destination of others.
+    /// memory may be the destination of other bytes.
     fn gather(
         &self,
         context: &Context<'_>,
@@ -698,12 +698,12 @@ pub(super) fn refused(refusal: &dafs_iwarp::Refusal) -> BreakReason {
     BreakReason::System(format!("iWARP stream: {refusal}"))
 }
 
-/// The number of receive calls in one turn, limited so that other connections are served too.
+/// The maximum number of receive calls in one turn, so that other connections are served too.
 const READS_PER_TURN: usize = 8;
 /// The number of bytes after which a turn ends, so that the application can send further requests
 /// while the peer still sends, and the peer does not run out of work.
 pub(super) const TURN_BYTES_MAX: usize = 512 << 10;
-/// The number of bytes prefetched at once while nothing arrives, which takes some microseconds.
+/// The number of bytes prefetched in one step while nothing arrives; it takes some microseconds.
 const WARM_BYTES: u32 = 16 << 10;
 /// The limit for the number of prefetched bytes. More would evict other data from the processor's
 /// caches.

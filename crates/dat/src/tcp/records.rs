@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //!
-//! - A byte of the stream is passed on only from a record that the TLS library has opened, in
-//!   order.
+//! - Bytes of the stream are passed on in order, and only from records that the TLS library has
+//!   opened.
 //! - Records are sent in the order in which they were made, each byte once.
 //! - Fewer than [`HELD_BYTES_MAX`](super::layer::HELD_BYTES_MAX) bytes of the peer are held. They
 //!   contain no complete record, unless the connection is about to end.
@@ -311,8 +311,8 @@ impl Records {
         }
     }
 
-    /// Sends the close_notify and other pending output, as far as the socket accepts it at once.
-    /// Then shuts down the sending direction.
+    /// Sends the close_notify and other pending output, as far as the socket accepts it without
+    /// blocking. Then shuts down the sending direction.
     pub(super) fn part(&mut self, socket: &OwnedFd) {
         let mut goodbye = [0; GOODBYE_BYTES_MAX];
         let said = self.write_traffic(|writer| match writer {

@@ -253,8 +253,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Frames work at once if possible, and otherwise queues it. Inlined, because the kinds of the
-    /// work and of the pieces are then known at compile time.
+    /// Frames work immediately if possible, and otherwise queues it. Inlined, because the kinds of
+    /// the work and of the pieces are then known at compile time.
     #[inline(always)]
     fn queue(
         &mut self,
@@ -473,7 +473,7 @@ impl Connection {
     }
 }
 
-/// Frames a read request. Returns false if as many reads are open as were agreed.
+/// Frames a read request. Returns false if the agreed number of reads is already open.
 fn request_read(
     stream: &mut Stream,
     outgoing: &mut Outgoing,
@@ -501,7 +501,7 @@ fn request_read(
     Ok(true)
 }
 
-/// Completes the work that breaks the connection as failed.
+/// Completes, as failed, the work that breaks the connection.
 fn fail(context: &mut Context<'_>, work: &Work, reason: BreakReason) -> BreakReason {
     context.complete(work.operation(), work.cookie, CompletionStatus::Failed, 0);
     reason
@@ -592,7 +592,7 @@ impl Frame<'_> {
     }
 }
 
-/// The reason when a gather list names a region that was deregistered.
+/// The reason of a failure when a gather list names a region that was deregistered.
 const GONE: &str = "a region was deregistered while posted work used it";
 /// The maximum length in bytes of a message that is framed by the post. Longer messages are framed
 /// by the flush, piece by piece.

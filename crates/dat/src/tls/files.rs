@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsConfigError;
 
-/// Returns the certificates of a file, in their order in the file; at least one.
+/// Reads all certificates from a file, in their order in the file; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let text = read(path, &open(path)?)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -25,7 +25,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// Returns the certificate authorities of a file.
+/// Reads the certificates of authorities from a file.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for (index, certificate) in certificates(path)?.into_iter().enumerate() {
@@ -36,7 +36,7 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsConfigError> 
     Ok(roots)
 }
 
-/// Returns the private key of a file that other users cannot read.
+/// Reads a private key from a file. Refuses a file that other users could read.
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     let file = open(path)?;
     // Check the open file, because the name may lead to another file a moment later.
@@ -86,7 +86,8 @@ pub(super) fn content(path: &Path, what: impl Into<String>) -> TlsConfigError {
     TlsConfigError::Content { path: path.into(), what: what.into() }
 }
 
-/// The maximum size of a file in bytes. The authorities of the whole web take a fifth of it.
+/// The maximum size of a file in bytes. A file with all authorities of the public web has about a
+/// fifth of this size.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(crate) struct Link {
 }
 
 // SAFETY: any thread may make the library's calls. The identifier and its channel belong to this
-// value alone, so no two threads use them at once.
+// value alone, so no two threads use them at the same time.
 unsafe impl Send for Link {}
 
 /// A channel that delivers events.
@@ -217,7 +217,7 @@ impl Link {
         u16::from_be(unsafe { (self.library.manager.rdma_get_src_port)(self.id()) })
     }
 
-    /// Returns the address of the other side.
+    /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: the identifier is alive, and the library has set the address.
         address_of(unsafe { &self.id.as_ref().destination })
@@ -352,7 +352,7 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 }
 
 /// Returns the connection parameters. A message that finds no posted receive is not retried: a peer
-/// that respects its credits never sends one, and any other peer must get the error at once.
+/// that respects its credits never sends one, and any other peer must get the error immediately.
 fn parameters(terms: Terms, private_data: &[u8]) -> raw::ConnectionParameters {
     raw::ConnectionParameters {
         private_data: private_data.as_ptr().cast(),
@@ -381,7 +381,7 @@ pub(super) fn unblock(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags)?)
 }
 
-/// The number of times that an unacknowledged packet is sent again, which is the maximum.
+/// The number of times that an unacknowledged packet is sent again: the maximum that can be set.
 const RETRIES: u8 = 7;
 
 #[cfg(test)]

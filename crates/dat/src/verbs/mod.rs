@@ -133,8 +133,8 @@ impl Connection {
         matches!(self.phase, Phase::Established)
     }
 
-    /// Destroys the queue pair and the identifier. Over iWARP, the kernel blocks a process that
-    /// gives up a connect until the peer has replied, or for ten seconds. A thread that serves
+    /// Destroys the queue pair and the identifier. Over iWARP, a process that gives up a connect is
+    /// blocked by the kernel until the peer has replied, or for ten seconds. A thread that serves
     /// other peers must not wait that long.
     fn part(&mut self) {
         let is_held = matches!(self.phase, Phase::Connecting)

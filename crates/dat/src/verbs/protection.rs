@@ -186,7 +186,7 @@ impl Registered {
         let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
         let register = protection.library.verbs.register_dmabuf().ok_or_else(unsupported)?;
         let fd = dmabuf.as_raw_fd();
-        // SAFETY: the descriptor is open, and the dmabuf is no memory of this process.
+        // SAFETY: the descriptor is open, and the dmabuf is not memory of this process.
         let mr = unsafe { register(protection.raw(), offset, length, offset, fd, access) };
         Self::made(protection, mr, None)
     }

@@ -340,7 +340,8 @@ fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
 
 /// The bit that marks the number of a receive.
 const RECEIVE: u64 = 1 << 63;
-/// The number of completions taken at once; the constant after it is the number of times per turn.
+/// The maximum number of completions taken by one call; the constant after it is the maximum number
+/// of such calls per turn.
 const COMPLETIONS_AT_ONCE: usize = 16;
 const ROUNDS_MAX: usize = 8;
 /// The maximum time for which a peer that does not receive can delay this side.

@@ -97,5 +97,5 @@ impl Chunk {
     }
 }
 
-/// The number of bytes that are allocated and registered at once.
+/// The number of bytes that are allocated and registered together.
 const CHUNK_BYTES: usize = 128 << 10;

@@ -14,9 +14,9 @@
 //!
 //! Every change is one atomic read-modify-write, and all changes of one word have a single order.
 //! If WOKEN is set before ASLEEP, the interface does not sleep. If ASLEEP is set first, the thread
-//! that sets WOKEN sees it. The interface that clears WOKEN sees all data that was stored before
-//! any WOKEN that was set until then. So no fence is needed. But no thread may omit its exchange
-//! because WOKEN seems to be set already.
+//! that sets WOKEN sees it. When the interface clears WOKEN, it sees all data that other threads
+//! stored before they set it. So no fence is needed. But no thread may omit its exchange because
+//! WOKEN seems to be set already.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
