@@ -28,7 +28,7 @@ pub(crate) struct OpenFile {
     pub is_dirty: Cell<bool>,
     /// The data of the file that a server restart may lose.
     pub unstable: Rc<Unstable>,
-    /// The number of the last loss that an `fsync` has reported.
+    /// The number of the most recent loss that an `fsync` has reported.
     known_loss: Cell<u64>,
 }
 

@@ -1,9 +1,9 @@
 //! Requests whose process received a signal.
 //!
-//! Invariant: a signal ends only two kinds of requests: one that waits for a lock, as on a disk,
-//! and one of a process that is being killed, which cannot see the failure. All other requests wait
-//! for the server as long as it is unreachable, because programs do not expect calls to a disk to
-//! be interrupted.
+//! Invariant: a signal ends only two kinds of requests: a request that waits for a lock, as on a
+//! local disk, and a request of a process that is being killed, which cannot see the failure. All
+//! other requests wait for the server as long as it is unreachable, because programs do not expect
+//! calls to a disk to be interrupted.
 //!
 //! The kernel reports only the first signal of a request. Therefore, after a harmless signal, the
 //! request is checked repeatedly until it has ended or its process is being killed.

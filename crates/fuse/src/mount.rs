@@ -192,7 +192,7 @@ impl Mount {
 }
 
 impl Unmounter {
-    /// Unmounts. If programs use the mount, it loses its mount point at once, and ends when the
+    /// Unmounts. If programs use the mount, it loses its mount point immediately, and ends when the
     /// programs stop using it.
     ///
     /// # Errors

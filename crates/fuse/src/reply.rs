@@ -1,7 +1,7 @@
 //! Sends replies to the kernel.
 //!
-//! Invariant: every request that requires a reply gets exactly one. It is no failure if the kernel
-//! has dropped the request meanwhile (ENOENT).
+//! Invariant: every request that requires a reply gets exactly one. It is not a failure if the
+//! kernel has dropped the request meanwhile (ENOENT).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;

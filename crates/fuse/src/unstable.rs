@@ -8,9 +8,9 @@
 //! - Data that was passed to the server's file system survives a server restart, but not a crash of
 //!   the server's host. After a change of the verifier, this data is only compared with the file,
 //!   because other clients may have overwritten it.
-//! - Missing data, and data that was dropped for lack of space, is reported as lost by every open
-//!   of that time until an `fsync` through the open has reported the loss. A close reports the loss
-//!   too, but cannot be the only report, because programs do not check every close.
+//! - Missing data, and data that was dropped for lack of space, is reported as lost through every
+//!   open that existed then, until an `fsync` through that open has reported the loss. A close
+//!   reports the loss too, but cannot be the only report, because programs do not always check it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ pub(crate) struct Unstable {
     waiting: RefCell<Vec<Transfer>>,
     /// The error of a request that failed since the last commit.
     refused: Cell<Option<i32>>,
-    /// The last loss of data, and the number of losses.
+    /// The most recent loss of data; the field after it is the number of losses.
     loss: Cell<Option<Loss>>,
     losses: Cell<u64>,
 }
@@ -256,15 +256,15 @@ impl Unstable {
     pub(crate) fn requester(&self, unique: u64) -> Option<Requester> {
         self.waiting.borrow().iter().find_map(|transfer| transfer.requester_of(unique))
     }
-
-    /// Returns the number of the last loss that need not be reported through a new open, because a
+    /// Returns the number of the latest loss that need not be reported through a new open, because
+    /// a process got an error for it before.
     /// process got an error for it before.
     pub(crate) fn known_loss(&self) -> u64 {
         let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_reported);
         self.losses.get() - u64::from(is_unknown)
     }
-
-    /// Returns the number and the error of the last loss, if it is later than the loss `after`.
+    /// Returns the number and the error of the most recent loss, if it is later than the loss
+    /// `after`. Marks the loss as reported.
     /// Marks the loss as reported.
     pub(crate) fn report_loss(&self, after: u64) -> Option<(u64, i32)> {
         let loss = self.loss.get().filter(|loss| loss.number > after)?;

@@ -125,7 +125,7 @@ pub(crate) fn times(access: timespec, modify: timespec) -> Outcome<Option<SetAtt
     Ok(Some(SetAttributes { time_access, time_modify, ..SetAttributes::default() }))
 }
 
-/// Returns the attributes that `chown` sets, or `None` if both owners stay unchanged.
+/// Returns the attributes that `chown` sets, or `None` if neither the user nor the group changes.
 pub(crate) fn owners(user: u32, group: u32) -> Option<SetAttributes> {
     let wanted = |id: u32| (id != u32::MAX).then(|| id.to_string());
     let (owner, owner_group) = (wanted(user), wanted(group));

@@ -26,7 +26,8 @@ pub(crate) struct Mount {
 pub(crate) struct Config {
     /// The prefixes, longest first.
     pub mounts: Vec<Mount>,
-    /// True if a write to a file with O_APPEND goes to the end of the file as this process sees it.
+    /// True if a write with O_APPEND goes to the end of the file as this process knows it, and need
+    /// not be atomic with appends of other clients.
     pub appends_locally: bool,
     /// The file to which this process appends a report when it ends.
     pub report: Option<PathBuf>,

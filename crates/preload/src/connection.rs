@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Returns the memory through which servers transfer data. Fails before the first session.
+    /// Returns the memory through which servers transfer data. Fails if no session was made yet.
     pub(crate) fn staging(&self) -> Outcome<Buffer> {
         self.staging.clone().ok_or(Failure::Errno(libc::EIO))
     }
@@ -147,7 +147,7 @@ impl Connection {
         self.restarts.get()
     }
 
-    /// Returns the client's own descriptors in order.
+    /// Returns the client's own descriptors in ascending order.
     pub(crate) fn own(&self) -> &BTreeSet<RawFd> {
         &self.own
     }

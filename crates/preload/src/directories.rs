@@ -25,7 +25,8 @@ use crate::walk::attributes;
 /// A directory stream. The program has a pointer to it.
 #[repr(C)]
 pub(crate) struct Stream {
-    /// A value that is no descriptor number. The C library's streams have their descriptor here.
+    /// A value that is not a valid descriptor number ([`MARK`]). The C library's streams have their
+    /// descriptor here.
     mark: c_int,
     number: RawFd,
     /// The address of this stream itself, as a second mark.
@@ -193,6 +194,6 @@ fn parent(session: &Session, directory: FileHandle) -> Outcome<Option<Metadata>>
     })
 }
 
-/// The first word of a stream of this library. It is no valid descriptor number.
+/// The first word of a stream of this library, which is not a valid descriptor number.
 const MARK: c_int = i32::MIN + 0x0da_f5d;
 const HEAD_BYTES: usize = std::mem::offset_of!(dirent64, d_name);

@@ -39,7 +39,7 @@ struct Shared {
 // `state`, and only by the thread that holds the lock: `with`, `before_fork` and `in_child` are the
 // only functions that access `state`, and the lock orders the accesses of different threads. So two
 // threads never change a reference count at the same time, as long as no `Rc` is copied out of the
-// state. None is: the result of `with` is `Send`, the references that the other two functions pass
+// state. That never happens: the result of `with` is `Send`, the references that the other two pass
 // end with the call, and the only thread-local variable in this crate is a flag
 // (`tests/tests/house.rs` checks that). Nothing in the state depends on the thread that made it.
 unsafe impl Sync for Shared {}

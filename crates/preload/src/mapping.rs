@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! - The shared memory of a file ([`crate::shared`]) is filled from the file by the first process
-//!   that maps it, and is removed with the last.
+//!   that maps it, and is removed by the last process that uses it.
 //! - Unchanged memory is not written.
 //! - Changes by killed programs are written to the file when a process next maps a file of the same
 //!   server, unless another client has written there since.
@@ -173,7 +173,7 @@ impl State {
 
     /// Maps the local file itself, so that the mapping shows the writes of local processes. Returns
     /// `None` if the process can write through the descriptor or shares the file's memory with
-    /// others, because then programs expect to see writes at once.
+    /// others, because then programs expect to see writes immediately.
     fn map_itself(&mut self, of: &Description, request: MmapRequest) -> Option<Mapped> {
         let handle = of.identity.handle;
         let is_read = of.identity.access == libc::O_RDONLY;

@@ -139,7 +139,7 @@ impl State {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EINVAL)?;
         if slot.is_directory {
-            // With a trailing slash, the path names the target of the link, which is no link.
+            // With a trailing slash, the path names the target of the link, which is not a link.
             self.object(place, true)?;
             return fail(libc::EINVAL);
         }

@@ -31,9 +31,10 @@ pub(crate) struct Place {
     pub is_directory: bool,
     /// True if the path ended with `.` or `..`, which cannot be created, removed or renamed.
     pub is_dot: bool,
-    /// The descriptor that the call is for, if the path was empty.
+    /// The descriptor to which the call applies, if the path was empty.
     pub descriptor: Option<RawFd>,
-    /// A directory on the path whose handle is known, so that a rename of it has no effect.
+    /// A directory on the path whose handle is known. The path is still found if that directory is
+    /// renamed.
     pub start: Option<Box<Start>>,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Description {
     /// Times that the program set after its last write. When the file is closed, the server writes
     /// the data to its disk, which changes the times. So these times are set again after the close.
     pub times: RefCell<Option<SetAttributes>>,
-    /// The directory's contents when `getdents64` last started at its beginning.
+    /// The contents of the directory when `getdents64` was last called with offset 0.
     pub listing: RefCell<Rc<Vec<Entry>>>,
     /// The open that owns the `flock` and open-file-description locks.
     pub locks: RefCell<Option<Rc<File>>>,

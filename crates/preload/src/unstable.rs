@@ -5,9 +5,9 @@
 //! changes, the held data is written again in its original order. If data cannot be written again,
 //! or was not held, the next write, sync or close reports its loss.
 //!
-//! Another client may read the data and then overwrite it; writing it again later would undo that.
-//! Therefore held data is dropped at a fork and when a lock is released. A loss of dropped data is
-//! reported.
+//! Another client may read the data and then overwrite it. If the data were written again later,
+//! the other client's write would be undone. Therefore held data is dropped at a fork and when a
+//! lock is released. A loss of dropped data is reported.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -338,9 +338,9 @@ impl State {
         }
     }
 
-    /// Closes the last open of a file in this process. The close itself does not report errors of
-    /// data written before a refused request, nor a server restart. So in these cases the data is
-    /// committed before the close, or written again.
+    /// Closes the last open of a file in this process. The close reports neither errors of data
+    /// written before a refused request nor a server restart. So after a refused request, the data
+    /// is committed before the close. After a restart, the data is written again.
     pub(crate) fn close_last(&mut self, of: &Description) -> Outcome<()> {
         let key = of.key();
         if self.connection.restarts() != self.unstable.restarts

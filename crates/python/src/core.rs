@@ -172,7 +172,7 @@ impl Core {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Checks the outcome of a call for the end of the session.
+    /// Records that the session has ended if the outcome of a call shows it.
     pub fn note(&self, outcome: &Outcome) {
         let ends = |failure: &Failure| {
             matches!(failure, Failure::Client(ClientError::SessionEnded { .. }))

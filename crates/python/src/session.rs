@@ -149,8 +149,8 @@ impl Session {
     }
 
     /// Makes progress without waiting. Returns the calls that have ended, each with its number,
-    /// True if it succeeded, and its result or exception. Then returns True if there is more to do
-    /// at once, and the seconds until the next timer.
+    /// True if it succeeded, and its result or exception. Also returns True if there is more work
+    /// to do now, and the seconds until the next timer.
     fn drive<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, bool, Option<f64>)> {
         let (ended, has_more, timer) = py.detach(|| {
             self.core.visit(|client, state| {
@@ -505,7 +505,7 @@ impl Session {
         Ok(self.core.visit(|_, state| state.session().is_err())?)
     }
 
-    /// For `__reduce__` of derived objects: where to connect again.
+    /// Returns the URL to connect to again, for `__reduce__` of derived objects.
     fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [&self.url])
     }

@@ -323,5 +323,5 @@ pub(crate) fn no_progress(file: &File, what: &str) -> ClientError {
 
 /// The maximum number of bytes per client request; the client splits it further.
 const PIECE_MAX: usize = 1 << 30;
-/// The maximum number of requests per client batch: each may be a region of the connection.
+/// The maximum number of requests per client batch: each may need a region of the connection.
 const BATCH_MAX: usize = 128;

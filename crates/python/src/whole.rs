@@ -15,7 +15,7 @@ use crate::memory::Range;
 use crate::names;
 use crate::transfer;
 
-/// Reads whole files. Returns the contents or the error of each, in order.
+/// Reads whole files. Returns the contents or the error of each, in the order of the paths.
 ///
 /// # Errors
 /// If the session was closed.

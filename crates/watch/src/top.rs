@@ -32,9 +32,9 @@ pub enum Order {
 /// The contents of the screen.
 #[derive(Debug, Default)]
 pub struct Top {
-    /// The last document, with the rates since the previous document. `None` before the first.
+    /// The most recent document, with the rates since the one before it. `None` before the first.
     pub rates: Option<Rates>,
-    /// The error of the last attempt to get a document; `None` if it succeeded.
+    /// The error of the most recent attempt to get a document; `None` if it succeeded.
     pub error: Option<String>,
     /// The order of the rows.
     pub order: Order,

@@ -406,8 +406,8 @@ fn system(error: std::io::Error) -> BreakReason {
 /// The minimum number of bytes for which a gathering sleep is worthwhile. Smaller amounts usually
 /// arrive in one piece anyway.
 const GATHERED_BYTES_MIN: usize = 32 << 10;
-/// The maximum number of bytes for which a gathering sleep waits. If more are expected, copying some
-/// while the others arrive is better.
+/// The maximum number of bytes for which a gathering sleep waits. If more are expected, it is
+/// better to copy some while the others arrive.
 const GATHERED_BYTES_MAX: usize = 256 << 10;
 /// The token of the only descriptor of a connection.
 const SOCKET: u8 = 0;

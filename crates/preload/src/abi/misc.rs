@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn syscall(
     ) -> c_long)
 }
 
-/// The maximum number of bytes of directory entries returned at once.
+/// The maximum number of bytes of directory entries returned by one call.
 const ROOM_MAX: usize = 1 << 20;
 /// The flag that makes the C library use the callbacks in `glob_t`.
 const GLOB_ALTDIRFUNC: c_int = 1 << 9;

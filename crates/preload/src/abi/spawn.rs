@@ -260,7 +260,7 @@ unsafe fn act(action: &Action) -> c_int {
     unsafe {
         match action {
             Action::Close(fd) => {
-                // Closing a number that is not open is no failure.
+                // Closing a number that is not open is not a failure.
                 super::fd::close(*fd);
                 0
             }
