@@ -1,7 +1,7 @@
 //! Types for the admission of requests.
 //!
-//! Invariant: a request that was neither refused with `Break` nor finished holds exactly one credit
-//! and one stream.
+//! Invariant: a request holds exactly one credit and one stream until it is finished, unless it was
+//! refused with `Break`.
 
 use dafs_types::{CredHandle, SequenceNumber, Status, StreamId};
 
@@ -30,8 +30,8 @@ pub enum RequestClass {
 }
 
 impl RequestClass {
-    /// Returns the class of the procedure with this number (draft 6.1.6). An unassigned number is
-    /// `Ordinary`, because its decoding fails later anyway.
+    /// Returns the class of the procedure with this number (draft 6.1.6). A number that belongs to
+    /// no procedure is `Ordinary`, because its decoding fails later anyway.
     #[must_use]
     pub const fn of(procedure: u32) -> Self {
         match procedure {
@@ -52,16 +52,16 @@ impl RequestClass {
 pub struct ChainFlags(pub u16);
 
 impl ChainFlags {
-    /// The flag that another member of the chain follows.
+    /// This flag means that another member of the chain follows.
     pub const FORWARD: u16 = 0x01;
-    /// The flag that the request continues a chain.
+    /// This flag means that the request continues a chain.
     pub const BACK: u16 = 0x02;
-    /// The flag that the reply must be stored in the response cache. It has no meaning in a session
-    /// without one.
+    /// This flag means that the reply must be stored in the response cache. It is ignored in a
+    /// session without a response cache.
     pub const SAVE: u16 = 0x04;
-    /// The flag that the request uses the file handle of the previous member.
+    /// This flag means that the request uses the file handle of the previous member.
     pub const FILE_HANDLE: u16 = 0x08;
-    /// The flag that the request uses the state id of the previous member.
+    /// This flag means that the request uses the state id of the previous member.
     pub const STATE_ID: u16 = 0x10;
 }
 
@@ -72,7 +72,7 @@ pub struct RequestHead {
     pub stream: StreamId,
     /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// The number of credits that the client would like to have; 0 means no statement.
+    /// The number of credits that the client would like to have; 0 if the client states none.
     pub desired_credits: u16,
     /// The flags that place the request in a chain.
     pub chain_flags: ChainFlags,
@@ -94,9 +94,9 @@ pub struct Admitted {
     pub kept: KeptSession,
     /// The request's position in a chain.
     pub place: ChainPlace,
-    /// True if this request begins an incarnation of the client.
-    /// [`crate::Sessions::take_condemned`] and [`dafs_filer::Filer::take_released`] then return the
-    /// effects on the previous incarnation.
+    /// True if this request begins an incarnation of the client. The server must then call
+    /// [`crate::Sessions::take_condemned`] and [`dafs_filer::Filer::take_released`], which return
+    /// the channels and opens of the previous incarnation.
     pub begins_incarnation: bool,
 }
 
@@ -128,7 +128,8 @@ pub enum BreakReason {
 pub struct Grant {
     /// The credit target for the header of the reply.
     pub target_credits: u16,
-    /// The number of receives to post before the reply is sent. With 0 the session shrinks by one
-    /// credit, with 1 it keeps its size, and with more it grows (draft 3.2.6.4.2).
+    /// The number of receives to post before the reply is sent. If it is 0, the session loses one
+    /// credit; if it is 1, the number of credits stays the same; if it is more, the number rises
+    /// (draft 3.2.6.4.2).
     pub receives_to_post: u16,
 }

@@ -27,8 +27,8 @@ pub enum AuthRequest<'a> {
     Default,
 }
 
-/// The next step of an authentication. Unless it is `Reject`, the server must call `finish_auth` in
-/// the end.
+/// The next step of an authentication. For every step except `Reject`, the server must finally call
+/// `finish_auth`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthDecision {
     /// The server must call `finish_auth` with these credentials.

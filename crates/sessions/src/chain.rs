@@ -1,8 +1,8 @@
 //! The structure of chains: what the previous request means for the next one (draft 4.3).
 //!
-//! Invariant: whether a request is well placed depends only on the requests before it on its
-//! channel, not on their progress. So equal sequences of requests get equal replies, however long
-//! any of them takes.
+//! Invariant: the check of a request's position depends only on the earlier requests on its
+//! channel, not on their progress. So equal sequences of requests get equal replies, no matter how
+//! long each request takes.
 //!
 //! ```text
 //!              no FORWARD                 FORWARD, member
@@ -14,17 +14,17 @@
 //!             └───────────────────no FORWARD─────────────────────┘
 //! ```
 //!
-//! CHAIN_FORM refuses these requests; the members after a refused one are treated as after a failed
-//! member:
-//! - a request without BACK after one with FORWARD, and the converse;
+//! These requests are refused with CHAIN_FORM. Later members of the chain are treated as if they
+//! followed a failed member.
+//! - a request without BACK after a request with FORWARD, or with BACK after one without FORWARD;
 //! - FILE_HANDLE or STATE_ID without BACK, or on a procedure that has no such argument;
 //! - SAVE without FORWARD, or on a request that is not simple;
 //! - a request of the special class with FORWARD or BACK, or one of the server's procedures;
 //! - a request that modifies the file system after one that fetched in bulk. CLOSE is permitted
 //!   there (`docs/spec/gaps.md`).
 //!
-//! CHAIN_BROKEN refuses members after one that was refused here. If a member fails during
-//! execution, the driver breaks the chain itself.
+//! Members that follow a request that was refused here are refused with CHAIN_BROKEN. If a member
+//! fails during execution, the server breaks the chain itself.
 
 use dafs_types::Status;
 use dafs_wire::{ChainClass, Procedure};
@@ -34,7 +34,7 @@ use crate::{ChainFlags, RequestClass};
 /// The position of an executable request in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainPlace {
-    /// The request is not in a chain.
+    /// The request is not a member of a chain.
     Alone,
     /// The request begins a chain.
     First,
@@ -91,8 +91,8 @@ impl ChainState {
         judged
     }
 
-    /// Records that the last request was refused for another reason, so that the members chained to
-    /// it are not executed.
+    /// Records that the most recent request was refused for another reason, so that later members
+    /// of its chain are not executed.
     pub(crate) fn break_off(&mut self) {
         if let Self::Open { .. } = self {
             *self = Self::Broken;

@@ -14,7 +14,7 @@ use crate::{BatchLimits, CredentialPolicy, CreditWeight};
 /// The most channels that can be served, which limits the number of preallocated slots.
 pub(crate) const CHANNELS_LIMIT: u32 = 1 << 16;
 
-/// Limits and policies of [`crate::Sessions`]. The defaults suit one machine.
+/// Limits and policies of [`crate::Sessions`]. The defaults suit a server on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
     /// The most open channels, authenticated or not. Each session has at least one.
@@ -80,8 +80,8 @@ pub struct AuthPolicy {
 /// The policy of credits: their number and distribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreditPolicy {
-    /// The number of credits of all channels together, which is the most receives that the server
-    /// ever has posted.
+    /// The number of credits of all channels in total. It is also the largest number of receives
+    /// that the server has posted at any time.
     pub budget: u32,
     /// The weights of clients for the distribution of scarce credits, by client name. All other
     /// clients have weight 1.

@@ -5,33 +5,34 @@
 //! `max(nreq, target)` over all windows, plus one credit for every channel that could still open,
 //! never exceeds the budget.
 //!
-//! `nreq` is the number of credits that the client will know of when it has read every reply sent
-//! so far. The client may still assume a greater number, but only as long as it has not read
-//! replies that are on their way. Each of these replies lowers the client's number by at most one,
-//! and the client counts its request as outstanding until then. So `outstanding > nreq` on the
-//! server proves a violation by the client.
+//! `nreq` is the number of credits that the client will have when it has read every reply sent so
+//! far. The client may still assume a greater number while replies are on their way. Each of these
+//! replies lowers the client's number by at most one, and until the client has read the reply, it
+//! counts the request as outstanding. So `outstanding > nreq` on the server proves that the client
+//! has violated the protocol.
 //!
 //! Growth: a session starts with few credits. The number doubles whenever the session has used all
-//! its credits, or jumps to the number that the client desires while more than half of the budget
-//! is free. It grows once when the client asks for more than it did before. It never exceeds the
-//! desired number. Credits that the session has not used since the last tick are taken back. Each
-//! reply lowers the number by at most one.
+//! its credits. While more than half of the budget is free, the number instead rises directly to
+//! the number that the client desires. The number also grows once when the client asks for more
+//! than before. It never exceeds the desired number. Credits that the session has not used since
+//! the last tick are taken back. Each reply lowers the number by at most one.
 //!
 //! Contention: when credits are scarce, the sessions that use all their credits contend for the
-//! credits that other sessions leave. The share of each contending session is that pool times the
-//! session's weight divided by the sum of the weights of all contending sessions. A session that
-//! has the most credits allowed (by its desire or the maximum), within its share, does not contend.
-//! While a session with less than its share finds no free credits, sessions with more than their
-//! share are told to shrink by the number that is missing, and no session grows beyond its share.
-//! While any session needs more credits, a session that was not saturated keeps at the next tick
-//! only the credits that it has used. An idle session learns of its lower target only with its next
-//! reply. The server may drop such a session ([`Window::withholds`]), which is off by default.
+//! credits that the other sessions do not have. The share of a contending session is the number of
+//! these credits times the session's weight, divided by the sum of the weights of all contending
+//! sessions. A session does not contend if it has the most credits that its desire or the maximum
+//! allows, and that number is within its share. While a session with less than its share finds no
+//! free credits, the sessions with more than their share must give back the number that is missing,
+//! and no session grows beyond its share. While any session needs more credits, a session that has
+//! not used all its credits keeps at the next tick only the number that it has used. An idle
+//! session learns of its lower target only with its next reply. The server may drop such a session
+//! ([`Window::withholds`]), which is off by default.
 //!
-//! Streams that are not below `nreq` may be used, and their replies are kept, until the client
-//! provably knows the lower number (draft 5.2.2): that is the case when it reuses a stream whose
-//! last reply was sent after `nreq` fell. The draft would also accept a request that desires the
-//! new value as proof. But a desire proves no knowledge, and the first real proof comes at most
-//! `nreq` requests later.
+//! Streams with numbers of `nreq` and above may be used, and the replies on them are kept, until
+//! the client provably knows the lower number (draft 5.2.2). The proof is that the client reuses a
+//! stream on which the last reply was sent after `nreq` fell. The draft also accepts a request that
+//! desires the new value as proof. But a desire does not show that the client has read the reply,
+//! and the proof above comes at most `nreq` requests later.
 
 mod budget;
 mod view;
@@ -51,7 +52,7 @@ const _: () = assert!(limits::CREDITS_MAX.is_multiple_of(64));
 /// The stream number that means "no stream".
 const NO_STREAM: u16 = u16::MAX;
 
-/// The flag that all credits or streams were in use since the last check.
+/// The flag that all credits or all streams of the session were in use since the last check.
 const SATURATED: u8 = 1;
 /// The flag that the client has asked for more credits than it has.
 const ASKED: u8 = 2;
@@ -59,30 +60,31 @@ const ASKED: u8 = 2;
 /// The credits of one channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
-    /// The number of credits that the client knows of when it has read all replies.
+    /// The number of credits that the client will have when it has read all replies.
     nreq: u16,
     /// The number of credits that the server wants the session to have.
     target: u16,
     outstanding: u16,
-    /// The streams used since the last tick. Their number shows the client's demand, because a
-    /// server that replies at once never sees many requests outstanding.
+    /// The streams used since the last tick. Their number shows how many credits the client needs:
+    /// a server that replies quickly never sees many requests outstanding.
     used: [u64; STREAM_WORDS],
     /// The number of streams that may be used, which is the most that the client may still assume.
     stream_limit: u16,
-    /// The number below which a stream may have a reply that the client has not read.
+    /// The streams below this number may have a reply that the client has not read.
     kept_limit: u16,
-    /// The number of credits that the client last asked for; 0 for no statement.
+    /// The number of credits that the client last asked for; 0 if it stated none.
     desired: u16,
-    /// The most credits that may be granted in the present phase of the channel.
+    /// The largest number of credits that may be granted in the present phase of the channel.
     most: u16,
     /// The flags [`SATURATED`] and [`ASKED`], to which the next reply must react.
     attention: u8,
     busy: [u64; STREAM_WORDS],
-    /// The streams that have had a reply since `nreq` last fell. A new request on one of them
+    /// The streams on which a reply was sent since `nreq` last fell. A new request on one of them
     /// proves that the client knows the lower value.
     answered: [u64; STREAM_WORDS],
-    /// The streams that have had a reply since a stream beyond `nreq` last had one. A new request
-    /// on one of them proves that the client has read all replies on the streams beyond `nreq`.
+    /// The streams on which a reply was sent since the last reply on a stream beyond `nreq`. A new
+    /// request on one of them proves that the client has read all replies on the streams beyond
+    /// `nreq`.
     settled: [u64; STREAM_WORDS],
     /// The first of the streams that have expired, if this was not reported yet; otherwise
     /// [`NO_STREAM`].
@@ -91,8 +93,8 @@ pub(crate) struct Window {
     /// True if the session has used all its credits and needs more than its share, so that it is
     /// included in the budget's sums.
     contends: bool,
-    /// The number of credits that the session needs within its share and that were not free. The
-    /// budget contains the sum over all sessions.
+    /// The number of credits within its share that the session needs and could not get. The budget
+    /// contains the sum over all sessions.
     missing: u16,
     /// True if the session would take more credits if there were more. The budget counts such
     /// sessions.
@@ -100,8 +102,8 @@ pub(crate) struct Window {
     /// True if the session has used all its credits at some time since the last tick.
     saturated_lately: bool,
     limited_by: LimitedBy,
-    /// The time since which the session has kept credits that other sessions need, without sending
-    /// a request. `None` if it does not.
+    /// The time since when the session has kept credits that other sessions need, without sending
+    /// a request. `None` if the session does not keep such credits.
     withheld: Option<Moment>,
 }
 
@@ -174,8 +176,8 @@ impl Window {
         Ok(self.outstanding)
     }
 
-    /// Records the number of credits that the client desires. If it is higher than the number the
-    /// client has and than its previous desire, the next reply checks the target.
+    /// Records the number of credits that the client desires. If this number is higher than both
+    /// the present number and the previous desire, the target is checked at the next reply.
     fn desire(&mut self, desired: u16) {
         if desired != 0 {
             let asks = desired > self.target && desired > self.desired;
@@ -185,9 +187,9 @@ impl Window {
     }
 
     /// Updates the limits from the client's use of a stream. If the last reply on that stream
-    /// reported the lower `nreq`, streams beyond it are out of range from now on. If all replies on
-    /// the streams beyond were sent before that reply, the client has read them, so they need not
-    /// be kept.
+    /// reported the lower `nreq`, streams beyond `nreq` are out of range from now on. If that reply
+    /// was sent after all replies on the streams beyond `nreq`, the client has read those replies,
+    /// so they need not be kept.
     fn note_stream_use(&mut self, word: usize, bit: u64) {
         if self.answered[word] & bit != 0 {
             self.stream_limit = self.nreq;
@@ -216,8 +218,8 @@ impl Window {
         (expired != NO_STREAM).then_some(StreamId(expired))
     }
 
-    /// Accounts for a reply: frees the stream and the credit, and changes `nreq` as the client
-    /// will.
+    /// Accounts for a reply: frees the stream and the credit, and changes `nreq` in the same way as
+    /// the client will when it reads the reply.
     #[inline]
     pub(crate) fn on_reply(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
         let (word, bit) = place(stream);
@@ -312,8 +314,8 @@ impl Window {
             self.note_shortage(false, 0, budget);
             self.set_target(cap, budget);
         } else if saturated && self.target > share && self.nreq == self.target {
-            // The session gives up at most the number that is missing and that no other session has
-            // given back yet. Then the need is checked again.
+            // The session gives up at most the number that is missing, minus what other sessions
+            // have given back. Then the need is checked again.
             let missing = budget.missing.saturating_sub(budget.available());
             let missing = u16::try_from(missing).unwrap_or(u16::MAX);
             self.limited_by = LimitedBy::Share;
@@ -380,8 +382,8 @@ impl Window {
         self.contends = !satisfied;
     }
 
-    /// Records whether the session needs more credits, and the number that it is missing within its
-    /// share.
+    /// Records whether the session needs more credits, and the number of credits within its share
+    /// that it could not get.
     fn note_shortage(&mut self, wants_more: bool, missing: u16, budget: &mut Budget) {
         budget.wanting = budget.wanting - u32::from(self.wants_more) + u32::from(wants_more);
         budget.missing = budget.missing - u32::from(self.missing) + u32::from(missing);
@@ -419,9 +421,9 @@ impl Window {
     }
 
     /// Lowers the target of a session that has used less than half of its credits since the last
-    /// tick to twice the number it has used, but not below `floor`. While other sessions need
-    /// credits, the target of a session that was not saturated becomes exactly the number it has
-    /// used.
+    /// tick. The new target is twice the number that the session has used, but at least `floor`.
+    /// While other sessions need credits, the new target of a session that has not used all its
+    /// credits is exactly the number that it has used.
     pub(crate) fn shrink_if_idle(&mut self, floor: u16, budget: &mut Budget) {
         let lately = std::mem::take(&mut self.saturated_lately) || self.attention & SATURATED != 0;
         if !lately {

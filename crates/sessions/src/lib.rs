@@ -1,17 +1,18 @@
 //! Sessions of DAFS: connections, authentication, credits and the response cache.
 //!
-//! Invariants: this crate does no I/O, reads no clock, draws no random numbers, and knows neither
-//! transport nor store. Time ([`dafs_types::Moment`]) and entropy ([`dafs_types::Entropy`]) are
-//! arguments, so that the simulator and the server run the same code. Everything that a peer can
-//! make grow has a named limit in [`SessionConfig`] or in [`dafs_types::limits`].
+//! Invariants: this crate does no I/O, reads no clock, draws no random numbers, and depends on
+//! neither the transport nor the store. Time ([`dafs_types::Moment`]) and entropy
+//! ([`dafs_types::Entropy`]) are arguments, so that the simulator and the server run the same code.
+//! Every data structure that a peer can make grow has a named limit in [`SessionConfig`] or in
+//! [`dafs_types::limits`].
 //!
 //! One thread owns the [`Sessions`] and calls them directly; there is no queue. The calls made for
 //! every READ and WRITE ([`Sessions::admit`], [`Sessions::finish`]) are array accesses: they
 //! neither allocate nor hash.
 //!
-//! The state that clients hold on files is not in this crate. A session belongs to a client, and
-//! clients exist in the [`dafs_filer::Filer`], which is an argument of the calls that start or end
-//! clients.
+//! The state that clients hold on files is not in this crate. A session belongs to a client. The
+//! table of clients is in the [`dafs_filer::Filer`], which is an argument of the calls that start
+//! or end clients.
 //!
 //! The phases of a channel:
 //!
@@ -32,7 +33,7 @@
 //! machines that follow the same rules. The comment of each module says what the draft does not
 //! define and what this server does there.
 //!
-//! Requests that this version does not support get the status that the draft has for this.
+//! Requests that this version does not support get the status that the draft defines for this case.
 #![forbid(unsafe_code)]
 
 mod admit;

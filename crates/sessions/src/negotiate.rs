@@ -62,7 +62,7 @@ pub struct ConnectResults {
     pub session_id: SessionId,
     /// The id of the client.
     pub client_id: ClientId,
-    /// The negotiated values, which are in force for both sides.
+    /// The negotiated values, which bind both client and server.
     pub granted: Negotiated,
 }
 
@@ -76,7 +76,7 @@ pub struct ConnectRefusal {
 }
 
 /// Returns the values that the server grants to a client that asks for `wanted`. `credits` is the
-/// number of credits from the budget.
+/// number of credits that the budget allows.
 pub(crate) fn negotiate(config: &SessionConfig, wanted: &Negotiated, credits: u16) -> Negotiated {
     let max_request_size = size(
         wanted.max_request_size,
@@ -113,8 +113,8 @@ fn both(wanted: u32, is_served: bool) -> u32 {
     u32::from(wanted != 0 && is_served)
 }
 
-/// Returns the number of credits for a new session, as far as the budget has them, and the number
-/// that the client would like to have later (0 for no statement).
+/// Returns the number of credits that a new session should start with, if the budget allows it, and
+/// the number that the client would like to have later (0 if it states none).
 pub(crate) fn first_credits(config: &SessionConfig, wanted: &Negotiated) -> (u16, u16) {
     let desired = u16::try_from(wanted.max_requests).unwrap_or(u16::MAX);
     let first = if desired == 0 { config.credits.initial } else { desired };

@@ -293,7 +293,7 @@ impl KeptSessions {
         )
     }
 
-    /// Returns the result of a request of this session.
+    /// Returns the stored reply to a request of this session.
     ///
     /// # Errors
     /// UNKNOWN_SESSION if the session is not known; NOXID_MATCH if the request was not executed or
@@ -381,8 +381,8 @@ impl Entry {
     }
 }
 
-/// The number of bytes of the longest reply that is stored without an allocation, which is that of
-/// a write.
+/// The number of bytes of the longest reply that is stored without an allocation. A reply to a
+/// write has this length.
 const SHORT_BYTES: usize = 24;
 
 #[cfg(test)]

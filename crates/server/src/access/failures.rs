@@ -141,7 +141,8 @@ fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> 
     }
 }
 
-/// The number of failed logins with the same user name that cause no delay.
+/// The number of failed logins with the same user name that cause no delay. It equals the default
+/// of `AuthPolicy::attempts_max`, the limit for one connection.
 const PAIR_FREE: u32 = 3;
 /// The number of failed logins of a holder, with any user names, that cause no delay. It is large
 /// because many people may share an address.

@@ -1,8 +1,8 @@
 //! Early ends of requests, because they are cancelled, their file is fenced, or their session has
 //! ended.
 //!
-//! Invariant: transfers that have not started are dropped at once. Transfers in flight stay, with
-//! their request, until their run is returned.
+//! Invariant: transfers that have not started are dropped immediately. Transfers in flight stay in
+//! the tables, with their request, until their run is returned.
 
 use dafs_base::Key;
 use dafs_types::{Moment, RequestId, SessionId, Status};
@@ -42,8 +42,8 @@ impl BatchScheduler {
         Ok(if is_over { Cancelled::Ended } else { Cancelled::Draining })
     }
 
-    /// Fails a request at its first byte that has not started. Has no effect if all bytes are in
-    /// flight.
+    /// Fails a request at the first of its bytes whose transfer has not started. Has no effect if
+    /// all transfers have started.
     fn fail(&mut self, index: RequestKey, status: Status, now: Moment) {
         let waiting = self.transfers_of(index).filter(|transfer| transfer.waits());
         let Some(at) = waiting.map(|transfer| transfer.at).min() else { return };
@@ -83,8 +83,7 @@ impl BatchScheduler {
         })
     }
 
-    /// Ends every request that has a transfer in `scope` that has not started. Used for fencing
-    /// (draft 4.5: operations in progress are aborted or finished) and for the revocation of locks
+    /// Ends every request that has at least one unstarted transfer in `scope`. Used for fencing
     /// and opens. Transfers in flight finish; the caller must wait until
     /// [`BatchScheduler::is_running`] returns false. The call visits all requests, so it is meant
     /// for rare events.

@@ -1,8 +1,9 @@
 //! Splits a request into transfers that are contiguous in both the file and the client's memory
 //! (draft 6.5.5).
 //!
-//! Invariant: the cuts of a request follow each other without gap or overlap, in the order of both
-//! lists. No cut is empty, and none crosses a multiple of `cut_bytes` in the file.
+//! Invariant: the cuts of a request follow each other without gap or overlap, in the order of the
+//! chunks and of the buffers. No cut is empty, and none crosses a multiple of `cut_bytes` in the
+//! file.
 
 use dafs_types::{CacheHint, RmrTarget, limits};
 use dafs_wire::DirectBuffer;
@@ -50,8 +51,8 @@ pub(super) fn total(chunks: &[FileChunk], buffers: &[DirectBuffer]) -> Result<u3
     u32::try_from(in_file).map_err(|_| InvalidBatch::RequestTooLarge)
 }
 
-/// Returns the transfers of a request that [`total`] has accepted. A cursor runs through both lists
-/// and cuts wherever a chunk or a buffer ends.
+/// Returns the transfers of a request that [`total`] has accepted. A transfer ends wherever a chunk
+/// or a buffer ends.
 pub(super) fn cuts<'a>(
     chunks: &'a [FileChunk],
     buffers: &'a [DirectBuffer],

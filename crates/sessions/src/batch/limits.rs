@@ -18,15 +18,15 @@ const DELAY_LIMIT: Duration = Duration::from_secs(3600);
 /// file and the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// The most unreported requests of all sessions together.
+    /// The limit on the number of unreported requests of all sessions, in total.
     pub requests_max: u32,
     /// The most unreported requests of one session.
     pub requests_per_session_max: u32,
-    /// The most incomplete transfers of all sessions together.
+    /// The limit on the number of incomplete transfers of all sessions, in total.
     pub transfers_max: u32,
     /// The most incomplete transfers of one session.
     pub transfers_per_session_max: u32,
-    /// The most bytes in incomplete requests of all sessions together.
+    /// The limit on the number of bytes in incomplete requests of all sessions, in total.
     pub bytes_max: u64,
     /// The most bytes in incomplete requests of one session.
     pub bytes_per_session_max: u64,

@@ -5,8 +5,8 @@
 //! - An accepted request is reported exactly once, in a notice or in the reply of its batch, unless
 //!   its session ends first.
 //! - Every byte of a request is in exactly one run unless the request fails.
-//! - No request waits forever as long as runs are given back and [`BatchScheduler::poll_run`] and
-//!   [`BatchScheduler::poll_notice`] are called.
+//! - No request waits forever, provided that the server returns all runs and keeps calling
+//!   [`BatchScheduler::poll_run`] and [`BatchScheduler::poll_notice`].
 //!
 //! ```text
 //! submit ─► held ─window passed─► due ──────────► running ─run_done─► gathered ─► notice
@@ -14,56 +14,63 @@
 //!            └──HURRY_UP─► hurried ──────────────────┘
 //! ```
 //!
-//! **Priority.** Hurried transfers go first, in the order they were hurried. Then go the due ones,
-//! in sweeps over files and offsets. While the device is idle ([`BatchLimits::early_start_below`]),
-//! the transfer that is due next starts early. After eight hurried runs in a row a due one goes, so
-//! that a client that hurries cannot starve others. A synchronous batch and a batch with a window
-//! of zero are due at once, neither earlier nor later, because a batch whose window has passed is
-//! like an ordinary request (draft 4.2.3).
+//! **Priority.** Transfers for which HURRY_UP was called are started first, in the order of the
+//! calls. The due transfers follow, ordered by file and offset. While the device is idle
+//! ([`BatchLimits::early_start_below`]), the transfer that is due next starts early. After eight
+//! consecutive runs of hurried transfers, a run of due transfers is started, so that a client that
+//! always hurries cannot starve other clients. A synchronous batch and a batch with a window of
+//! zero become due when they are accepted, and have no higher priority than other due transfers: a
+//! batch whose window has passed is like an ordinary request (draft 4.2.3).
 //!
-//! **Merging.** A run includes transfers that are adjacent in the same file and have the same
-//! direction, whichever client sent them and whether they are due or not, up to
+//! **Merging.** A run merges transfers that are adjacent in the same file and have the same
+//! direction. They may belong to different clients, and may or may not be due. The limits are
 //! [`BatchLimits::run_bytes_max`] and [`BatchLimits::run_pieces_max`]. Reads that overlap share a
-//! run; writes that overlap never do. A hurried run includes hurried transfers only.
+//! run; writes that overlap never do. A run that starts with a hurried transfer includes hurried
+//! transfers only.
 //!
 //! **Order.** The draft promises no order between the requests of a batch and leaves this to the
 //! client; so does this server. Between batches the server keeps an order, because otherwise
-//! windows could reverse two writes. If requests of two batches touch the same bytes and one of
-//! them writes, the batch that was accepted later waits until that part of the earlier one is done,
-//! whichever client sent them. If the later one becomes urgent, the earlier part becomes as urgent.
-//! So HURRY_UP releases the request it names and the requests that block it, and no others.
-//! Requests outside batches are not ordered against batches. Finding conflicts stays cheap because
-//! at most 1024 transfers may touch one position of a file: a batch that has more there itself is
-//! too large, and one that finds too many there is told to wait.
+//! windows could reverse two writes. If requests of two batches access the same bytes and at least
+//! one of them writes, the batch that was accepted later waits until the earlier batch has finished
+//! with those bytes. This also applies to batches of different clients. If the later transfer
+//! becomes urgent, the earlier transfer gets the same priority. So HURRY_UP raises the priority of
+//! the request that it names and of the requests that block it, and of no others. Requests outside
+//! batches are not ordered relative to batches. Finding conflicts stays cheap, because at most 1024
+//! transfers may be near one position of a file. A batch that exceeds this number on its own is
+//! refused as too large; a batch that exceeds it together with other batches is refused for now.
 //!
-//! **Reporting.** Completions of asynchronous batches are collected per session. They are reported
-//! when one of these holds:
-//! - There are as many as the client last asked for.
-//! - The session has no other request pending (draft 6.6.2).
-//! - One of them was hurried or cancelled, or the client was told to wait for a completion.
-//! - The oldest has waited until its batch is due, and for at least
+//! **Reporting.** Completions of asynchronous batches are collected for each session. They are
+//! reported when at least one of these conditions holds:
+//! - There are as many completions as the client has most recently asked for.
+//! - The session has no other pending request (draft 6.6.2).
+//! - One of the completed requests was hurried or cancelled, or the client was told to wait for a
+//!   completion.
+//! - The oldest completion has waited until its batch is due, and for at least
 //!   [`BatchLimits::notice_delay_max`].
 //!
-//! A client that never asked for a number gets each completion as it comes. Until its notice is
-//! polled a request counts as outstanding: it keeps its id, and HURRY_UP finds it.
+//! A client that has never asked for a number gets each completion without delay. Until the server
+//! has polled the notice of a request, the request counts as outstanding: its id stays in use, and
+//! HURRY_UP finds it.
 //!
-//! **Bytes transferred** are counted from the start of the request's data, where chunks and buffers
-//! are read as one sequence of bytes. Bytes after the first gap are not counted even if they were
-//! moved. A request with a failure has the status of its first failure, and no more of its
-//! transfers are started. A short read or write is no failure. For a read the driver adds each part
-//! to the checksum ([`BatchScheduler::add_checksum`]); for a write it has verified the checksum
-//! before ([`BatchRequest::data`]).
+//! **Bytes transferred** are counted from the start of the request's data, which is the
+//! concatenation of its chunks or buffers. Bytes after the first gap are not counted even if they
+//! were moved. A failed request gets the status of its first failure, and its remaining transfers
+//! are not started. A short read or write is not a failure. For a read, the server adds each part
+//! to the checksum ([`BatchScheduler::add_checksum`]). For a write, the server has verified the
+//! checksum before it submits the batch ([`BatchRequest::data`]).
 //!
-//! **Cancelling.** The protocol has no procedure for it. The paper (section 4) has a cancel
-//! function in the API; a client can only implement it by ignoring the completion or by ending the
-//! session, because its memory stays exposed until the completion. The scheduler offers
-//! [`BatchScheduler::close_session`], and [`BatchScheduler::cancel`] in case the procedure is ever
-//! added. A cancelled request is reported like any other, with the status that the caller chooses,
-//! once none of its runs is in flight. From then on the client may reuse its memory.
+//! **Cancelling.** The protocol has no procedure to cancel a request. The API in the paper
+//! (section 4) has a cancel function. A client can implement it only by ignoring the completion or
+//! by ending the session, because the server may access the client's memory until the completion.
+//! The scheduler offers [`BatchScheduler::close_session`], and [`BatchScheduler::cancel`] in case
+//! the procedure is ever added. A cancelled request is reported like any other request, with the
+//! status that the caller chooses, when none of its runs is in flight any more. From then on the
+//! client may reuse its memory.
 //!
 //! **Exactly once.** The reply to an asynchronous batch is sent when the batch is accepted, but it
-//! enters the response cache only with the notice of its last completion ([`Notice::finished`],
-//! draft 5.2.3). Before that the client reissues the batch.
+//! is stored in the response cache only when the notice of the batch's last completion is sent
+//! ([`Notice::finished`], draft 5.2.3). If the session breaks earlier, the client submits the batch
+//! again.
 
 mod cancelling;
 mod cut;
@@ -183,7 +190,8 @@ struct Request {
     bytes: u64,
     first_transfer: TransferKey,
     next_of_batch: RequestKey,
-    /// The number of bytes before the first byte that was not moved.
+    /// The number of bytes from the start of the request's data up to the first byte that was not
+    /// moved.
     moved: u32,
     failure: Option<Failure>,
     /// True if the request's completion is reported without waiting for other completions.
@@ -249,11 +257,11 @@ impl BatchScheduler {
         self.by_id.insert(session, slot);
     }
 
-    /// Handles BATCH_SUBMIT. The server replies to an asynchronous batch at once, and to a
+    /// Handles BATCH_SUBMIT. The server replies to an asynchronous batch immediately, and to a
     /// synchronous batch when [`BatchScheduler::poll_reply`] returns it. The server must make sure
-    /// that the reply fits into the channel's reply size ([`completions_in`]). If there is no room
-    /// for the batch, the server may also keep the request and retry it after a run has ended:
-    /// meanwhile the request holds its credit, which slows the client down (draft 6.5.5).
+    /// that the reply fits into the channel's reply size ([`completions_in`]). If the limits do not
+    /// allow the batch now, the server may also keep the request and retry it after a run has
+    /// ended. Meanwhile the request holds its credit, which slows the client down (draft 6.5.5).
     ///
     /// # Errors
     /// [`SubmitError`]. No request of the batch was accepted.

@@ -87,8 +87,8 @@ impl BatchScheduler {
         self.poll_notice_for(now, |_| true)
     }
 
-    /// Removes and returns the next notice of a session for which the given function returns true.
-    /// The other sessions keep their turn. See [`BatchScheduler::poll_notice`].
+    /// Removes and returns the next notice of a session that the given function accepts. Sessions
+    /// that it does not accept keep their turn. See [`BatchScheduler::poll_notice`].
     pub fn poll_notice_for(
         &mut self,
         now: Moment,

@@ -1,7 +1,7 @@
 //! An index that finds the transfers that overlap a range of a file.
 //!
-//! Invariant: each transfer in the index had fewer than [`OVERLAPS_MAX`] other transfers near it
-//! when it was added. So looking up every transfer once takes at most that many steps for each
+//! Invariant: when a transfer was added to the index, there were fewer than [`OVERLAPS_MAX`] other
+//! transfers near it. So looking up every transfer once takes at most that many steps for each
 //! transfer, whatever ranges a client chooses, and only a few steps if the ranges do not overlap.
 //!
 //! Transfers are grouped into classes by the power of two of their length. A transfer that overlaps
@@ -24,7 +24,7 @@ pub(super) const OVERLAPS_MAX: usize = 1024;
 struct Entry {
     file: FileKey,
     is_write: bool,
-    /// The binary logarithm of the length, rounded down.
+    /// The length class: the binary logarithm of the transfer's length, rounded down.
     class: u32,
     offset: u64,
     index: TransferKey,
@@ -34,7 +34,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct OverlapIndex {
     entries: BTreeSet<Entry>,
-    /// A bit set of length classes for the reads, and one for the writes, of each file. A bit is
+    /// For each file, a bit set of the length classes of its reads and one of its writes. A bit is
     /// set if the class was used since the file last had no transfers.
     classes: BTreeMap<FileKey, [u32; 2]>,
 }
@@ -70,8 +70,8 @@ impl OverlapIndex {
         self.classes.remove(&file);
     }
 
-    /// Returns every transfer that may conflict with a transfer of this direction in this range. It
-    /// may also return about as many transfers that end just before the range.
+    /// Returns every transfer that may conflict with a transfer of this direction in this range.
+    /// The result may also contain about as many transfers again, which end just before the range.
     pub(super) fn near(
         &self,
         file: FileKey,

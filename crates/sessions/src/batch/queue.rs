@@ -20,9 +20,10 @@ use super::overlap::{OVERLAPS_MAX, OverlapIndex};
 /// The number of consecutive runs of hurried transfers after which another run is chosen, so that a
 /// client that always hurries cannot starve clients that wait for their window.
 pub(super) const HURRIED_IN_A_ROW_MAX: u32 = 8;
-/// The most neighbours after the start of a run that are examined when the run is merged.
+/// The most transfers after the start of a run that are examined in order to merge them into it.
 const GATHER_AFTER_MAX: usize = 1024;
-/// The most neighbours that are examined for each transfer that is put before the start of a run.
+/// The most transfers before the start of a run that are examined for each transfer that joins the
+/// run there.
 const GATHER_BEFORE_MAX: usize = 16;
 
 /// The priority of a transfer. Smaller values go first.
@@ -96,8 +97,8 @@ impl Transfer {
     }
 }
 
-/// The position of a transfer in a sweep. A sweep goes through the files one by one, each from its
-/// start to its end.
+/// The position of a transfer in a sweep. A sweep processes the files one after the other, each
+/// from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     file: FileKey,
@@ -128,7 +129,7 @@ pub(super) struct TransferQueue {
     overlaps: OverlapIndex,
     hurried: BTreeSet<(u64, Place)>,
     /// The due transfers of the current sweep and of the next one. A transfer that becomes due
-    /// during a sweep waits for the next sweep, so that no range of a file is passed over forever.
+    /// during a sweep waits for the next sweep, so that no range of a file is skipped forever.
     sweep: BTreeSet<Place>,
     next_sweep: BTreeSet<Place>,
     held: BTreeSet<(Moment, Place)>,
@@ -274,7 +275,7 @@ impl TransferQueue {
         true
     }
 
-    /// Returns the members of the run that was chosen last, ordered by offset.
+    /// Returns the members of the most recently chosen run, ordered by offset.
     pub(super) fn members(&self) -> &[TransferKey] {
         &self.gathered
     }
@@ -309,9 +310,9 @@ impl TransferQueue {
         }
     }
 
-    /// Returns the latest accepted transfer that this transfer must wait for: a transfer of an
-    /// earlier batch that overlaps it, if at least one of the two is a write. `None` if there is
-    /// none.
+    /// Returns the transfer that this transfer must wait for: a transfer of an earlier batch that
+    /// overlaps it, if at least one of the two is a write. If there are several, returns the one
+    /// that was accepted last. `None` if there is none.
     fn blocker(&self, index: TransferKey) -> Option<TransferKey> {
         let transfer = &self.transfers[index];
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -323,8 +324,8 @@ impl TransferQueue {
     }
 
     /// Collects the neighbours in the file that can join a run, on both sides of the leader. A
-    /// hurried leader is joined only by hurried transfers, any other leader by all neighbours, due
-    /// or not.
+    /// hurried leader is joined by hurried transfers only. Any other leader is joined by all
+    /// neighbours, whether or not they are due.
     fn gather(
         &self,
         leader: TransferKey,

@@ -51,7 +51,7 @@ pub struct Submission<'a> {
     pub requests: &'a [BatchRequest<'a>],
     /// The delay in microseconds that the client accepts. Ignored for a synchronous batch.
     pub window_us: u32,
-    /// The number of completions per notice that the client requests; 0 keeps the last value.
+    /// The number of completions per notice that the client requests; 0 keeps the previous number.
     /// Ignored for a synchronous batch.
     pub completion_count: u32,
     /// True if one reply reports the completion of all requests.
@@ -90,8 +90,8 @@ pub enum SubmitError {
     /// without delay.
     #[error("no room for the batch until a completion is reported")]
     WhoaCowboy,
-    /// The limits do not allow the batch now, and no completion of the session will follow. So the
-    /// client must retry by time, because it would wait for a completion forever.
+    /// The limits do not allow the batch now, and no completion of the session will follow, so the
+    /// client would wait for a completion forever. The client must retry after a while instead.
     #[error("no room for the batch now")]
     Delay,
 }
@@ -151,8 +151,8 @@ pub struct DeviceLoad {
     pub in_flight_max: u32,
 }
 
-/// One operation on a contiguous file range, with the client buffers that the data goes to or comes
-/// from. A run must always be returned with [`super::BatchScheduler::run_done`].
+/// One operation on a contiguous file range, and the client buffers to or from which the data is
+/// transferred. A run must always be returned with [`super::BatchScheduler::run_done`].
 #[derive(Debug, PartialEq)]
 #[must_use = "a run that is not given back is never reported"]
 pub struct Run {
@@ -254,7 +254,7 @@ pub struct Notice {
     /// session's back-control channel.
     pub completions: Vec<Completion>,
     /// The tags of the batches that are complete with this notice. Their replies must be stored in
-    /// the response cache from now on, and not earlier (draft 5.2.3).
+    /// the response cache when the notice is sent, and not earlier (draft 5.2.3).
     pub finished: Vec<u64>,
 }
 
@@ -272,7 +272,7 @@ pub struct BatchReply {
 /// The state of a request after it was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// No transfer is in flight, so the completion follows at once.
+    /// No transfer is in flight, so the completion is reported immediately.
     Ended,
     /// Some transfers are in flight. The completion follows after their runs have ended.
     Draining,

@@ -1,13 +1,13 @@
 //! Registered credentials of trusted clients (draft 3.1.1, 3.1.1.1.2, 6.2.8, 6.2.9).
 //!
-//! Invariants: a request that was given credentials keeps them until it ends, even if they are
-//! released meanwhile. After the reply OK to a release, no request runs or starts with the
-//! credentials it named.
+//! Invariants: a request that uses credentials keeps them until it ends, even if they are released
+//! meanwhile. After the server has replied OK to a release, no request with the released
+//! credentials is in progress or starts.
 //!
-//! Credentials belong to a client and serve all of its sessions. A request names them by the handle
-//! in its header; [`CredentialTable::acquire`] is two array accesses. Names that need a user
-//! directory are not looked up here: registering one returns a [`CredentialLookup`], whose result
-//! the driver reports later.
+//! Credentials belong to a client and can be used in all of its sessions. A request contains the
+//! handle of the credentials in its header; [`CredentialTable::acquire`] needs only two array
+//! accesses. Names that need a user directory are not looked up here: their registration returns a
+//! [`CredentialLookup`], and the server reports the result later.
 //!
 //! ```text
 //! register ─► looking up ──looked_up──► registered ◄─► in use
@@ -16,19 +16,20 @@
 //!    │            gone                     gone
 //!    └────(ID, DEFAULT)────────────────► registered
 //!
-//! client_gone: gone at once, or with the last request or lookup that needs the place
+//! client_gone: gone immediately, or when the last request or lookup that uses the slot ends
 //! ```
 //!
-//! Where the draft is silent:
-//! - RELEASE_CRED of credentials in use gets CRHAND_CONFLICT, and changes nothing. No text says
-//!   when that status is due, and no other use is possible. So OK means what the invariant says,
-//!   and a client that wants to drop a user's rights can rely on it.
+//! Decisions where the draft does not define the behaviour:
+//! - RELEASE_CRED of credentials in use gets CRHAND_CONFLICT, and changes nothing. The draft does
+//!   not say when that status is returned, and no other use of it is possible. So the reply OK
+//!   means what the invariant says, and a client that wants to remove a user's rights can rely on
+//!   it.
 //! - A handle that names no credentials of this client gets NO_CREDS, in requests and in
 //!   RELEASE_CRED.
-//! - More credentials than negotiated get RESOURCE ("the server will return a error").
+//! - A registration beyond the negotiated number gets RESOURCE ("the server will return a error").
 //! - An unknown user gets INVAL, the status for arguments in REGISTER_CRED's list.
-//! - GSS names get NOTSUPP unless [`CredentialPolicy::gss_names`] says that the driver can map
-//!   them. NAME, ID and DEFAULT always work, DEFAULT if it is configured.
+//! - GSS names get NOTSUPP unless [`CredentialPolicy::gss_names`] says that the server can map
+//!   them. NAME and ID are always accepted. DEFAULT is accepted if it is configured.
 
 mod table;
 

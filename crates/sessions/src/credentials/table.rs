@@ -13,8 +13,9 @@ use dafs_wire::messages::CredentialData;
 
 use super::{CredentialLookup, CredentialName, CredentialPolicy, Registration};
 
-/// The layout of a handle: generation of the slot, index of the slot. A generation is never zero,
-/// and free slots are used in turn, so a handle repeats only after its slot was used 65,535 times.
+/// The number of low bits of a handle that contain the index of the slot; the high bits contain the
+/// slot's generation. A generation is never zero, and free slots are used in turn, so a handle
+/// repeats only after its slot was used 65,535 times.
 const INDEX_BITS: u32 = 16;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const _: () = assert!(super::CREDENTIALS_LIMIT <= INDEX_MASK + 1);
@@ -44,7 +45,7 @@ pub struct CredentialCounters {
     pub refused: u64,
     /// The number of releases that were refused because requests used the credentials.
     pub conflicts: u64,
-    /// The number of requests with a handle of unregistered credentials.
+    /// The number of requests whose handle belongs to no registered credentials.
     pub unknown: u64,
 }
 

@@ -11,12 +11,12 @@ use super::Window;
 pub(crate) struct Budget {
     pub(super) total: u32,
     pub(super) charged: u32,
-    /// The number of credits reserved for channels that are not open, one for each.
+    /// The number of credits reserved for channels that may still open, one for each channel.
     pub(super) reserved: u32,
     /// The sum of the weights of contending windows.
     pub(super) contending_weight: u32,
     pub(super) contending_charge: u32,
-    /// The number of credits that windows need within their shares and that were not free.
+    /// The number of credits within their shares that windows need and could not get.
     pub(super) missing: u32,
     /// The number of windows that would take more credits if there were more.
     pub(super) wanting: u32,

@@ -1,5 +1,5 @@
-//! Credits as shown to an operator: the sessions that are throttled, and the limits that throttle
-//! them.
+//! A view of credits for the operator: the credits of each session, and the limit that keeps the
+//! session from having more.
 //!
 //! Invariant: a view is a copy of the state.
 
@@ -33,7 +33,7 @@ impl Default for CreditWeight {
     }
 }
 
-/// The limit that keeps a session from having more credits, as of the last change of its target.
+/// The limit that kept a session from getting more credits when its target last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitedBy {
     /// The session has as many credits as it asked for.
@@ -62,7 +62,7 @@ pub struct CreditView {
     pub target: u16,
     /// The number of the session's requests in flight.
     pub outstanding: u16,
-    /// The number of credits that the client last asked for; 0 for no statement.
+    /// The number of credits that the client last asked for; 0 if it stated none.
     pub desired: u16,
     /// The weight of the session's client.
     pub weight: CreditWeight,

@@ -1,7 +1,7 @@
 //! CONNECT_BIND, which adds channels to a session (draft 3.1.2.1, 6.2.5).
 //!
 //! Invariant: a session has at most one channel of each kind. All its channels are authenticated as
-//! the session's own principal, and end with the session.
+//! the session's principal, and end with the session.
 
 use dafs_filer::Principal;
 use dafs_types::{Moment, SessionId, Status};
@@ -98,8 +98,8 @@ impl Sessions {
     }
 
     /// Finishes CONNECT_BIND. `verified` is the result of the server's check. Returns the operation
-    /// channel of the session. The new channel lasts as long as its session, even if its own proof
-    /// expires earlier.
+    /// channel of the session. The new channel lasts as long as its session, even if the proof that
+    /// was given for the channel expires earlier.
     ///
     /// # Errors
     /// The status for the reply: the status in `verified`; NOT_AUTHORIZED if the principal is not

@@ -38,7 +38,7 @@ impl Sessions {
     ) -> Result<ConnectResults, ConnectRefusal> {
         self.try_connect(filer, channel, arguments, entropy).map_err(|status| {
             self.counters.connects_refused += 1;
-            // Only the next lower version is ever suggested to the client (draft 6.1.3).
+            // The draft lets the server suggest only the next lower version (draft 6.1.3).
             let is_lower = PROTOCOL_VERSION <= arguments.protocol_version;
             let protocol_version = if is_lower { PROTOCOL_VERSION } else { 0 };
             ConnectRefusal { status, protocol_version }
@@ -72,7 +72,7 @@ impl Sessions {
         hot.phase = Phase::Connected;
         let mut granted = negotiate(&self.config, &arguments.wanted, credits);
         if let Some(agreed) = self.credentials.agreed(client_id) {
-            // The number that the client's first session negotiated is in force (draft 6.2.1).
+            // The number that the client's first session negotiated applies (draft 6.2.1).
             granted.max_credentials = agreed;
         }
         self.by_id.insert(SessionId(session_id), channel.index);
@@ -96,8 +96,8 @@ impl Sessions {
         Ok(ConnectResults { session_id: SessionId(session_id), client_id, granted })
     }
 
-    /// Returns the client id for the reply to CONNECT, and true if a record has this id (draft
-    /// 3.1.1.3, cases A to C). No record is created before authentication.
+    /// Returns the client id for the reply to CONNECT, and true if the filer has a record with this
+    /// id (draft 3.1.1.3, cases A to C). No record is created before authentication.
     fn choose_client_id(
         &self,
         filer: &Filer,
@@ -388,7 +388,8 @@ impl Sessions {
     /// Begins a client's incarnation, unless another session of the client has already begun it,
     /// and ends the previous incarnation. It must be called at the first request of an
     /// authenticated session, or when the session has existed for so long that its client must be
-    /// alive. If the incarnation is refused, condemns its channel and returns false.
+    /// alive. If the filer refuses the incarnation, condemns the client's
+    /// channels and returns false.
     #[cold]
     pub(super) fn begin_incarnation(
         &mut self,

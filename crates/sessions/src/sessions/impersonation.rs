@@ -53,7 +53,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Releases the credentials of a request that has its reply.
+    /// Releases the credentials of a request that was replied to.
     #[cold]
     pub(super) fn end_acting(&mut self, channel: ChannelId, stream: StreamId) {
         let Some((hot, cold)) = self.live(channel) else { return };

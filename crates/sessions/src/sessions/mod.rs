@@ -261,7 +261,7 @@ impl Sessions {
         if is_served { self.check_share(holder) } else { Err(ChannelRefusal::Kind) }
     }
 
-    /// Removes a channel whose connection has ended, or whose DISCONNECT has its reply. Ends the
+    /// Removes a channel whose connection has ended, or whose DISCONNECT was replied to. Ends the
     /// session (draft 3.1.2.5). With a client's last session, the client's state is released,
     /// unless the state is kept ([`SessionConfig::keep_state_after_loss`]). Returns the released
     /// opens, so that the caller can close them in the store. Has no effect for an unknown channel.
@@ -417,7 +417,7 @@ impl Sessions {
         Some(reason)
     }
 
-    /// Returns the credits of every session, with the limit that throttles it.
+    /// Iterates over the credits of every session, with the limit that keeps it from having more.
     pub fn credit_views(&self) -> impl Iterator<Item = CreditView> {
         let halves = self.hot.iter().zip(&self.cold);
         halves.filter_map(|(hot, cold)| {

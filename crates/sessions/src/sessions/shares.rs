@@ -1,7 +1,7 @@
 //! Fair shares of the server's limits.
 //!
 //! Each holder (an address, a user of this host, or a principal) may have a [`fair_share`] of the
-//! channels. The last free channels are reserved for this host, and the very last for its
+//! channels. The last free channels are reserved for this host, and the last of these for its
 //! superuser. Channels that have not authenticated do not count toward their holder's share. When
 //! the limit of such channels is reached, a new channel displaces the oldest channel of the holder
 //! that has the most of them.
@@ -162,7 +162,7 @@ impl Sessions {
     }
 }
 
-/// The number of channels reserved for this host. The very last channels are reserved for its
+/// The number of channels reserved for this host, and the number of these that are reserved for its
 /// superuser.
 const LOCAL_CHANNELS: u32 = 64;
 const SUPERUSER_CHANNELS: u32 = 16;

@@ -19,7 +19,7 @@ pub struct SessionView {
     pub principal: String,
     /// The session's fence identity. Empty if the session has none.
     pub fence_id: String,
-    /// The number of opens of the client, through all its sessions.
+    /// The number of opens that the client has, in all its sessions.
     pub opens: u32,
     /// True if the session's replies are stored, so that they can be fetched after its connection
     /// is lost.
@@ -28,7 +28,7 @@ pub struct SessionView {
     pub has_back_control: bool,
     /// The time at which the last message from the client arrived.
     pub last_heard: Moment,
-    /// The session's credits, and the limit that throttles them.
+    /// The session's credits, and the limit that keeps it from having more.
     pub credits: CreditView,
 }
 
