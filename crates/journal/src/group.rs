@@ -3,12 +3,12 @@
 //! Invariant: a group begins at a multiple of [`BLOCK_BYTES`] and shares no block with another. It
 //! is valid only if its header and all its frames are complete and were written for exactly this
 //! position. A group is written only when all groups before it are on stable storage. So a complete
-//! group proves that those before it were there.
+//! group proves that all groups before it were on stable storage.
 
 use crate::storage::{Blob, StorageError, read_whole};
 use crate::test_hooks::{Mutation, is_on};
 
-/// Groups begin at multiples of this. A disk write of this size does not tear its neighbours.
+/// The block size in bytes, at whose multiples groups begin. Writing a block never tears another.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 /// The greatest length of a group, for which recovery allocates memory.
 pub(crate) const GROUP_BYTES_MAX: usize = 64 << 20;
@@ -17,7 +17,7 @@ pub(crate) const GROUP_BYTES_MAX: usize = 64 << 20;
 /// earlier use of the blob is never mistaken for a frame of this use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// The journal, or the undo data of one lock; drawn at random.
+    /// A random number that identifies the journal, or the undo data of one lock.
     pub stream: u64,
     /// The number of the segment.
     pub part: u64,
@@ -246,26 +246,26 @@ impl GroupRead {
         Ok(Found::Group(padded as u64))
     }
 
-    /// Returns the frames of the group read last.
+    /// Returns the frames of the group that was read most recently.
     pub(crate) fn frames(&self) -> Frames<'_> {
         Frames { bytes: &self.bytes[..self.length], at: HEADER_BYTES }
     }
 
-    /// Returns the frame that begins at `at` of the group read last, and where the next one begins.
+    /// Returns the frame at `at` in the group that was read most recently, and the next position.
     pub(crate) fn frame_at(&self, at: usize) -> Option<(Frame<'_>, usize)> {
         let mut frames = Frames { bytes: &self.bytes[..self.length], at: at.max(HEADER_BYTES) };
         let frame = frames.next()?;
         Some((frame, frames.at))
     }
 
-    /// Returns the bytes of the group read last, including padding.
+    /// Returns the bytes of the group that was read most recently, including padding.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length.next_multiple_of(BLOCK_BYTES)]
     }
 }
 
 /// Finds the header of a group of this lineage after a position at which no complete group was
-/// found. Such a group was written when the data at that position was on stable storage.
+/// found. Such a group proves that the data at that position was once on stable storage.
 pub(crate) fn find_later_group(
     blob: &dyn Blob,
     lineage: Lineage,
@@ -412,7 +412,7 @@ pub(crate) const HEADER_BYTES: usize = 64;
 const HEADER_SUM_AT: usize = 60;
 const FRAME_HEADER_BYTES: usize = 24;
 const FRAME_SUM_AT: usize = 20;
-/// Frames begin at multiples of this.
+/// The alignment in bytes of the start of each frame.
 const FRAME_ALIGNMENT: usize = 8;
 /// The number of bytes read at a time in search of later groups.
 const SEARCH_BYTES: usize = 256 * BLOCK_BYTES;

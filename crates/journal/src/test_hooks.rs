@@ -10,7 +10,7 @@ pub(crate) enum Mutation {
     SkipGroupSync,
     /// A new segment's header is not synced before groups follow it.
     SkipHeaderSync,
-    /// Undo data records that it shares blocks before that is durable.
+    /// Undo data records that blocks are shared before the shared blocks are durable.
     SkipCloneSync,
     /// Saved bytes are cloned again, with their present contents.
     CloneSaved,

@@ -85,8 +85,8 @@ pub enum PeerError {
 }
 
 impl PeerError {
-    /// Returns true if this host lacks the peer. A test is then skipped, and a benchmark runs without
-    /// the peer.
+    /// Returns true if this host lacks the peer. A test is then skipped, and a benchmark runs
+    /// without the peer.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Missing { .. })

@@ -56,7 +56,7 @@ struct Done {
     call: Call,
     offset: usize,
     length: usize,
-    /// The source offset of a copy, the descriptor, or the previous length.
+    /// The source offset of a copy, the descriptor, or the previous length, depending on the call.
     other: usize,
 }
 

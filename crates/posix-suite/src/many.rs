@@ -26,8 +26,8 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// Starts all processes in a directory, waits for them, checks the trees that they leave, and
-/// removes them. Returns a summary, or an error with the differences.
+/// Starts all processes in a directory, waits for them, and checks and removes the trees that they
+/// leave. Returns a summary, or an error with the differences.
 pub fn lead(program: &Path, directory: &str, plan: &Plan) -> Result<String> {
     let top = format!("{directory}/stress-{}", std::process::id());
     let shared_tree = format!("{top}/shared");

@@ -190,7 +190,7 @@ fn programs(by: &mut Performer, words: &[&str]) -> Option<Brought> {
     })
 }
 
-/// Returns a path that is not searched for in `PATH`.
+/// Returns a path with a slash, so that the program is not searched for in `PATH`.
 fn here(path: &str) -> String {
     if path.contains('/') { path.into() } else { format!("./{path}") }
 }

@@ -1,8 +1,8 @@
 //! Safe wrappers for calls of the C library.
 //!
 //! Invariant: a preloaded library sees each of these calls under the name that C programs use.
-//! Therefore they are not made through a crate that makes system calls itself. All `unsafe` code of
-//! this crate is in this module.
+//! Therefore no crate is used that makes system calls directly. All `unsafe` code of this crate is
+//! in this module.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -251,7 +251,7 @@ pub fn read(file: &impl AsRawFd, into: &mut [u8]) -> Outcome<usize> {
 
 /// Writes at the file's current offset.
 pub fn write(file: &impl AsRawFd, data: &[u8]) -> Outcome<usize> {
-    // SAFETY: the slice has bytes for its length.
+    // SAFETY: the call reads no more bytes than the slice has.
     counted(unsafe { libc::write(file.as_raw_fd(), data.as_ptr().cast(), data.len()) })
 }
 
@@ -265,7 +265,7 @@ pub fn pread(file: &impl AsRawFd, into: &mut [u8], offset: i64) -> Outcome<usize
 /// Writes at an offset.
 pub fn pwrite(file: &impl AsRawFd, data: &[u8], offset: i64) -> Outcome<usize> {
     let (start, length) = (data.as_ptr().cast(), data.len());
-    // SAFETY: the slice has bytes for its length.
+    // SAFETY: the call reads no more bytes than the slice has.
     counted(unsafe { libc::pwrite(file.as_raw_fd(), start, length, offset) })
 }
 

@@ -45,16 +45,16 @@ pub struct Step {
     pub actor: String,
     /// The call and its arguments.
     pub words: Vec<String>,
-    /// Which part of the call this step is.
+    /// The part of the call that this step executes.
     pub mode: Mode,
 }
 
-/// Which part of a call a step executes.
+/// The part of a call that a step executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The whole call.
     Call,
-    /// The start. Other steps run before it ends.
+    /// The start of the call. Other steps run before the call ends.
     Start,
     /// The end of a call that was started before.
     Finish,

@@ -110,7 +110,8 @@ impl Racer {
         }
     }
 
-    /// Writes a record at this process's own place in a file, all of one byte.
+    /// Writes a record at the offset in the file that is reserved for this process. All bytes of
+    /// the record are equal.
     fn write(&mut self, path: &str) -> Result<(), Errno> {
         let file = raw::open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_NOFOLLOW, 0o644)?;
         let record = vec![b'a' + self.index as u8 % 26; RECORD_BYTES];
@@ -218,8 +219,8 @@ const ALLOWED: &[Errno] = &[
     libc::ELOOP,
     libc::EPERM,
 ];
-/// A network file system may return ESTALE for a path that changed while it was resolved. The
-/// kernel retries once and may fail again, and so does a program. The number of retries is limited.
+/// The number of times that this program repeats a call that returns ESTALE. A network file system
+/// may return ESTALE for a path that changed during its resolution, even after the kernel's retry.
 const RETRIES_MAX: u32 = 4;
 /// The size of a record in bytes.
 const RECORD_BYTES: usize = 512;

@@ -121,7 +121,7 @@ impl Stress {
         // Paths have a maximum length.
         directories.retain(|path| path.len() < DEEP);
         let directory = self.random.one_of(&directories).clone();
-        // Use few names, so that they collide.
+        // Use few names, so that calls often use the same name.
         let name = match self.random.below(20) {
             0 => format!("{}-{}", "long".repeat(50), self.random.below(3)),
             _ => format!("n{}", self.random.below(9)),
@@ -463,9 +463,9 @@ pub(crate) fn names_in(path: &str) -> Result<BTreeSet<String>> {
 
 /// The number of calls between two full comparisons.
 const CALLS_BETWEEN_COMPARISONS: u64 = 1000;
-/// The path length from which on nothing is created.
+/// The maximum length of the path of a directory in which objects are created.
 const DEEP: usize = 500;
-/// The number of directories from which on they are removed instead of created.
+/// The number of directories above which directories are removed instead of created.
 const DIRECTORIES_MAX: usize = 60;
 /// The maximum number of open files.
 const OPEN_MAX: usize = 6;

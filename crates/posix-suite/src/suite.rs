@@ -45,9 +45,9 @@ pub fn known(path: &Path) -> Result<BTreeMap<String, String>> {
 pub struct Suite {
     /// The program to run again as other users.
     program: PathBuf,
-    /// Where the directories of cases are made.
+    /// The directory in which the directories of cases are made.
     directory: PathBuf,
-    /// The missing features, with the reasons.
+    /// The missing features, each with the reason why it is missing.
     lacks: BTreeMap<&'static str, String>,
     count: u64,
 }
@@ -75,7 +75,7 @@ impl Suite {
         &self.lacks
     }
 
-    /// Tries calls in a new directory. Returns the error of the first that fails.
+    /// Makes calls in a new directory. Returns the error of the first call that fails.
     fn probe(&mut self, calls: &[&str]) -> Result<Option<String>> {
         let place = Place::new(&self.directory, "probe")?;
         let mut performer = Performer::default();

@@ -141,7 +141,7 @@ pub fn serve(actor: &str) -> Result<()> {
     Ok(())
 }
 
-/// A call that takes longer counts as never ending.
+/// The time after which a call is assumed never to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub struct LogConfig {
     /// The number of bytes of a segment, a multiple of 4096.
     pub segment_bytes: u64,
     /// The greatest number of segments on disk. Records are refused ([`LogError::Full`]) when half
-    /// of them are in use; the other half is for the checkpoint.
+    /// of the segments are in use; the other half is for the checkpoint.
     pub segment_count_max: u32,
     /// The number of free segments that are prepared when the log is opened, so that starting a
     /// segment does not have to write zeros.
@@ -32,7 +32,7 @@ pub struct LogConfig {
 }
 
 impl Default for LogConfig {
-    /// 64 segments of 16 MiB, records up to 2 MiB, a checkpoint every 32 MiB.
+    /// Returns limits of 64 segments of 16 MiB, records up to 2 MiB, and a checkpoint every 32 MiB.
     fn default() -> Self {
         Self {
             segment_bytes: 16 << 20,
@@ -51,7 +51,7 @@ impl LogConfig {
     /// Checks that the values are consistent.
     ///
     /// # Errors
-    /// [`LogError::Config`] says which are not.
+    /// [`LogError::Config`] says which values are inconsistent.
     pub fn check(&self) -> Result<(), LogError> {
         let block = BLOCK_BYTES as u64;
         let wrong = if !self.segment_bytes.is_multiple_of(block) {
@@ -80,7 +80,7 @@ impl LogConfig {
     }
 
     /// Returns the size of the longest group in bytes: the full buffer, and a chunk of a checkpoint
-    /// whose last record exceeds it.
+    /// whose last record exceeds the chunk size.
     fn group_bytes_max(&self) -> u64 {
         let record = frame_bytes_of(self.record_bytes_max);
         let chunk = self.checkpoint_chunk_bytes + record;
@@ -88,7 +88,8 @@ impl LogConfig {
     }
 
     /// Returns the number of segments that a checkpoint can take, including everything that may be
-    /// appended meanwhile: each group has a chunk of it, and a segment may end before it is full.
+    /// appended meanwhile: each group contains a chunk of the checkpoint, and a segment may end
+    /// before it is full.
     pub(super) fn checkpoint_segment_count(&self) -> u64 {
         let chunks = self.checkpoint_bytes_max.div_ceil(self.checkpoint_chunk_bytes) as u64 + 1;
         let beside = (self.buffered_bytes_max + HEADER_BYTES + BLOCK_BYTES) as u64;

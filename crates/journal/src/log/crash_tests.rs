@@ -1,8 +1,8 @@
 //! Tests the log against a model of its guarantees, on a disk that crashes at random.
 //!
-//! The state is a hash over all records in order. So a record that is lost, invented, repeated or
-//! reappears leads to another state. Every record differs from all others that were ever appended,
-//! including discarded ones.
+//! The state is a hash over all records in their order. So a record that is lost, invented or
+//! repeated, or that reappears, leads to another state. Every record differs from all others that
+//! were ever appended, including discarded ones.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ struct World {
     storage: CrashStorage,
     log: Log,
     job: Option<GroupJob>,
-    /// The state after each record, preceded by the state before any.
+    /// The state after each record, preceded by the state before the first record.
     states: Vec<u64>,
     durable: u64,
-    /// Makes every record different.
+    /// A counter that makes every record different.
     serial: u64,
     seen: Seen,
 }
@@ -40,7 +40,7 @@ struct Seen {
     broken_off: u64,
     /// The number of failed writes and syncs.
     poisoned: u64,
-    /// The number of openings that failed half-way.
+    /// The number of times that opening the log failed half-way.
     openings: u64,
 }
 
@@ -62,7 +62,7 @@ fn mix(state: u64, bytes: &[u8]) -> u64 {
     Random::new(state.rotate_left(7) ^ sum).next_u64()
 }
 
-/// Returns the bytes after a checkpoint's first record, which make it long.
+/// Returns the bytes that follow a checkpoint's first record, to make the checkpoint long.
 fn filler(state: u64, index: u64) -> Vec<u8> {
     let mut random = Random::new(state ^ index);
     let length = random.below(3000);
@@ -100,7 +100,7 @@ impl World {
                 Ok(())
             }
             95..97 => {
-                // The disk has the group, but the log does not learn of it.
+                // The group is written to the disk, but the log does not learn of it.
                 if let Some(job) = self.job.take() {
                     drop(job.run());
                 }
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// Crashes or kills until the log opens again, also during recovery.
+    /// Simulates crashes and kills, also during recovery, until the log opens again.
     fn restart(&mut self) -> Verdict {
         self.job = None;
         self.seen.broken_off += u64::from(self.log.is_checkpoint_under_way());

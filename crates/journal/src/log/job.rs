@@ -1,6 +1,6 @@
 //! The blocking part of the log: one write and one sync.
 //!
-//! Invariant: a job writes only after everything that is durable. The blob, name and header of a
+//! Invariant: a job writes only to positions after all durable data. The blob, name and header of a
 //! new segment are on stable storage before its first group is written.
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl GroupJob {
         GroupDone { header: self.header, buffer: self.buffer, result }
     }
 
-    /// Returns the result of a job that cannot be run. The log then makes nothing durable any more.
+    /// Returns the result of a job that cannot be run. After that, no record becomes durable.
     #[must_use = "the log waits for it"]
     pub fn failed(&self, why: &'static str) -> GroupDone {
         let error = StorageError::from_io("write", "a group", std::io::Error::other(why));

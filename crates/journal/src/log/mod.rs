@@ -4,7 +4,8 @@
 //!
 //! - A record number is reported as durable only after a sync that followed its write has
 //!   succeeded.
-//! - At most one group is in flight, so each group found on disk proves those before it.
+//! - At most one group is in flight, so each group found on disk proves that those before it were
+//!   durable.
 //! - After any failure, nothing more is reported as durable. It is unknown what a failed sync left
 //!   unwritten, and the next sync would not report it.
 //!
@@ -37,7 +38,7 @@ use job::{Place, SlotBlob};
 pub use recovered::{Origin, Record, Recovered};
 use segment::SegmentHeader;
 
-/// The number of a record: dense, from 1. A number that was reported as durable is never reused.
+/// The number of a record. Numbers start at 1 and have no gaps. A durable number is never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordNumber(pub u64);
 
@@ -54,7 +55,7 @@ pub struct Log {
     storage: Arc<dyn Storage>,
     config: LogConfig,
     journal: JournalId,
-    /// The segments in use, oldest first. The last one is written to.
+    /// The segments in use, oldest first. Groups are written to the last segment.
     chain: Vec<Segment>,
     /// The offset of the next group in the last segment.
     position: u64,
@@ -67,7 +68,7 @@ pub struct Log {
     /// The number of the first record in `filling`.
     filling_first: u64,
     filling: GroupBuffer,
-    /// The other buffer, unless it is in use by a group in flight.
+    /// The second group buffer, unless a group in flight uses it.
     spare: GroupBuffer,
     in_flight: Option<InFlight>,
     checkpoint: Option<Checkpoint>,
@@ -149,11 +150,11 @@ impl Log {
     /// Takes the result of a job. All records up to the returned number are durable.
     ///
     /// # Errors
-    /// [`LogError::Poisoned`] if the write or the sync failed. From then on, nothing that was not
-    /// reported as durable before can become durable.
+    /// [`LogError::Poisoned`] if the write or the sync failed. From then on, no further record can
+    /// become durable.
     ///
     /// # Panics
-    /// Panics if the result belongs to no job of this log that is in flight.
+    /// Panics if the result does not belong to the job of this log that is in flight.
     pub fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LogError> {
         let in_flight = self.in_flight.take().expect("a group that this log has handed out");
         self.spare = done.buffer;
@@ -181,7 +182,7 @@ impl Log {
     /// True if so much was appended since the last checkpoint that another one is due.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
-        // Not before as much was appended as a checkpoint writes, but before records are refused.
+        // Due when as much was appended as a checkpoint writes, but before records are refused.
         let due = self.config.checkpoint_after_bytes.max(self.last_checkpoint_bytes);
         let is_short = self.chain.len() + 1 >= self.config.appending_segment_count();
         self.poison.is_none()
@@ -191,7 +192,7 @@ impl Log {
 
     /// Begins a checkpoint. `records` describe the state that results from all records appended so
     /// far. They are written together with the next groups. Once the last of them is durable,
-    /// recovery yields them instead of the former records, whose segments become free.
+    /// recovery returns them instead of the records that they replace, whose segments become free.
     ///
     /// # Errors
     /// [`LogError::CheckpointUnderWay`]; [`LogError::CheckpointTooLarge`]; [`LogError::TooLong`];
@@ -288,7 +289,7 @@ impl Log {
         }
     }
 
-    /// Returns a blob for another segment. If there is none, the log ends here. The limits on
+    /// Returns a blob for another segment, or poisons the log if there is none. The limits on
     /// appends and checkpoints ensure that there always is one.
     fn take_slot(&mut self) -> Option<SlotBlob> {
         if let Some(slot) = self.free.pop() {
@@ -361,9 +362,9 @@ struct Checkpoint {
     frames: Vec<u8>,
     /// The number of bytes of `frames` that were added to groups.
     at: usize,
-    /// The number of the segment in which it begins, once its first chunk was added.
+    /// The number of the segment in which the checkpoint begins, once its first chunk was added.
     start: Option<u64>,
-    /// It replaces the records below this number.
+    /// The number of the first record that the checkpoint does not replace.
     below: u64,
 }
 

@@ -1,9 +1,9 @@
 //! Opens a log: recovers its records and starts a new segment after them.
 //!
 //! Invariant: when a log is open, everything that it has recovered is on stable storage, and the
-//! header of a new segment durably records where it ends. So a torn group is never read again,
-//! whatever crash follows. Nothing has changed until that header is durable, so recovery can be
-//! interrupted anywhere and started again.
+//! header of a new segment durably records the end of the recovered data. So a torn group is never
+//! read again, whatever crash follows. Nothing has changed until that header is durable, so
+//! recovery can be interrupted anywhere and started again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -91,8 +91,8 @@ impl Scanned {
     }
 }
 
-/// Makes the last group durable. It may have been read only from the page cache, if the process was
-/// killed before its sync or that sync failed. After a failed sync, no later sync would write these
+/// Makes the last group durable. It may be only in the page cache, if the process was killed before
+/// the group's sync or if that sync failed. After a failed sync, no later sync would write these
 /// pages. So the group is written again. It proves that all groups before it are durable.
 fn make_durable(chain: &Chain) -> Result<(), LogError> {
     let Some(last) = chain.segments.last().filter(|_| chain.is_last_unproven) else {
@@ -113,7 +113,7 @@ fn make_durable(chain: &Chain) -> Result<(), LogError> {
 struct Slots {
     numbers: BTreeSet<u64>,
     free: Vec<Slot>,
-    /// The blobs of another length than segments have now, or incomplete ones.
+    /// The blobs that are incomplete, or whose length differs from the current length of segments.
     useless: Vec<Slot>,
 }
 
@@ -139,14 +139,14 @@ impl Slots {
             return Err(LogError::Full { count: in_use });
         }
         let number = lowest_unused(&self.numbers);
-        // The number counts as used even if this fails half-way: the name may exist then.
+        // The number counts as used even if the creation fails half-way: the name may exist then.
         self.numbers.insert(number);
         Ok(make_slot(storage, &slot_name(number), config.segment_bytes)?)
     }
 
-    /// Removes unneeded blobs and creates those that will be needed. This comes only now, when the
-    /// new segment's number, above all others, is on stable storage. If a crash brings a removed
-    /// name back, its number is an old one.
+    /// Removes unneeded blobs and creates those that will be needed. This happens only after the
+    /// new segment's number, which is above all others, is on stable storage. So if a crash
+    /// restores a removed name, its segment is recognized as old.
     fn tidy(
         &mut self,
         storage: &dyn Storage,

@@ -1,7 +1,7 @@
 //! The records that a log contained when it was opened.
 //!
-//! Invariant: the records of the checkpoint come first, then those that it does not replace, each
-//! complete, in order and without gaps. Memory is limited to one group.
+//! Invariant: the records of the checkpoint come first, then those that it does not replace. Each
+//! record is complete, and they come in sequence without gaps. Memory is limited to one group.
 
 use super::scan::{Chain, Scanned, corrupt};
 use super::{FLAG_CHECKPOINT, FLAG_END, LogError, RecordKind, RecordNumber};
@@ -19,7 +19,7 @@ pub struct Recovered {
     group: GroupRead,
     /// The offset of the next frame in the group.
     next_frame: usize,
-    /// The number of records of the checkpoint read so far.
+    /// The number of records that were read from the checkpoint so far.
     checkpoint_count: u64,
     below: u64,
     last: RecordNumber,
@@ -84,7 +84,7 @@ impl Recovered {
         self.last
     }
 
-    /// Returns the next record, or `None` after the last.
+    /// Returns the next record, or `None` after the final one.
     ///
     /// # Errors
     /// [`LogError::Storage`] if the storage fails; [`LogError::Corrupt`] if it returns other data

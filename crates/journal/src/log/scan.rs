@@ -94,11 +94,10 @@ pub(super) struct Scanned {
     ends_checkpoint: bool,
 }
 
-/// All valid segments, oldest first. The first one is the beginning of the journal or of a complete
-/// checkpoint.
+/// All valid segments, oldest first. The journal or a complete checkpoint begins in the first one.
 pub(super) struct Chain {
     pub segments: Vec<Scanned>,
-    /// True if the last group is the last of the journal, so that nothing proves it durable.
+    /// True if no group follows the last group in the journal, so that nothing proves it durable.
     pub is_last_unproven: bool,
     /// A number above every segment number that was ever used.
     pub next_segment: u64,
@@ -145,9 +144,9 @@ fn is_whole_checkpoint(segments: &[Scanned]) -> bool {
         && (first.ends_checkpoint || own.iter().any(|segment| segment.ends_checkpoint))
 }
 
-/// Drops what follows the last record or the end of the checkpoint: parts of incomplete
+/// Drops what follows the last record or the end of the checkpoint: chunks of incomplete
 /// checkpoints, and segments that were opened but not used. Returns true if the last remaining
-/// group is the last one of all.
+/// group is also the last group in the journal.
 fn drop_useless_tail(segments: &mut Vec<Scanned>) -> bool {
     let count = segments.len();
     while segments.len() > 1 && segments.last().is_some_and(|s| s.useful_end.is_none()) {

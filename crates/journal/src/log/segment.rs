@@ -13,10 +13,10 @@ pub(super) struct SegmentHeader {
     pub journal: JournalId,
     /// The number of the segment, from 1, never used twice.
     pub number: u64,
-    /// The number of the segment whose groups precede; 0 if there is none.
+    /// The number of the segment before this one; 0 if there is none.
     pub previous: u64,
-    /// The offset in the previous segment at which its groups end. Anything after it was torn and
-    /// is ignored.
+    /// The offset at which the groups of the previous segment end. Data after this offset was torn
+    /// and is ignored.
     pub previous_end: u64,
     /// The number of the first record in this segment.
     pub first_record: u64,

@@ -1,7 +1,7 @@
 //! A model of a disk that crashes, in memory, for tests and simulations of restarts.
 //!
-//! Invariant: synced data is read for ever after. Of data that was not synced, a crash keeps any
-//! part that a real disk could have kept, sector by sector, as the given entropy decides.
+//! Invariant: synced data is never lost. Of data that was not synced, a crash keeps any subset that
+//! a real disk could have kept, sector by sector, as the given entropy decides.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,9 +47,10 @@ impl CrashStorage {
         Self::default()
     }
 
-    /// Simulates a power failure and restart. Each sector written but not synced keeps one of its
-    /// states since then. Of the names created and removed since they were synced, the first ones
-    /// are kept. Scheduled power failures and injected errors are cancelled.
+    /// Simulates a power failure and restart. Each sector that was written but not synced gets one
+    /// of the states that it has had since its last sync. Of the creations and removals of
+    /// names since the last sync of names, only the earliest ones survive. Scheduled power failures
+    /// and injected errors are cancelled.
     pub fn crash(&self, entropy: &mut dyn Entropy) {
         let mut disk = self.lock();
         disk.restart();
@@ -208,7 +209,7 @@ impl Disk {
         self.name_changes.push(change);
     }
 
-    /// Lets an operation pass, or makes it fail and returns what it has done nevertheless.
+    /// Allows an operation, or makes it fail and returns the effect that it nevertheless had.
     fn admit(
         &mut self,
         operation: Operation,
@@ -292,7 +293,7 @@ impl Contents {
         let before = self.cached.len();
         self.cached.resize(length, 0);
         self.lengths.push(length);
-        // The part that is cut off may or may not be gone from the disk, sector by sector.
+        // The bytes that are cut off may or may not be gone from the disk, sector by sector.
         self.soil(length.min(before), before.max(length));
     }
 
@@ -364,7 +365,7 @@ struct CrashBlob {
 }
 
 impl CrashBlob {
-    /// Runs an operation if the disk lets it pass. Otherwise applies what the failure has done.
+    /// Runs an operation if the disk allows it. Otherwise applies the effect of the failure.
     fn run<T>(
         &self,
         operation: Operation,

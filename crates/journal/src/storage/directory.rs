@@ -223,7 +223,7 @@ fn clone(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
     builder.from_offset(range.start).to_offset(range.start).reflink_block()
 }
 
-/// Takes the directory's lock and writes a description of this process to it.
+/// Locks the directory's lock file and writes a description of this process to it.
 fn lock(directory: &File, path: &Path) -> Result<File> {
     let failed = |error| StorageError::from_io("lock", &path.display().to_string(), error);
     let lock = open_regular(directory, LOCK_NAME, OFlags::CREATE).map_err(failed)?;
@@ -287,7 +287,7 @@ const NEVER: [Errno; 5] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::NOTTY, Errno::N
 const TRIAL_BYTES_MAX: u64 = 1 << 20;
 /// The file whose lock protects the directory.
 const LOCK_NAME: &str = "lock";
-/// The greatest number of bytes read of a holder's description.
+/// The greatest number of bytes read of the lock holder's description.
 const HOLDER_BYTES_MAX: usize = 128;
 /// The greatest number of names read from the directory.
 const NAME_COUNT_MAX: usize = 1 << 20;
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    /// On any file system on which the test runs, sharing works as the trial has promised.
+    /// On any file system on which the test runs, sharing works if the trial has succeeded.
     #[test]
     fn blocks_are_shared_or_it_is_said_that_they_never_will_be() {
         let place = tempfile::tempdir().unwrap();

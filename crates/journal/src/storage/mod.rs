@@ -1,7 +1,7 @@
 //! The storage of the journal: a flat directory of named blobs on stable storage.
 //!
 //! Invariant: bytes are on stable storage only after [`Blob::sync`] has returned, and names only
-//! after [`Storage::sync_names`] has. Users of this trait assume no more than that, and
+//! after [`Storage::sync_names`] has returned. Users of this trait assume no more than that, and
 //! [`CrashStorage`] guarantees no more.
 
 mod crash;
@@ -33,7 +33,7 @@ pub trait Storage: Send + Sync {
     /// [`StorageError::NotFound`] if there is no blob of this name; other errors of the storage.
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>>;
 
-    /// Returns the names of all blobs, in order. Leaves out other files.
+    /// Returns the names of all blobs, sorted. Leaves out other files.
     ///
     /// # Errors
     /// The error of the storage.
@@ -58,7 +58,7 @@ pub trait Storage: Send + Sync {
     }
 }
 
-/// The bytes of one blob. Several threads may read and write at once.
+/// The bytes of one blob. Several threads may read and write concurrently.
 pub trait Blob: Send + Sync {
     /// Reads bytes at `offset`. Returns their number, which is smaller than requested only at the
     /// end of the blob.
@@ -152,14 +152,14 @@ pub enum StorageError {
         /// The name of the object.
         name: String,
     },
-    /// Another process, or another part of this one, uses the directory.
+    /// The directory is already open in this or another process.
     #[error("{path} is in use by {holder}; stop that process or choose another directory")]
     InUse {
         /// The path of the directory.
         path: PathBuf,
         /// The description that the holder has left in the lock file.
         holder: String,
-        /// The process id of the holder, if the description contains it. It may have ended since.
+        /// The process id of the holder, if the description has it. The process may have ended.
         process: Option<u32>,
     },
     /// The directory contains more names than any journal creates.
@@ -185,7 +185,8 @@ pub enum StorageError {
 /// The reason why blocks are not shared.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
-    /// These files never can: they are on different file systems, or on one without reflinks.
+    /// These two files can never share blocks: they are on different file systems, or on one
+    /// without reflinks.
     #[error("blocks cannot be shared here; they are copied")]
     Unable {
         /// The system's error.

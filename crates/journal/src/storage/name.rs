@@ -24,7 +24,7 @@ impl BlobName {
         Self(format!("{prefix}{number:016x}").into())
     }
 
-    /// Returns the number after a prefix, if [`BlobName::numbered`] writes it this way.
+    /// Returns the number after a prefix; `None` unless [`BlobName::numbered`] writes such a name.
     pub(crate) fn number_behind(&self, prefix: &str) -> Option<u64> {
         let number = u64::from_str_radix(self.0.strip_prefix(prefix)?, 16).ok()?;
         (*self == Self::numbered(prefix, number)).then_some(number)

@@ -4,9 +4,9 @@
 //! undo data say which of them are valid.
 //!
 //! Invariant: a frame that names bytes of this blob is written only when they are on stable storage
-//! there. So after any crash, a reader of the frame can trust the bytes, which have no checksum: it
-//! could not be computed without reading them all. Saved bytes are not cloned again, because that
-//! would replace them by the present contents of the file.
+//! there. So after any crash, a reader of the frame can trust the bytes. They have no checksum,
+//! because computing one would require reading them all. Saved bytes are not cloned again, because
+//! that would replace them by the present contents of the file.
 
 use std::io;
 use std::ops::Range;
@@ -36,8 +36,8 @@ pub struct Cloned {
 }
 
 impl CloneJob {
-    /// Shares the whole blocks of the file within the range, if there are any, and waits until that
-    /// is on stable storage. Meanwhile the file must contain the bytes to be saved.
+    /// Shares the whole blocks of the file within the range, if there are any, and waits until the
+    /// shared blocks are on stable storage. Meanwhile the file must contain the bytes to be saved.
     ///
     /// # Errors
     /// The errors of [`Blob::share_blocks`]. Then nothing is saved, and the caller must copy.
@@ -80,7 +80,7 @@ fn whole_blocks(source: &dyn CloneSource, range: Range<u64>) -> io::Result<Range
 fn open_or_create(storage: &dyn Storage, id: UndoId) -> Result<Arc<dyn Blob>, StorageError> {
     let name = name_of(id);
     match storage.open(&name) {
-        // Otherwise its name was made durable then, or when this server started.
+        // If the blob exists, its name was made durable by its creation or at this server's start.
         Err(StorageError::NotFound { .. }) => {
             let blob = storage.create(&name)?;
             if !is_on(Mutation::SkipNamesSync) {

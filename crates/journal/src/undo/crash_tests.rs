@@ -1,5 +1,5 @@
-//! Tests undo data for its purpose: a file is changed only where it is saved, on a disk that
-//! crashes at random, and it must always be possible to restore it.
+//! Tests undo data on a disk that crashes at random. A file is changed only where its bytes are
+//! saved, and it must always be possible to restore the file.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,7 +25,7 @@ struct World {
     undo: UndoLog,
     job: Option<UndoJob>,
     original: Vec<u8>,
-    /// The file. Its changes are durable at once, which is the worst case for a rollback.
+    /// The file. Its changes are durable immediately, which is the worst case for a rollback.
     file: Vec<u8>,
     /// Changes that wait until the bytes they overwrite are durably saved.
     waiting: VecDeque<(PieceNumber, Change)>,
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Crashes or kills, checks that the file could be restored, and continues.
+    /// Simulates a crash or a kill, checks that the file could be restored, and continues.
     fn restart(&mut self) -> Verdict {
         self.job = None;
         self.waiting.clear();

@@ -39,7 +39,7 @@ impl Header {
             && &bytes[..8] == MAGIC
             && get_u32(&bytes, SUM_AT) == crc32c::crc32c(&bytes[..SUM_AT]);
         if !is_whole {
-            // Data was saved after it, so the header was once complete.
+            // Data was saved after the header, so the header was once complete.
             return Err(match lineage_at(blob, BLOCK_BYTES as u64)? {
                 Some(lineage) if lineage.part == id.0 => {
                     UndoError::Corrupt { name: name.clone(), offset: 0, what: "its header" }

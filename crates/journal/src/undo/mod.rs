@@ -2,8 +2,8 @@
 //! holder of such a lock fails, the server rolls back the changes made under it.
 //!
 //! Invariant: no byte of the file may be changed before its former value is saved and reported as
-//! durable. Each byte is saved once, with its value when the lock was taken. So whichever changes
-//! in flight a crash leaves, restoring everything that is saved yields the original file.
+//! durable. Each byte is saved once, with its value when the lock was taken. So whichever of the
+//! changes in flight survive a crash, restoring all saved bytes yields the original file.
 //!
 //! If the storage can share blocks between files, saved data need not be copied: a [`CloneJob`]
 //! shares the file's blocks with the undo data, and [`UndoLog::save_cloned`] records it.
@@ -60,13 +60,14 @@ pub struct UndoConfig {
     /// The least number of bytes worth cloning. Copying takes one sync, and cloning takes three,
     /// whatever the number of bytes.
     pub clone_bytes_min: u64,
-    /// The greatest number of bytes cloned at once. Clones begin at multiples of it. The time for a
-    /// clone grows with the number of extents.
+    /// The greatest number of bytes cloned by one job. Clones begin at multiples of this number.
+    /// The time for a clone grows with the number of extents.
     pub clone_bytes_max: u64,
 }
 
 impl Default for UndoConfig {
-    /// Pieces of 1 MiB, 4 MiB in flight, 4 GiB in total, 65,536 ranges; clones of 256 KiB to 1 GiB.
+    /// Returns limits of 1 MiB per piece, 4 MiB in flight, 4 GiB in total, and 65,536 ranges;
+    /// clones have 256 KiB to 1 GiB.
     fn default() -> Self {
         Self {
             piece_bytes_max: 1 << 20,
@@ -115,7 +116,7 @@ pub struct UndoLog {
     /// The number of the first piece in `filling`.
     filling_first: u64,
     filling: GroupBuffer,
-    /// The other buffer, unless it is in use by a group in flight.
+    /// The second group buffer, unless a group in flight uses it.
     spare: GroupBuffer,
     /// The number of the last piece of the group in flight.
     in_flight: Option<u64>,
@@ -124,7 +125,7 @@ pub struct UndoLog {
 
 impl UndoLog {
     /// Creates undo data for a file of `original_size` bytes. Blocks until it is on stable storage.
-    /// `header` is the owner's data, which it gets back after a restart.
+    /// `header` is data of the owner, which is returned to the owner after a restart.
     ///
     /// # Errors
     /// [`UndoError::TooLong`] if `header` has more than [`HEADER_BYTES_MAX`] bytes;
@@ -264,13 +265,13 @@ impl UndoLog {
         self.may_clone
     }
 
-    /// Returns the parts of a range that must be saved before it may be changed, in order. Bytes
-    /// beyond the file's original size need not be saved: a rollback cuts them off.
+    /// Returns the parts of a range that must be saved before it may be changed, in ascending
+    /// order. Bytes beyond the file's original size need not be saved: a rollback cuts them off.
     pub fn missing(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         self.saved.missing(range.start..range.end.min(self.original_size))
     }
 
-    /// True if all of a range is saved. It is durable once [`UndoLog::last_saved`] is.
+    /// True if all of a range is saved. It is durable once [`UndoLog::last_saved`] is durable.
     #[must_use]
     pub fn covers(&self, range: Range<u64>) -> bool {
         self.missing(range).next().is_none()
@@ -355,7 +356,7 @@ impl UndoLog {
     /// and changes that wait for it must be refused.
     ///
     /// # Panics
-    /// Panics if the result belongs to no job of this undo log that is in flight.
+    /// Panics if the result does not belong to the job of this undo log that is in flight.
     pub fn on_done(&mut self, done: UndoDone) -> Result<PieceNumber, UndoError> {
         let last = self.in_flight.take().expect("a group that this undo log has handed out");
         self.spare = done.buffer;
@@ -380,7 +381,7 @@ impl UndoLog {
         PieceNumber(self.durable)
     }
 
-    /// Checks that a range can be saved now, including the overhead of each of its gaps.
+    /// Checks that a range can be saved now, including the overhead of each unsaved part of it.
     fn check_room(
         &self,
         range: Range<u64>,
@@ -395,7 +396,7 @@ impl UndoLog {
             return Ok(());
         }
         let count_max = self.config.range_count_max;
-        // This adds one range at most: those between the gaps merge with it.
+        // This adds at most one range: the saved ranges between the unsaved parts merge with them.
         if self.saved.count() >= count_max {
             return Err(UndoError::TooScattered { count_max });
         }

@@ -37,7 +37,7 @@ impl Ranges {
         self.ends.insert(start, end);
     }
 
-    /// Returns the parts of a range that are in the set, in order.
+    /// Returns the parts of a range that are in the set, in ascending order.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.ends.range(..=range.start).next_back();
         let first = before.map_or(range.start, |(start, _)| *start);
@@ -47,7 +47,7 @@ impl Ranges {
             .filter(|part| part.start < part.end)
     }
 
-    /// Returns the parts of a range that are not in the set, in order.
+    /// Returns the parts of a range that are not in the set, in ascending order.
     pub fn missing(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.ends.range(..=range.start).next_back().map(|(_, end)| *end);
         let mut at = range.start.max(before.unwrap_or(0));

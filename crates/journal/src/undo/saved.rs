@@ -1,8 +1,8 @@
 //! Undo data that is read back.
 //!
 //! Invariant: pieces do not overlap, so they may be restored in any order. An incomplete group at
-//! the end is left out, because the change that it was to allow never began. Memory is limited to
-//! one group.
+//! the end is left out, because the changes that waited for this group never began. Memory is
+//! limited to one group.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct SavedUndo {
     pub(super) header: Header,
     name: BlobName,
     limit: u64,
-    /// The offset of the group read last, and of the group after it.
+    /// The offset of the group that was read most recently, and of the group after it.
     pub(super) group_start: u64,
     pub(super) position: u64,
     pub(super) next_number: u64,
@@ -41,7 +41,7 @@ pub struct Piece<'a> {
 pub enum Content<'a> {
     /// The bytes themselves.
     Copied(&'a [u8]),
-    /// The bytes are in blocks of the file, see [`SavedUndo::read_cloned`].
+    /// The bytes are in shared blocks; [`SavedUndo::read_cloned`] reads them.
     Cloned {
         /// The number of bytes.
         length: u64,
@@ -113,7 +113,7 @@ impl SavedUndo {
         self.next_frame = HEADER_BYTES;
     }
 
-    /// Returns the next piece, or `None` after the last.
+    /// Returns the next piece, or `None` after the final one.
     ///
     /// # Errors
     /// [`UndoError::Corrupt`] if durable data is damaged; [`UndoError::Storage`] if the storage
