@@ -62,7 +62,8 @@ pub(crate) fn start() -> Result<Kept> {
 }
 
 /// Puts the process of a command into the keeper's process group, or into a new group if there is
-/// no keeper. A signal from the terminal then reaches only this process, which ends the command.
+/// no keeper. A signal from the terminal then reaches only this process. This process ends the
+/// command.
 pub(crate) fn join(command: &mut Command) {
     let group = keeper().as_ref().map_or(0, |keeper| keeper.child.id());
     command.process_group(group.cast_signed());
@@ -226,7 +227,7 @@ const IGNORED: [i32; 4] = [
     signal_hook::consts::SIGHUP,
     signal_hook::consts::SIGQUIT,
 ];
-/// How long processes have to end after SIGTERM.
+/// The time that processes have to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two checks whether the processes have ended.
 const STEP: Duration = Duration::from_millis(10);

@@ -113,7 +113,7 @@ fn there_and_back(
     let tree = Side::Remote(session.clone(), "/tree".into());
     let first = copy(&mover, &tree, &Side::Local(out.clone()), extras)?;
     print_row(&format!("out over {kind}"), &first, local);
-    // Remove the copy at once: deleting data that has not reached the disk costs almost nothing.
+    // Remove the copy immediately: deleting data that is not on the disk yet costs almost nothing.
     std::fs::remove_dir_all(&out)?;
     let here = Side::Local(directory.to_owned());
     let there = Side::Remote(session, format!("/in/{name}").into());

@@ -171,7 +171,7 @@ fn sockets(findings: &Findings, port: u16) {
     }
 }
 
-/// Reports which user the kernel says owns the server process at a socket.
+/// Reports which user owns the server process at a socket, according to the kernel.
 fn socket(findings: &Findings, path: &Path) {
     let what = match server_user(path) {
         Ok(user) => format!("a server of user {user}"),

@@ -1,4 +1,4 @@
-//! `dafs serve --exactly-once`: which failures a request in flight survives.
+//! `dafs serve --exactly-once`: selects the failures that a request in flight survives.
 //!
 //! Invariant: two servers never share a journal. The second one reports an error and does not
 //! start.
@@ -160,7 +160,7 @@ fn full_path(path: &Path) -> Vec<u8> {
     full.into_os_string().into_vec()
 }
 
-/// How long to wait for the previous server to end.
+/// The maximum time to wait for the previous server to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -13,8 +13,8 @@ pub(crate) fn is_ending(process: u32) -> bool {
         return true;
     }
     let read = |name| std::fs::read_to_string(format!("/proc/{process}/{name}"));
-    // Check `status` first: a process that has taken SIGKILL out of it appears in `stat` as
-    // exiting.
+    // Check `status` first: when the process takes SIGKILL, the signal disappears from `status`,
+    // and from then on `stat` shows the process as exiting.
     read("status").is_ok_and(|status| is_killed(&status))
         || read("stat").is_ok_and(|stat| leaves(&stat).unwrap_or(false))
 }

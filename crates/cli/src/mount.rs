@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 pub(crate) struct UnmountArguments {
     /// The mounted directory.
     directory: PathBuf,
-    /// Detach the mount at once even if programs use it; it ends when they stop using it.
+    /// Detach the mount immediately even if programs use it; it ends when they stop using it.
     #[arg(short, long)]
     lazy: bool,
 }

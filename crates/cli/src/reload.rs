@@ -1,4 +1,4 @@
-//! Reloading the configuration of a running server, on SIGHUP.
+//! Reloads the configuration of a running server, on SIGHUP.
 //!
 //! A reload applies rules about clients, users' passwords and TLS certificates. They hold for new
 //! connections; open sessions keep what they were granted.
@@ -80,7 +80,7 @@ impl Reload {
 /// Returns the options that differ between two configurations and that a reload cannot apply.
 fn changed(old: &Arguments, new: &Arguments) -> Result<Vec<String>> {
     let [old_values, new_values] = [old, new].map(|options| {
-        // The file has only text, so paths in other encodings are from the command line, and equal.
+        // The file has only text, so paths that are not UTF-8 are from the command line, and equal.
         let options = Arguments { directories: Vec::new(), ..options.clone() };
         serde_json::to_value(options).context("comparing the options with those of the start")
     });

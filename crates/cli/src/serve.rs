@@ -615,11 +615,12 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Handles signals. SIGHUP reloads the configuration, unless the server's terminal is gone. The
-/// first SIGINT or SIGTERM stops the server in order, and the second stops it at once.
+/// Handles signals. SIGHUP reloads the configuration. If the server's terminal is gone, SIGHUP
+/// stops the server instead, unless the signal was ignored at the start. The first SIGINT or
+/// SIGTERM stops the server cleanly, and the second ends the process immediately.
 fn obey_signals(stopper: Stopper, reload: Reload) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    // nohup(1) has a hangup ignored.
+    // nohup(1) starts programs with SIGHUP ignored.
     let ignores_hangup = is_ignored(SIGHUP);
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])
         .context("listening for signals")?;
@@ -638,7 +639,7 @@ fn obey_signals(stopper: Stopper, reload: Reload) -> Result<()> {
                 let is_hangup = signal == SIGHUP && has_terminal && !opens_terminal();
                 has_terminal &= !is_hangup;
                 if signal == SIGHUP && !is_hangup {
-                    // A reload that has not begun reads this change, too.
+                    // An error means that a reload waits already. It will read this change, too.
                     let _ = request_reload.try_send(());
                 } else if is_hangup && ignores_hangup {
                 } else if is_stopping {

@@ -89,7 +89,7 @@ fn is_usable(directory: &Path, is_for_others: bool) -> bool {
         && (!is_for_others || let_through(directory).is_ok())
 }
 
-/// Lets all users pass through our directory to a file whose name they know.
+/// Lets all users pass through the server's directory to a file whose name they know.
 fn let_through(directory: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(directory, flags, Mode::empty())?;

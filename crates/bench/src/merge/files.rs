@@ -20,7 +20,7 @@ impl Inputs {
     /// The name of the output file.
     pub(super) const OUTPUT: &str = "dafs-bench-merged";
 
-    /// Makes `order` files with about `total_bytes` in all: each file has whole records.
+    /// Makes `order` files with about `total_bytes` in total. Each file consists of whole records.
     pub(super) fn make(
         directory: &Path,
         order: usize,
@@ -65,7 +65,7 @@ impl Inputs {
         self.directory.join(Self::OUTPUT)
     }
 
-    /// Checks that the output has all records, in order.
+    /// Checks that the output contains all records, sorted by key.
     pub(super) fn check(&self) -> Result<()> {
         let mut file = File::open(self.output()).context("opening the output")?;
         let size = file.metadata()?.len();

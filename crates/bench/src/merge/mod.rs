@@ -52,7 +52,8 @@ pub struct MergeSettings {
     pub depth: usize,
     /// The number of rounds for each median.
     pub rounds: usize,
-    /// If present, only peers whose name contains this text, such as "shm asynchronous".
+    /// If present, only peers whose name contains this text are measured. An example is
+    /// "shm asynchronous".
     pub only: Option<String>,
 }
 
@@ -188,7 +189,7 @@ impl MergeReport {
 
 type Remove = Rc<dyn Fn(&str) -> Result<()>>;
 
-/// A system that is measured: an engine, with the way to reach the files through it.
+/// A measured system: its engine, and the path at which the engine finds the files.
 struct Peer {
     name: String,
     engine: Rc<dyn Engine>,

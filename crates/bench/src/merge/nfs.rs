@@ -55,8 +55,8 @@ impl NfsEngine {
 }
 
 impl Shared {
-    /// Sends a request at once as far as the socket accepts it, because libnfs makes no progress
-    /// between calls.
+    /// Sends as much of a request as the socket accepts immediately, because libnfs makes no
+    /// progress between calls.
     fn submit(&mut self, request: Request<'_>) -> std::result::Result<Ticket, PeerError> {
         let ticket = self.nfs.submit(request)?;
         self.serve()?;

@@ -1,7 +1,7 @@
 //! A lower bound for DAFS over TCP: the same exchange of messages over bare sockets. Requests have
 //! the same length as DAFS requests. A reply consists of a header, a block from memory, and a
-//! trailing message. All requests of a turn take one system call, and all replies another. The
-//! client sleeps until all have arrived, with the blocks in their final place.
+//! trailing message. All requests of a turn are sent with one system call, and all replies with
+//! another. The client sleeps until all replies have arrived. The blocks need no further copy.
 //!
 //! Invariant: the peers interpret only the offset and the length of each block. So the measured
 //! cost is the least that any protocol over these sockets can have.

@@ -15,7 +15,8 @@ use anyhow::{Context, Result, bail};
 use super::bare::blocks;
 use super::{BLOCK_BYTES_MAX, Kind, Label, Peer, Tally, Times, repeat};
 
-/// Runs a child process: `echo`, `stream`, `blocks` or `busy`. Returns when standard input ends.
+/// Does the work of a child process: `echo`, `stream`, `blocks` or `busy`. Returns when standard
+/// input ends.
 ///
 /// # Errors
 /// If the work is unknown or a socket cannot be opened.
@@ -46,7 +47,7 @@ pub fn serve(work: &str) -> Result<()> {
     println!("{}", listener.local_addr()?);
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // The other side closes the connection.
+            // The thread ends when the peer closes the connection.
             std::thread::spawn(move || session(connection));
         }
     });

@@ -55,7 +55,7 @@ impl Link {
         Ok(self.session.remove(self.file.path())?)
     }
 
-    /// Writes the file, which fills the server's cache as well.
+    /// Writes the file, which also fills the server's cache.
     ///
     /// # Errors
     /// If the server has no room for it.

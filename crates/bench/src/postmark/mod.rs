@@ -3,9 +3,9 @@
 //! read (open, read, close), followed by a creation (open, write, close) or a removal.
 //!
 //! Invariant: the steps depend only on the workload's parameters, not on the store or its speed.
-//! The steps in flight belong to different lanes, each with its own files and one step after the
-//! other. Every byte that is read is compared with what was written, and a checksum over the steps
-//! shows that two runs have done the same.
+//! Each lane has its own files and runs one step after the other, so the steps in flight belong to
+//! different lanes. Every byte that is read is compared with what was written, and a checksum over
+//! the steps shows that two runs have done the same work.
 
 mod lane;
 mod local;

@@ -199,5 +199,5 @@ impl Link {
     }
 }
 
-/// The number of operations for each name, which is made and removed.
+/// The number of operations per name: one makes the file and one removes it.
 const OPERATIONS_OF_A_NAME: u64 = 2;

@@ -141,8 +141,8 @@ pub struct Point {
     pub server_cpu_us: f64,
     /// The microseconds of `server_cpu_us` that reactors used.
     pub reactor_cpu_us: f64,
-    /// The microseconds of `server_cpu_us` that the threads of the pool used, which make the system
-    /// calls that may block.
+    /// The microseconds of `server_cpu_us` that the pool's threads used. These threads make the
+    /// system calls that may block.
     pub pool_cpu_us: f64,
     /// Microseconds of the clients' processor time per operation.
     pub client_cpu_us: f64,
@@ -160,8 +160,8 @@ pub struct Point {
     pub requests: f64,
     /// The number of requests and notices between the server's reactors, per operation.
     pub messages: f64,
-    /// The rounds in order. The same round of two points was measured in succession, so that a
-    /// disturbance affected both points.
+    /// The rounds, in the order in which they were run. Rounds with the same index of two points
+    /// were run in succession, so that a disturbance affected both points.
     pub rounds: Vec<Round>,
     /// True if clients and other programs left enough of the cores to the server.
     pub is_conclusive: bool,
@@ -227,7 +227,7 @@ impl Report {
         self.points.iter().filter(move |point| (point.work, &*point.transport) == (work, transport))
     }
 
-    /// Returns the transports that were measured, in order.
+    /// Returns the transports that were measured, in the order of their first points.
     fn transports(&self) -> Vec<&str> {
         let mut transports: Vec<&str> = Vec::new();
         for point in &self.points {

@@ -1,5 +1,5 @@
-//! What the application benchmarks need from the host: servers, mounts, programs and their
-//! processor time.
+//! Provides the servers, mounts, programs and processor times that the application benchmarks
+//! need.
 //!
 //! Invariant: everything that a benchmark starts ends when its value is dropped, and when this
 //! process ends for any reason (see `keeper`).

@@ -100,7 +100,7 @@ fn quietly(command: &mut Command) -> Result<()> {
 /// The size of the file system, larger than any benchmark needs. Its image is a sparse file, which
 /// only takes the memory that is written.
 const IMAGE_BYTES: u64 = 2 << 30;
-/// Options of mkfs that initialize everything at once, so that the kernel does no background work
-/// during a measurement.
+/// Options of mkfs that initialize everything immediately, so that the kernel does no background
+/// work during a measurement.
 const MKFS_OPTIONS: [&str; 5] =
     ["-q", "-F", "-O", "has_journal", "-Elazy_itable_init=0,lazy_journal_init=0"];

@@ -2,7 +2,7 @@
 //! with libnfs. The benchmark thus shows what programs without NFS support get from a user-space
 //! NFS client.
 //!
-//! Invariant: several blocks are in flight, and they are written in order.
+//! Invariant: several blocks are in flight, and they are written in the order of the file.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};

@@ -5,8 +5,8 @@
 //! - Clients are separate processes, each with one session per server.
 //! - There is one server for each transport and number of reactors, so no other load shares a
 //!   reactor.
-//! - All points of a work are measured in interleaved rounds. Points that differ only in the number
-//!   of reactors follow each other.
+//! - All points of one kind of work are measured in interleaved rounds. Points that differ only in
+//!   the number of reactors follow each other.
 
 mod clients;
 mod files;
@@ -47,8 +47,8 @@ pub(super) struct Arguments {
     /// least 4. A server with more reactors than clients is not measured.
     #[arg(long, value_delimiter = ',', value_parser = clients_of)]
     clients: Vec<usize>,
-    /// Measure only points whose name contains this text. A name has a transport and a work, such
-    /// as "tcp", "4 KiB" or "shm read 4 KiB, many files".
+    /// Measure only points whose name contains this text. A name consists of a transport and a kind
+    /// of work. Examples of texts: "tcp", "4 KiB", "shm read 4 KiB, many files".
     #[arg(long)]
     only: Option<String>,
     /// Rounds for each median.
@@ -195,7 +195,7 @@ struct Host {
     address: Address,
     served: ChildServer,
     socket: PathBuf,
-    /// The server's counters at the last query; `None` if a request may have been sent since then.
+    /// The server's counters at the most recent query; `None` if a request may have followed.
     counted: Option<Counters>,
 }
 
@@ -299,7 +299,7 @@ impl Bench {
         let host = &mut self.hosts[turn.host];
         let before = match host.counted.take() {
             None if is_counted => Some(host.counters()?),
-            // No request was sent since the previous turn, so its final counters still hold.
+            // This server got no request since its counters were read, so they still apply.
             known => known.filter(|_| is_counted),
         };
         let (threads, busy, begun) = (host.threads()?, busy_time(), Instant::now());

@@ -1,4 +1,4 @@
-//! `dafs cp`: copies trees between here and servers, or between servers.
+//! `dafs cp`: copies trees between this machine and servers, or between servers.
 //!
 //! `walk` lists the objects, `run` makes and compares the copies, `side` is one end of a copy, and
 //! `mover` moves the bytes. `tasks` runs many files concurrently on the caller's thread.
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     access: Access,
 }
 
-/// Options of a copy besides the bytes to copy.
+/// Options of a copy: recursion, modes, verification and flushing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
     /// Copy directories recursively, and special files as special files.

@@ -449,8 +449,8 @@ mod tests {
         assert!(waiting[0].as_mut().poll(&mut second).is_pending());
         assert!(waiting[1].as_mut().poll(&mut first).is_pending());
         lent.pop();
-        // The first task is polled for another reason, before the second, and with one more block.
-        // Neither may get the buffer of the second.
+        // The first task is polled before the second one, for another reason and with one more
+        // block. Neither of its blocks may get the buffer that the second task is to get.
         assert!(waiting[1].as_mut().poll(&mut first).is_pending());
         assert!(waiting[2].as_mut().poll(&mut first).is_pending());
         assert!(waiting[0].as_mut().poll(&mut second).is_ready());

@@ -26,7 +26,7 @@ pub(super) struct Run<'r> {
     source: &'r Side,
     target: &'r Side,
     items: &'r [Item],
-    /// For each item, what was made of it.
+    /// The copy of each item, by the item's index.
     copies: RefCell<Vec<Copied>>,
     /// The indexes of the directories that existed before the copy.
     found: RefCell<HashSet<usize>>,
@@ -147,7 +147,7 @@ impl<'r> Run<'r> {
     }
 
     /// Tries once to copy a file. Sets `is_new` to true if this attempt creates the copy, so that a
-    /// second attempt knows.
+    /// second attempt knows that the existing file is this copy.
     async fn try_file(
         &self,
         index: usize,

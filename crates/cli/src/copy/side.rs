@@ -171,8 +171,8 @@ impl Side {
         }
     }
 
-    /// Makes a directory. `parent` is the copy of the directory that contains the item, here and in
-    /// the other calls. Returns the new directory, and true if it was created now.
+    /// Makes a directory. Returns the new directory, and true if it was created now. Here and in
+    /// the other calls, `parent` is the copy of the directory that contains the item.
     pub(crate) async fn make_directory(
         &self,
         item: &Item,

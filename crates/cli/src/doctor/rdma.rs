@@ -4,7 +4,7 @@ use dafs_dat::verbs::{Device, RdmaSurvey};
 
 use super::Findings;
 
-/// Reports the RDMA devices. A host without any is fine.
+/// Reports the RDMA devices. A host without RDMA devices is not a problem.
 pub(super) fn look(findings: &mut Findings) {
     let survey = match RdmaSurvey::take() {
         Ok(survey) => survey,

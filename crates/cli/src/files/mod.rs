@@ -22,8 +22,8 @@ use dafs_client::{Location, split_last};
 
 use crate::reported::{AlreadyReported, report};
 
-/// Runs `work` for each operand, and prints each failure at once. Returns an error at the end if at
-/// least one operand failed.
+/// Runs `work` for each operand, and prints each failure immediately. Returns an error at the end
+/// if at least one operand failed.
 fn for_each_operand(
     operands: &[OsString],
     mut work: impl FnMut(&OsString) -> Result<()>,

@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
     fn new(arguments: &'a Arguments, task: Task) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in ENDING.into_iter().filter(|signal| !is_ignored(*signal)) {
-            // A second signal ends the process at once.
+            // A second signal ends the process immediately.
             let again = Arc::clone(&interrupted);
             signal_hook::flag::register_conditional_shutdown(signal, 130, again)?;
             signal_hook::flag::register(signal, Arc::clone(&interrupted))?;

@@ -130,7 +130,7 @@ impl io::Write for WriteBehind<'_> {
         Ok(count)
     }
 
-    /// Returns at once: a block is sent when it is full, and the last block by
+    /// Does nothing: a block is sent when it is full, and the last block by
     /// [`WriteBehind::finish`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A signal to this process is forwarded to the command. The signal ends this process only after
 //!   the command has ended and the command's output was processed.
-//! - If this process ends at once for any reason, the command ends too.
+//! - If this process ends abruptly for any reason, the command ends too.
 //! - A process id is used only while its process has not been waited for.
 
 use std::ffi::OsString;

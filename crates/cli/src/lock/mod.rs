@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     /// contains parts of both contents, unless --autorecover is given.
     #[arg(long, conflicts_with_all = ["offset", "length"])]
     write: bool,
-    /// Fail at once if another client has the lock.
+    /// Fail immediately if another client has the lock.
     #[arg(short, long)]
     nonblock: bool,
     /// Fail if the lock is not granted within this time.

@@ -2,7 +2,8 @@
 //!
 //! A server is killed at random times and restarted, while clients create, append, rename, remove,
 //! overwrite and lock over both transports. Each client knows what its files must contain. So a
-//! request that was executed twice, partly or not at all is detected at once or in the final check.
+//! request that was executed twice, partly or not at all is detected immediately or in the final
+//! check.
 //!
 //! Invariant: only a new directory within the named one is touched. It is removed only if the test
 //! succeeded.
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
     /// A directory on the disk to test.
     #[arg(default_value = ".")]
     directory: PathBuf,
-    /// How often to kill the server.
+    /// Number of times to kill the server.
     #[arg(long, default_value_t = 20)]
     rounds: u32,
     /// Number of clients, alternating between shared memory and TCP.

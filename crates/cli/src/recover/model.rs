@@ -1,6 +1,7 @@
 //! The expected contents of one client's files.
 //!
-//! Invariant: the model changes only when the reply to an operation has arrived, and as it says.
+//! Invariant: the model changes only when the reply to an operation has arrived, and as the reply
+//! says.
 
 use std::collections::BTreeMap;
 

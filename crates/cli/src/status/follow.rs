@@ -163,7 +163,7 @@ fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
             writeln!(lines, "{}", json!({ "dropped": dropped }))?;
         }
         stream.write_all(&lines)?;
-        // Pause, but end at once if the follower closes the connection.
+        // Pause, but end immediately if the follower closes the connection.
         match stream.read(&mut [0]) {
             Ok(0) => return Ok(()),
             Ok(_) => {}

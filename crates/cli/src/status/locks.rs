@@ -1,5 +1,5 @@
-//! `dafs locks`: shows which client holds which lock, who waits for whom, and which locks are
-//! broken.
+//! `dafs locks`: shows which client holds which lock, which client waits for which other, and which
+//! locks are broken.
 
 use anyhow::Result;
 use serde_json::Value;

@@ -192,5 +192,6 @@ fn number(value: &Value, key: &str) -> u64 {
 
 /// The maximum length of a request in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
-/// How long a server may take to reply.
+/// The time limit for a read from or a write to a client, and for collecting the state. A client
+/// waits twice as long for the state.
 const PATIENCE: Duration = Duration::from_secs(5);
