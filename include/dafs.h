@@ -189,7 +189,7 @@
 // Allow only the named clients to access the object. With no names, the fence is removed.
 #define DAP_FENCE_SET 0
 
-// Allow the named clients to access the object, too.
+// Allow also the named clients to access the object.
 #define DAP_FENCE_ADD 1
 
 // No longer allow the named clients to access the object.
@@ -223,8 +223,8 @@ typedef struct {
     // microseconds, 1 for never. With more than the default, a socket is polled as long as the
     // client waits for a reply.
     uint32_t spin_us_plus_1;
-    // If not 0, a synchronous call registers large memory without a region handle with an RDMA
-    // device for its duration, instead of copying the data.
+    // If not 0, a synchronous call that gets large memory without a region handle registers this
+    // memory with an RDMA device while the call runs, instead of copying the data.
     uint32_t lend;
 } dap_client_options;
 
@@ -520,9 +520,9 @@ int dap_connect(dap_client *client,
                 const dap_connect_options *options,
                 dap_session **session);
 
-// Disconnects cleanly. Open files of the session are closed; operations in flight fail. The handle
-// becomes invalid whatever is returned. Handles of files and of other objects of the session must
-// still be released.
+// Ends a session and disconnects. Open files of the session are closed; operations in flight fail.
+// The handle becomes invalid whatever is returned. Handles of files and of other objects of the
+// session must still be released.
 //
 // Returns 0, or a negative error number: -ECONNRESET if the session had already ended.
 int dap_disconnect(dap_session *session);
@@ -578,7 +578,7 @@ int dap_ftruncate(dap_file *file, uint64_t size);
 // Flushes all written data of a file to stable storage.
 //
 // Returns 0, or a negative error number: -EIO if the server has lost earlier data, or the error of
-// the last write if that write was short.
+// the most recent write if that write was short.
 int dap_fsync(dap_file *file);
 
 // Appends to a file, atomically and durably. Appends of other clients at the same time do not
@@ -586,7 +586,7 @@ int dap_fsync(dap_file *file);
 // NULL.
 //
 // Returns the number of bytes appended, which is always `length`, or a negative error number:
-// -EFBIG if `length` is more than the server appends at once.
+// -EFBIG if `length` is more than the server appends in one request.
 int64_t dap_append(dap_file *file,
                    const void *buffer,
                    size_t length,
@@ -598,7 +598,7 @@ int64_t dap_append(dap_file *file,
 // close are not reported.
 //
 // Returns 0, or a negative error number: -EIO if the server has lost written data that was not on
-// stable storage, or the error of the last write if that write was short.
+// stable storage, or the error of the most recent write if that write was short.
 int dap_close(dap_file *file);
 
 // Reads `length` bytes at `offset` into memory that need not be registered.
@@ -681,8 +681,8 @@ int dap_group_release(dap_group *group);
 
 // Waits until `count` operations of a group have completed, or until all operations in the group
 // have, or until `timeout_ms` milliseconds have passed. The timeout may be 0 or DAP_FOREVER.
-// Stores the completions of up to `capacity` operations, which is at least `count`, in the order
-// in which they were noticed. Signals do not end the wait.
+// Stores at most `capacity` completions, in the order in which the library has noticed them;
+// `capacity` must be at least `count`. Signals do not end the wait.
 //
 // Returns the number of completions, which is smaller than `count` if the time has passed or no
 // more operations are in flight, or a negative error number. A failed operation is not a failure
@@ -701,8 +701,8 @@ int64_t dap_wait(dap_group *group,
 int dap_cancel(dap_group *group,
                uint64_t operation);
 
-// Makes the server execute a request at once that was submitted in a batch with a latency. Other
-// operations are never delayed.
+// Makes the server immediately execute a request that was submitted in a batch with a latency.
+// Other operations are never delayed.
 //
 // Returns 0, or a negative error number: -ENOENT if the operation has already ended, or if the
 // server has not received it yet.
@@ -738,8 +738,8 @@ int dap_write_async(dap_file *file,
                     void *context,
                     uint64_t *operation);
 
-// Submits the operation of dap_fsync, which flushes the data of all writes whose completions were
-// returned before to stable storage.
+// Submits the operation of dap_fsync. It flushes to stable storage the data of all writes whose
+// completions have already been returned.
 //
 // Returns 0, or a negative error number; on an error nothing is in flight.
 int dap_fsync_async(dap_file *file,
@@ -761,9 +761,9 @@ int64_t dap_batch(dap_session *session,
 // whose completion goes to `group`. The server may delay a request for up to `latency_us`
 // microseconds, or longer while it is busy, to execute adjacent requests together. The server
 // reports completions in groups of `completions`, or, if that is 0, all completions of the batch
-// together. dap_expedite makes the server execute a single request at once. When the completion of
-// a write is returned, its data is on stable storage. The number of each operation is stored in
-// the `operation` of its request.
+// together. dap_expedite makes the server execute a single request immediately. When the
+// completion of a write is returned, its data is on stable storage. The number of each operation
+// is stored in the `operation` of its request.
 //
 // Returns 0, or a negative error number; on an error nothing is in flight.
 int dap_batch_submit(dap_session *session,

@@ -64,8 +64,8 @@ pub unsafe extern "C" fn dap_write_async(
     })
 }
 
-/// Submits the operation of dap_fsync, which flushes the data of all writes whose completions were
-/// returned before to stable storage.
+/// Submits the operation of dap_fsync. It flushes to stable storage the data of all writes whose
+/// completions have already been returned.
 ///
 /// Returns 0, or a negative error number; on an error nothing is in flight.
 #[unsafe(no_mangle)]

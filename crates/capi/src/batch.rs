@@ -102,9 +102,9 @@ fn copy_out(pieces: &[Piece], moved: usize) {
 /// whose completion goes to `group`. The server may delay a request for up to `latency_us`
 /// microseconds, or longer while it is busy, to execute adjacent requests together. The server
 /// reports completions in groups of `completions`, or, if that is 0, all completions of the batch
-/// together. dap_expedite makes the server execute a single request at once. When the completion of
-/// a write is returned, its data is on stable storage. The number of each operation is stored in
-/// the `operation` of its request.
+/// together. dap_expedite makes the server execute a single request immediately. When the
+/// completion of a write is returned, its data is on stable storage. The number of each operation
+/// is stored in the `operation` of its request.
 ///
 /// Returns 0, or a negative error number; on an error nothing is in flight.
 #[unsafe(no_mangle)]

@@ -1,7 +1,7 @@
 //! Closes files.
 //!
-//! Invariant: the handle becomes invalid at once. The file is closed when no call or operation uses
-//! it any more.
+//! Invariant: the handle becomes invalid immediately. The file is closed when no call or operation
+//! uses it any more.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::types::dap_file;
 /// close are not reported.
 ///
 /// Returns 0, or a negative error number: -EIO if the server has lost written data that was not on
-/// stable storage, or the error of the last write if that write was short.
+/// stable storage, or the error of the most recent write if that write was short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_close(file: *mut dap_file) -> c_int {
     done(|| {

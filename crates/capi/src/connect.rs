@@ -209,9 +209,9 @@ unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
     })
 }
 
-/// Disconnects cleanly. Open files of the session are closed; operations in flight fail. The handle
-/// becomes invalid whatever is returned. Handles of files and of other objects of the session must
-/// still be released.
+/// Ends a session and disconnects. Open files of the session are closed; operations in flight fail.
+/// The handle becomes invalid whatever is returned. Handles of files and of other objects of the
+/// session must still be released.
 ///
 /// Returns 0, or a negative error number: -ECONNRESET if the session had already ended.
 #[unsafe(no_mangle)]

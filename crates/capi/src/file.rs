@@ -247,7 +247,7 @@ pub unsafe extern "C" fn dap_ftruncate(file: *mut dap_file, size: u64) -> c_int 
 /// Flushes all written data of a file to stable storage.
 ///
 /// Returns 0, or a negative error number: -EIO if the server has lost earlier data, or the error of
-/// the last write if that write was short.
+/// the most recent write if that write was short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
     done(|| {
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
 /// NULL.
 ///
 /// Returns the number of bytes appended, which is always `length`, or a negative error number:
-/// -EFBIG if `length` is more than the server appends at once.
+/// -EFBIG if `length` is more than the server appends in one request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_append(
     file: *mut dap_file,

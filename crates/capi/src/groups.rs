@@ -172,7 +172,7 @@ impl GroupState {
         }
     }
 
-    /// Makes the server execute a request of a batch at once. Returns false if the request has
+    /// Makes the server immediately execute a request of a batch. Returns false if the request has
     /// ended.
     pub(crate) fn expedite(&self, number: u64) -> Result<bool> {
         let Some(operation) = self.operations.get(&number) else { return Ok(false) };

@@ -3,7 +3,7 @@
 //! Invariant: a handle is looked up in a table and never dereferenced. It encodes its index in the
 //! table, the number of earlier uses of that slot, and the number of forks before its process. So
 //! the library recognizes and refuses a handle that was closed, has another kind, belongs to a
-//! parent process, or is no handle at all.
+//! parent process, or is not a handle at all.
 //!
 //! While the table is locked, no other lock is taken. A child of `fork` starts with an empty table,
 //! because a thread that does not exist in the child may have locked the parent's table.

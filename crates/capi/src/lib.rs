@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - A handle in C is a number with a pointer type that is looked up at each call ([`handles`]), so
-//!   a closed one is never dereferenced.
+//!   a closed handle is never dereferenced.
 //! - No panic crosses the boundary to C ([`failure`]).
 //! - Memory at an address from C is accessed only as the caller of that function has guaranteed.
 //! - No thread holds the client's lock for longer than one exchange with the server. Transfers and

@@ -127,8 +127,8 @@ impl Operation {
         }
     }
 
-    /// Notes the result of a request in a batch. The request transferred this many bytes from its
-    /// beginning.
+    /// Notes the result of a request in a batch: the number of bytes that were transferred from the
+    /// beginning of the request, or an error.
     pub(crate) fn note_whole(&mut self, outcome: Result<u32, ClientError>) {
         let mut left = outcome.as_ref().copied().unwrap_or(0);
         for part in &mut self.parts {

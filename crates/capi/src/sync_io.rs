@@ -187,7 +187,7 @@ async fn settle(
     let (mut moved, mut failure, mut is_finished) = (0, None, false);
     for ((offset, piece), first) in pieces.iter().zip(begun) {
         let (count, failed) = finish(file, *offset, piece, direction, first.await).await;
-        // Use a later error, too: the server may report lost data only once.
+        // If only a later part failed, use its error: the server may report lost data only once.
         failure = failure.or(failed);
         if !is_finished {
             moved += count as u64;

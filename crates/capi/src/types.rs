@@ -123,8 +123,8 @@ pub struct dap_client_options {
     /// microseconds, 1 for never. With more than the default, a socket is polled as long as the
     /// client waits for a reply.
     pub spin_us_plus_1: u32,
-    /// If not 0, a synchronous call registers large memory without a region handle with an RDMA
-    /// device for its duration, instead of copying the data.
+    /// If not 0, a synchronous call that gets large memory without a region handle registers this
+    /// memory with an RDMA device while the call runs, instead of copying the data.
     pub lend: u32,
 }
 
@@ -473,7 +473,7 @@ pub const DAP_FENCE_FILE_SYSTEM: u32 = 1;
 
 /// Allow only the named clients to access the object. With no names, the fence is removed.
 pub const DAP_FENCE_SET: u32 = 0;
-/// Allow the named clients to access the object, too.
+/// Allow also the named clients to access the object.
 pub const DAP_FENCE_ADD: u32 = 1;
 /// No longer allow the named clients to access the object.
 pub const DAP_FENCE_REMOVE: u32 = 2;

@@ -53,8 +53,8 @@ pub unsafe extern "C" fn dap_group_release(group: *mut dap_group) -> c_int {
 
 /// Waits until `count` operations of a group have completed, or until all operations in the group
 /// have, or until `timeout_ms` milliseconds have passed. The timeout may be 0 or DAP_FOREVER.
-/// Stores the completions of up to `capacity` operations, which is at least `count`, in the order
-/// in which they were noticed. Signals do not end the wait.
+/// Stores at most `capacity` completions, in the order in which the library has noticed them;
+/// `capacity` must be at least `count`. Signals do not end the wait.
 ///
 /// Returns the number of completions, which is smaller than `count` if the time has passed or no
 /// more operations are in flight, or a negative error number. A failed operation is not a failure
@@ -160,8 +160,8 @@ pub unsafe extern "C" fn dap_cancel(group: *mut dap_group, operation: u64) -> c_
     })
 }
 
-/// Makes the server execute a request at once that was submitted in a batch with a latency. Other
-/// operations are never delayed.
+/// Makes the server immediately execute a request that was submitted in a batch with a latency.
+/// Other operations are never delayed.
 ///
 /// Returns 0, or a negative error number: -ENOENT if the operation has already ended, or if the
 /// server has not received it yet.
