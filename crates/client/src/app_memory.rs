@@ -4,7 +4,7 @@
 //! the memory instead of carrying its bytes, so that this module never reads the memory. If a
 //! session reconnects over a device that does not know the lent memory, the transfer cannot be
 //! repeated and ends. The call is then made again with the client's registered memory, like every
-//! call that cannot lend.
+//! call for which no memory can be lent.
 
 use dafs_dat::{Ended, Lender, Region};
 use dafs_memory::CacheCounters;

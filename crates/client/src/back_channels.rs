@@ -39,8 +39,7 @@ pub(crate) struct BackChannel {
 
 pub(crate) enum BackChannelPhase {
     Connecting,
-    /// CONNECT_BIND is in flight. The initiator, present only with Kerberos, checks the token in
-    /// the reply.
+    /// CONNECT_BIND is in flight. With Kerberos, the initiator checks the token in the reply.
     Binding(Option<Box<Initiator>>),
     Bound,
     Ended(ClientError),

@@ -4,7 +4,7 @@
 //! Invariants:
 //!
 //! - A receive is posted for every credit that the server has on the channel.
-//! - Each request from the server gets its reply at once.
+//! - Each request from the server gets its reply immediately.
 //! - A channel closes with its session's connection and is opened again after the session has
 //!   reconnected. Batches whose completions were due on it are then submitted again
 //!   (`batch/resubmit.rs`), or fail if that is impossible.
@@ -223,7 +223,8 @@ impl Core {
         if let Request::BcRecall(recall) = &request {
             self.on_recall(key, &recall.file, recall.state);
         }
-        // A completion frees resources of a server that refused other requests because it was busy.
+        // The completed requests have freed resources at the server, which may have refused other
+        // requests because it was busy.
         self.send_refused(key);
     }
 
@@ -251,8 +252,8 @@ impl Core {
         } else {
             ClientError::SessionEnded { address, reason: reason.clone() }
         };
-        // In most cases the whole server is gone. Besides, only a reconnect of the whole session
-        // makes it certain that no submitted batch is still running.
+        // In most cases the server itself is unreachable. Besides, only a reconnect of the whole
+        // session makes it certain that no submitted batch is still running.
         let state = &mut session.back_state;
         if has_submitted && session.recovery.is_some() && state.losses < LOSSES_MAX {
             state.losses += 1;
@@ -301,7 +302,8 @@ impl Core {
         }
     }
 
-    /// Gives up the channel if the deadline for reopening it has passed.
+    /// Closes the channel and fails its batches if the deadline for reopening the channel has
+    /// passed.
     pub(crate) fn check_back_timer(&mut self, key: SessionKey, now: Duration) {
         let session = &mut self.sessions[key];
         if session.back_state.due.take_if(|due| *due <= now).is_some() {
@@ -339,7 +341,7 @@ impl SessionState {
             let outlook = prover.process_reply(*party, header.status, result);
             return match outlook.map_err(|unproved| unproved.at(address))? {
                 AuthStep::Proved(_) => Ok(()),
-                // Kerberos here needs only one token, because the draft binds a channel with one
+                // A second token is an error, because the draft binds a channel with a single
                 // request.
                 AuthStep::Token(..) => Err(unexpected(address, "CONNECT_BIND")),
             };
@@ -406,5 +408,5 @@ const RECEIVES: u16 = CREDITS + 1;
 /// which the session no longer reconnects to restore the channel.
 const LOSSES_MAX: u32 = 3;
 
-/// The maximum size in bytes of replies on this channel; the largest ones hold attributes.
+/// The maximum size in bytes of replies on this channel; the largest replies contain attributes.
 const ANSWER_BYTES_MAX: usize = 1024;

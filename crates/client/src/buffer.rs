@@ -51,7 +51,7 @@ impl std::fmt::Debug for RegisteredMemory {
 
 impl Drop for RegisteredMemory {
     fn drop(&mut self) {
-        // Lent memory is in no table of regions.
+        // Lent memory is not in any table of regions.
         if self.region.is_lent() {
             return;
         }

@@ -112,7 +112,7 @@ impl Session {
     }
 
     /// Opens a file in a directory as [`Session::open_in`] does, as a future. The request is sent
-    /// at once. A symbolic link is not followed.
+    /// immediately. A symbolic link is not followed.
     pub fn open_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -132,7 +132,7 @@ impl Session {
         self.open_target(target.map_err(|error| (*error).clone()), path, options)
     }
 
-    /// Opens the target of an OPEN request. The request is sent at once.
+    /// Opens the target of an OPEN request. The request is sent immediately.
     pub(crate) fn open_target<'s>(
         &'s self,
         target: Result<OpenTarget<'_>>,
@@ -162,7 +162,7 @@ impl Session {
     }
 
     /// Creates a directory in the directory with the given handle, and yields the handle of the new
-    /// one. The request is sent at once.
+    /// one. The request is sent immediately.
     pub fn create_dir_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// Creates a symbolic link with the target `text` in the directory with the given handle, and
-    /// yields the handle of the link. The request is sent at once.
+    /// yields the handle of the link. The request is sent immediately.
     pub fn symlink_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -198,7 +198,7 @@ impl Session {
     }
 
     /// Creates an object other than a regular file in the directory with the given handle, sets its
-    /// attributes, and yields the object's handle. The request is sent at once.
+    /// attributes, and yields the object's handle. The request is sent immediately.
     pub fn create_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -227,7 +227,7 @@ impl Session {
         self.ask_if(request, read)
     }
 
-    /// Removes a name from a directory. The request is sent at once.
+    /// Removes a name from a directory. The request is sent immediately.
     pub fn remove_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -246,7 +246,7 @@ impl Session {
         self.ask_if(request, |status, _| done(path, status))
     }
 
-    /// Creates a hard link to an object in a directory. The request is sent at once.
+    /// Creates a hard link to an object in a directory. The request is sent immediately.
     pub fn link_in_async<'s, N, P>(
         &'s self,
         source: FileHandle,
@@ -266,7 +266,7 @@ impl Session {
     }
 
     /// Renames an object from one directory to another, replacing an existing object with the new
-    /// name. The request is sent at once.
+    /// name. The request is sent immediately.
     pub fn rename_in_async<'s, N, M, P>(
         &'s self,
         (source, old_name): (FileHandle, &N),
@@ -290,6 +290,7 @@ impl Session {
     /// has no such request, so this takes several: a file gets a hard link with the new name and
     /// then loses the old name; a directory replaces an empty directory that is created with the
     /// new name first.
+    ///
     /// # Errors
     /// EXIST if the new name exists; any other error of the server, with the path.
     pub async fn rename_new_in_async<N, M, P>(
@@ -320,7 +321,7 @@ impl Session {
         renamed
     }
 
-    /// Returns the attributes of an object's file system. The request is sent at once.
+    /// Returns the attributes of an object's file system. The request is sent immediately.
     pub fn file_system_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -341,7 +342,7 @@ impl Session {
     }
 
     /// Returns the access rights among those in `access` that this session has to an object. The
-    /// request is sent at once.
+    /// request is sent immediately.
     pub fn access_async<'s, P>(
         &'s self,
         file: FileHandle,
@@ -360,7 +361,7 @@ impl Session {
     }
 
     /// Returns the handle of the directory of an object's named attributes (`user.*` attributes of
-    /// the server's files). The request is sent at once. Each attribute is a file in that
+    /// the server's files). The request is sent immediately. Each attribute is a file in that
     /// directory, which can be listed, opened, removed and renamed.
     pub fn attributes_of_async<'s, P>(
         &'s self,
@@ -378,8 +379,8 @@ impl Session {
         })
     }
 
-    /// Looks up a name in a directory and returns the handle of the object. The request is sent at
-    /// once. A symbolic link is not followed.
+    /// Looks up a name in a directory and returns the handle of the object. The request is sent
+    /// immediately. A symbolic link is not followed.
     pub fn lookup_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
@@ -400,7 +401,7 @@ impl Session {
         })
     }
 
-    /// Returns the attributes of an object. The request is sent at once.
+    /// Returns the attributes of an object. The request is sent immediately.
     pub fn metadata_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -420,7 +421,7 @@ impl Session {
         })
     }
 
-    /// Sets attributes of an object. The request is sent at once.
+    /// Sets attributes of an object. The request is sent immediately.
     pub fn set_attributes_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -450,7 +451,7 @@ impl Session {
         self.ask_if(request, |status, _| done(path, status))
     }
 
-    /// Returns the target of a symbolic link. The request is sent at once.
+    /// Returns the target of a symbolic link. The request is sent immediately.
     pub fn read_link_async<'s, P>(
         &'s self,
         handle: FileHandle,

@@ -70,7 +70,7 @@ impl Core {
         Ok(())
     }
 
-    /// Sends an encoded request at once if there is a credit, and otherwise queues it.
+    /// Sends an encoded request immediately if there is a credit, and otherwise queues it.
     pub(crate) fn queue_call(&mut self, key: SessionKey, call: QueuedCall) {
         let session = &mut self.sessions[key];
         if session.role.has_channels() {

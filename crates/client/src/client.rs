@@ -44,7 +44,8 @@ pub struct Client(pub(crate) Rc<Shared>);
 pub(crate) struct Shared {
     core: RefCell<Core>,
     pool: RefCell<Pool>,
-    /// Objects that were dropped while the core was borrowed, to be cleaned up when it is free.
+    /// Objects that were dropped while the core was borrowed, to be cleaned up when the borrow has
+    /// ended.
     deferred_drops: RefCell<Vec<DeferredDrop>>,
     /// True while listeners are being called, so that events are not delivered recursively.
     is_delivering: Cell<bool>,
@@ -100,8 +101,8 @@ impl Shared {
     }
 
     /// Makes progress until `take` returns a value. If the server sends nothing within the
-    /// session's reply timeout, the session ends or reconnects. No request is retransmitted on the
-    /// same connection, so its outcome is unknown until a reconnect settles it (draft 3.2.2).
+    /// session's reply timeout, the session ends or reconnects. A request is never retransmitted on
+    /// the same connection, so its outcome is unknown until a reconnect settles it (draft 3.2.2).
     pub(crate) fn turn_until<T>(
         &self,
         key: SessionKey,

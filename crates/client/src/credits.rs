@@ -4,8 +4,8 @@
 //!
 //! - The number of outstanding requests never exceeds `nreq`, and all streams in use are below it.
 //! - `nreq` is at least one and at most the number of posted receives.
-//! - When the server's target rises, `nreq` follows at once; when it falls, `nreq` drops by one per
-//!   reply.
+//! - When the server's target rises, `nreq` rises immediately; when it falls, `nreq` drops by one
+//!   per reply.
 
 use dafs_types::{SequenceNumber, StreamId};
 

@@ -1,7 +1,7 @@
 //! The cache of files under delegation, and its invalidation (draft 6.5.11, 6.6.3, 6.6.4).
 //!
-//! Writes go to the server at once, even under a write delegation. The cache holds only data that
-//! the server has sent, and the reply to BC_GETATTR contains nothing new for the server. So
+//! Writes go to the server immediately, even under a write delegation. The cache holds only data
+//! that the server has sent, and the reply to BC_GETATTR contains nothing new for the server. So
 //! handling a recall only requires discarding the cached data.
 //!
 //! Cached data is valid for half a lease after the last proof that the delegation is in force. The
@@ -18,7 +18,7 @@
 //! - A reply is not cached if this session had a change in flight when it sent the request, or has
 //!   requested a change since.
 //! - The cache is limited to [`BYTES_MAX`].
-//! - A delegation that is not kept is returned at once.
+//! - A delegation that is not kept is returned immediately.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -62,7 +62,7 @@ pub(crate) struct DelegationCache {
 /// The cached data and attributes of one file.
 struct CachedFile {
     delegation: StateId,
-    /// The time at which the last READ that proved the delegation was sent.
+    /// The time at which the client sent the most recent READ that proved the delegation.
     proved: Option<Duration>,
     /// The cached blocks by number. Each is whole, except for a short block at the end of the file.
     blocks: BTreeMap<u64, Box<[u8]>>,
@@ -70,7 +70,7 @@ struct CachedFile {
     direct: Direct,
 }
 
-/// A request whose reply will be cached, unless the file is changed in between.
+/// A request whose reply will be cached, unless the file is changed before the reply arrives.
 #[derive(Clone, Copy)]
 pub(crate) struct CacheFill {
     delegation: StateId,

@@ -1,6 +1,6 @@
 //! Reads files under delegations, caches them, and returns delegations.
 //!
-//! Invariant: a delegation that is not kept is returned at once. When the server recalls a
+//! Invariant: a delegation that is not kept is returned immediately. When the server recalls a
 //! delegation, the cached data is discarded before the delegation is returned
 //! ([`crate::delegation_cache`]).
 
@@ -266,7 +266,7 @@ impl Core {
         let _ = self.send_ignoring_reply(key, &Request::DelegReturn(DelegReturn { state }));
     }
 
-    /// Gives all delegations back to the server, which can no longer recall them.
+    /// Returns all delegations to the server, because the server can no longer recall them.
     pub(crate) fn return_all(&mut self, key: SessionKey) {
         let Some(delegated) = &mut self.sessions[key].delegated else { return };
         for delegation in delegated.forget_all() {

@@ -1,6 +1,7 @@
 //! A server's file that this client has open itself, and the policy for requesting its descriptor.
 //!
-//! Invariant: a [`DirectFile`] that is marked as over stays so. Giving up a file marks it as over.
+//! Invariant: a [`DirectFile`] that is marked as unusable stays unusable. Giving up its descriptor
+//! marks it as unusable.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::File as SystemFile;
@@ -17,11 +18,11 @@ pub(crate) struct DirectFile {
     pub file: SystemFile,
     /// The back-control connection over which the server would recall the file's delegation.
     pub back: EndpointId,
-    /// The time at which the descriptor was requested; it may be used for the duration `window`
-    /// afterwards.
+    /// The time at which the descriptor was requested. The descriptor may be used for the duration
+    /// `window` from that time on.
     pub asked: Duration,
     pub window: Duration,
-    /// The last time at which all pending messages had been processed.
+    /// The most recent time at which all pending messages had been processed.
     pub looked: Cell<Duration>,
     is_over: Cell<bool>,
     view: OnceCell<Option<FileView>>,
@@ -58,7 +59,7 @@ impl DirectFile {
         self.is_over.get()
     }
 
-    /// Marks this file as over: it must no longer be read through this descriptor.
+    /// Marks this file as unusable: it must no longer be read through this descriptor.
     pub(crate) fn end(&self) {
         self.is_over.set(true);
     }

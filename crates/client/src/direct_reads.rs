@@ -8,9 +8,9 @@
 //!
 //! Invariants:
 //!
-//! - A [`DirectFile`] that is over is never read again. It is marked as over before its delegation
-//!   is returned, before this session sends a request that may change the file, and as soon as the
-//!   connection is known to be lost.
+//! - A [`DirectFile`] that is marked as unusable is never read again. It is marked before its
+//!   delegation is returned, before this session sends a request that may change the file, and as
+//!   soon as the connection is known to be lost.
 //! - A descriptor that was requested while this session had a change in flight is not used.
 
 use std::ffi::OsStr;
@@ -51,7 +51,7 @@ pub struct Mapping<'f> {
 }
 
 impl Mapping<'_> {
-    /// Returns true if reads are at present copies from mapped memory, without a system call.
+    /// Returns true if a read would currently copy from mapped memory, without a system call.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         let file = self.file.direct(true);
@@ -86,7 +86,7 @@ impl File {
         Mapping { file: self }
     }
 
-    /// Returns a descriptor of the file itself for reading, or `None` where [`File::map`] could not
+    /// Returns a descriptor of the file itself for reading, or `None` if [`File::map`] could not
     /// map the file. The descriptor stays valid after the delegation has been recalled, and reads
     /// through it see the changes of other processes.
     #[must_use]
@@ -101,7 +101,7 @@ impl File {
     }
 
     /// Returns the file's descriptor, if it may be used now. If this client has none, it requests
-    /// one when the next request is due, or at once if `now` is true.
+    /// one when the next request is due, or immediately if `now` is true.
     #[inline]
     fn direct(&self, now: bool) -> Option<Rc<DirectFile>> {
         let delegation = self.delegation()?;
@@ -170,7 +170,7 @@ impl File {
         })
     }
 
-    /// Requests the descriptor if a request is due, or at once if `now` is true.
+    /// Requests the descriptor if a request is due, or immediately if `now` is true.
     #[cold]
     fn obtain(&self, delegation: StateId, now: bool) -> Option<Rc<DirectFile>> {
         let (shared, key) = (&self.session().shared, self.session().key);
@@ -220,9 +220,9 @@ impl File {
 
 impl Session {
     /// Returns a descriptor of a file for reading, as [`File::descriptor`] does, in a session that
-    /// uses no delegations. The delegation that this requires is returned at once, so that no other
-    /// client has to wait for this one. Returns `None` if the server does not hand over the file,
-    /// or cannot do so now.
+    /// uses no delegations. The delegation that this requires is returned immediately, so that no
+    /// other client has to wait for this one. Returns `None` if the server does not hand over the
+    /// file, or cannot do so now.
     ///
     /// # Errors
     /// If the session has ended, and the errors of OPEN.
@@ -328,5 +328,5 @@ impl Core {
 /// The longest time between two checks for pending messages while files are read directly.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// The limit for attempts to open the file: a server grants no delegation until it knows that it
-/// can recall it from this client.
+/// can recall the delegation from this client.
 const ATTEMPTS_MAX: u32 = 3;

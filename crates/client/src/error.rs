@@ -170,9 +170,9 @@ impl ClientError {
         }
     }
 
-    /// Returns the local system's error, or `None` if the error came from elsewhere. It has the
-    /// system's own error number, for which [`ClientError::errno`] may return one that suits the
-    /// call better.
+    /// Returns the local system's error, or `None` if the error came from elsewhere. The cause has
+    /// the system's own error number; [`ClientError::errno`] may return a different number that
+    /// fits the call better.
     #[must_use]
     pub fn system_cause(&self) -> Option<&SystemCause> {
         match self {
@@ -244,7 +244,7 @@ impl SystemCause {
         Self::new(rustix::io::Errno::NOBUFS.raw_os_error(), reason)
     }
 
-    /// Returns the error number, as the system reported it if it did.
+    /// Returns the error number; if the system reported the error, this is the system's number.
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.errno
@@ -332,11 +332,11 @@ mod tests {
         assert_eq!(error.errno(), emfile);
         let cause = std::error::Error::source(&error).unwrap().downcast_ref::<SystemCause>();
         assert!(cause.is_some_and(SystemCause::is_exhaustion));
-        // The number of a nested error survives the library's own words.
+        // The number of a nested error is kept although the library uses its own text.
         let address = dafs_dat::Address::Shm("/x".into());
         let nested = dafs_dat::AddressError::System { address, source: of(emfile) };
         assert_eq!(SystemCause::after(&nested, "no more descriptors".into()).errno(), emfile);
-        // A server that is not there is no missing file, but the system's word is kept.
+        // A missing server is not reported as a missing file, but the system's error is kept.
         let (address, reason) = ("shm:/x".to_owned(), of(enoent).to_string());
         let error = ClientError::Connect { address, reason, system: Some(of(enoent).into()) };
         assert_eq!(error.errno(), rustix::io::Errno::CONNREFUSED.raw_os_error());

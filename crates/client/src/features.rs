@@ -30,7 +30,7 @@ fn left_out(is_built: bool, feature: &str, part: &str) -> Option<String> {
 mod tests {
     use crate::{Client, ClientConfig, ClientError, SessionOptions};
 
-    /// What connecting to a location of this scheme says, where nothing listens.
+    /// Returns the error text of connecting to a location with this scheme where no server listens.
     fn refusal(scheme: &str) -> String {
         let client = Client::new(ClientConfig::default()).unwrap();
         let location = crate::Location::parse(format!("{scheme}://127.0.0.1:1/")).unwrap();

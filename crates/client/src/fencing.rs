@@ -32,7 +32,7 @@ impl Session {
     }
 
     /// Returns the fencing list as [`Session::fencing_list`] does, as a future. It sends each
-    /// request after the reply to the one before.
+    /// request after the reply to the previous one.
     ///
     /// # Errors
     /// The errors of [`Session::fencing_list`].
@@ -97,7 +97,7 @@ impl Session {
     }
 
     /// Changes the fencing list as [`Session::set_fence`] does, as a future. It sends each request
-    /// after the reply to the one before.
+    /// after the reply to the previous one.
     ///
     /// # Errors
     /// The errors of [`Session::set_fence`].

@@ -46,7 +46,7 @@ pub struct File {
     is_closed: Cell<bool>,
     /// The delegation that the server granted with the open.
     delegation: Cell<Option<StateId>>,
-    /// The descriptor for direct reads, which may be marked as over.
+    /// The descriptor for direct reads, which may be marked as unusable.
     pub(crate) direct: RefCell<Option<Rc<DirectFile>>>,
 }
 
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// Opens a file as [`Session::open`] does, as a future. It sends each request after the reply
-    /// to the one before. The server grants the open a delegation only if
+    /// to the previous one. The server grants the open a delegation only if
     /// [`Session::prepare_delegations`] was called before.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Creates a file without a name as [`Session::create_unlinked`] does, as a future. It sends
-    /// each request after the reply to the one before.
+    /// each request after the reply to the previous one.
     ///
     /// # Errors
     /// The errors of [`Session::create_unlinked`].
@@ -158,7 +158,7 @@ impl Session {
         self.run(self.open_handle_async(handle, path.as_ref(), options))
     }
 
-    /// Opens a file as [`Session::open_handle`] does, as a future. The request is sent at once.
+    /// Opens a file as [`Session::open_handle`] does, as a future. The request is sent immediately.
     pub fn open_handle_async<'s, P>(
         &'s self,
         handle: FileHandle,
@@ -588,7 +588,8 @@ impl File {
         self.session.run(self.set_attributes_async(wanted))
     }
 
-    /// Sets attributes as [`File::set_attributes`] does, as a future. The request is sent at once.
+    /// Sets attributes as [`File::set_attributes`] does, as a future. The request is sent
+    /// immediately.
     pub fn set_attributes_async(
         &self,
         wanted: &SetAttributes,
@@ -625,7 +626,7 @@ impl File {
         self.session.run(self.hint_async(offset, length, pattern, hint))
     }
 
-    /// Sends a hint as [`File::hint`] does, as a future. The request is sent at once.
+    /// Sends a hint as [`File::hint`] does, as a future. The request is sent immediately.
     pub fn hint_async(
         &self,
         offset: u64,

@@ -69,8 +69,8 @@ impl Drop for TransferFuture<'_> {
 }
 
 impl File {
-    /// Reads from byte `offset` into a buffer or device memory. The transfer starts at once. The
-    /// server may return fewer bytes than the slice holds, even before the end of the file.
+    /// Reads from byte `offset` into a buffer or device memory. The transfer starts immediately.
+    /// The server may return fewer bytes than the slice holds, even before the end of the file.
     pub fn read_async<S: Into<Span>>(
         &self,
         offset: u64,
@@ -81,7 +81,7 @@ impl File {
     }
 
     /// Writes the whole slice of a buffer or device memory at byte `offset`, unstable. The transfer
-    /// starts at once.
+    /// starts immediately.
     pub fn write_async<S: Into<Span>>(
         &self,
         offset: u64,
@@ -91,8 +91,8 @@ impl File {
         self.transfer_async(TransferKind::Write(Stability::Unstable), offset, Some(slice))
     }
 
-    /// Commits written data. The request is sent at once. The data of earlier writes is durable if
-    /// the commit returns the same verifier as those writes ([`Transferred::verifier`]).
+    /// Commits written data. The request is sent immediately. The data of earlier writes is durable
+    /// if the commit returns the same verifier as those writes ([`Transferred::verifier`]).
     pub fn commit_async(&self) -> impl Future<Output = Result<Transferred>> + '_ {
         self.transfer_async(TransferKind::Commit, 0, None)
     }

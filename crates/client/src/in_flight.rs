@@ -146,7 +146,7 @@ impl InFlight {
         self.transfers.iter()
     }
 
-    /// Removes and returns the waiting transfers for which `is_meant` is true, the last one first.
+    /// Removes and returns the waiting transfers for which `is_meant` is true, in reverse order.
     pub(crate) fn extract_transfers(
         &mut self,
         is_meant: impl Fn(&Transfer) -> bool,

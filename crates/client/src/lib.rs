@@ -19,7 +19,7 @@
 //!
 //! Invariants:
 //!
-//! - A submitted range of a buffer belongs to the transport until its completion.
+//! - A submitted range of a buffer belongs to the transport until the transfer completes.
 //! - The number of outstanding requests never exceeds the credits granted by the server.
 //!
 //! A session that loses its connection recovers ([`Recovery`]): it reconnects, queries the server

@@ -54,7 +54,7 @@ impl File {
         self.session().run(self.try_lock_async(kind, offset, length, options))
     }
 
-    /// Locks a range as [`File::try_lock`] does, as a future. The request is sent at once.
+    /// Locks a range as [`File::try_lock`] does, as a future. The request is sent immediately.
     pub fn try_lock_async(
         &self,
         kind: LockKind,
@@ -139,7 +139,7 @@ impl File {
     }
 
     /// Returns the lock that conflicts with the described lock, or `None`, without acquiring a
-    /// lock. In a session without recovery the result may be a lock of this file itself.
+    /// lock. In a session without recovery the result may be a lock that this file itself holds.
     ///
     /// # Errors
     /// The errors of [`File::try_lock`].
@@ -152,7 +152,7 @@ impl File {
         self.session().run(self.test_lock_async(kind, offset, length))
     }
 
-    /// Tests a lock as [`File::test_lock`] does, as a future. The request is sent at once.
+    /// Tests a lock as [`File::test_lock`] does, as a future. The request is sent immediately.
     pub fn test_lock_async(
         &self,
         kind: LockKind,
@@ -176,7 +176,7 @@ impl File {
         self.session().run(self.unlock_async(offset, length))
     }
 
-    /// Releases locks as [`File::unlock`] does, as a future. The request is sent at once.
+    /// Releases locks as [`File::unlock`] does, as a future. The request is sent immediately.
     pub fn unlock_async(&self, offset: u64, length: u64) -> impl Future<Output = Result<()>> + '_ {
         let (file, state) = (self.handle(), self.state());
         let lock_type = LockType::Write;

@@ -89,7 +89,8 @@ fn names_memory(field: &FieldLayout) -> bool {
     field.name == ONE && field.size == ELEMENT_BYTES || field.name == MANY && field.size == 4
 }
 
-/// The name of a field for one direct buffer in message layouts; `MANY` is that of an array.
+/// The name that message layouts use for a field with one direct buffer; `MANY` is the name for a
+/// field with an array of direct buffers.
 const ONE: &str = "buffer";
 const MANY: &str = "buffers";
 /// The size in bytes of an encoded direct buffer (draft 6.1.7). The next two constants are the

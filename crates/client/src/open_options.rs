@@ -12,9 +12,9 @@ pub struct OpenOptions {
     pub access: ShareAccess,
     /// The access that other opens are denied until this open is closed.
     pub deny: ShareDeny,
-    /// Creates the file if it does not exist.
+    /// True to create the file if it does not exist.
     pub create: bool,
-    /// Creates the file, and fails if it exists.
+    /// True to create the file, and to fail if it exists.
     pub create_new: bool,
     /// True to truncate the file to zero bytes.
     pub truncate: bool,

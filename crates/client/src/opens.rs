@@ -28,8 +28,8 @@ pub(crate) struct Opened {
     writes: Cell<u32>,
     /// The number of unstable writes that a commit has confirmed, modulo 2^32.
     confirmed: Cell<u32>,
-    /// True if the server has restarted since this open's last unstable writes, and this was not
-    /// reported to the application yet.
+    /// True if the server has restarted after unstable writes of this open, and the application
+    /// does not know it yet.
     has_lost_data: Cell<bool>,
     /// True if a restarted server lost the open, and it could not be reclaimed.
     is_lost: Cell<bool>,
@@ -102,7 +102,8 @@ impl Opened {
         self.writes.get()
     }
 
-    /// Returns true if the reply to an unstable write arrived after the last commit was sent.
+    /// Returns true if the reply to an unstable write arrived after the most recent commit was
+    /// sent.
     pub(crate) fn has_unconfirmed(&self) -> bool {
         self.writes.get() != self.confirmed.get()
     }
@@ -254,8 +255,8 @@ impl Opens {
         self.by_state.get(&state)
     }
 
-    /// Returns the open that a request closes, or changes in a way that earlier transfers of the
-    /// open must not be affected by.
+    /// Returns the open that a request closes or changes, if earlier transfers of that open must
+    /// end before the request is sent.
     pub(crate) fn ended_by(&self, request: &[u8]) -> Option<&Rc<Opened>> {
         use Procedure as P;
         let procedure = procedure_of(request)?;

@@ -41,9 +41,9 @@ pub struct SessionOptions {
     /// The name of the server's host, for authentication by Kerberos; an empty name means this
     /// host.
     pub host: String,
-    /// Asks the server to keep the results of requests that change something, in case a reply is
-    /// lost. Sessions with recovery always do so; the option matters only to sessions without
-    /// recovery.
+    /// True to ask the server to keep the results of requests that change something, in case a
+    /// reply is lost. Sessions with recovery always do so; the option matters only to sessions
+    /// without recovery.
     pub response_cache: bool,
     /// True to send checksums with every message and all data.
     pub checksums: bool,
@@ -68,13 +68,13 @@ pub struct SessionOptions {
     pub client_name: String,
     /// The fence identity of this client, by which fencing lists name it.
     pub fence_id: String,
-    /// Requests delegations, which allow this client to cache what it reads.
+    /// True to request delegations, which allow this client to cache what it reads.
     /// [`File::read_at`](crate::File::read_at) and [`File::metadata`](crate::File::metadata) then
     /// avoid messages where possible. Another client that wants to change such a file has to wait
     /// until this client next calls the library, so do not enable delegations in programs that keep
     /// files open while they are idle.
     pub delegations: bool,
-    /// Allows this process to read files through its own descriptors while it holds a read
+    /// True to allow this process to read files through its own descriptors while it holds a read
     /// delegation, if the server is on the same host. The server hands over the descriptors.
     pub direct_reads: bool,
     /// The timeout for replies: if the server sends nothing for this long while a call waits, the

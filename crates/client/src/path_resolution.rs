@@ -26,7 +26,7 @@ impl Session {
     }
 
     /// Resolves a path to a handle. If `follow` is true, a symbolic link at the end is followed.
-    /// The future sends each request after the reply to the one before.
+    /// The future sends each request after the reply to the previous one.
     ///
     /// # Errors
     /// Any error of the server, with the path;
@@ -47,7 +47,7 @@ impl Session {
     }
 
     /// Returns the handle of the parent directory and the last name of a path; that name need not
-    /// exist. The future sends each request after the reply to the one before.
+    /// exist. The future sends each request after the reply to the previous one.
     ///
     /// # Errors
     /// The errors of [`Session::resolve_async`].

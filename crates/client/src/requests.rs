@@ -1,7 +1,8 @@
 //! Properties of a request that follow from its content alone.
 //!
-//! Invariant: each function assumes the less safe answer for a request that it does not list. For
-//! example, such a request counts as a change of data or attributes.
+//! Invariant: a request that is not listed counts as a change of data or attributes.
+//! [`is_repeatable`] lists the requests that must not be repeated, so every new request must be
+//! checked against it.
 
 use dafs_types::{CreateMode, FileHandle};
 use dafs_wire::attributes::file::bits;
@@ -60,8 +61,8 @@ pub(crate) fn changed_by<'r>(request: &'r Request<'_>) -> Changed<'r> {
 }
 
 /// Returns true if a request of this procedure can change neither the data nor the attributes of a
-/// file. OPEN is not harmless, because it may truncate a file; nor is LOCK, because it may roll
-/// back writes.
+/// file. OPEN is not harmless, because it may truncate a file. LOCK is not harmless either, because
+/// it may roll back writes.
 pub(crate) fn is_harmless(procedure: Procedure) -> bool {
     matches!(
         procedure,

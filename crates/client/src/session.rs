@@ -122,7 +122,7 @@ impl Session {
         self.run(self.ping_async())
     }
 
-    /// Renews the lease as [`Session::ping`] does, as a future. The request is sent at once.
+    /// Renews the lease as [`Session::ping`] does, as a future. The request is sent immediately.
     pub fn ping_async(&self) -> impl Future<Output = Result<()>> + '_ {
         self.ask(&Request::Null(Empty), |status, _| done("NULL", status))
     }
@@ -203,9 +203,9 @@ impl Session {
         unexpected(&self.shared.borrow().sessions[self.key].address, what)
     }
 
-    /// Sets the label of later requests by all clones of this session. A chain gets the label of
-    /// the time when it is built, and each request of a long transfer that of the time when it is
-    /// sent.
+    /// Sets the label of later requests by all clones of this session. A chain gets the label that
+    /// is set when the chain is built. Each request of a long transfer gets the label that is set
+    /// when the request is sent.
     pub fn set_label(&self, label: Label) {
         let mut core = self.shared.borrow_mut();
         for key in core.sessions[self.key].role.additional() {

@@ -373,7 +373,7 @@ impl Drop for WriteStream<'_> {
     }
 }
 
-/// The number of blocks that are kept until a commit, per block in flight.
+/// The number of written blocks that are kept until a commit, for each block of the stream's depth.
 const HELD_PER_DEPTH: usize = 8;
 
 /// The limit for the number of times that all data is sent again.

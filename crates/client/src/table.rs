@@ -25,7 +25,7 @@ pub(crate) struct SessionTable {
     patience: Option<Duration>,
     /// True if a session is recovering or has delayed requests.
     has_timers: bool,
-    /// The last number given to registered credentials.
+    /// The number that was given to registered credentials most recently.
     last_registered: u64,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Transfer {
     pub id: OperationId,
     pub destination: Destination,
     pub context: u64,
-    /// The procedure with which the transfer was last sent.
+    /// The procedure with which the transfer was sent most recently.
     pub procedure: Procedure,
     /// The part of the transfer that the current request moves.
     pub job: TransferJob,
@@ -184,7 +184,7 @@ impl Transfer {
     /// complete, and otherwise `None`.
     ///
     /// The result has the verifier of the first part: if a restart of the server between two parts
-    /// changed the verifier, the commit's verifier differs from it too.
+    /// changes the verifier, the commit's verifier differs from that of the first part too.
     pub(crate) fn follow(&mut self, result: Result<Transferred>) -> Option<Result<Transferred>> {
         let Some(mut rest) = self.rest.take() else { return Some(result) };
         let moved = match result {

@@ -182,8 +182,8 @@ impl Transport {
         None
     }
 
-    /// Returns a slot whose message was read. The slot is posted again later, or at once if many
-    /// slots are due.
+    /// Returns a slot whose message was read. The slot is posted again later, or immediately if
+    /// many slots are due.
     #[inline]
     pub(crate) fn give_back(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())

@@ -301,7 +301,7 @@ fn decode(text: &str) -> String {
 
 /// Decodes percent-encoding; invalid sequences stay as they are.
 fn bytes(text: &str) -> Vec<u8> {
-    // Escaping is bytewise, so that a part of an escaped text can be restored by itself.
+    // Escaping works byte by byte, so that any part of an escaped text can be decoded separately.
     let bytes = from_wire(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -1,6 +1,6 @@
 //! The pending operations of a session, with all data that is needed to send them again.
 //!
-//! Invariant: the holder of an operation ends it or hands it on, and never just drops it.
+//! Invariant: code that holds an operation ends it or passes it on, and never drops it silently.
 
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 //!
 //! [`Session::batch`] creates a batch, to which reads and writes are added. Each moves one range of
 //! a file to or from one slice, or a list of ranges to or from a list of slices. [`Batch::run`]
-//! sends all requests at once and waits. [`Batch::submit`] allows the server to delay the requests
-//! ([`Batch::latency`]); their completions arrive over the session's back-control channel, which is
-//! opened when a batch first needs it.
+//! sends all requests immediately and waits. [`Batch::submit`] allows the server to delay the
+//! requests ([`Batch::latency`]); their completions arrive over the session's back-control channel,
+//! which is opened when a batch first needs it.
 //!
 //! The requests of a batch are not ordered. Written data is on stable storage when its completion
 //! is reported.
@@ -142,10 +142,10 @@ impl Batch<'_> {
         self.send(true)
     }
 
-    /// Submits all requests; the server may carry them out when it suits it. After a reconnect the
-    /// session submits requests that were not reported again, with the whole latency window. If the
-    /// back-control channel cannot be reopened within its deadline, the requests fail with an error
-    /// that names the channel.
+    /// Submits all requests; the server may delay them ([`Batch::latency`]). After a reconnect the
+    /// session resubmits the requests whose completions were not reported, with the whole latency
+    /// window. If the back-control channel cannot be reopened within its deadline, the requests
+    /// fail with an error that names the channel.
     ///
     /// # Errors
     /// The errors of [`Batch::run`], and an error if the server supports no back-control channel.

@@ -57,7 +57,7 @@ impl Batch<'_> {
 }
 
 impl Core {
-    /// Sends some requests of a batch, at once or when there is a credit.
+    /// Sends some requests of a batch, or queues them until there is a credit.
     pub(super) fn send_part(&mut self, key: SessionKey, part: Part) {
         let Some(state) = self.batches.get(part.batch) else { return };
         if !state.parameters.synchronous && !self.back_channels.listens(key) {
@@ -120,8 +120,8 @@ impl Core {
         runs.map(|requests| Part { requests, ..part }).collect()
     }
 
-    /// Encodes queued messages of batches again after a reconnect, because memory has other STags
-    /// on the new connection. Requests for memory that the connection cannot access end.
+    /// Encodes queued messages of batches again after a reconnect, because memory has different
+    /// STags on the new connection. Requests for memory that the connection cannot access end.
     pub(crate) fn rename_parts(&mut self, key: SessionKey) {
         for call in self.sessions[key].in_flight.take_calls() {
             for call in self.renamed(key, call) {

@@ -19,8 +19,8 @@ use crate::recovery::interrupted::InterruptedRequest;
 use crate::work::{QueuedCall, Work};
 
 impl Core {
-    /// Removes submitted batches from the work that recovery sends again first: they must wait for
-    /// the back-control channel, which reports their completions.
+    /// Removes submitted batches from the requests that recovery is about to send again: they must
+    /// wait until the back-control channel, which reports their completions, is open.
     pub(crate) fn set_submitted_aside(
         &mut self,
         key: SessionKey,

@@ -39,7 +39,7 @@ pub(crate) struct BatchState {
     pub requests: Vec<BatchOperation>,
     /// The outcome of each request; `None` while the request is in flight.
     pub results: Vec<Option<Result<u32>>>,
-    /// True for each request that was cancelled.
+    /// For each request, true if it was cancelled.
     pub cancelled: Vec<bool>,
     pub left: usize,
     pub waker: Option<Waker>,
@@ -305,8 +305,8 @@ const PLACE_BITS: u32 = 12;
 /// The maximum number of requests in one batch.
 pub(super) const REQUESTS_MAX: usize = 1 << PLACE_BITS;
 
-/// The maximum number of batches in flight in one client: the slot number takes those bits of a
-/// 32-bit word in a request id that the index leaves.
+/// The maximum number of batches in flight in one client: in a 32-bit word of a request id, the
+/// slot number has the bits that the index does not use.
 const BATCHES_MAX: u32 = 1 << (u32::BITS - PLACE_BITS);
 
 #[cfg(test)]

@@ -77,8 +77,8 @@ pub use self::whole::NewFile;
 #[must_use = "a chain does nothing before it is run"]
 pub struct Chain<'s> {
     session: &'s Session,
-    /// The members added so far, and the state of the building. Every method moves the chain, so
-    /// this field must be small.
+    /// The members added so far, and the state of the chain while it is being built. Every method
+    /// moves the chain, so this field must be small.
     work: SharedChain,
 }
 
@@ -265,9 +265,9 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, None, length)
     }
 
-    /// Writes a slice of a registered buffer at byte `offset`, unstable. If that is faster, a small
-    /// slice is copied into the request at once; any other slice belongs to the transport until the
-    /// chain has ended.
+    /// Writes a slice of a registered buffer at byte `offset`, unstable. A small slice is copied
+    /// into the request by this call, if that is faster; any other slice belongs to the transport
+    /// until the chain has ended.
     pub fn write_from(self, offset: u64, slice: Slice) -> Self {
         let length = slice.length;
         let writes_inline = self.draft().writes_inline;
@@ -481,7 +481,7 @@ impl<'s> Chain<'s> {
         session.run(self.run_async())
     }
 
-    /// Starts the chain at once. The chain continues even if the future is dropped.
+    /// Starts the chain immediately. The chain continues even if the future is dropped.
     pub fn run_async(self) -> Chained<'s> {
         let session = self.session;
         self.submit().unwrap_or_else(|failure| Chained::failed(session, failure))

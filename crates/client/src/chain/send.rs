@@ -92,9 +92,8 @@ impl Core {
         }
     }
 
-    /// Announces to the transport which replies to expect for a chain. The replies arrive together
-    /// unless something prevents the server from sending them so, and then the client waits for
-    /// only one arrival.
+    /// Announces to the transport which replies to expect for a chain. Normally the server sends
+    /// the replies together, so that the client waits for only one arrival.
     fn foretell(&mut self, key: SessionKey, chain: &ChainWork, is_fresh: bool) {
         let endpoint = self.sessions[key].endpoint;
         let found = match &chain.members[..] {

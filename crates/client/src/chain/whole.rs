@@ -21,7 +21,7 @@ pub struct NewFile<'n> {
     pub directory: FileHandle,
     /// The file's name in that directory; the name must not exist yet.
     pub name: &'n OsStr,
-    /// The path of the file that error messages contain.
+    /// The path of the file, for error messages.
     pub path: &'n OsStr,
     /// The mode bits at creation. They should include write permission for the owner: after a
     /// restart of the server the client reclaims the open by the file's handle, for which the

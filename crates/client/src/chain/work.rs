@@ -55,11 +55,12 @@ pub(crate) struct ChainMember {
     pub procedure: Procedure,
     /// The data needed to decode the reply. Its buffer is kept until the chain has ended.
     pub asked: MemberDetails,
-    /// The member's flags as they were built, and as they were sent: the saved result of a member
-    /// is not requested again if it is already known.
+    /// The member's flags when the chain was built; the field after it has the flags when the
+    /// member was last sent. A saved result is not requested again if it is already known.
     pub planned: ChainFlags,
     pub flags: ChainFlags,
-    /// The reply's status, and then its range in the chain's replies, once the reply has arrived.
+    /// The status of the reply, once it has arrived; the field after it is the range of the reply
+    /// in the chain's replies.
     pub status: Option<Status>,
     pub answer: Option<Result<Range<usize>>>,
     /// True if the member's effect on the session's opens has been recorded.

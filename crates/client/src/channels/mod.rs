@@ -47,7 +47,7 @@ pub(crate) struct Channels {
     additional: SmallVec<[SessionKey; 7]>,
     /// The channel for each hash class of files; empty until all channels are established.
     parts: SmallVec<[SessionKey; 8]>,
-    /// The requests that wait until transfers on other channels have ended, in order.
+    /// The requests that wait until transfers on other channels have ended, in order of submission.
     held: VecDeque<Held>,
     /// The next time to check whether held requests may be sent; `None` if there are none.
     look: Option<Duration>,
@@ -142,7 +142,7 @@ impl Role {
         parts.len().max(1)
     }
 
-    /// Returns the channels that requests independent of a file's order may use.
+    /// Returns the channels for requests that need not keep the order of a file's transfers.
     pub(crate) fn parts(&self) -> &[SessionKey] {
         match self {
             Self::First(channels) => &channels.parts,

@@ -3,14 +3,14 @@
 //!
 //! Invariants:
 //!
-//! - The members without a reply are sent again in order, as one chain. Each works on the same
-//!   object and open as it would have without the interruption.
+//! - The members without a reply are sent again in their original order, as one chain. Each works
+//!   on the same object and open as it would have without the interruption.
 //! - Members after one that failed are not carried out.
 //!
 //! In an interrupted chain, some members were carried out and the server has kept their results;
-//! others only read, and their results were not kept. After a read whose result was not kept, only
-//! CLOSE and locks may follow as changes, so the reads can be repeated later. If the file that they
-//! need has been closed, it is opened again for them.
+//! others only read, and their results were not kept. After a read whose result was not kept, CLOSE
+//! and locks are the only changes that may follow, so the reads can be repeated later. If the file
+//! that they need has been closed, it is opened again for them.
 
 use std::rc::Rc;
 
@@ -115,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Moves a chain from a channel that cannot reconnect to the first channel.
+    /// Moves a chain to the first channel, because the chain's own channel cannot reconnect.
     pub(super) fn move_chain(&mut self, first: SessionKey, chain: &SharedChain, is_lost: bool) {
         let Some(machine) = &mut self.sessions[first].recovery else { return };
         let mut work = chain.borrow_mut();
@@ -393,7 +393,7 @@ fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     let ends_it = close.procedure == Procedure::Close
         && close.planned.contains(ChainFlags::STATE_ID)
         && is_done(close);
-    // If another OPEN is in between, the CLOSE closes that open instead.
+    // If there is another OPEN between the two, the CLOSE closes that open instead.
     let is_plain = behind[..next].iter().all(|member| {
         member.procedure.chained_state_at().is_none()
             || member.planned.contains(ChainFlags::STATE_ID)

@@ -9,10 +9,10 @@
 //!
 //! 1. [`RecoveryMachine::note_established`], once the server has accepted the client.
 //! 2. After a loss [`RecoveryMachine::begin`], with the interrupted requests.
-//! 3. [`RecoveryMachine::next_attempt`], whenever the pause is over.
+//! 3. [`RecoveryMachine::next_attempt`], whenever the pause has ended.
 //! 4. [`RecoveryMachine::fail_attempt`], or, when all questions are answered, `finish`
 //!    (`outcome.rs`), after which the next loss may come.
-//! 5. [`RecoveryMachine::end`], last.
+//! 5. Finally [`RecoveryMachine::end`].
 //!
 //! Delayed requests go through [`RecoveryMachine::next_try`], [`RecoveryMachine::defer`] and
 //! [`RecoveryMachine::take_due`] at any time.
@@ -52,13 +52,13 @@ pub(crate) struct RecoveryMachine {
     pub(super) progress: Option<Box<RecoveryProgress>>,
     listener: Option<Listener>,
     /// The time at which the connection was lost; `None` once a request has received a reply.
-    /// Because of this, the time limit also ends a session whose server crashes at the same request
-    /// each time.
+    /// Reconnecting alone does not reset this time, so the time limit also ends a session whose
+    /// server crashes at the same request each time.
     lost_at: Option<Duration>,
     attempts: u32,
     /// The limit for the recovery time.
     patience: Duration,
-    /// The time since which a reply is expected and none has arrived.
+    /// The start of the period in which a reply is expected and none has arrived.
     quiet_since: Option<Duration>,
 }
 
@@ -340,6 +340,6 @@ impl RecoveryMachine {
     }
 }
 
-/// The time within which an additional channel must reconnect after the first channel has; then its
-/// transfers move to the first channel.
+/// The time within which an additional channel must reconnect after the first channel has
+/// reconnected. After that time its transfers move to the first channel.
 const ADDITIONAL_PATIENCE: Duration = Duration::from_secs(10);

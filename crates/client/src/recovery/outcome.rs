@@ -122,7 +122,8 @@ impl Core {
         self.recovery_progress(key)?.interrupted.get_mut(number)
     }
 
-    /// Starts to register credentials again at a restarted server, before the opens made with them.
+    /// Starts to register credentials again at a restarted server. The opens that were made with
+    /// them are reclaimed afterwards.
     pub(super) fn begin_registering(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
@@ -222,9 +223,9 @@ impl Core {
         if means_delay(header.status) && self.wait_for_claim(key, number, how) {
             return;
         }
-        // A server without support for reclaim has lost the opens for good. But an open that denied
-        // no access to others can be replaced by a new open, if the name still leads to the same
-        // file.
+        // A server without support for reclaim has lost the opens permanently. But an open that
+        // denied no access to others can be replaced by a new open, if the name still leads to the
+        // same file.
         match how {
             Reclaim::ByHandle => self.set_claim_outcome(key, number, ClaimOutcome::Refused),
             Reclaim::ByName => self.set_claim_outcome(key, number, ClaimOutcome::Gone),

@@ -28,7 +28,8 @@ pub(crate) struct RecoveryProgress {
     pub(super) chains: Vec<SharedChain>,
     /// The number of addresses that this round of attempts has tried.
     pub(super) tried: usize,
-    /// The reason of the first loss of the connection, and the last failure.
+    /// The reason for the first loss of the connection; the field after it is the most recent
+    /// failure.
     pub(super) reason: String,
     pub(super) failure: Option<String>,
     /// The session of the current attempt; the field after it lists the sessions of earlier
@@ -131,7 +132,7 @@ impl RecoveryProgress {
         self.failure = Some(failure);
     }
 
-    /// Returns the reason to report when the session is given up.
+    /// Returns the reason to report when the session ends because it could not recover.
     pub(super) fn failure_text(
         &self,
         attempts: u32,

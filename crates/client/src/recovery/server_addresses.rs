@@ -14,8 +14,8 @@ use crate::url::user_of_socket;
 #[derive(Clone, Debug)]
 pub(crate) struct ServerAddress {
     pub address: Address,
-    /// The trust in a Unix socket: the caller named it, or it was found where other users could
-    /// create one.
+    /// The users that may own a Unix socket. Fewer users are trusted if the client found the socket
+    /// in a place where other users could create one.
     pub trust: SocketTrust,
 }
 

@@ -1,4 +1,4 @@
-//! Moves the transfers of an additional channel that cannot reconnect to the first channel.
+//! Moves transfers to the first channel if their additional channel cannot reconnect.
 //!
 //! Invariant: a transfer moves only after the server has replied, over the first channel, that no
 //! request of the old session is running any more and whether the transfer was carried out. So no
@@ -97,8 +97,8 @@ impl Core {
         }
     }
 
-    /// Queues the transfers that were not carried out on the first channel, before all later
-    /// requests.
+    /// Moves the transfers that were not carried out into the first channel's queue, before all
+    /// later requests.
     fn finish_takeover(&mut self, key: SessionKey) {
         let Some(first) = self.sessions[key].role.first() else { return };
         if self.sessions.open(first).is_err() {
