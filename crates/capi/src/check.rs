@@ -139,8 +139,8 @@ unsafe impl VersionedStruct for dap_changes {
     const NAME: &'static str = "dap_changes";
 }
 
-/// Reads a struct of options. If `pointer` is NULL, or beyond the end of a shorter struct, fields
-/// are zero.
+/// Reads a struct of options. If `pointer` is NULL, all fields are zero. If the program's struct is
+/// shorter than `T`, the fields after its end are zero.
 ///
 /// # Safety
 /// `pointer` is NULL, misaligned, or points to a struct as long as its first field says.

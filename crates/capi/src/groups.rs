@@ -39,7 +39,7 @@ struct BatchUnderWay {
     batched: Batched,
     /// The operation number of each request; `None` if the request has ended.
     numbers: Vec<Option<u64>>,
-    /// The number of requests that had not ended at the last check.
+    /// The number of requests that had not ended at the most recent check.
     left: usize,
 }
 

@@ -120,7 +120,7 @@ fn take(
 }
 
 thread_local! {
-    /// The texts that the last returned completions point to.
+    /// The texts that the most recently returned completions point to.
     static TEXTS: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn descriptors(user: Option<u32>, descriptors: Vec<OwnedFd>) {
 }
 
 /// Closes a Unix socket whose peer may have sent descriptors that were not read. The peer sees the
-/// end of the connection at once.
+/// end of the connection immediately.
 pub(crate) fn socket(socket: OwnedFd) {
     let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Both);
     memory(socket);

@@ -272,7 +272,7 @@ impl RegionTable {
         !self.revoked.is_empty()
     }
 
-    /// Returns the regions invalidated since the last call, with their former rights.
+    /// Returns the regions invalidated since the previous call, with their former rights.
     pub(crate) fn take_revoked(&mut self) -> Vec<RegionEntry> {
         std::mem::take(&mut self.revoked)
     }

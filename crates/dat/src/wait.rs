@@ -246,7 +246,7 @@ pub(crate) enum Gap {
     /// The core did not run this thread or, as far as known, any other. This time does not count as
     /// spinning.
     Stolen(Duration),
-    /// Another thread used the core, so spinning must stop at once.
+    /// Another thread used the core, so spinning must stop immediately.
     Preempted,
 }
 

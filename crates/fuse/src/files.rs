@@ -24,7 +24,7 @@ pub(crate) struct OpenFile {
     access: ShareAccess,
     /// The current open on the server, with the epoch of the session that it belongs to.
     file: RefCell<(u32, Rc<File>)>,
-    /// True if data was written since the last check for write-back errors.
+    /// True if data was written since the latest check for write-back errors.
     pub is_dirty: Cell<bool>,
     /// The data of the file that a server restart may lose.
     pub unstable: Rc<Unstable>,

@@ -17,11 +17,11 @@ pub(crate) struct Node {
     pub handle: FileHandle,
     /// The number of lookups that the kernel holds.
     lookups: u64,
-    /// The mode at the last query.
+    /// The mode at the most recent query.
     pub mode: u32,
-    /// The group at the last query.
+    /// The group at the most recent query.
     pub gid: u32,
-    /// All attributes at the last query. `None` for the root before its first query.
+    /// All attributes at the most recent query. `None` for the root before its first query.
     pub last: Option<Stat>,
     /// The change attribute of the object when the page cache was last known to be valid.
     pub cached_change: Option<u64>,

@@ -1,7 +1,7 @@
 //! Computes which written bytes were not overwritten later.
 //!
-//! Invariant: the result for a range contains, in order, all of its bytes that are in no later
-//! range.
+//! Invariant: the result for a range contains, in ascending order, all of its bytes that no
+//! later range contains.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

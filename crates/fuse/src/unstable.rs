@@ -46,7 +46,7 @@ pub(crate) struct Unstable {
     rewriter: RefCell<Option<(u32, Rewriter)>>,
     in_flight: Cell<u32>,
     waiting: RefCell<Vec<Transfer>>,
-    /// The error of a request that failed since the last commit.
+    /// The error of a request that failed since the latest commit.
     refused: Cell<Option<i32>>,
     /// The most recent loss of data; the field after it is the number of losses.
     loss: Cell<Option<Loss>>,
@@ -228,7 +228,7 @@ impl Unstable {
         self.refused.get().is_some()
     }
 
-    /// Returns the error of a request refused since the last commit.
+    /// Returns the error of a request refused since the latest commit.
     pub(crate) fn reason(&self) -> Option<i32> {
         self.refused.get()
     }
@@ -298,8 +298,8 @@ impl Unstable {
         self.pieces.borrow().back().is_some_and(|piece| !piece.is_passed_on)
     }
 
-    /// Returns the ranges of passed-on data that were not overwritten since. A range consists of
-    /// the number of the piece, the offset in the piece, and the length.
+    /// Returns the ranges of data that were passed to the server's file system and not overwritten
+    /// since. A range consists of the number of the piece, the offset in the piece, and the length.
     fn to_compare(&self) -> Vec<(u64, usize, usize)> {
         let pieces = self.pieces.borrow();
         let range = |piece: &Piece| piece.offset..piece.offset + piece.data.length() as u64;

@@ -1,16 +1,16 @@
 //! Memory that the processes of one user on one host share for a mapped file.
 //!
 //! The memory is a file in `/dev/shm`, named after the user, the server's name and the file's
-//! handle. A second file next to it, the base file, has the contents of the DAFS file when it was
-//! last read or written through this memory. A difference between memory and base is a change that
-//! is not in the DAFS file yet. So changes are known even after all processes that made them were
+//! handle. A second file next to it, the base file, has the contents that the DAFS file had when it
+//! was last read or written through this memory. A difference between memory and base is a change
+//! that is not in the DAFS file yet. So changes are known even after all processes that made them were
 //! killed.
 //!
 //! Invariants:
 //! - Every process that uses the memory holds a shared kernel lock on it. A process holds the
 //!   [guard] while it checks whether the memory is used, fills it or removes it.
 //! - Bytes are written to the memory before they are written to the base file, and the base file
-//!   never contains data that the DAFS file did not. This holds even if a writer is killed.
+//!   never contains data that the DAFS file never contained. This holds even if a writer is killed.
 //!
 //! [guard]: SharedObject::guard
 
@@ -284,7 +284,7 @@ fn handle_of(text: &str) -> Option<FileHandle> {
 
 /// The size in bytes of the units in which changes are tracked.
 pub(crate) const PAGE: usize = 4096;
-/// The number of bytes compared at once.
+/// The number of bytes compared in one step.
 const BLOCK_BYTES: usize = 1 << 20;
 /// The lowest number for descriptors of shared memory, above the numbers that programs use.
 const HIGH: RawFd = 512;

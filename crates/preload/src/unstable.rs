@@ -43,8 +43,8 @@ struct Unstable {
     is_incomplete: bool,
     /// True if a server has restarted and does not have the held data.
     needs_rewrite: bool,
-    /// The error of a request that failed since the last sync. The error may mean that earlier data
-    /// was lost.
+    /// The error of a request that failed since the latest sync. The error may mean that earlier
+    /// data was lost.
     refused: Option<i32>,
     /// The error of a loss that must still be reported to the program.
     lost: Option<i32>,

@@ -187,7 +187,7 @@ impl Core {
         }
     }
 
-    /// Queues a resource for release. Takes only a lock that is never held while waiting.
+    /// Queues a resource for release. Takes only a lock that no thread holds while it waits.
     pub fn discard(&self, garbage: Dropped) {
         self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push(garbage);
     }

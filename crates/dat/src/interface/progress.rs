@@ -93,7 +93,7 @@ impl<E> Interface<E> {
         self.is_patient = true;
     }
 
-    /// Announces that the reply to the last posted request is the only pending reply. The next wait
+    /// Announces that the reply to the latest posted request is the only pending one. The next wait
     /// then polls the socket for it, if `is_soon` is true or the policy allows long spins. Call
     /// this again for each such request.
     #[inline]
@@ -115,14 +115,15 @@ impl<E> Interface<E> {
         self.waker.clone()
     }
 
-    /// Returns true if a [`Waker`] was used since the last wait: the next wait would end at once.
+    /// Returns true if a [`Waker`] was used since the latest wait, so that the next wait
+    /// would end immediately.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         self.waker.is_woken()
     }
 
     /// Clears a wakeup as [`Interface::wait`] does. For an owner that polls and does not wait: a
-    /// wakeup that is not cleared would end every later wait at once.
+    /// wakeup that is not cleared would end every later wait immediately.
     pub fn take_wake_up(&mut self) {
         self.waker.take();
     }

@@ -4,11 +4,11 @@
 //! differ: sequence number, offset, buffer. The cost of a message is the number of cache lines that
 //! move between the cores. Encoded as a difference, such a request takes one line instead of three.
 //!
-//! Invariant: both ends keep a copy of the same message: the last short message that took more than
-//! one line or was sent as a difference. When a message is sent in any other way, the sender
+//! Invariant: both ends keep a copy of the same message: the latest short message that took more
+//! than one line or was sent as a difference. When a message is sent in any other way, the sender
 //! forgets its copy, so that the next message is sent in full.
 
-/// The copy of the last short message that took more than one line.
+/// The copy of the latest short message that took more than one line.
 #[derive(Debug)]
 pub(super) struct Last {
     bytes: [u8; SHORT_BYTES_MAX],
@@ -41,8 +41,8 @@ impl Last {
         bytes
     }
 
-    /// Stores a message. Returns its difference from the stored message if the difference fits in
-    /// one line: first a mask of the eight-byte words that change, then their new values.
+    /// Stores a message. Returns its difference from the previously stored message if the
+    /// difference fits in one line: first a mask of the eight-byte words that change, then their new values.
     #[inline]
     pub(super) fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
         if message.len() <= LINE_BODY_BYTES {

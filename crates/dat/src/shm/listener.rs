@@ -103,5 +103,5 @@ fn socket() -> rustix::io::Result<OwnedFd> {
 }
 
 /// The number of connections that may wait to be accepted. The kernel limits it to
-/// `net.core.somaxconn`, which has the same default. A connect beyond this limit fails at once.
+/// `net.core.somaxconn`, which has the same default. A connect beyond it fails immediately.
 const BACKLOG: i32 = 4096;

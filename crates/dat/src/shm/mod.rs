@@ -6,7 +6,7 @@
 //! operation executes it (`remote`): it copies directly into or out of the peer's region if that
 //! region is mapped, with `process_vm_*` if the kernel permits it, and through the ring otherwise.
 //!
-//! Invariant: posted work is executed in order (`transfer`). A copy into a mapped region is
+//! Invariant: work is executed in the order posted (`transfer`). A copy into a mapped region is
 //! finished before the frame of any later send is committed.
 
 mod binding;

@@ -89,7 +89,7 @@ impl FrameHeader {
     }
 
     /// Returns the frame's weight for a consumer that sleeps until a number of messages have
-    /// arrived. A frame that needs a reaction at once has a very large weight.
+    /// arrived. A frame that needs an immediate reaction has a very large weight.
     fn wake_units(self) -> u64 {
         match self.kind {
             FrameKind::Send | FrameKind::Delta => 1,
@@ -123,7 +123,7 @@ pub(super) struct Producer {
     tail: u64,
     head_seen: u64,
     units: u64,
-    /// The copy of the last short message.
+    /// The copy of the most recent short message.
     last: Last,
     /// One bit for each line whose first word may have any value, because it was payload.
     payload_lines: Box<[u64]>,
@@ -346,7 +346,7 @@ pub(super) struct Consumer {
     head: u64,
     published: u64,
     units: u64,
-    /// The copy of the last short message.
+    /// The copy of the most recent short message.
     last: Last,
     /// A message of one line, copied out of the ring.
     line: [u8; LINE_BODY_BYTES],
@@ -392,7 +392,7 @@ impl Consumer {
         bits != 0 && (bits >> 4) & 0xff == lap_of(self.head, self.lane.capacity())
     }
 
-    /// Copies the message of the last peeked frame out of the ring. The frame must be short, see
+    /// Copies the message of the frame at the front out of the ring. The frame must be short, see
     /// [`FrameHeader::is_short`].
     #[inline]
     pub(super) fn message(&mut self, header: FrameHeader) -> Result<&[u8], BadFrame> {
@@ -408,7 +408,7 @@ impl Consumer {
         Ok(self.last.refill(length, |bytes| self.lane.read(self.head, bytes)))
     }
 
-    /// Advances past the last peeked frame, whose content has been copied out.
+    /// Advances past the frame at the front, whose content has been copied out.
     #[inline]
     pub(super) fn advance(&mut self, header: FrameHeader) {
         self.head += header.frame_bytes();
@@ -494,7 +494,7 @@ fn frame_bytes(length: u32) -> u64 {
 
 /// The number of lines of a typical request, plus one for the header after it.
 const LINES_AHEAD: u64 = 4;
-/// A number of wake units above any threshold, so that the consumer is woken at once.
+/// A number of wake units above any threshold, so that the consumer is woken immediately.
 const URGENT_UNITS: u64 = 1 << 32;
 
 #[cfg(test)]

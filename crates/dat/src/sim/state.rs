@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) faults_done: u64,
     /// The faults injected by the driver, each with the number of packets to skip before it.
     pub(crate) orders: Vec<(Fault, u64)>,
-    /// The number of registrations of each device; the field after it is the last STag given.
+    /// The number of registrations of each device; the field after it is the STag given last.
     pub(crate) registrations: BTreeMap<u32, usize>,
     pub(crate) names_given: u32,
     pub(crate) trace_hash: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Link {
     pub(crate) is_offered: bool,
     /// True if the acceptor has replied, or the connect has ended in another way.
     pub(crate) answered: bool,
-    /// The arrivals held back by a partition, in order.
+    /// The arrivals held back by a partition, oldest first.
     pub(crate) held: Vec<Arrival>,
     /// The number of times that `held` was emptied.
     pub(crate) holds: u64,

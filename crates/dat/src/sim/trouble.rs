@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Breaks a link. The receiver at `to` sees the break at once, the sender later.
+    /// Breaks a link. The receiver at `to` sees the break immediately, the sender later.
     fn snap(&mut self, link: u64, to: usize, reason: &str) {
         let mut purge = [true, true];
         purge[to] = self.random.chance(EVEN_PPM);
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// Breaks a link. `purge` is true for each sending side whose data in flight is lost. `prompt`
-    /// is true for each side that learns of the break at once.
+    /// is true for each side to which the break is reported immediately.
     pub(crate) fn sever(
         &mut self,
         id: u64,
@@ -137,7 +137,7 @@ impl State {
         self.sever(id, purge, [false, false], [reason(), reason()]);
     }
 
-    /// Kills a node. Its own endpoints break at once, those of its peers after some time.
+    /// Kills a node. Its own endpoints break immediately, those of its peers after some time.
     pub(crate) fn kill(&mut self, node: u32) {
         let entry = self.nodes.entry(node).or_default();
         entry.down = true;

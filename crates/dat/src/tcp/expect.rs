@@ -27,9 +27,9 @@ pub(super) struct Expectations {
     unknown: u32,
     /// The length in bytes of the longest message that ends a group.
     answer_max: u32,
-    /// True if the peer has written for the first group since the last message.
+    /// True if the peer has written for the first group since the latest message.
     is_active: bool,
-    /// True if the peer has written outside the first group since the last message.
+    /// True if the peer has written outside the first group since the latest message.
     is_foreign: bool,
 }
 

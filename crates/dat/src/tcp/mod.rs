@@ -92,7 +92,7 @@ pub(crate) struct Connection {
 struct Stream {
     transmitter: Transmitter,
     receiver: Receiver,
-    /// True if this side may send before the other side has sent anything.
+    /// True if this side may send before the peer has sent anything.
     speaks_first: bool,
 }
 

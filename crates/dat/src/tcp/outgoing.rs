@@ -134,7 +134,7 @@ impl Outgoing {
         &mut self.scratch[start..]
     }
 
-    /// Creates one chunk from the bytes appended since the last chunk.
+    /// Creates one chunk from the bytes appended since the previous chunk.
     #[inline]
     fn name_scratch(&mut self) {
         let (start, length) = (self.named, self.scratch.len() - self.named);
@@ -144,7 +144,7 @@ impl Outgoing {
         }
     }
 
-    /// Returns the last `count` appended bytes.
+    /// Returns the `count` bytes that were appended most recently.
     pub(super) fn last(&self, count: usize) -> &[u8] {
         &self.scratch[self.scratch.len() - count..]
     }

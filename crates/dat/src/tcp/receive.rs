@@ -35,7 +35,7 @@ pub(super) struct Inbound {
     read_done: u32,
     /// The number of expected bytes whose destination has been prefetched.
     pub warm: u32,
-    /// True if data has arrived since the last gathering sleep.
+    /// True if data has arrived since the latest gathering sleep.
     pub flows: bool,
 }
 

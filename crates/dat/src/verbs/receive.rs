@@ -305,7 +305,7 @@ impl Connection {
         }
     }
 
-    /// Gives the device a short time to send the last posted message before the connection is
+    /// Gives the device a short time to send the message posted last before the connection is
     /// closed.
     pub(super) fn linger(&mut self, context: &mut Context<'_>) {
         if !self.has_posted() || self.post_last().is_err() {

@@ -1,7 +1,7 @@
 //! Converts posted work to requests for the device.
 //!
-//! Invariant: `work` contains posted work, in order, until it is reported. The first `posted` tasks
-//! have been posted to the device. The number of a task is `first` plus its index. The memory of a
+//! Invariant: `work` contains posted work, oldest first, until it is reported. The first `posted`
+//! tasks have been posted to the device. The number of a task is `first` plus its index. The memory of a
 //! task stays registered until the task is removed: the region table, `staged` or `_sink` keeps it.
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub(super) struct Outbound {
     first: u64,
     /// The number of posted work requests; of the tasks of a request only the last one counts.
     count: usize,
-    /// The number of requests since the last request that reports success.
+    /// The number of requests after the latest one that reports success.
     silent: usize,
     /// The number of RDMA reads that the device has; the field after it is the maximum. Further
     /// reads wait here, together with the work posted after them.

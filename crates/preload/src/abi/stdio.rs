@@ -113,7 +113,7 @@ macro_rules! reopening {
 reopening! { freopen freopen64 }
 
 /// Reopens a stream. For a standard stream, reopens its descriptor; any other stream is closed and
-/// made anew.
+/// created again.
 unsafe fn reopen(
     path: *const c_char,
     mode: *const c_char,
