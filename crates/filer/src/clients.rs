@@ -8,10 +8,10 @@
 //!
 //! An incarnation of a client begins with its first request, not when it authenticates. Until then
 //! it is pending: it exists beside the incarnation that has the name. The reason is that a connect
-//! of a dead incarnation may arrive late and must not end the living one. A dead incarnation sends
-//! nothing after its connect, with one exception: a request may also arrive late from an
-//! incarnation that authenticated and died. So when a pending incarnation begins, all incarnations
-//! that authenticated before it are over. State belongs only to incarnations that have begun.
+//! of a dead incarnation may arrive late and must not end the living one. After its connect, a dead
+//! incarnation sends nothing, with one exception: if it had authenticated before it died, one of
+//! its requests may also arrive late. So when a pending incarnation begins, all incarnations that
+//! authenticated before it are over. State belongs only to incarnations that have begun.
 
 use std::collections::BTreeMap;
 
@@ -86,9 +86,10 @@ pub(crate) struct Client {
     pub holder: Holder,
     pub sessions: u32,
     pub opens: ClientOpens,
-    /// True if stable storage has a record that this client has state.
+    /// True if stable storage has a record that says that this client has state.
     pub is_recorded: bool,
-    /// True if stable storage has a record that the client holds, or has held, plain locks.
+    /// True if stable storage has a record that says that the client holds, or has held, plain
+    /// locks.
     pub has_locks: bool,
     /// True if this incarnation never began, and a later incarnation of the same name has begun.
     pub is_over: bool,

@@ -14,14 +14,14 @@ pub(crate) const OPENS_LIMIT: u32 = 1 << 20;
 /// The largest limit of the number of clients without a session whose state is kept.
 const CLIENTS_LIMIT: u32 = 1 << 16;
 
-/// Limits and policies of a [`crate::Filer`]. The defaults suit one machine.
+/// Limits and policies of a [`crate::Filer`]. The defaults suit a server on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilerConfig {
     /// The time for which a client's state is kept after its last session (LEASE_TIME attribute).
     pub lease: Duration,
     /// The most clients whose state is kept without a session.
     pub clients_kept_max: u32,
-    /// The most opens of all clients together.
+    /// The limit on the number of opens of all clients, in total.
     pub opens_max: u32,
     /// The most opens of one client.
     pub opens_per_client_max: u32,

@@ -7,16 +7,16 @@
 //!   and the server run the same code.
 //! - The reason of a refusal is a [`dafs_ops::Fault`], which each protocol translates into its own
 //!   status.
-//! - Everything that a peer can make grow has a named limit in [`FilerConfig`] or in
+//! - Every data structure that a peer can make grow has a named limit in [`FilerConfig`] or in
 //!   [`dafs_types::limits`].
 //!
 //! One thread owns a [`Filer`] and calls it directly; there is no queue. The call made for every
 //! READ and WRITE ([`Filer::check_io`]) consists of array accesses: it neither allocates nor
 //! hashes.
 //!
-//! A caller names a client by its [`ClientKey`] and its fence identity by a [`FenceKey`]; a
-//! [`Party`] holds both. A key that is used after its owner is gone is dangling: it names no
-//! client. The protocol layer authenticates a client. In this crate the client enters, begins its
+//! A caller refers to a client by its [`ClientKey`] and to a fence identity by its [`FenceKey`]; a
+//! [`Party`] contains both. After a client or session has ended, its key is dangling: it refers to
+//! nothing. The protocol layer authenticates a client. In this crate the client enters, begins its
 //! incarnation, and leaves:
 //!
 //! ```text

@@ -258,7 +258,6 @@ impl Unstable {
     }
     /// Returns the number of the latest loss that need not be reported through a new open, because
     /// a process got an error for it before.
-    /// process got an error for it before.
     pub(crate) fn known_loss(&self) -> u64 {
         let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_reported);
         self.losses.get() - u64::from(is_unknown)

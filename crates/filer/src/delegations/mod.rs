@@ -2,8 +2,8 @@
 //! (draft 6.5.10, 6.5.11, 6.5.24, 6.6.3, 6.6.4; RFC 3010 chapter 9, on which the draft relies).
 //!
 //! Invariants:
-//! - A file has one write delegation, or any number of read delegations, or none; a client has at
-//!   most one of a file.
+//! - A file has one write delegation, or any number of read delegations, or none. A client has at
+//!   most one delegation of a file.
 //! - The state id of a delegation that was returned or revoked is never honoured again.
 //! - No delegation of a file is granted while a request waits for the file.
 //! - A waiting request is released when the last conflicting delegation is gone, and every
@@ -21,7 +21,8 @@
 //!      (the client restarted)
 //! ```
 //!
-//! Conflicts between requests and delegations. A client's own delegation never conflicts.
+//! The following table shows which requests (touches) conflict with a delegation of another client.
+//! A client's own delegation never conflicts.
 //!
 //! | touch                        | read delegation | write delegation |
 //! |------------------------------|-----------------|------------------|
@@ -35,18 +36,20 @@
 //! READ and WRITE under the state id of an open need no check, because their OPEN was checked.
 //!
 //! Choices of this server:
-//! - A revoked delegation keeps its state id until the holder has returned it or is gone. Requests
-//!   that use it get EXPIRED (RFC 3010 8.7). Such a holder gets no new delegations.
-//! - The draft releases all of a client's state when it restarts (4.4.1.1), yet it also has
-//!   CLAIM_DELEGATE_PREV and DELEGPURGE. [`DelegationPolicy::recovery`] decides: zero follows
-//!   4.4.1.1; otherwise delegations wait that long for the client's next incarnation.
-//! - A request that would exceed [`DelegationPolicy::waiters_max`] gets DELAY (draft chapter 7 has
-//!   it for this), and the recall continues.
-//! - A read delegation does not conflict with an open that denies writes: its holder may at most
-//!   have opened the file to read without a request to the server.
-//! - BC_RECALL may reach a client before the reply to its OPEN, because it uses another channel.
-//!   The recall is sent again to a client that does not know the delegation; only the timeout
-//!   revokes.
+//! Decisions of this server:
+//! - The state id of a revoked delegation is kept until the holder has returned it or has ended.
+//!   Requests that use it get EXPIRED (RFC 3010 8.7). Such a holder gets no new delegations.
+//! - The draft releases all of a client's state when the client restarts (4.4.1.1), although it
+//!   also has CLAIM_DELEGATE_PREV and DELEGPURGE. [`DelegationPolicy::recovery`] decides: zero
+//!   follows 4.4.1.1; otherwise it is the time for which delegations wait for the client's next
+//!   incarnation.
+//! - A request that would exceed [`DelegationPolicy::waiters_max`] gets DELAY (draft chapter 7
+//!   defines it for this case), and the recall continues.
+//! - A read delegation does not conflict with an open that denies writes: without a request to the
+//!   server, the holder can have opened the file only for reading.
+//! - BC_RECALL may reach a client before the reply to its OPEN, because the two use different
+//!   channels. If the client does not know the delegation yet, the recall is sent again. Only the
+//!   timeout revokes the delegation.
 
 mod lists;
 mod policy;

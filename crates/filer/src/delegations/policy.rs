@@ -1,7 +1,7 @@
 //! The policy of granting delegations, and the file growth that write delegations promise.
 //!
-//! Invariant: the growth promised to all write delegations of a file system together never exceeds
-//! the space that was free when the last of them was granted.
+//! Invariant: the growth promised to all write delegations of a file system, in total, never
+//! exceeds the space that was free when the most recent of them was granted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct DelegationPolicy {
     /// True if OPEN may grant delegations. If false, only delegations that are reclaimed after a
     /// restart are granted.
     pub enabled: bool,
-    /// The most delegations of all clients together.
+    /// The limit on the number of delegations of all clients, in total.
     pub total_max: u32,
     /// The most delegations of one client.
     pub per_client_max: u32,
@@ -87,7 +87,7 @@ impl DelegationPolicy {
                 return Err(ConfigError::OutOfRange(name));
             }
         }
-        // With a zero delay, a retry would be due again at once, without end.
+        // With a zero delay, each retry would immediately cause the next one.
         if self.recall_retry.is_zero() {
             return Err(ConfigError::OutOfRange("delegations.recall_retry"));
         }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(promises.make(&policy, FsHandle([2; 16]), 30), 30);
         assert_eq!(promises.total(), 280);
         promises.end(FS, 100);
-        // Less is free than is promised already, so nothing more is promised.
+        // The promised space exceeds the free space, so nothing more is promised.
         assert_eq!(promises.make(&policy, FS, 120), 0);
         assert_eq!(promises.make(&policy, FS, 160), 10);
     }

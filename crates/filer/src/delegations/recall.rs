@@ -123,8 +123,8 @@ impl DelegationTable {
         self.counters.recalled += 1;
     }
 
-    /// Recalls a delegation although no request waits for it yet. Has no effect if the delegation
-    /// is already being recalled or has ended.
+    /// Recalls a delegation although no request waits for its return. Has no effect if the
+    /// delegation is already being recalled or has ended.
     pub fn recall(&mut self, client: ClientId, state_id: StateId, now: Moment) {
         if let Ok(index) = self.slots.find(client, state_id)
             && self.slots.get(index).phase == DelegationPhase::Granted

@@ -40,8 +40,8 @@ pub(super) struct Delegation {
     pub growth: u64,
     /// True if the recall reports to the holder that it need not write data back.
     pub truncate: bool,
-    /// The time at which the delegation's timer expires: for a retry of the recall, or for its end.
-    /// `None` if no timer is running.
+    /// The time at which the delegation's timer expires. The recall is then sent again, or the
+    /// delegation ends. `None` if no timer is running.
     pub timer: Option<Moment>,
     /// True if the recall must be sent again when the timer expires.
     pub retries: bool,

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - The identities are sorted, none is empty, and none occurs twice.
-//! - Removing identities never makes a list empty that had some, because an empty list admits every
-//!   session.
+//! - Removing identities never empties a list that was not empty, because an empty list admits
+//!   every session.
 
 use dafs_ops::Fault;
 use dafs_types::{FenceAccess, FenceUpdate, limits};
@@ -42,7 +42,7 @@ pub struct FenceLimits {
     pub lists_max: u32,
     /// The most fence identities in one list.
     pub ids_per_list_max: u32,
-    /// The most bytes of all identities in all lists together.
+    /// The limit on the number of bytes of all identities in all lists, in total.
     pub bytes_max: u32,
     /// The most pending changes at one time.
     pub changes_max: u32,
@@ -114,7 +114,7 @@ impl FenceList {
         self.is_open() || self.0.binary_search(fence_id).is_ok()
     }
 
-    /// Returns the number of bytes of all identities together.
+    /// Returns the total number of bytes of the identities.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|id| id.as_str().len()).sum()
     }

@@ -4,14 +4,14 @@
 //! operation of a session outside the list is running on the object, and none starts until a later
 //! change admits the session.
 //!
-//! The list of a fenced object names the fence identities that may access it. An object without a
-//! list is open to every session. The draft has two flags for a change and does not define what
-//! some of the six combinations mean. `L` is the list before the change, `A` the one in the
-//! request:
+//! The list of a fenced object contains the fence identities that may access it. An object without
+//! a list is open to every session. A request for a change has two flags, and the draft does not
+//! define what some of the six combinations mean. `L` is the list before the change, `A` the list
+//! in the request:
 //!
 //! | access | update    | the list after   | why                                         |
 //! |--------|-----------|------------------|---------------------------------------------|
-//! | ALLOW  | OVERWRITE | `A`; none if empty | 6.4.2 says just this                      |
+//! | ALLOW  | OVERWRITE | `A`; none if empty | 6.4.2 says exactly this                   |
 //! | ALLOW  | APPEND    | `L` and `A`      | "added"; the first `A` leaves all others out |
 //! | ALLOW  | REMOVE    | INVAL            | the two flags contradict each other         |
 //! | DENY   | OVERWRITE | INVAL            | it overwrites only "in the case of allowing" |
@@ -23,10 +23,11 @@
 //! except `A`"), or if the list would become empty (an empty list would admit everyone). The fence
 //! is then unchanged; the caller can overwrite the list with the identities that may stay.
 //!
-//! The draft drains running operations after a DENY. This server drains after every change, for all
-//! sessions that the new list leaves out: an ALLOW that drops a session must promise no less.
+//! The draft waits for running operations after a DENY. This server waits after every change, for
+//! the operations of all sessions that the new list leaves out, because an ALLOW that leaves out a
+//! session must promise no less than a DENY.
 //!
-//! More choices that the draft leaves to a server:
+//! Further decisions that the draft leaves to the server:
 //! - The list of a file and that of its file system are independent; both must admit a session.
 //! - A session without a fence identity (an empty text) is in no list.
 //! - Fenced requests get ACCES. Fencing is a permission (4.4.4.3), and of the possible statuses
@@ -35,18 +36,19 @@
 //! - Sessions are not closed, and locks and opens are not dropped (the note in 4.4.4.4).
 //! - GET_FENCING_LIST has no object flag: see [`FencedObject::asked_for`].
 //! - The fencing procedures are never fenced; otherwise no outside client could lift a fence.
-//! - A second change of an object while one is pending gets DELAY.
+//! - A change of an object's list while another change of it is pending gets DELAY.
 //!
 //! # Running operations
 //!
 //! While there is no fence, READ and WRITE pay one load and one branch in [`FenceTable::enter`] and
-//! one in [`FenceTable::leave`]. So nothing is counted there. The driver knows which operations are
-//! running and passes them to [`FenceTable::set`], which notes those that must end first. From then
-//! on only their `leave` matters: sessions that the new list leaves out cannot start operations,
-//! and sessions that it admits need not be waited for. The same holds while fences exist, so there
-//! is only one code path. The cost is one pass over the running operations for each change, which
-//! is rare. In return the driver must report every operation between its `enter` and its `leave`,
-//! including transfers of batches.
+//! the same in [`FenceTable::leave`], so these calls count nothing. The server knows which
+//! operations are running and passes them to [`FenceTable::set`], which records those that must end
+//! before the change is complete. From then on only the `leave` calls of these operations matter:
+//! sessions that the new list leaves out cannot start operations, and the change need not wait for
+//! sessions that the new list admits. The same holds while fences exist, so there is only one code
+//! path. The cost is one pass over the running operations for each change, and changes are rare. In
+//! return the server must report every operation between its `enter` and its `leave`, including
+//! transfers of batches.
 //!
 //! ```text
 //! set ─► changing ──stored and drained──► Completed: the new list is in force
@@ -165,8 +167,8 @@ pub struct FenceRequest(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u64);
 
-/// An operation that has entered and not left. An operation that accesses two files is reported
-/// once for each.
+/// An operation between its `enter` and its `leave`. An operation that accesses two files is
+/// reported once for each.
 #[derive(Clone, Copy, Debug)]
 pub struct RunningOperation<'a> {
     /// The id of the operation.
@@ -184,7 +186,7 @@ pub struct FenceStoreId(pub u64);
 /// A fencing list as it is stored on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceRecord {
-    /// The object whose list this is.
+    /// The object to which the list belongs.
     pub object: FencedObject,
     /// The identities that may access the object, sorted. An empty list erases the record of the
     /// object.

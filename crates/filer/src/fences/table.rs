@@ -76,7 +76,8 @@ struct Fence {
 struct Change {
     request: FenceRequest,
     next: FenceList,
-    /// The record that must be on stable storage before the change is complete. `None` if it is.
+    /// The record that must be on stable storage before the change is complete. `None` if it
+    /// already is on stable storage.
     store: Option<FenceStoreId>,
     /// The operations that must end before the change is complete.
     waits_for: BTreeSet<OperationId>,
@@ -167,8 +168,8 @@ impl FenceTable {
         }
     }
 
-    /// Reports that an operation that had entered has ended, was aborted, or has lost its session.
-    /// A call without a preceding `enter` has no effect.
+    /// Reports that an operation has ended, was aborted, or has lost its session. A call without a
+    /// preceding `enter` has no effect.
     #[inline]
     pub fn leave(&mut self, operation: OperationId) {
         if self.draining != 0 {
@@ -225,8 +226,8 @@ impl FenceTable {
     }
 
     /// Starts a change of a list (SET_FENCING_LIST). `running` must iterate over every operation
-    /// that has entered and not left, fenced or not, except this request. Sessions that the new
-    /// list leaves out cannot start operations from now on. [`FenceTable::poll_action`] reports
+    /// between its `enter` and its `leave`, fenced or not, except this request. Sessions that the
+    /// new list leaves out cannot start operations from now on. [`FenceTable::poll_action`] reports
     /// when the change is complete. Returns the number of operations that must end first; see
     /// [`FenceTable::waits_for`].
     ///

@@ -10,9 +10,10 @@
 //!   server does not know the ranges of these locks.
 //!
 //! A client that has not finished when the period ends keeps the state that it has reclaimed. But
-//! it may believe that it still holds state that it has not reclaimed and that other clients may
-//! now get. So stable storage records it as a client without state, and the next server lets it
-//! reclaim nothing. It is recorded with state again at its next open, lock, or lock test.
+//! the client may believe that it also holds the state that it has not reclaimed, which other
+//! clients may now get. So stable storage records it as a client without state, and after another
+//! restart the client can reclaim nothing. It is recorded with state again at its next open, lock,
+//! or lock test.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ use super::Filer;
 use crate::clients::{Client, Principal};
 use crate::{ClientKey, Counters};
 
-/// The record on stable storage that a client has state.
+/// The record on stable storage that says that a client has state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
     /// The client id string that the client gave itself.
@@ -53,8 +54,8 @@ struct Expected {
 }
 
 impl Filer {
-    /// Begins the grace period after a restart. `clients` had state when the previous server ended.
-    /// They have the time of one lease to reclaim it.
+    /// Begins the grace period after a restart. `clients` are the clients that had state when the
+    /// previous server ended. They can reclaim it for the time of one lease.
     pub fn begin_grace(&mut self, clients: Vec<ClientRecord>, now: Moment) {
         if clients.is_empty() {
             return;
@@ -74,8 +75,8 @@ impl Filer {
         self.grace.is_some()
     }
 
-    /// Checks whether a client may be granted new state. By this request the client has finished
-    /// reclaiming.
+    /// Checks whether a client may be granted new state. A client that requests new state has
+    /// finished reclaiming.
     ///
     /// # Errors
     /// GRACE during the grace period; NOT_AUTHENTICATED if the caller is not a client.
@@ -183,8 +184,8 @@ impl Filer {
         self.has_grace_ended = true;
     }
 
-    /// Returns true if a client may still have state to reclaim because of its record on stable
-    /// storage.
+    /// Returns true if a client has a record on stable storage because of which it may still
+    /// reclaim state.
     pub(super) fn is_awaited(&self, client: &Client) -> bool {
         let expected = self.grace.as_ref().and_then(|grace| grace.expected.get(&client.name));
         expected.is_some_and(|expected| expected.is(client) && !expected.is_done)
@@ -192,8 +193,8 @@ impl Filer {
 
     /// Returns the names of the clients whose stable records must be removed, because they have no
     /// state left to reclaim or may believe that they have more state than they do. The flag is
-    /// true if a grace period has ended since the last call. The record of that must be on stable
-    /// storage before new state is granted durably.
+    /// true if a grace period has ended since the last call. The record of that end must be on
+    /// stable storage before new state is granted durably.
     pub fn take_expired_records(&mut self) -> (Vec<Box<[u8]>>, bool) {
         (std::mem::take(&mut self.lapsed), std::mem::take(&mut self.has_grace_ended))
     }

@@ -11,7 +11,7 @@ use crate::clients::Client;
 use crate::opens::ClientOpens;
 use crate::{ClientKey, Closed, Holder, Principal};
 
-/// A session that enters as a client.
+/// A session that joins a client when it has authenticated.
 #[derive(Clone, Copy, Debug)]
 pub struct EnteringClient<'a> {
     /// The client id that the server has assigned.

@@ -21,7 +21,8 @@ impl Filer {
         own.is_none_or(|own| fair_share(own, count + OPENS_RESERVED.min(max / 16), max))
     }
 
-    /// Returns true if one more client of the same holder may be kept without a session.
+    /// Returns true if the state of one more client of the same holder may be kept without a
+    /// session.
     pub(super) fn may_be_kept(&self, client: ClientKey) -> bool {
         let (max, count) = (self.config.clients_kept_max, self.clients.kept_count());
         if count < max / 2 {

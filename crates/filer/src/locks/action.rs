@@ -109,7 +109,7 @@ pub struct LockRecord {
     pub principal: Box<[u8]>,
     /// The verifier, which changes when the client restarts.
     pub verifier: Verifier,
-    /// The lock owner, by the name that the client uses.
+    /// The name that the client uses for the lock owner.
     pub owner: Box<[u8]>,
     /// The locked range of bytes.
     pub range: ByteRange,
@@ -175,8 +175,8 @@ impl Phase {
         matches!(self, Self::RollingBack { .. })
     }
 
-    /// Returns the phase to store in the record. An ABORT is not recorded: its caller has no reply
-    /// yet, and repeats the request after a restart, when the undo data still exists.
+    /// Returns the phase to store in the record. A running ABORT is not recorded: the client has no
+    /// reply to it yet, and repeats it after a restart, when the undo data still exists.
     pub(super) fn on_record(self) -> RecordPhase {
         match self {
             Self::Held | Self::Survived | Self::Breakable => RecordPhase::Held,

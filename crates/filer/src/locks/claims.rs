@@ -63,8 +63,8 @@ impl LockTable {
         Ok(LockReply::Granted)
     }
 
-    /// Replaces broken locks with a lock of the repairing owner. The new record is written first.
-    /// After a crash before the old records are removed, the restart finds both and keeps the
+    /// Replaces broken locks with a lock of the repairing owner. The new record is written before
+    /// the old records are removed. If a crash comes between, the restart finds both and keeps the
     /// older.
     fn take_over(
         &mut self,

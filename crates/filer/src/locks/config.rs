@@ -37,7 +37,7 @@ pub struct LockConfig {
     /// The supported AUTORECOVERY locks, which require that the server keeps undo data on stable
     /// storage.
     pub auto_recovery: AutoRecovery,
-    /// The most locks of all clients together.
+    /// The limit on the number of locks of all clients, in total.
     pub locks_max: u32,
     /// The most locks of one file.
     pub locks_per_file_max: u32,
@@ -45,7 +45,7 @@ pub struct LockConfig {
     pub locks_per_client_max: u32,
     /// The most locks of one owner.
     pub locks_per_owner_max: u32,
-    /// The most waiters of all clients together.
+    /// The limit on the number of waiters of all clients, in total.
     pub waiters_max: u32,
     /// The most waiters of one file. It is small because each change of the file's locks compares
     /// every pair of its waiters.

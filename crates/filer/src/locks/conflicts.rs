@@ -40,7 +40,8 @@ impl LockTable {
         self.in_way(file, range, mode, |hold| !hold.is_of(who) && !hold.phase.is_broken())
     }
 
-    /// Returns the first broken lock that conflicts. Its former owner does not matter.
+    /// Returns the first broken lock that conflicts. A broken lock conflicts with the requests of
+    /// all owners, including its former owner.
     pub(super) fn broken_in_way(
         &self,
         file: FileKey,

@@ -2,17 +2,17 @@
 //!
 //! Invariant: no owner waits for itself along hard edges.
 //!
-//! "A waits for B" is a relation between owners, and an edge of the graph. The edge is *hard* if a
-//! lock of B blocks A, and *soft* if only an earlier request of B blocks A. A cycle with a soft
-//! edge is broken by the exception in the order of the queue (module `waiters`). A cycle of hard
-//! edges is a deadlock. The request that would close such a cycle, by waiting or by being granted,
-//! is refused, so that no such cycle ever exists.
+//! The nodes of the graph are owners. An edge from A to B means that A waits for B. The edge is
+//! *hard* if a lock of B blocks A, and *soft* if only an earlier request of B blocks A. A cycle
+//! with a soft edge is broken by the exception in the order of the queue (module `waiters`). A
+//! cycle of hard edges is a deadlock. A request that would close such a cycle, by waiting or by
+//! being granted, is refused, so that no such cycle ever exists.
 //!
-//! It follows that no request waits forever. If a request is ready, it is served or gives up. If no
-//! request is ready, start at any waiter and follow a hard edge from each owner that has one, and
-//! otherwise a soft edge that is in effect. This path cannot return to an earlier owner, because
-//! there is no cycle of hard edges, and the soft edges of a cycle are not in effect. So the path
-//! ends at an owner that does not wait, and whose lock will end.
+//! It follows that no request waits forever. A ready request is served or given up. Suppose that no
+//! request is ready. Start at any waiter, and follow a hard edge from each owner that has one;
+//! from the other owners follow a soft edge that is in effect. This path cannot return to an
+//! earlier owner, because there is no cycle of hard edges, and the soft edges of a cycle are not in
+//! effect. So the path ends at an owner that does not wait, and whose lock will end.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -39,7 +39,8 @@ pub(super) enum Edges {
 pub(super) enum Reach {
     Yes,
     No,
-    /// The search was given up, because it had visited the most locks and requests allowed.
+    /// The search was given up, because it had visited the largest allowed number of locks and
+    /// requests.
     Unknown,
 }
 

@@ -19,8 +19,8 @@ use super::request::{LockClient, LockOwner, OwnerName};
 use super::table::LockTable;
 use crate::FileKey;
 
-/// The error that the client's principal is not the one for which locks are kept under the client's
-/// name or verifier. The status is CLID_INUSE.
+/// The error that locks are kept under the client's name or verifier for another principal. The
+/// status is CLID_INUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the locks kept under this client's name belong to another principal")]
 pub struct ForeignLocks;
@@ -176,11 +176,11 @@ impl LockTable {
         if former.iter().any(is_foreign) { Err(ForeignLocks) } else { Ok(()) }
     }
 
-    /// Registers the incarnation of a client under an id that is new to this table. It must be
-    /// called before the client's first request about locks. Locks may be kept for the client's
-    /// name, from before a restart of the server or from an earlier record of the client. The
-    /// client can reclaim these locks. But if its verifier shows that it has restarted, the locks
-    /// are treated as in [`LockTable::client_restarted`].
+    /// Registers an incarnation of a client whose id is new to this table. It must be called before
+    /// the client's first request about locks. Locks may have been kept for the client's name since
+    /// before a restart of the server, or from an earlier record of the client. The client can
+    /// reclaim these locks. But if its verifier shows that it has restarted, the locks are treated
+    /// as in [`LockTable::client_restarted`].
     ///
     /// # Errors
     /// [`ForeignLocks`] if locks are kept for another principal of the name. Nothing is changed

@@ -30,37 +30,39 @@
 //!
 //! # Decisions where the draft is silent
 //!
-//! - **Mandatory or advisory** locks are the server's choice (RFC 3010 8); OPEN reports it by
-//!   MLOCK. The description of READ ("if the file is locked the server will return LOCKED") implies
-//!   mandatory locks, so they are the default. If locks are advisory, broken ranges and ranges
-//!   under rollback are still closed to all owners, and writes by other owners under an
-//!   auto-recovery lock get LOCKED, because a rollback would undo them.
-//! - **Broken locks** block reads and writes like a held lock of their mode, as the draft says: a
-//!   broken shared lock permits reads. They block their former owner, too.
+//! - **Mandatory or advisory** locks are the server's choice (RFC 3010 8); the MLOCK flag in the
+//!   reply to OPEN reports it. The description of READ ("if the file is locked the server will
+//!   return LOCKED") implies mandatory locks, so they are the default. If locks are advisory,
+//!   broken ranges and ranges under rollback are still closed to all owners, and writes by other
+//!   owners under an auto-recovery lock get LOCKED, because a rollback would undo them.
+//! - **Broken locks** block reads and writes like a held lock of the same mode, as the draft says:
+//!   a broken shared lock permits reads. Broken locks also block their former owner.
 //! - **Options** of an owner's locks can be added by locking again, but not removed: LOCK_RANGE
 //!   tells the client to unlock first. Pieces with different options are never joined.
 //! - **Shared locks with AUTORECOVERY** get NOTSUPP. A shared lock alone permits no changes, and a
 //!   rollback would change data under the locks of other owners.
 //! - **REPAIR** of a lock that is only breakable breaks it, and the status is LOCK_BROKEN, as the
-//!   draft says of a request that breaks a lock. If nothing is broken, REPAIR gets INVAL, which
-//!   tells a repairer that another was faster. A shared repair of an exclusive lock also gets
-//!   INVAL. A lock obtained by REPAIR always has PERSIST. REPAIR takes over only the requested
-//!   range; the rest stays broken. RECLAIM and REPAIR never wait.
-//! - **RECLAIM** of a lost lock gets EXPIRED. It must ask for exactly what was held: same owner,
-//!   mode and options. After the grace period only a lock with options can be reclaimed.
-//! - **ABORT** leaves the lock held, with no undo data. It works on a range, as undo data does.
-//! - **LOCKU** ignores the mode and may name bytes that are not locked. If the server supports undo
-//!   data for whole files only, LOCKU and ABORT of part of such a lock get LOCK_RANGE.
+//!   draft defines for a request that breaks a lock. If nothing is broken, REPAIR gets INVAL, which
+//!   tells the client that another client has already repaired the lock. A shared repair of an
+//!   exclusive lock also gets INVAL. A lock obtained by REPAIR always has PERSIST. REPAIR takes
+//!   over only the requested range; the rest stays broken. RECLAIM and REPAIR never wait.
+//! - **RECLAIM** of a lost lock gets EXPIRED. The request must match the lost lock exactly in its
+//!   owner, mode and options. After the grace period only a lock with options can be reclaimed.
+//! - **ABORT** leaves the lock held, without undo data. It applies to a range, because undo data is
+//!   kept for ranges.
+//! - **LOCKU** ignores the mode, and its range may contain bytes that are not locked. If the server
+//!   supports undo data for whole files only, LOCKU and ABORT of part of such a lock get
+//!   LOCK_RANGE.
 //! - **CLOSE** unlocks (RFC 3010 8.9 allows it). It is not a failure, so changes become final.
 //! - **LOCKT** breaks nothing and ignores waiters.
-//! - **Deadlock** has no status in the draft, nor in RFC 3010, where a client that waits polls
-//!   forever. RFC 3530 added NFS4ERR_DEADLOCK, 10045; the draft's numbers of that range are
-//!   NFSv4's, so this server uses that number. `deadlocks` defines which cycles count.
-//! - **Waiting.** Requests are served in order per file. A request that does not wait is denied if
-//!   an earlier waiter blocks it, even if no lock does; otherwise a stream of readers would starve
-//!   a writer. The lock is reserved for a waiter that is ready until it asks again or is silent too
-//!   long (RFC 3010 8.3).
-//! - **An owner's lock under rollback** gives DELAY to the owner's LOCK and LOCKU.
+//! - **Deadlock** has no status in the draft or in RFC 3010, where a waiting client polls forever.
+//!   RFC 3530 added NFS4ERR_DEADLOCK, 10045. The draft's numbers in that range are those of NFSv4,
+//!   so this server uses that number. The module `deadlocks` defines which cycles are deadlocks.
+//! - **Waiting.** The requests for a file are served in the order of arrival. A request that does
+//!   not wait is denied if an earlier waiter blocks it, even if no lock does; otherwise a stream of
+//!   readers would starve a writer. When a waiter is ready, the lock is reserved for it until it
+//!   repeats its request or has been silent too long (RFC 3010 8.3).
+//! - **LOCK and LOCKU get DELAY** if a lock of the same owner is being rolled back in the range.
 
 mod action;
 mod claims;

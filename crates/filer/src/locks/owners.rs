@@ -23,7 +23,7 @@ pub(super) type OwnerKey = Key<Owner>;
 pub(super) struct Owner {
     pub client: ClientId,
     pub name: Box<[u8]>,
-    /// The files in which the owner has locks of its own.
+    /// The files in which the owner has locks that it still owns.
     pub files: BTreeSet<FileKey>,
     pub waiters: Vec<WaiterKey>,
     /// The number of locks charged to the owner, including locks that it no longer owns.

@@ -5,7 +5,8 @@
 //! - The pieces of one owner never overlap. Two adjacent pieces differ in mode, attributes or
 //!   phase, or at least one of them was restored from stable storage.
 //! - A lock is in the slab, in the tree of its mode, in the counts of its owner, client and file,
-//!   and (unless it belongs to no owner) in its owner's pieces: either in all of them or in none.
+//!   and (unless it belongs to no owner) in its owner's pieces. It is either in all of these or in
+//!   none.
 //!
 //! Every change of an owner's pieces goes through [`LockTable::edit`], which compares the state
 //! before and after the change. So records and undo data follow every split, join and replacement.
@@ -148,7 +149,8 @@ impl LockTable {
         }
     }
 
-    /// Returns the records of the owner's pieces in a range, and their ranges with undo data.
+    /// Returns the records of the owner's pieces in a range, and the ranges of these pieces that
+    /// need undo data.
     fn promised(
         &self,
         file: FileKey,

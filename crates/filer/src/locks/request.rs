@@ -8,8 +8,8 @@ use dafs_types::{ClientId, StateId, Verifier};
 use super::range::ByteRange;
 use crate::FileKey;
 
-/// The mode of a lock: shared or exclusive. A lock kind of the protocol that waits is a mode
-/// combined with a [`Wait`].
+/// The mode of a lock: shared or exclusive. A lock kind of the protocol that waits is expressed as a
+/// mode and a [`Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
     /// A shared lock.
@@ -19,7 +19,7 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    /// Returns true if two owners may not hold these modes at once.
+    /// Returns true if two owners may not hold locks of these modes on the same byte.
     pub(super) const fn conflicts(self, other: Self) -> bool {
         matches!(self, Self::Write) || matches!(other, Self::Write)
     }
@@ -89,7 +89,8 @@ impl Wait {
     }
 }
 
-/// The identity of a client, by which a lock that survives the server recognizes its client.
+/// The identity of a client. After a restart of the server, it shows which locks belong to the
+/// client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockClient<'a> {
     /// The client's present id, which the server has assigned.

@@ -30,7 +30,6 @@ use crate::FileKey;
 ///
 /// After every call that takes `&mut self`, the server must call [`LockTable::poll_action`] until
 /// it returns `None`, and execute the actions before it replies to the request.
-/// actions before the reply to the request.
 #[derive(Debug)]
 pub struct LockTable {
     pub(super) config: LockConfig,
@@ -42,7 +41,8 @@ pub struct LockTable {
     pub(super) waiter_ids: BTreeMap<WaiterId, WaiterKey>,
     /// The files that have a queue of waiters.
     pub(super) queued: BTreeSet<FileKey>,
-    /// The files to check again, because a request for another file closed a cycle.
+    /// The files to check again, because a request for another file has closed a cycle of waiting
+    /// owners.
     pub(super) recheck: BTreeSet<FileKey>,
     pub(super) rollbacks: BTreeMap<RollbackId, HoldKey>,
     pub(super) next_lock: u64,

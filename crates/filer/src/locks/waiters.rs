@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - Conflicting requests for a file are served in the order of their arrival, with one exception:
-//!   a request passes an earlier request that is not ready and whose owner waits, directly or
-//!   through other owners, for the owner of the later request. Without this exception the order of
-//!   the queue alone could make two requests wait for each other.
+//!   a request passes an earlier request that is not ready if the owner of the earlier request
+//!   waits, directly or through other owners, for the owner of the later request. Without this
+//!   exception the order of the queue alone could make two requests wait for each other.
 //! - No earlier request blocks a waiter that is ready.
 
 use dafs_base::Key;
@@ -76,9 +76,9 @@ impl LockTable {
         self.registry.owner(who).waiters.iter().find(same).copied()
     }
 
-    /// Returns the lock or request that blocks a request at this position of the queue, or at its
-    /// end. Broken locks are ignored, because a request gets LOCK_BROKEN instead of waiting for
-    /// them.
+    /// Returns the lock or request that blocks the request at this position of the queue, or a
+    /// request at the end of the queue. Broken locks are ignored, because a request gets
+    /// LOCK_BROKEN instead of waiting for them.
     pub(super) fn blocker(
         &self,
         file: FileKey,

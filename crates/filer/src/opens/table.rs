@@ -55,7 +55,7 @@ pub(crate) struct OpenTable {
 /// An index that finds the open of a file by its owner.
 ///
 /// Clients choose the names of owners, so the hash is SipHash with a secret key. Hashing takes a
-/// tenth of the time of an OPEN and CLOSE together, so the open stores its hash for the removal.
+/// tenth of the time of an OPEN and a CLOSE, so the open stores its hash for the removal.
 #[derive(Debug, Default)]
 struct Owners {
     secret: RandomState,
@@ -339,8 +339,8 @@ impl OpenTable {
         if self.hot[index].held.access & wanted == 0 { Err(Fault::OpenLacksAccess) } else { Ok(()) }
     }
 
-    /// Returns two flags: true if other clients have the file open at all, and true if they have it
-    /// open for writing.
+    /// Returns two flags: the first is true if other clients have the file open, the second if they
+    /// have it open for writing.
     pub(crate) fn others(&self, client: ClientKey, file: FileKey) -> (bool, bool) {
         let mut others = self.opens_of(file).filter(|&index| !self.is_of(index, client));
         let is_writing = |index: u32| self.hot[index as usize].held.access & WRITE != 0;
