@@ -51,8 +51,8 @@ pub struct Options {
     pub nfs_directory: Option<PathBuf>,
     /// The options of sessions with the servers.
     pub session: SessionOptions,
-    /// The policy with which clients wait for replies. A client whose label has `sleeps` set ignores
-    /// the policy and sleeps immediately.
+    /// The policy with which clients wait for replies. A client whose label has `sleeps` set does
+    /// not use it: that client sleeps immediately.
     pub wait: WaitPolicy,
     /// The process id of the servers, to measure their CPU time.
     pub server_process: Option<u32>,

@@ -16,18 +16,18 @@ pub struct Figure {
     pub label: Label,
     /// The size of a block in bytes.
     pub block_bytes: usize,
-    /// Microseconds per operation: wall time divided by the number of operations, as the median of
-    /// the rounds.
+    /// The microseconds per operation: wall time divided by the number of operations, as the median
+    /// of the rounds.
     pub wall_us: f64,
-    /// Bytes per second of the median round.
+    /// The throughput of the median round, in bytes per second.
     pub throughput: f64,
     /// The median of the time from submission to completion, in microseconds.
     pub latency_us_p50: f64,
     /// The 99th percentile of the time from submission to completion, in microseconds.
     pub latency_us_p99: f64,
-    /// CPU microseconds of the calling thread per operation, as the median of the rounds.
+    /// The CPU microseconds of the calling thread per operation, as the median of the rounds.
     pub client_cpu_us: f64,
-    /// CPU microseconds of the server per operation; `None` if the peer has no server.
+    /// The CPU microseconds of the server per operation; `None` if the peer has no server.
     pub server_cpu_us: Option<f64>,
 }
 

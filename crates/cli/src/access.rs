@@ -44,7 +44,7 @@ pub(crate) struct Rule {
     /// The client's identity: `"uid:1000"` (reported by the kernel), `"user:ann"` (by password),
     /// `"kerberos:ann@REALM"`, `"certificate:NAME"`, `"anonymous"`. `*` is a wildcard.
     principals: Vec<String>,
-    /// Refuse changes by these clients. Only in the rules of an export.
+    /// True to refuse changes by these clients. Only in the rules of an export.
     read_only: Option<bool>,
     /// Which users are mapped to `anonymous`: `"root"`, `"all"` or `"none"`. Only in the rules of
     /// an export.
@@ -61,12 +61,12 @@ pub(crate) struct ExportTable {
     pub name: String,
     /// The directory to export. Without it, `name` must be the name of one of `directories`.
     pub path: Option<PathBuf>,
-    /// Refuse changes in this export.
+    /// True to refuse changes in this export.
     read_only: Option<bool>,
-    /// Let clients enter file systems that are mounted beneath this export, if they are on a disk
-    /// or in memory of this host. Without this, clients see the name of a mount point but get XDEV
-    /// when they enter it. Network file systems, FUSE and kernel file systems such as /proc are
-    /// never entered.
+    /// True to let clients enter file systems that are mounted beneath this export, if they are on
+    /// a disk or in memory of this host. Otherwise clients see the name of a mount point but get
+    /// XDEV when they enter it. Network file systems, FUSE and kernel file systems such as /proc
+    /// are never entered.
     pub cross_mounts: Option<bool>,
     /// Which users are squashed in this export: `"root"` (user 0, and group 0), `"all"` or
     /// `"none"`. Default: the value of the key outside of this table.
@@ -132,11 +132,12 @@ pub(crate) struct KerberosTable {
     replay_cache: Option<PathBuf>,
     /// Map of principals to local users. This map takes precedence over all other mapping rules.
     users: BTreeMap<String, String>,
-    /// Map principals that `users` does not list by the `auth_to_local` rules of krb5.conf.
+    /// True to map principals that `users` does not list by the `auth_to_local` rules of krb5.conf.
     host_rules: bool,
-    /// Allow a principal to become user 0.
+    /// True to allow a principal to become user 0.
     allow_root: bool,
-    /// Refuse tokens without a channel binding to the session. DAFS clients always send a binding.
+    /// True to refuse tokens without a channel binding to the session. DAFS clients always send a
+    /// binding.
     require_binding: bool,
     /// The largest token accepted over TCP, in bytes, at most 61440. Default: 15360.
     max_token: Option<u32>,

@@ -68,7 +68,7 @@ pub(crate) struct Blocks {
     /// Block sizes in bytes, at most 1 MiB each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     block: Vec<u64>,
-    /// Rounds for each median.
+    /// Number of rounds for each median.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: Option<u64>,
     #[command(flatten)]

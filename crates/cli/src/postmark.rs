@@ -25,19 +25,19 @@ pub(crate) struct Arguments {
 /// The parameters of the workload.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Numbers {
-    /// Files in the pool before the first transaction.
+    /// Number of files in the pool before the first transaction.
     #[arg(long, default_value_t = 500)]
     pub files: usize,
     /// Number of transactions: each is a read, and a creation or a removal.
     #[arg(long, default_value_t = 10_000)]
     pub transactions: usize,
-    /// Directories that the files are spread over.
+    /// Number of directories that the files are spread over.
     #[arg(long, default_value_t = 10)]
     pub directories: usize,
     /// Size of each file in bytes, as 4096 or 4K, or a range as 2K-16K; 64 KiB at most.
     #[arg(long, default_value = "4K", value_parser = sizes)]
     pub size: (usize, usize),
-    /// Steps in flight at once.
+    /// Number of steps in flight.
     #[arg(long, default_value_t = 8)]
     pub in_flight: usize,
     /// Seed of the random numbers.

@@ -309,8 +309,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Searches for the objects of these handles, all at once. Blocks as long as it takes to read
-    /// every directory. For some time after that, calls with these handles need no search: each
+    /// Searches for all of these objects together. Blocks as long as it takes to read every
+    /// directory. For some time after that, calls with these handles need no search: each
     /// object was found, or its calls fail with `Stale`, or with `Unseen` if some directories could
     /// not be read.
     fn search(&self, _handles: &[FileHandle]) {}

@@ -42,7 +42,7 @@ pub struct MergeSettings {
     pub with_nfs: bool,
     /// The total size in bytes of the input files of a merge.
     pub input_bytes: u64,
-    /// The merge orders to measure: the numbers of files merged at once.
+    /// The merge orders to measure: the numbers of files in one merge.
     pub orders: Vec<usize>,
     /// The record sizes in bytes; the graph shows records per megabyte.
     pub record_sizes: Vec<usize>,
@@ -102,13 +102,13 @@ pub struct MergeReport {
 pub struct MergePoint {
     /// The name of the peer, such as "tcp asynchronous".
     pub peer: String,
-    /// The number of files merged at once.
+    /// The number of files in one merge.
     pub order: usize,
     /// The size of a record in bytes.
     pub record_bytes: usize,
-    /// Records per megabyte: the horizontal axis of the graph.
+    /// The number of records per megabyte: the horizontal axis of the graph.
     pub records_per_mb: f64,
-    /// Megabytes of merged output per second. The same amount is read and written.
+    /// The throughput, in megabytes of merged output per second. As many bytes are read as written.
     pub megabytes_per_s: f64,
     /// The throughputs of the slowest and the fastest round.
     pub spread: [f64; 2],
@@ -119,7 +119,7 @@ pub struct MergePoint {
 pub struct MergeSeries {
     /// The name of the peer.
     pub label: String,
-    /// Pairs of records per megabyte and megabytes per second.
+    /// The points of the line: records per megabyte, and megabytes per second.
     pub points: Vec<(f64, f64)>,
 }
 

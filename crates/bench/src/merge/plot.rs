@@ -1,4 +1,4 @@
-//! The merge graph: throughput over record density, one chart for each merge order.
+//! The merge graph: throughput against record density, one chart for each merge order.
 
 use std::path::{Path, PathBuf};
 

@@ -34,7 +34,7 @@ pub(crate) trait Peer {
     fn server(&self) -> Option<u32> {
         None
     }
-    /// Moves blocks until `span` is over. Adds the nanoseconds of each operation to `times`, if
+    /// Moves blocks until `span` has passed. Adds the nanoseconds of each operation to `times`, if
     /// that is given. Timing each operation makes the run slower.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl Offsets {
     }
 }
 
-/// Calls `one` until the span is over. Reads the clock every few calls, or at every call if each
+/// Calls `one` until the span has passed. Reads the clock every few calls, or at every call if each
 /// operation is timed.
 fn repeat(
     span: Duration,
@@ -210,7 +210,7 @@ fn repeat(
     Ok(tally)
 }
 
-/// Calls `all` until the span is over, like [`repeat`]. One call runs `depth` operations.
+/// Calls `all` until the span has passed, like [`repeat`]. One call runs `depth` operations.
 fn repeat_together(
     depth: usize,
     span: Duration,

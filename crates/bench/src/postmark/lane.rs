@@ -119,7 +119,7 @@ impl Lane {
         self.pool.len()
     }
 
-    /// Returns the next step of this phase; `None` if the phase is over.
+    /// Returns the next step of this phase; `None` if the phase has ended.
     pub fn next_step(&mut self) -> Option<Step> {
         if let Some(second) = self.second.take() {
             return Some(second);

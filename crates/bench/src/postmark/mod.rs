@@ -36,7 +36,7 @@ pub struct Workload {
     pub size_min: usize,
     /// The size in bytes of the largest file, at most 64 KiB.
     pub size_max: usize,
-    /// The number of steps in flight at once, which is the number of lanes.
+    /// The number of steps in flight, which is the number of lanes.
     pub in_flight: usize,
     /// The seed of the random choices.
     pub seed: u64,
@@ -82,11 +82,11 @@ pub trait Store {
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Transactions per second, in the transaction phase only.
+    /// The number of transactions per second, in the transaction phase only.
     pub transactions_per_second: f64,
-    /// Files created per second, in the first phase.
+    /// The number of files created per second, in the first phase.
     pub created_per_second: f64,
-    /// Files removed per second, in the last phase.
+    /// The number of files removed per second, in the final phase.
     pub removed_per_second: f64,
     /// The seconds of the transaction phase.
     pub seconds: f64,

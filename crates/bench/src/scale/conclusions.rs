@@ -40,7 +40,7 @@ pub struct Conclusion {
 pub enum Verdict {
     /// The points can be compared.
     Drawn {
-        /// Operations per second, divided by those of the first point.
+        /// The number of operations per second, divided by that of the first point.
         speedup: f64,
         /// The speedup, divided by the speedup of linear growth.
         part_of_linear: f64,

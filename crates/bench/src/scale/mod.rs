@@ -133,18 +133,18 @@ pub struct Point {
     pub reactors: usize,
     /// The number of client processes.
     pub clients: usize,
-    /// Operations per second of all clients together.
+    /// The number of operations per second of all clients together.
     pub operations_per_second: f64,
     /// The operations per second of the slowest and of the fastest round.
     pub spread: [f64; 2],
-    /// Microseconds of the server's processor time per operation, over all its threads.
+    /// The microseconds of the server's processor time per operation, summed over its threads.
     pub server_cpu_us: f64,
     /// The microseconds of `server_cpu_us` that reactors used.
     pub reactor_cpu_us: f64,
     /// The microseconds of `server_cpu_us` that the pool's threads used. These threads make the
     /// system calls that may block.
     pub pool_cpu_us: f64,
-    /// Microseconds of the clients' processor time per operation.
+    /// The microseconds of the clients' processor time per operation.
     pub client_cpu_us: f64,
     /// The number of cores that the server kept busy.
     pub server_cores: f64,
@@ -173,9 +173,9 @@ pub struct Point {
 /// One round of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// Operations per second of all clients together.
+    /// The number of operations per second of all clients together.
     pub operations_per_second: f64,
-    /// Microseconds of the server's processor time per operation.
+    /// The microseconds of the server's processor time per operation.
     pub server_cpu_us: f64,
 }
 

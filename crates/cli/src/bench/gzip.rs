@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     /// Compression level, 1 to 9.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=9))]
     level: u8,
-    /// Rounds for each median.
+    /// Number of rounds for each median.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// Where to put the files. Default: the directory for temporary files.
@@ -52,15 +52,16 @@ impl Arguments {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub who: String,
-    /// Time of one process that compresses both halves.
+    /// The time of one process that compresses both halves.
     pub one: f64,
-    /// Time until both of two processes have ended, each of which compresses one half.
+    /// The time of two concurrent processes, each of which compresses one half, until both have
+    /// ended.
     pub two: f64,
-    /// Time between the end of the first and the end of the second process.
+    /// The time between the end of the first and the end of the second of these processes.
     pub apart: f64,
-    /// Processor time of all processes of the client when one process compresses both halves.
+    /// The processor time of all processes of the client when one process compresses both halves.
     pub cpu: f64,
-    /// Processor time of the server.
+    /// The processor time of the server.
     pub server_cpu: f64,
     /// The part of `cpu` that is not compression. dafs measures its compression time itself; for
     /// GNU gzip, all processor time in user space counts as compression.
@@ -74,11 +75,11 @@ pub(super) struct Row {
 pub(super) struct Report {
     pub megabytes: usize,
     pub level: u8,
-    /// Processor seconds in user space that GNU gzip needs for the same input with its output
+    /// The processor seconds in user space that GNU gzip needs for the same input with its output
     /// discarded.
     pub gnu_alone: f64,
     pub rows: Vec<Row>,
-    /// Bytes of the compressed results.
+    /// The number of bytes of the compressed results.
     pub compressed: u64,
     /// The project's goals. For each goal: the measured ratio, the bound of the ratio, whether the
     /// bound is a minimum or a maximum, and a description.
@@ -129,7 +130,7 @@ struct Contestant<'a> {
 }
 
 impl Contestant<'_> {
-    /// Returns the compression time that the contestant has reported since the last call. Returns
+    /// Returns the compression time that the contestant reported since the previous call. Returns
     /// `None` if the contestant does not report its compression time.
     fn compressing(&self) -> Result<Option<Duration>> {
         let Some(path) = &self.told else { return Ok(None) };

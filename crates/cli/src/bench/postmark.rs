@@ -25,7 +25,7 @@ use crate::postmark::Numbers;
 pub(super) struct Arguments {
     #[command(flatten)]
     numbers: Numbers,
-    /// Rounds for each median.
+    /// Number of rounds for each median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Where to put the files. Default: a new ext4 with a journal, in memory (root only; other

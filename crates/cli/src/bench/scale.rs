@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     /// of work. Examples of texts: "tcp", "4 KiB", "shm read 4 KiB, many files".
     #[arg(long)]
     only: Option<String>,
-    /// Rounds for each median.
+    /// Number of rounds for each median.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
     /// Length of a round in seconds.

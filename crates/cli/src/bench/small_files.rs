@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// Number of files in the generated tree, 100 per directory.
     #[arg(long, default_value_t = 5000, conflicts_with = "tree")]
     files: usize,
-    /// Rounds for each median.
+    /// Number of rounds for each median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Where to put the files. Default: a new ext4 with a journal, in memory (root only; other

@@ -54,9 +54,9 @@ pub(crate) struct Arguments {
 /// Options of a copy: recursion, modes, verification and flushing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
-    /// Copy directories recursively, and special files as special files.
+    /// True to copy directories recursively, and special files as special files.
     pub recursive: bool,
-    /// Copy modes without applying the umask.
+    /// True to copy modes without applying the umask.
     pub preserve: bool,
     pub verify: bool,
     pub sync: bool,

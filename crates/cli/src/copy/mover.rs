@@ -416,7 +416,7 @@ pub(super) const BLOCK_BYTES: usize = 512 << 10;
 const SMALL_BYTES: usize = 32 << 10;
 /// The maximum number of blocks of one file in flight.
 const BLOCKS_PER_FILE_MAX: u64 = 8;
-/// Bytes compared in one step: two pieces of this size fit the L1 cache.
+/// The number of bytes compared in one step: two pieces of this size fit the L1 cache.
 const COMPARE_BYTES: usize = 8 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Copies one tree: directories first, then everything in them, many objects at once.
+//! Copies one tree: directories first, then everything in them, many objects concurrently.
 //!
 //! Invariants:
 //! - An object that fails is reported and counted once, and does not keep others from being copied.

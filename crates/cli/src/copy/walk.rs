@@ -148,7 +148,7 @@ fn kind_of(kind: std::fs::FileType) -> Result<ObjectType> {
     })
 }
 
-/// Lists a tree on a server, many directories at once.
+/// Lists a tree on a server, many directories concurrently.
 pub(super) fn walk_remote(client: &Client, session: &Session, top: &OsStr) -> Result<Tree> {
     let mut first = Tree::default();
     let metadata = session.metadata(top)?;

@@ -19,7 +19,7 @@ use super::source::Source;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Header {
     pub name: Option<Vec<u8>>,
-    /// Modification time in seconds since 1970, or 0 if it is not stored.
+    /// The modification time in seconds since 1970, or 0 if it is not stored.
     pub modified: u32,
 }
 
@@ -139,7 +139,7 @@ impl Write for Counted<'_> {
     }
 }
 
-/// The number of bytes read at once, few enough to stay in the processor's cache until they are
+/// The number of bytes read in one call, few enough to stay in the processor's cache until they are
 /// compressed.
 const CHUNK_BYTES: usize = 128 << 10;
 /// Flags and operating system codes of RFC 1952, section 2.3.1.

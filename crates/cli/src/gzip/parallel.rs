@@ -1,9 +1,9 @@
 //! Compresses one member with several threads.
 //!
 //! Invariant: blocks are compressed independently, each with the end of the previous block as its
-//! dictionary, and are written in order. Each compressed block except the last ends at a byte
-//! boundary, so that the blocks together form one stream. The number of blocks in flight is
-//! limited.
+//! dictionary, and are written in the order of the input. Each compressed block except the final
+//! one ends at a byte boundary, so that the blocks together form one stream. The number of blocks
+//! in flight is limited.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -148,7 +148,7 @@ fn read_block(reader: &mut dyn Read) -> Result<Vec<u8>> {
 const BLOCK_BYTES: usize = 128 << 10;
 /// The greatest distance in bytes of a deflate back-reference.
 const DICTIONARY_BYTES: usize = 32 << 10;
-/// Extra space for incompressible data and for the end marker.
+/// The extra space for incompressible data and for the end marker, in bytes.
 const SLACK_BYTES: usize = 1024;
 /// The maximum number of blocks in flight per worker.
 const AHEAD: usize = 3;

@@ -1,6 +1,6 @@
 //! The input to compress or decompress: standard input, a local file, or a file on a server.
 //!
-//! Invariant: a file on a server is read ahead into registered memory, several blocks at once.
+//! Invariant: a file on a server is read ahead into registered memory, several blocks concurrently.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File as LocalFile;

@@ -187,7 +187,7 @@ fn await_end(pid: Pid, ended: &Sender<()>) {
 /// Arguments of the hidden command through which `dafs lock` starts its command.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Process id of the process that started this one.
+    /// The id of the process that started this one.
     parent: u32,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true)]

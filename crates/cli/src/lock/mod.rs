@@ -3,8 +3,8 @@
 //! Invariants:
 //! - The command runs only while the lock is held. The lock is released as soon as the command has
 //!   ended, even if a signal ended it.
-//! - With --write, a command that fails does not change the file. With --autorecover as well, no
-//!   other failure changes it either.
+//! - With --write, a command that fails does not change the file. If --autorecover is also given,
+//!   no other failure changes it either.
 
 pub(crate) mod command;
 mod printed;

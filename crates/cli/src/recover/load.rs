@@ -1,7 +1,7 @@
 //! The load of one client.
 //!
-//! Invariant: an operation that fails is a violation. The client library reconnects by itself, so
-//! an application should only see a pause.
+//! Invariant: an operation that fails is a violation. The client library reconnects automatically,
+//! so an application should only see a pause.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ pub(super) struct Load {
 pub(super) struct Outcome {
     pub number: u32,
     pub model: Model,
-    /// Records appended to the file that all clients share.
+    /// The number of records that this client appended to the shared log.
     pub records: u64,
     /// The number of times that this client incremented the shared counter.
     pub counted: u64,

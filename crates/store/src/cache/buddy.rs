@@ -21,7 +21,8 @@ pub(super) struct Buddy {
     warm_chunks: usize,
     /// The number of chunks whose pages are being cleared in advance.
     warming: usize,
-    /// True if a whole free chunk was split since the last clearing in advance, so more are needed.
+    /// True if a whole free chunk was split since the most recent clearing in advance, so more
+    /// cleared chunks are needed.
     has_grown: bool,
 }
 

@@ -24,9 +24,9 @@ pub(super) struct Entry {
     pub expected_offset: u64,
     /// The offset at which a sequential reader triggers the next prefetch.
     pub ahead_mark: u64,
-    /// The end offset of the last prefetched range.
+    /// The end offset of the most recently prefetched range.
     pub ahead_end: u64,
-    /// The number of bytes prefetched at once for a sequential reader; 0 for other readers.
+    /// The number of bytes in one prefetch for a sequential reader; 0 for other readers.
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,
@@ -53,7 +53,7 @@ pub(super) struct Entry {
     pub is_sizing: bool,
     pub fill_count: u32,
     pub writer_count: u32,
-    /// True if data was written to the file since the last sync.
+    /// True if data was written to the file since the most recent sync.
     pub is_unsynced: bool,
     /// The error of a loss of data that was not reported to any client yet.
     pub error: Option<StoreError>,
@@ -72,7 +72,7 @@ pub(super) struct Entry {
     /// True if the change attribute was reported while a change of size had reached the file but
     /// not the cached content.
     pub is_shown_ahead: bool,
-    /// True if the last name of the file was removed.
+    /// True if the file has no name any more.
     pub is_unlinked: bool,
 }
 

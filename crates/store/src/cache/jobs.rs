@@ -23,7 +23,7 @@ pub(super) struct Blocks {
     pub epoch: u32,
     /// The number of the first block.
     pub first: u32,
-    /// The block after the last one.
+    /// The number of the block after the range.
     pub end: u32,
     /// The offset of the first block in the arena, in bytes.
     pub memory_offset: usize,

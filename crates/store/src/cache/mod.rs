@@ -470,8 +470,8 @@ impl Cache {
         self.files.index_of(handle).map(|index| self.files.name(index))
     }
 
-    /// Drops the cached data of an object whose last name was removed: at once if the object is not
-    /// open, otherwise at the last close.
+    /// Drops the cached data of an object whose last name was removed: immediately if the object is
+    /// not open, otherwise when its last open is closed.
     pub fn forget(&mut self, handle: &FileHandle) {
         let Some(file) = self.find(handle) else { return };
         self.files.get_mut(file).is_unlinked = true;
@@ -570,10 +570,10 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const PIECE_COUNT_MAX: usize = 16;
 /// The number of remembered closes below which outdated ones are not removed.
 const CLOSED_COUNT_MIN: usize = 64;
-/// The maximum number of bytes that one plan or one write takes at once.
+/// The maximum number of bytes of one plan or one write.
 const PLAN_BYTES_MAX: u64 = 4 << 20;
-/// Limits the memory for segments (384 bytes each): there are at most as many segments as the arena
-/// could fill if each segment had this many blocks.
+/// The number of blocks per segment that limits the memory for segments (384 bytes each): there are
+/// at most as many segments as the arena could fill if each segment had this many blocks.
 const BLOCKS_PER_SEGMENT_MIN: usize = 2;
 /// The maximum number of chunks of an arena, so that block numbers plus one fit in 32 bits.
 const CHUNK_COUNT_MAX: u32 = 1 << 22;

@@ -132,7 +132,7 @@ impl Cache {
         }
     }
 
-    /// Detaches a segment from its file. Frees the segment at once if it is idle, else when the
+    /// Detaches a segment from its file. Frees the segment immediately if it is idle, else when the
     /// clock algorithm finds it idle. The caller has cleared the segment's dirty bits.
     pub(super) fn release_segment(&mut self, slot: u32) {
         if self.segments.get(slot).is_idle() {

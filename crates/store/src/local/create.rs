@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A new object has mode 0 until it belongs to the caller, so that no other user can use it in
-//!   between. An object that belongs to the caller from the start has its mode at once.
+//!   between. An object that belongs to the caller from the start is created with its final mode.
 //! - Owner, mode, size and times are set only through a descriptor of the created object. For a
 //!   regular file the kernel returns that descriptor. Any other object must be opened by its name,
 //!   which the owner of the directory may have given to another object meanwhile; see [`Making`].

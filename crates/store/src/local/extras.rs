@@ -193,7 +193,7 @@ const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 /// The extended attribute for the MIME type, which desktop environments use too.
 const MIME_TYPE: &[u8] = b"user.mime_type";
-/// `FS_CASEFOLD_FL` of the kernel: names in the directory compare without case.
+/// The flag `FS_CASEFOLD_FL` of the kernel: names in the directory compare without case.
 const CASEFOLD: u32 = 0x4000_0000;
 const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;

@@ -33,7 +33,7 @@ pub(super) struct Node {
     pub kind: ObjectType,
     pub inode: Inode,
     mount_id: u64,
-    /// The time of the last proof that the object is beneath its export, by [`sys::millis`].
+    /// The time of the most recent proof that the object is beneath its export, by [`sys::millis`].
     proved_at: AtomicU64,
     /// A known upper limit of the length in bytes of the object's path from the export's root.
     reach: AtomicU32,

@@ -1,6 +1,6 @@
 //! An open file of the memory store.
 //!
-//! Invariant: the object of an open file stays in the tree until the last open is gone.
+//! Invariant: the object of an open file stays in the tree until its last open is closed.
 
 use std::sync::{Arc, Mutex};
 

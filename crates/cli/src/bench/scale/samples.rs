@@ -43,7 +43,7 @@ pub(super) struct Clocks {
 pub(super) struct Sample {
     pub operations: u64,
     per_second: f64,
-    /// Processor time of the server, in microseconds per operation.
+    /// The processor time of the server, in microseconds per operation.
     server_us: f64,
     reactors_us: f64,
     pool_us: f64,
