@@ -341,8 +341,8 @@ impl Session {
         })
     }
 
-    /// Returns the access rights among those in `access` that this session has to an object. The
-    /// request is sent immediately.
+    /// Returns which of the access rights in `access` this session has to an object. The request is
+    /// sent immediately.
     pub fn access_async<'s, P>(
         &'s self,
         file: FileHandle,

@@ -59,8 +59,7 @@ impl Session {
         self.run(self.set_attributes_async(handle, wanted, path))
     }
 
-    /// Returns the access rights among those in `access` that this session has to the object at a
-    /// path.
+    /// Returns which of the access rights in `access` this session has to the object at a path.
     ///
     /// # Errors
     /// The errors of [`Session::metadata`].

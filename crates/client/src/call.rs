@@ -89,8 +89,8 @@ impl Slice {
         self.named()
     }
 
-    /// Returns the descriptor that names this memory in a request until the request is sent; see
-    /// [`crate::naming`].
+    /// Returns the descriptor that names this memory in an encoded request. When the request is
+    /// sent, the descriptor's STag is replaced if necessary; see [`crate::naming`].
     #[inline]
     pub(crate) fn named(&self) -> DirectBuffer {
         let remote = self.buffer.region.remote(self.offset as u64, self.length);

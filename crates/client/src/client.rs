@@ -348,9 +348,9 @@ impl Client {
         self.0.borrow().sessions.until_timer()
     }
 
-    /// Cancels an operation. One that waits for a credit is withdrawn; one in flight goes on, and
-    /// its completion reports [`ClientError::Cancelled`]. Returns false if the operation has
-    /// already ended.
+    /// Cancels an operation. An operation that waits for a credit is withdrawn. An operation in
+    /// flight continues, and its completion reports [`ClientError::Cancelled`]. Returns false if
+    /// the operation has already ended.
     pub fn cancel(&self, operation: OperationId) -> bool {
         self.0.borrow_mut().cancel(operation)
     }

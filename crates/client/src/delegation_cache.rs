@@ -4,11 +4,11 @@
 //! that the server has sent, and the reply to BC_GETATTR contains nothing new for the server. So
 //! handling a recall only requires discarding the cached data.
 //!
-//! Cached data is valid for half a lease after the last proof that the delegation is in force. The
-//! proof is a READ under the delegation's own state id, which the server refuses once the
-//! delegation has ended. Because a server keeps the delegations of an unreachable client for a
-//! whole lease, no other client can have changed the file within half a lease, whatever happens to
-//! the connections.
+//! Cached data is valid for half a lease after the most recent proof that the delegation is in
+//! force. The proof is a successful READ under the delegation's own state id: the server refuses
+//! such a READ once the delegation has ended. Because a server keeps the delegations of an
+//! unreachable client for a whole lease, no other client can have changed the file within half a
+//! lease, whatever happens to the connections.
 //!
 //! On the server's own host the file itself can be read instead (`direct_reads.rs`).
 //!

@@ -80,7 +80,7 @@ impl DirectFile {
         Some(done)
     }
 
-    /// Copies from the mapping. Returns `None` unless the whole range is mapped.
+    /// Copies bytes of the file from its mapping. Returns `None` unless the whole range is mapped.
     #[inline]
     pub(crate) fn copy(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
         let view = self.view()?;

@@ -38,7 +38,8 @@ use crate::session::Session;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DescriptorState {
     Good,
-    /// A message has arrived that could not be processed yet.
+    /// It is unknown whether the descriptor may be used, because a message that has arrived could
+    /// not be processed yet.
     Unsure,
     Over,
 }

@@ -58,7 +58,7 @@ impl Transport {
     }
 }
 
-/// Replaces each STag in an encoded request by the one that `rename` returns.
+/// Replaces each STag in an encoded request with the STag that `rename` returns.
 fn rename_memory(message: &mut [u8], mut rename: impl FnMut(Stag) -> Stag) {
     let Some(procedure) = procedure_of(message) else { return };
     for field in procedure.request_fields().iter().filter(|field| names_memory(field)) {

@@ -36,7 +36,7 @@ impl PendingEvents {
         std::mem::take(self)
     }
 
-    /// Returns the pending events in order, and the listeners to drop.
+    /// Returns the pending events in the order in which they occurred, and the listeners to drop.
     pub(crate) fn into_parts(self) -> (Vec<(Listener, SessionEvent)>, Vec<Listener>) {
         (self.events, self.dropped_listeners)
     }

@@ -67,12 +67,12 @@ pub(crate) enum Phase {
 pub(crate) struct Terms {
     /// The number of credits that the client requests.
     pub wanted_credits: u16,
-    /// The maximum size in bytes of a request that the server accepts and that the transport
-    /// supports.
+    /// The maximum size in bytes of a request, within the limits of both the server and the
+    /// transport.
     pub request_bytes_max: u32,
     /// The maximum size in bytes of a reply that the server sends.
     pub response_bytes_max: u32,
-    /// The maximum size in bytes of a request with a token that the server accepts.
+    /// The maximum size in bytes that the server accepts for a request with a token.
     pub token_bytes_max: u32,
     pub checksums: bool,
     /// True if the data of small writes is sent inside their requests.
@@ -203,7 +203,7 @@ impl SessionState {
         Binding { session: self.standing.session, client: self.standing.client, channel }
     }
 
-    /// Returns the maximum size in bytes of a request with a token that the transport supports.
+    /// Returns the maximum size in bytes that the transport allows for a request with a token.
     pub(crate) fn token_request_bytes(&self) -> u32 {
         message_bytes_max(&self.place.address, &self.options.login)
     }

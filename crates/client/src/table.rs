@@ -87,8 +87,9 @@ impl SessionTable {
 
     // ---- waiting --------------------------------------------------------------------
 
-    /// Returns the number of arrivals to sleep for when the caller wants `wanted` completions: at
-    /// most the number of replies in flight, and only half of that while requests wait for credits.
+    /// Returns the number of arrivals after which a sleeping caller wakes that wants `wanted`
+    /// completions: at most the number of replies in flight, and only half of that while requests
+    /// wait for credits.
     pub(crate) fn arrivals_for(&self, wanted: usize) -> usize {
         let mut on_their_way = 0;
         let mut others_wait = false;

@@ -268,7 +268,7 @@ fn on_event(receiver: &mut Receiver, event: &Event, mode: u8) {
     }
 }
 
-/// Checks that another machine decodes this machine's Terminate correctly.
+/// Checks that another receiver decodes this Terminate correctly.
 fn understood(crc: bool, terminate: &Terminate) {
     let established = Established::client_server(Role::Initiator, crc, 0, 0);
     let mut transmitter = Transmitter::new(&established, MULPDU_MIN);

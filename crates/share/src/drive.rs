@@ -140,7 +140,7 @@ impl SharedClient {
         self.turn_at_once(state);
     }
 
-    /// Processes messages that have arrived, without waiting. If none has arrived, ends
+    /// Processes messages that have arrived, without waiting. If no message has arrived, ends
     /// sessions whose servers have been silent for too long.
     fn turn_at_once(&self, state: &State) -> usize {
         let count = state.client.process_events(Some(Duration::ZERO));
@@ -325,7 +325,7 @@ impl Wait {
         self.limit(if is_contended { SPIN_MAX } else { QUICK_MAX })
     }
 
-    /// Returns the time to wait, limited to `longest` and by the deadline.
+    /// Returns the time to wait: at most `longest`, and not beyond the deadline.
     fn limit(&self, longest: Duration) -> Duration {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         left.map_or(longest, |left| left.min(longest))

@@ -63,7 +63,8 @@ struct State {
     /// the descriptor again.
     driver_sleeps: Cell<bool>,
     waiting: RefCell<Vec<Waiting>>,
-    /// The time at which the last event arrived, or at which the wait for a reply began.
+    /// The time at which the most recent event arrived or the wait for a reply began, whichever is
+    /// later.
     last_event: Cell<Instant>,
     /// The time at which the most recent wait ended, and true if a reply was expected then.
     last_wait_end: Cell<(Instant, bool)>,
@@ -164,9 +165,10 @@ impl SharedClient {
         Ok(Entered { shared: self, guard })
     }
 
-    /// Forgets which threads have used the client. For a program that connects on one thread and
-    /// then uses the client only on another: that other thread then counts as the only one and
-    /// waits as the client itself does. Must not be called inside [`SharedClient::enter`].
+    /// Forgets which threads have used the client. Use this in a program that connects on one
+    /// thread and then uses the client only on another thread. That other thread then counts as the
+    /// only user of the client, and waits as the client itself does. Must not be called inside
+    /// [`SharedClient::enter`].
     ///
     /// # Errors
     /// [`Forked`] in a child process, in which the thread that held the lock may not exist.

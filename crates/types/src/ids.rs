@@ -83,7 +83,7 @@ pub struct FsHandle(pub [u8; 16]);
 #[derive(Clone, Copy)]
 pub struct FileHandle(pub [u8; FileHandle::LENGTH]);
 
-/// Compares handles word by word, without a function call, because a request compares several
+/// Compares handles word by word, without a function call, because every request compares several
 /// handles.
 impl PartialEq for FileHandle {
     #[inline]

@@ -286,11 +286,11 @@ fn agrees(status: Status, response: &Response<'_>) -> bool {
 
 /// Decodes the reply to a request of `procedure`.
 ///
-/// The reply to FETCH_RESPONSE must be decoded as one to the original procedure.
+/// The reply to FETCH_RESPONSE must be decoded as a reply to the original procedure.
 ///
 /// # Errors
 /// If the bytes are not such a reply of this version, in this byte order; see [`DecodeError`]. Only
-/// a refusal with `IllegalProt` may have another version.
+/// a refusal with `IllegalProt` may have a different version.
 #[inline]
 pub fn decode_response(
     order: ByteOrder,

@@ -36,7 +36,7 @@ impl ByteOrder {
 
 /// A byte order known at compile time, so that conversions in the native order cost nothing.
 pub(crate) trait Order: Copy {
-    /// The same order as a value.
+    /// This byte order as a [`ByteOrder`] value.
     const ORDER: ByteOrder;
 
     #[inline(always)]

@@ -309,8 +309,8 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, None, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends bytes that are sent inside the request to the file on stable storage: either all of
-    /// them or none.
+    /// Appends bytes to the file on stable storage: either all of them or none. The bytes are sent
+    /// inside the request.
     pub fn append(self, bytes: &[u8]) -> Self {
         let request = Request::AppendInline(AppendInline {
             file: self.object(),
@@ -453,9 +453,9 @@ impl<'s> Chain<'s> {
         chain
     }
 
-    /// Makes the server keep the result of the preceding member in the session's response cache, if
-    /// there is one. This is for members that only read. Results that a later change of the file
-    /// system depends on are kept anyway.
+    /// If the session has a response cache, makes the server keep the result of the preceding
+    /// member in it. This is for members that only read. Results that a later change of the file
+    /// system depends on are always kept.
     pub fn save(self) -> Self {
         let saved = self.work.borrow_mut().members.last_mut().map(|last| {
             last.flags = last.flags.with(ChainFlags::SAVE);

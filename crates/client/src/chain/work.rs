@@ -29,7 +29,7 @@ pub(crate) struct ChainWork {
     pub draft: Draft,
     /// The messages of all members, one after the other, followed by unused space.
     pub bytes: Vec<u8>,
-    /// The number of bytes of `bytes` that contain messages.
+    /// The total size in bytes of the messages at the start of `bytes`.
     pub filled: usize,
     pub members: Vec<ChainMember>,
     /// The replies that have arrived, one after the other.

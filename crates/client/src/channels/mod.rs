@@ -61,8 +61,8 @@ struct Held {
 /// The state of an additional channel.
 pub(crate) struct AdditionalChannel {
     pub first: SessionKey,
-    /// The questions about interrupted requests that were sent over the first channel, after this
-    /// channel could not reconnect.
+    /// The questions about this channel's interrupted requests. If this channel cannot reconnect,
+    /// the questions are sent over the first channel.
     pub questions: Vec<TakeoverQuestion>,
 }
 

@@ -18,7 +18,7 @@ impl Core {
         self.send_or_queue(key, transfer);
     }
 
-    /// Sends held requests whose transfers on other channels have ended.
+    /// Sends the held requests that no longer have to wait for transfers on other channels.
     pub(crate) fn send_held(&mut self, key: SessionKey) {
         for call in self.sessions[key].role.take_ready() {
             self.send_or_queue_call(key, call);

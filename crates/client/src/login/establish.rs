@@ -245,7 +245,7 @@ fn send_token(
 }
 
 impl Session {
-    /// Returns the identity under which the session was established or last reconnected.
+    /// Returns the identity under which the session was established or most recently reconnected.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.shared.borrow().sessions[self.key].standing.identity.clone()

@@ -1,4 +1,4 @@
-//! Sends the questions of recovery, in order.
+//! Sends the questions of recovery.
 //!
 //! Invariant: the questions of a step are sent in order, and a step begins when all replies of the
 //! previous step have arrived.

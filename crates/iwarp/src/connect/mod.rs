@@ -120,8 +120,9 @@ pub struct Established {
     pub peer_depth: Option<(u16, u16)>,
     /// At the initiator: the indication that it must send before everything else; otherwise `None`.
     pub ready_to_receive: Option<ReadyToReceive>,
-    /// At the responder: true if the initiator shows that it is ready by a Send without payload,
-    /// which is the first message of the stream. That message must not be delivered to the user.
+    /// At the responder: true if the initiator announces with a Send without payload that it is
+    /// ready to receive, which is the first message of the stream. That message must not be
+    /// delivered to the user.
     pub ready_by_send: bool,
 }
 

@@ -116,7 +116,7 @@ pub const FILE_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 25, name: "OWNER_GROUP", kind: Text },
 ];
 
-/// Marks attribute blocks of files.
+/// The type parameter of a [`Block`] with file attributes.
 #[derive(Clone, Copy)]
 pub enum FileTable {}
 

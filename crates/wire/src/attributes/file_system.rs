@@ -65,7 +65,7 @@ pub const FS_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 34, name: "FH_EXPIRE_TYPE", kind: Word },
 ];
 
-/// Marks attribute blocks of file systems.
+/// The type parameter of a [`Block`] with file-system attributes.
 #[derive(Clone, Copy)]
 pub enum FsTable {}
 
