@@ -262,9 +262,9 @@ impl Unstable {
         let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_reported);
         self.losses.get() - u64::from(is_unknown)
     }
+
     /// Returns the number and the error of the most recent loss, if it is later than the loss
     /// `after`. Marks the loss as reported.
-    /// Marks the loss as reported.
     pub(crate) fn report_loss(&self, after: u64) -> Option<(u64, i32)> {
         let loss = self.loss.get().filter(|loss| loss.number > after)?;
         self.loss.set(Some(Loss { is_reported: true, ..loss }));

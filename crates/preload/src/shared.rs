@@ -3,8 +3,8 @@
 //! The memory is a file in `/dev/shm`, named after the user, the server's name and the file's
 //! handle. A second file next to it, the base file, has the contents that the DAFS file had when it
 //! was last read or written through this memory. A difference between memory and base is a change
-//! that is not in the DAFS file yet. So changes are known even after all processes that made them were
-//! killed.
+//! that is not in the DAFS file yet. So changes are known even after all processes that made them
+//! were killed.
 //!
 //! Invariants:
 //! - Every process that uses the memory holds a shared kernel lock on it. A process holds the

@@ -483,7 +483,7 @@ impl Session {
         })
     }
 
-    /// Disconnects cleanly.
+    /// Ends the session and disconnects.
     fn close(&self) -> Operation {
         Operation::new(&self.core, |state: Rc<State>| async move {
             let Some(session) = state.take_session() else { return Ok(Value::None) };

@@ -40,7 +40,7 @@ enum State {
     Ended(Outcome),
 }
 
-/// The thread or event loop that waits for the result of a task.
+/// The thread or event loop that waits for the result of a task, if any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Waiter {
     /// A waiting thread.

@@ -42,7 +42,8 @@ impl Last {
     }
 
     /// Stores a message. Returns its difference from the previously stored message if the
-    /// difference fits in one line: first a mask of the eight-byte words that change, then their new values.
+    /// difference fits in one line: first a mask of the eight-byte words that change, then their
+    /// new values.
     #[inline]
     pub(super) fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
         if message.len() <= LINE_BODY_BYTES {

@@ -83,7 +83,7 @@ struct Layout<'b> {
     gaps_left: usize,
 }
 
-/// The error that the plan has no room for more of the guess.
+/// The error for a plan that has no room for further expected bytes.
 struct Full;
 
 impl Habits {
