@@ -256,6 +256,7 @@ impl Unstable {
     pub(crate) fn requester(&self, unique: u64) -> Option<Requester> {
         self.waiting.borrow().iter().find_map(|transfer| transfer.requester_of(unique))
     }
+
     /// Returns the number of the latest loss that need not be reported through a new open, because
     /// a process got an error for it before.
     pub(crate) fn known_loss(&self) -> u64 {

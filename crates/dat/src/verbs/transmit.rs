@@ -2,8 +2,8 @@
 //!
 //! Invariant: `work` contains posted work, oldest first, until it is reported. The first `posted`
 //! tasks have been posted to the device. The number of a task is `first` plus its index. The memory
-//! of a task stays registered until the task is removed: the region table, `staged` or `_sink` keeps
-//! it.
+//! of a task stays registered until the task is removed: the region table, `staged` or `_sink`
+//! keeps it.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
