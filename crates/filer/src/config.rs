@@ -9,7 +9,7 @@ use crate::config_error::ConfigError;
 use crate::locks::LockConfig;
 use crate::{DelegationPolicy, FenceLimits};
 
-/// The most opens that a table can contain: the index part of a state id has 20 bits.
+/// The maximum number of opens that a table can contain: the index part of a state id has 20 bits.
 pub(crate) const OPENS_LIMIT: u32 = 1 << 20;
 /// The largest limit of the number of clients without a session whose state is kept.
 const CLIENTS_LIMIT: u32 = 1 << 16;
@@ -19,11 +19,11 @@ const CLIENTS_LIMIT: u32 = 1 << 16;
 pub struct FilerConfig {
     /// The time for which a client's state is kept after its last session (LEASE_TIME attribute).
     pub lease: Duration,
-    /// The most clients whose state is kept without a session.
+    /// The maximum number of clients whose state is kept without a session.
     pub clients_kept_max: u32,
     /// The limit on the number of opens of all clients, in total.
     pub opens_max: u32,
-    /// The most opens of one client.
+    /// The maximum number of opens of one client.
     pub opens_per_client_max: u32,
     /// Limits of fencing lists.
     pub fences: FenceLimits,

@@ -1,4 +1,4 @@
-//! The remaining work of operations that could not be finished at once.
+//! The remaining work of operations that could not be finished immediately.
 //!
 //! Invariant: remaining work refers to files, users and the operation, but not to the request that
 //! waits for it. The caller stores the work, and continues it after the event that it waits for.

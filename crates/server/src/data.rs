@@ -70,5 +70,6 @@ fn step_grant(task: &GrantTask, under_way: &UnderWay) -> Step {
     }
 }
 
-/// The most blocks that the reactor itself reads in one step, if the blocks are in the page cache.
+/// The maximum number of blocks that the reactor itself reads in one step, if the blocks are in the
+/// page cache.
 const FILLS_IN_PLACE_MAX: usize = 4;

@@ -233,7 +233,8 @@ fn operation_of_given(name: u64) -> OperationId {
     OperationId(name)
 }
 
-/// The most files handed over to one session, to all sessions of one user, and in total.
+/// The maximum number of files handed over to one session, to all sessions of one user, and in
+/// total.
 const PER_SESSION_MAX: usize = 256;
 const PER_USER_MAX: usize = 1024;
 const GIVEN_MAX: usize = 4096;

@@ -481,8 +481,8 @@ impl Shared {
     }
 }
 
-/// The most bytes of a transfer that are copied within a turn while other reactors wait for the end
-/// of the turn. The copy takes a few microseconds.
+/// The maximum number of bytes of a transfer that are copied within a turn while other reactors
+/// wait for the end of the turn. The copy takes a few microseconds.
 const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Requests that cannot be finished at once.
+//! Requests that cannot be finished immediately.
 //!
 //! Invariants:
 //! - A task is in exactly one state: it is being stepped, or it waits for one event ([`Wait`]).
@@ -127,8 +127,8 @@ pub(crate) struct FetchTask {
     pub length: u32,
 }
 
-/// A request that could not be finished at once: the work that remains, and the destination of the
-/// reply.
+/// A request that could not be finished immediately: the work that remains, and the destination of
+/// the reply.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub reply_to: ReplyTo,

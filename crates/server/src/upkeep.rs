@@ -361,5 +361,5 @@ impl Reactor<'_> {
 
 /// The time after DISCONNECT for which a client may keep its connection open.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
-/// The most flushes that the pool executes at one time.
+/// The maximum number of flushes that the pool executes at one time.
 const POOL_QUEUE_MAX: usize = 32;

@@ -11,15 +11,16 @@ use dafs_types::{Credentials, limits};
 use crate::config_error::ConfigError;
 use crate::{BatchLimits, CredentialPolicy, CreditWeight};
 
-/// The most channels that can be served, which limits the number of preallocated slots.
+/// The maximum number of channels that can be served, which limits the number of preallocated
+/// slots.
 pub(crate) const CHANNELS_LIMIT: u32 = 1 << 16;
 
 /// Limits and policies of [`crate::Sessions`]. The defaults suit a server on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// The most open channels, authenticated or not. Each session has at least one.
+    /// The maximum number of open channels, authenticated or not. Each session has at least one.
     pub channels_max: u32,
-    /// The most channels that have not authenticated yet.
+    /// The maximum number of channels that have not authenticated yet.
     pub unauthenticated_max: u32,
     /// The number of concurrent sessions that are useful to a client, 1 to
     /// [`limits::CLIENT_CHANNELS_MAX`]. It is reported to a client that asks. A server should set
@@ -39,8 +40,8 @@ pub struct SessionConfig {
     /// How long the stored replies of a session are kept after its connection is lost. The state of
     /// the client is kept for [`dafs_filer::FilerConfig::lease`].
     pub replies_kept: Duration,
-    /// The most sessions without a connection whose replies are kept. If there are more, the oldest
-    /// are dropped.
+    /// The maximum number of sessions without a connection whose replies are kept. If there are
+    /// more, the oldest are dropped.
     pub lost_sessions_max: u32,
     /// True if a client's opens are kept for the time of the lease after its last channel was lost,
     /// so that the client can reconnect and continue. If false, they are released with the channel.
@@ -88,7 +89,7 @@ pub struct CreditPolicy {
     pub weights: BTreeMap<Box<[u8]>, CreditWeight>,
     /// The number of credits of a new session.
     pub initial: u16,
-    /// The most credits of one session, up to [`limits::CREDITS_MAX`].
+    /// The maximum number of credits of one session, up to [`limits::CREDITS_MAX`].
     pub session_max: u16,
     /// How long a session may keep credits that it was told to give back while it sends no requests
     /// and another session needs the credits. After that time the session is dropped. `None` never

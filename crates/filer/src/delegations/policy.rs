@@ -19,11 +19,11 @@ pub struct DelegationPolicy {
     pub enabled: bool,
     /// The limit on the number of delegations of all clients, in total.
     pub total_max: u32,
-    /// The most delegations of one client.
+    /// The maximum number of delegations of one client.
     pub per_client_max: u32,
-    /// The most read delegations of one file.
+    /// The maximum number of read delegations of one file.
     pub per_file_max: u32,
-    /// The most requests that may wait for delegations to be returned.
+    /// The maximum number of requests that may wait for delegations to be returned.
     pub waiters_max: u32,
     /// The time that a client has to return a delegation. It is never less than the lease, because
     /// a client that cannot be reached learns only from the end of its lease that it has lost the
@@ -35,11 +35,11 @@ pub struct DelegationPolicy {
     /// The time after a recall during which no client gets a delegation of the file. It keeps the
     /// delegation of a shared file from moving back and forth between clients.
     pub quiet: Duration,
-    /// The most files whose quiet time is recorded. Beyond this limit the oldest entries are
-    /// removed.
+    /// The maximum number of files whose quiet time is recorded. Beyond this limit the oldest
+    /// entries are removed.
     pub quiet_files_max: u32,
     /// How long the delegations of a restarted client are kept for the client to claim. Zero drops
-    /// them at once.
+    /// them immediately.
     pub recovery: Duration,
     /// The largest number of bytes that a file may grow by under a write delegation.
     pub growth_bytes_max: u64,

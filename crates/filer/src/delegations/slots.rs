@@ -23,7 +23,7 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 /// The bit in which the epoch of delegations differs from the epoch of opens.
 const EPOCH_DIFFERENCE: u64 = 1 << 23;
-/// The most delegations that the table can contain.
+/// The maximum number of delegations that the table can contain.
 pub(super) const SLOTS_LIMIT: u32 = 1 << INDEX_BITS;
 
 /// One delegation and its state.

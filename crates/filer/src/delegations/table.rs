@@ -194,8 +194,8 @@ impl DelegationTable {
     }
 
     /// Handles OPEN with CLAIM_PREVIOUS (draft 6.5.24): grants the delegation that the client held
-    /// before the server restarted. The delegation may be recalled at once. The caller makes sure
-    /// that the grace period is in effect.
+    /// before the server restarted. The delegation may be recalled immediately. The caller makes
+    /// sure that the grace period is in effect.
     ///
     /// # Errors
     /// DENIED if another client has reclaimed an open or a delegation that excludes this one; INVAL

@@ -37,14 +37,14 @@ impl FenceId {
 /// Limits on the fences of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceLimits {
-    /// The most objects with a list or with a pending change. A fence can be removed even beyond
-    /// this limit.
+    /// The maximum number of objects with a list or with a pending change. A fence can be removed
+    /// even beyond this limit.
     pub lists_max: u32,
-    /// The most fence identities in one list.
+    /// The maximum number of fence identities in one list.
     pub ids_per_list_max: u32,
     /// The limit on the number of bytes of all identities in all lists, in total.
     pub bytes_max: u32,
-    /// The most pending changes at one time.
+    /// The maximum number of pending changes at one time.
     pub changes_max: u32,
 }
 

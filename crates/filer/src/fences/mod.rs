@@ -193,7 +193,8 @@ pub struct FenceRecord {
     pub fence_ids: Box<[FenceId]>,
 }
 
-/// The next action that the fence table requires of the server. Actions must be executed in order.
+/// The next action that the fence table requires of the server. Actions must be executed in the
+/// order in which they are returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FenceAction {
     /// Store a record on stable storage, atomically replacing the object's earlier record, then

@@ -40,7 +40,7 @@ pub struct FenceCounters {
     /// Gauge: the number of pending changes.
     pub changing: u32,
     /// Gauge: the number of changes that wait for operations to end. While it is zero, `leave`
-    /// returns at once.
+    /// returns immediately.
     pub draining: u32,
     /// The number of changes that were completed.
     pub completed: u64,
@@ -85,8 +85,8 @@ struct Change {
 
 impl Fence {
     /// Returns true if a session with this identity may access the object. During a change both
-    /// lists must allow it: a session that the change denies is stopped at once, and a session that
-    /// the change admits waits until the change is complete.
+    /// lists must allow it: a session that the change denies is stopped immediately, and a session
+    /// that the change admits waits until the change is complete.
     fn allows(&self, fence_id: &FenceId) -> bool {
         let next = self.change.as_ref().map(|change| &change.next);
         self.list.allows(fence_id) && next.is_none_or(|next| next.allows(fence_id))

@@ -134,7 +134,7 @@ impl Filer {
 
     /// Reports that the file's last name was removed, so that its last close will set
     /// [`Closed::delete`]. Returns true if the file is open. If it is not, the server must delete
-    /// the file at once.
+    /// the file immediately.
     pub fn file_unlinked(&mut self, file: FileKey) -> bool {
         self.opens.set_unlinked(file, true)
     }

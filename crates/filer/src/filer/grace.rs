@@ -136,7 +136,7 @@ impl Filer {
     /// Checks whether a client may reclaim state.
     ///
     /// # Errors
-    /// EXPIRED if the grace period is over or the client held no state.
+    /// EXPIRED if the grace period has ended or the client held no state.
     pub(super) fn may_reclaim(&self, client: &Client) -> Result<(), Fault> {
         let grace = self.grace.as_ref().ok_or(Fault::NoGrace)?;
         match grace.expected.get(&client.name) {

@@ -140,7 +140,7 @@ impl Filer {
 
     /// Begins an incarnation. It must be called at the first request of a client, or when a session
     /// has existed for so long that its client must be alive. The state of the previous incarnation
-    /// is released at once: see [`Filer::take_released`].
+    /// is released immediately: see [`Filer::take_released`].
     pub fn client_begin(&mut self, client: ClientKey, now: Moment) -> BeginOutcome {
         let mut begun = BeginOutcome::default();
         if self.clients.has_begun(client) {

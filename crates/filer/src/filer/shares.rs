@@ -33,7 +33,7 @@ impl Filer {
     }
 
     /// Returns a sum over all clients of this client's holder. `None` for the superuser of this
-    /// host, who has no share.
+    /// host, to whom no share applies.
     fn sum_of_owner(&self, client: ClientKey, of: impl Fn(&Client) -> u32) -> Option<u32> {
         let client = self.clients.get(client)?;
         if client.principal == Principal::LocalUser(0) {

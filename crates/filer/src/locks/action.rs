@@ -128,7 +128,8 @@ pub(super) enum Phase {
     Held,
     /// The lock was restored from stable storage in this grace period, and was not reclaimed yet.
     Survived,
-    /// The client's lease or the grace period is over, but no conflicting request has arrived yet.
+    /// The client's lease or the grace period has ended, but no conflicting request has arrived
+    /// yet.
     Breakable,
     /// The lock is broken, and belongs to no owner until it is repaired.
     Broken,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config_error::ConfigError;
 
-/// The most locks, and the most waiters, that a table can contain.
+/// The maximum number of locks, and of waiters, that a table can contain.
 const TABLE_MAX: u32 = 1 << 20;
 
 /// The kinds of AUTORECOVERY locks that the server supports. They are optional, and a server may
@@ -39,23 +39,23 @@ pub struct LockConfig {
     pub auto_recovery: AutoRecovery,
     /// The limit on the number of locks of all clients, in total.
     pub locks_max: u32,
-    /// The most locks of one file.
+    /// The maximum number of locks of one file.
     pub locks_per_file_max: u32,
-    /// The most locks of one client.
+    /// The maximum number of locks of one client.
     pub locks_per_client_max: u32,
-    /// The most locks of one owner.
+    /// The maximum number of locks of one owner.
     pub locks_per_owner_max: u32,
     /// The limit on the number of waiters of all clients, in total.
     pub waiters_max: u32,
-    /// The most waiters of one file. It is small because each change of the file's locks compares
-    /// every pair of its waiters.
+    /// The maximum number of waiters of one file. It is small because each change of the file's
+    /// locks compares every pair of its waiters.
     pub waiters_per_file_max: u32,
-    /// The most waiters of one owner.
+    /// The maximum number of waiters of one owner.
     pub waiters_per_owner_max: u32,
     /// The time for which a polling waiter may be silent before it loses its position.
     pub waiter_silence_max: Duration,
-    /// The most locks and requests that one search for a deadlock visits. A request whose search
-    /// would exceed this limit is refused.
+    /// The maximum number of locks and requests that one search for a deadlock visits. A request
+    /// whose search would exceed this limit is refused.
     pub deadlock_steps_max: u32,
 }
 

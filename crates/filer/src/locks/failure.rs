@@ -95,7 +95,7 @@ impl LockTable {
     }
 
     /// Reports that a client has restarted, which its new verifier shows (draft 4.4.1.5). The
-    /// effect is that of an expired lease, except that locks with PERSIST are broken at once.
+    /// effect is that of an expired lease, except that locks with PERSIST are broken immediately.
     pub fn client_restarted(&mut self, client: ClientId, now: Moment) {
         self.fail(client, Failure::Restarted, now);
     }

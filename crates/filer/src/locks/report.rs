@@ -72,7 +72,7 @@ pub enum LockCondition {
     Held,
     /// The lock is kept for a client that has not reclaimed it yet.
     Unclaimed,
-    /// The client's lease is over, so the next conflicting request breaks the lock.
+    /// The client's lease has expired, so the next conflicting request breaks the lock.
     Breakable,
     /// The lock is broken, and must be repaired by a LOCK request with REPAIR.
     Broken,

@@ -8,8 +8,8 @@ use dafs_types::{ClientId, StateId, Verifier};
 use super::range::ByteRange;
 use crate::FileKey;
 
-/// The mode of a lock: shared or exclusive. A lock kind of the protocol that waits is expressed as a
-/// mode and a [`Wait`].
+/// The mode of a lock: shared or exclusive. A lock kind of the protocol that waits is expressed as
+/// a mode and a [`Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
     /// A shared lock.

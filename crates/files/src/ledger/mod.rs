@@ -51,7 +51,7 @@ impl std::fmt::Debug for JournalConfig {
 /// The journal, with the operations that concern clients and files.
 pub struct Ledger {
     log: Log,
-    /// Records that do not fit into the log yet, in order.
+    /// Records that do not fit into the log yet, in the order in which they were appended.
     backlog: VecDeque<(RecordKind, Vec<u8>)>,
     /// The files of recorded locks. A file stays open as long as it has a recorded lock.
     locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,

@@ -336,5 +336,6 @@ fn refused(error: &UndoError) -> UndoGate {
     })
 }
 
-/// The most bytes saved in one piece. A piece of this size fits with its framing into one group.
+/// The maximum number of bytes saved in one piece. A piece of this size fits with its framing into
+/// one group.
 const PIECE_BYTES: u32 = 1 << 20;

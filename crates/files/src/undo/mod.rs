@@ -300,7 +300,7 @@ impl Kept {
     }
 }
 
-/// The most ranges of changes that are tracked for each lock's undo data.
+/// The maximum number of ranges of changes that are tracked for each lock's undo data.
 const CHANGED_COUNT_MAX: usize = 1 << 16;
 
 /// Returns the extents without their parts inside `range`.

@@ -91,7 +91,7 @@ impl Blob {
     }
 }
 
-/// The most bytes written back in one step, so that other work gets its turn.
+/// The maximum number of bytes written back in one step, so that other work gets its turn.
 const PUT_BYTES_MAX: u32 = 1 << 20;
 /// The pause before a failed rollback starts again.
 const RETRY_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);

@@ -21,7 +21,8 @@ use dafs_types::{AuthType, Credentials};
 /// All access rules of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRules {
-    /// Rules about who may connect, tried in order. If the list is empty, every peer may connect.
+    /// Rules about who may connect, tried in the order of this list. If the list is empty, every
+    /// peer may connect.
     pub connect: Vec<ConnectRule>,
     /// The clients that may act for other users (draft 3.1.1.1.2).
     pub trusted: Vec<Peers>,

@@ -147,6 +147,6 @@ impl Entrance {
 }
 
 const CONNECT_BYTES: u32 = limits::CONNECT_MESSAGE_BYTES as u32;
-/// The most views that are kept for sharing. Few servers have rules that produce this many
-/// different terms.
+/// The maximum number of views that are kept for sharing. Few servers have rules that produce this
+/// many different terms.
 const VIEWS_MAX: usize = 256;

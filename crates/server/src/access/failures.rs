@@ -158,10 +158,11 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(15 * 60);
 /// The time after a login during which failures of other users do not delay this user at this
 /// holder.
 const PROVEN_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The most entries of each of these tables: failures by user, failures by holder, proven users.
+/// The maximum number of entries of each of these tables: failures by user, failures by holder,
+/// proven users.
 const FAILURES_MAX: usize = 4096;
-/// The most log lines of one kind about one holder in each `LINES_PERIOD`. Further lines are only
-/// counted.
+/// The maximum number of log lines of one kind about one holder in each `LINES_PERIOD`. Further
+/// lines are only counted.
 const LINES_MAX: u32 = 10;
 const LINES_PERIOD: Duration = Duration::from_secs(60);
 

@@ -266,7 +266,7 @@ impl Logins {
     }
 }
 
-/// The most waiting checks of all holders together.
+/// The maximum total number of waiting checks of all holders.
 const WAITING_MAX: usize = 512;
-/// The most waiting checks of one holder.
+/// The maximum number of waiting checks of one holder.
 const HOLDER_WAITING_MAX: usize = 64;

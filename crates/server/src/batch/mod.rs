@@ -228,11 +228,13 @@ fn kind_of(direction: TransferDirection) -> IoKind {
     }
 }
 
-/// The most strands that wait for disks plus files being made stable, at one time.
+/// The maximum number of strands that wait for disks and of files that are being made stable, in
+/// total.
 const IN_FLIGHT_MAX: u32 = 64;
-/// The most strands and bytes of one session in progress. A client that does not let its memory be
-/// read or written keeps at most this many bytes pinned.
+/// The maximum number of strands and bytes of one session in progress. A client that does not let
+/// its memory be read or written keeps at most this many bytes pinned.
 const SESSION_STRANDS_MAX: u32 = 64;
 const SESSION_BYTES_MAX: u64 = 8 << 20;
-/// The most bytes that runs start in one turn. The limit leaves time for other requests.
+/// The maximum number of bytes that runs start in one turn. The limit leaves time for other
+/// requests.
 const TURN_BYTES_MAX: u64 = 4 << 20;

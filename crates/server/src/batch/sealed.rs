@@ -195,7 +195,7 @@ fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
     bytes.sum()
 }
 
-/// The most bytes that one batch may write in a session with checksums.
+/// The maximum number of bytes that one batch may write in a session with checksums.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// The limit on the number of bytes held for the checksummed writes of all batches, in total.
 const HELD_BYTES_MAX: usize = 256 << 20;

@@ -303,7 +303,8 @@ impl Reactor<'_> {
             self.ask_client(back, BackRequest::BatchCompletion { completions });
         }
         self.shared.batches.forget_ended_sessions();
-        // A batch that has its reply may be a member of a chain, whose next member may start now.
+        // A batch request whose reply was sent may be a member of a chain. The next member may
+        // start now.
         self.push_chains();
     }
 

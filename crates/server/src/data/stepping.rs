@@ -277,7 +277,7 @@ impl Reactor<'_> {
     }
 
     /// Saves the undo data for a range of a file before a task changes the range. Returns the event
-    /// that the task must wait for; `None` if it can continue at once.
+    /// that the task must wait for; `None` if it can continue immediately.
     ///
     /// # Errors
     /// The error from saving the undo data.

@@ -26,7 +26,7 @@ use crate::waiting::fencing::operation_of_intent;
 
 impl Reactor<'_> {
     /// Journals the intent of a request that needs one, or queues the request until its names are
-    /// free. Returns false if the caller may execute the request at once.
+    /// free. Returns false if the caller may execute the request immediately.
     pub(crate) fn journal_if_needed(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
         if self.shared.ledger.is_none() || !operation.changes_names() {
             return false;

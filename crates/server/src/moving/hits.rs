@@ -97,7 +97,7 @@ pub(crate) struct Hits {
     ahead: Ahead,
 }
 
-/// The address ranges that the processor should prefetch, in order.
+/// The address ranges that the processor should prefetch, in the order of prefetching.
 #[derive(Debug, Default)]
 struct Ahead {
     /// The remaining part of the first range.

@@ -71,7 +71,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Starts a read and replies at once if all bytes are cached. On a miss the read becomes a
+    /// Starts a read and replies immediately if all bytes are cached. On a miss the read becomes a
     /// task.
     fn start_read(&mut self, answer: ReplyTo, read: ReadTask) {
         let mut pieces = Pieces::new();
@@ -325,7 +325,7 @@ impl Reactor<'_> {
     }
 }
 
-/// The most bytes that one read returns in a session with checksums.
+/// The maximum number of bytes that one read returns in a session with checksums.
 const SEALED_READ_BYTES_MAX: u32 = 1 << 20;
 /// The length in bytes of the header and fixed section of READ_INLINE's results.
 const INLINE_READ_HEAD: usize = 48;

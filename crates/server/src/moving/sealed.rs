@@ -143,6 +143,6 @@ impl Reactor<'_> {
 
 /// The limit on the number of bytes held for all checksummed writes, in total.
 const SEALED_BYTES_MAX: usize = 256 << 20;
-/// The most bytes that the checksummed writes of one connection hold. Without this limit, a client
-/// that does not let its memory be read could delay other clients.
+/// The maximum number of bytes that the checksummed writes of one connection hold. Without this
+/// limit, a client that does not let its memory be read could delay other clients.
 const CHANNEL_BYTES_MAX: usize = 32 << 20;

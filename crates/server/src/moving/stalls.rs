@@ -34,7 +34,8 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_types::Moment;
 
-/// A kind of transfer. The transfers of one kind on one connection end in order.
+/// A kind of transfer. The transfers of one kind on one connection end in the order in which they
+/// were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Direction {
     /// RDMA reads from the client's memory.
@@ -63,7 +64,8 @@ struct Seen {
     moved: u64,
 }
 
-/// A connection and a direction, which identify transfers that end in order.
+/// A connection and a direction, which identify transfers that end in the order in which they were
+/// started.
 type Lane = (EndpointId, Direction);
 
 /// The lanes for which other requests have waited. A lane stays in the table until its lateness has
@@ -93,7 +95,7 @@ impl<L: Copy + Ord> Stalls<L> {
         }
     }
 
-    /// Updates the lateness of all lanes. Returns the lanes whose lateness is over the limit.
+    /// Updates the lateness of all lanes. Returns the lanes whose lateness exceeds the limit.
     fn note(&mut self, present: &BTreeMap<L, Oldest>, now: Moment) -> Vec<L> {
         let passed = now.since(std::mem::replace(&mut self.looked, now));
         self.seen.retain(|lane, seen| {
@@ -177,7 +179,7 @@ mod tests {
             !self.stalls.note(&[((), oldest)].into(), at(self.second)).is_empty()
         }
 
-        /// Returns the number of seconds until the lane is over the limit.
+        /// Returns the number of seconds until the lane exceeds the limit.
         fn lasts(&mut self, moved: u64, oldest: u64, is_awaited: bool) -> u64 {
             (1..10_000).find(|_| self.pass(moved, oldest, is_awaited)).unwrap_or(u64::MAX)
         }

@@ -71,8 +71,8 @@ pub(crate) fn sum_of(memory: &Memory, stretch: Range<usize>, pause: impl Fn()) -
     sum.finish()
 }
 
-/// The most bytes whose checksum the reactor computes itself. An inline message has at most this
-/// size.
+/// The maximum number of bytes whose checksum the reactor computes itself. An inline message has at
+/// most this size.
 pub(crate) const IN_PLACE_BYTES_MAX: usize = 64 << 10;
 /// The size of a chunk in bytes. A chunk fits into the processor's cache while it is checksummed.
 const PART_BYTES: usize = 64 << 10;

@@ -94,7 +94,8 @@ impl Reactor<'_> {
         let found =
             self.shared.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
         match found {
-            // The usual case: the cache has space for all bytes, and the reply can be sent at once.
+            // The usual case: the cache has space for all bytes, and the reply can be sent
+            // immediately.
             Prepared::Ready(token)
                 if token.length() == length && request.stability == Stability::Unstable =>
             {

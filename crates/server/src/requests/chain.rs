@@ -53,7 +53,7 @@ struct Chain {
     is_whole: bool,
     /// True if a member has failed.
     is_broken: bool,
-    /// The members that wait for earlier members, in order.
+    /// The members that wait for earlier members, in the order of the chain.
     waiting: VecDeque<Waiting>,
     /// The file handle and the state id that the next member inherits.
     file: Option<FileHandle>,
@@ -296,6 +296,6 @@ fn place_of<const N: usize>(at: Option<usize>, message: &mut [u8]) -> Option<&mu
     message.get_mut(at..at + N)?.try_into().ok()
 }
 
-/// The most waiting members of one chain. Each of them holds a credit, so a client cannot send
-/// more.
+/// The maximum number of waiting members of one chain. Each of them holds a credit, so a client
+/// cannot send more.
 const MEMBERS_WAITING_MAX: usize = limits::CREDITS_MAX as usize;

@@ -18,7 +18,7 @@ pub(crate) struct ReplyStatus {
 }
 
 impl ReplyStatus {
-    /// Creates a status for a reply that is sent at once.
+    /// Creates a status for a reply that is sent immediately.
     #[inline]
     pub(crate) fn now(status: Status) -> Self {
         Self { status, after: RecordNumber(0) }

@@ -333,5 +333,5 @@ pub(crate) const QUIET: SendOptions = SendOptions { signal: Signal::OnError, inv
 const NO_TARGET: u16 = 0;
 /// The size in bytes of a buffer that fits any reply except listings and link texts.
 const RESPONSE_HEAD_BYTES: usize = 512;
-/// The most segments of an inline read's reply: the header and the pieces of data.
+/// The maximum number of segments of an inline read's reply: the header and the pieces of data.
 const GATHER_MAX: usize = dafs_store::cache::PIECE_COUNT_MAX + 1;

@@ -91,8 +91,8 @@ impl Reactor<'_> {
         self.fetch_ahead();
         // A single branch covers all unusual cases, because each branch adds to the latency of
         // plain requests. The results of reads are never stored, so reads are plain even in a
-        // session that stores results. The result of a write that is served at once is stored after
-        // the reply.
+        // session that stores results. The result of a write that is served immediately is stored
+        // after the reply.
         let is_write = header.procedure == Procedure::WriteDirect.number();
         let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
         if is_kept | admitted.begins_incarnation | (admitted.place != ChainPlace::Alone) {

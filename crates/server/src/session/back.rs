@@ -149,10 +149,11 @@ impl BackChannel {
     }
 }
 
-/// The most outstanding requests on a back-control channel.
+/// The maximum number of outstanding requests on a back-control channel.
 const BACK_CREDITS_MAX: u16 = 16;
 const BACK_CREDITS_DEFAULT: u16 = 4;
-/// The most requests that wait for a credit. If the queue is full, further hints are dropped.
+/// The maximum number of requests that wait for a credit. If the queue is full, further hints are
+/// dropped.
 const BACK_WAITING_MAX: usize = 4096;
 /// The size in bytes of the largest message on a bound channel, which is the size of an inbox slot.
 const BACK_BYTES_MAX: u32 = 4096 + 512;

@@ -47,7 +47,7 @@ pub(super) enum TokenEnd {
     /// The exchange continues: this token is sent to the client, which must reply with another
     /// token.
     Continue(Vec<u8>),
-    /// The exchange is over, with this result and this last token for the client.
+    /// The exchange has ended with this result. `token` is the final token for the client.
     Over { proof: Result<Proof, Status>, major: u32, minor: u32, token: Vec<u8> },
 }
 

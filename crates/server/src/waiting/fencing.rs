@@ -9,7 +9,7 @@
 //!
 //! | operation                               | how it ends                                   |
 //! |-----------------------------------------|-----------------------------------------------|
-//! | reads, writes, truncations that wait for a file or for room | refused at once     |
+//! | reads, writes, truncations that wait for a file or for room | refused immediately |
 //! | transfers into the file                 | finished, or aborted with their connection    |
 //! | transfers out of the file               | finished, or aborted with their connection    |
 //! | the file itself in a client's hands     | returned, or its connection is broken         |

@@ -1,4 +1,4 @@
-//! Sets requests aside that cannot be executed at once, and executes them later.
+//! Sets requests aside that cannot be executed immediately, and executes them later.
 
 use dafs_dat::EndpointId;
 use dafs_filer::{DelegationAction, FenceKey, RecallOutcome, WaiterId};

@@ -154,7 +154,7 @@ impl SearchJob {
     }
 }
 
-/// The most requests that wait for one search.
+/// The maximum number of requests that wait for one search.
 const WAITING_COUNT_MAX: usize = 4096;
-/// The most requests of one connection that wait for one search.
+/// The maximum number of requests of one connection that wait for one search.
 const WAITING_PER_CHANNEL_MAX: usize = 256;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::config_error::ConfigError;
 
-/// The most requests that the scheduler's tables can contain.
+/// The maximum number of requests that the scheduler's tables can contain.
 const REQUESTS_LIMIT: u32 = 1 << 20;
-/// The most transfers that the scheduler's tables can contain.
+/// The maximum number of transfers that the scheduler's tables can contain.
 const TRANSFERS_LIMIT: u32 = 1 << 22;
 /// The longest time for which a batch or a completion may be delayed.
 const DELAY_LIMIT: Duration = Duration::from_secs(3600);
@@ -20,19 +20,19 @@ const DELAY_LIMIT: Duration = Duration::from_secs(3600);
 pub struct BatchLimits {
     /// The limit on the number of unreported requests of all sessions, in total.
     pub requests_max: u32,
-    /// The most unreported requests of one session.
+    /// The maximum number of unreported requests of one session.
     pub requests_per_session_max: u32,
     /// The limit on the number of incomplete transfers of all sessions, in total.
     pub transfers_max: u32,
-    /// The most incomplete transfers of one session.
+    /// The maximum number of incomplete transfers of one session.
     pub transfers_per_session_max: u32,
     /// The limit on the number of bytes in incomplete requests of all sessions, in total.
     pub bytes_max: u64,
-    /// The most bytes in incomplete requests of one session.
+    /// The maximum number of bytes in incomplete requests of one session.
     pub bytes_per_session_max: u64,
-    /// The most bytes in one run.
+    /// The maximum number of bytes in one run.
     pub run_bytes_max: u32,
-    /// The most transfers in one run.
+    /// The maximum number of transfers in one run.
     pub run_pieces_max: u32,
     /// The longest time for which a batch is delayed, even if the client allows a longer window.
     pub window_max: Duration,

@@ -534,7 +534,7 @@ impl BatchScheduler {
         Ok((slot, index))
     }
 
-    /// Returns the load of all sessions together.
+    /// Returns the total load of all sessions.
     #[must_use]
     pub fn load(&self) -> BatchLoad {
         self.load

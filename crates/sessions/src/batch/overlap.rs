@@ -17,7 +17,8 @@ use dafs_filer::{FileKey, IoKind};
 
 use super::queue::TransferKey;
 
-/// The most transfers near a new transfer. If there are more, the client is told to wait.
+/// The maximum number of transfers near a new transfer. If there are more, the client is told to
+/// wait.
 pub(super) const OVERLAPS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

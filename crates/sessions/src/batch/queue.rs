@@ -20,10 +20,11 @@ use super::overlap::{OVERLAPS_MAX, OverlapIndex};
 /// The number of consecutive runs of hurried transfers after which another run is chosen, so that a
 /// client that always hurries cannot starve clients that wait for their window.
 pub(super) const HURRIED_IN_A_ROW_MAX: u32 = 8;
-/// The most transfers after the start of a run that are examined in order to merge them into it.
+/// The maximum number of transfers after the start of a run that are examined in order to merge
+/// them into it.
 const GATHER_AFTER_MAX: usize = 1024;
-/// The most transfers before the start of a run that are examined for each transfer that joins the
-/// run there.
+/// The maximum number of transfers before the start of a run that are examined for each transfer
+/// that joins the run there.
 const GATHER_BEFORE_MAX: usize = 16;
 
 /// The priority of a transfer. Smaller values go first.

@@ -11,7 +11,7 @@ use super::{
     BatchScheduler, DeviceLoad, Failure, Piece, PieceOutcome, Request, RequestView, Run, RunOutcome,
 };
 
-/// The most empty piece lists that are kept for later runs.
+/// The maximum number of empty piece lists that are kept for later runs.
 const SPARE_MAX: usize = 64;
 
 impl BatchScheduler {

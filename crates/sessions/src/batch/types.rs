@@ -65,7 +65,7 @@ pub struct Submission<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// True for an empty asynchronous batch. No notice will report it, so its reply may be stored
-    /// in the response cache at once.
+    /// in the response cache immediately.
     pub complete: bool,
 }
 

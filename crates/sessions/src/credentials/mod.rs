@@ -39,7 +39,7 @@ use dafs_types::Credentials;
 
 use crate::config_error::ConfigError;
 
-/// The most credentials of all clients together; the index part of a handle has 16 bits.
+/// The maximum total number of credentials of all clients; the index part of a handle has 16 bits.
 const CREDENTIALS_LIMIT: u32 = 1 << 16;
 
 /// Limits and policies of registered credentials.
@@ -50,12 +50,12 @@ pub struct CredentialPolicy {
     pub is_served: bool,
     /// The number of credentials for clients that ask for the default.
     pub per_client_default: u32,
-    /// The most credentials that a client may negotiate.
+    /// The maximum number of credentials that a client may negotiate.
     pub per_client_max: u32,
-    /// The most credentials of all clients together.
+    /// The maximum total number of credentials of all clients.
     pub total_max: u32,
-    /// The most supplementary groups of one identity. A registration with more gets INVAL (draft
-    /// 6.2.8).
+    /// The maximum number of supplementary groups of one identity. A registration with more gets
+    /// INVAL (draft 6.2.8).
     pub groups_max: u32,
     /// True if the server can map GSS names to users.
     pub gss_names: bool,

@@ -1,4 +1,4 @@
-//! The credits of all channels together, and the share of each channel.
+//! The total credits of all channels, and the share of each channel.
 //!
 //! Invariants: `charged` is the sum of the charges of open windows. The two sums over contending
 //! windows are up to date. Only contending windows have missing credits. `charged + reserved <=

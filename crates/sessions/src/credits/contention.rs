@@ -3,7 +3,7 @@
 use super::*;
 use dafs_types::Random;
 
-/// A client that follows the rule of draft 3.2.6.4.2 and reads every reply at once.
+/// A client that follows the rule of draft 3.2.6.4.2 and reads every reply immediately.
 struct Client {
     window: Window,
     nreq: u16,

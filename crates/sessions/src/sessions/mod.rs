@@ -184,7 +184,7 @@ impl Sessions {
     /// for it.
     ///
     /// # Errors
-    /// The reason why the server must close the connection at once.
+    /// The reason why the server must close the connection immediately.
     pub fn channel_opened(
         &mut self,
         peer: PeerIdentity,
@@ -307,9 +307,9 @@ impl Sessions {
         self.leave(filer, client, how, now)
     }
 
-    /// Handles DISCONNECT: removes the session from its client at once, so that stable storage can
-    /// record this before the reply. Returns the released opens. [`Sessions::channel_closed`] must
-    /// follow.
+    /// Handles DISCONNECT: removes the session from its client immediately, so that stable storage
+    /// can record this before the reply. Returns the released opens. [`Sessions::channel_closed`]
+    /// must follow.
     pub fn disconnect(
         &mut self,
         filer: &mut Filer,

@@ -180,7 +180,7 @@ impl Sessions {
     }
 
     /// Restores a session that was recorded before a restart. It has no connection, and is kept
-    /// until its client has fetched the replies or its time is over.
+    /// until its client has fetched the replies or its time limit has passed.
     pub fn restore_session(&mut self, record: SessionRecord, now: Moment) -> KeptSession {
         let kept = self.kept.add(record, None);
         self.kept.lose(kept, now.after(self.config.replies_kept));

@@ -96,7 +96,7 @@ impl Files<'_> {
         let (next, goes_on) = if is_open {
             self.advance(id, cached, &file, &range, stage)
         } else {
-            // The lock has ended, or changes are refused by now.
+            // The lock has ended, or changes are refused now.
             (Stage::Over, false)
         };
         if let Some(cloning) = self.cloning(id) {

@@ -85,7 +85,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Finishes all queued requests: each one gets its reply or is parked. Then does the work that
+    /// Finishes all queued requests: each one is replied to or parked. Then does the work that
     /// was deferred until the replies are sent.
     #[inline]
     pub(crate) fn settle(&mut self) {
@@ -121,7 +121,7 @@ impl Reactor<'_> {
         self.own.interface.flush();
     }
 
-    /// Finishes all queued requests: each one gets its reply or is parked.
+    /// Finishes all queued requests: each one is replied to or parked.
     #[inline]
     pub(crate) fn settle_hits(&mut self) {
         self.look_up();
@@ -318,7 +318,7 @@ impl Reactor<'_> {
         let gather = [Gather::Bytes(&hit.message)];
         let silent = Cookie::Silent.pack();
         let is_posted = self.own.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
-        // The client has its reply, so the following work does not delay it.
+        // The reply was sent, so the following work does not delay the client.
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             let length = hit.local.length;
             let moved = match hit.hold {

@@ -171,7 +171,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Replies with the outcome of an operation, at once or when the operation ends.
+    /// Replies with the outcome of an operation, immediately or when the operation ends.
     fn follow(&mut self, to: ReplyTo, now: Now<Outcome>) -> Result<(), NotDone> {
         match now {
             Now::Done(outcome) => self.report(to, outcome),
