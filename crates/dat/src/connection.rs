@@ -247,7 +247,7 @@ pub(crate) trait Connection: Send {
     /// Returns the time at which an unfinished connect or accept times out.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Returns the user or host for whom this connection counts against common limits.
+    /// Returns the user or host whose share of the common limits this connection uses.
     fn holder(&self) -> Holder {
         Holder::Unknown
     }

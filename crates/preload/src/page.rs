@@ -170,7 +170,7 @@ pub(crate) struct Placeholder {
 }
 
 impl Placeholder {
-    /// Makes the placeholder, with a number of at least `floor` if the limit allows that.
+    /// Makes the placeholder. Its number is at least `floor` if the descriptor limit allows that.
     ///
     /// # Errors
     /// The kernel's error.

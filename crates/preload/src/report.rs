@@ -1,5 +1,5 @@
-//! Counts the calls that were served, and those that were not with the reason. Writes a report at
-//! the end if one is requested.
+//! Counts the calls that were served and, by reason, the calls that were not served. Writes a
+//! report at the end if one is requested.
 //!
 //! Invariant: counting takes no lock and allocates no memory.
 

@@ -59,7 +59,7 @@ impl Layout {
 /// One direction of the shared memory, used by either end.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Keeps the memory mapped that the pointers point to.
+    /// Keeps the memory that the pointers refer to mapped.
     _mapping: Memory,
     control: NonNull<u8>,
     frames: NonNull<u8>,

@@ -287,8 +287,8 @@ impl Outgoing {
         }
     }
 
-    /// Removes the bytes at the start of the scratch buffer that the socket has accepted, if they
-    /// are more than half of it.
+    /// Removes the bytes that the socket has accepted from the start of the scratch buffer, if they
+    /// are more than half of the buffer.
     fn compact(&mut self) {
         let first = self.chunks.iter().find_map(|chunk| match chunk {
             Chunk::Scratch { start, .. } => Some(*start),
