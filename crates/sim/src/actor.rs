@@ -25,7 +25,7 @@ pub(crate) struct Actor {
     arrivals: Arrivals,
     life: Life,
     flights: Vec<InFlight>,
-    /// The open files, each by a number that is unique for the actor.
+    /// The open files, each by a number that this client does not use for another open.
     opens: BTreeMap<u64, Opened>,
     /// The file that all clients append to.
     records: Option<File>,
@@ -103,7 +103,7 @@ impl Actor {
         self.flights.len()
     }
 
-    /// Returns the opens, each with its file and true if no operation uses it.
+    /// Returns the number and the file of each open, and true if no operation uses the open.
     pub(crate) fn opens(&self) -> impl Iterator<Item = (u64, FileNumber, bool)> + '_ {
         self.opens.iter().map(|(open, opened)| (*open, opened.number, opened.uses == 0))
     }
@@ -178,8 +178,9 @@ impl Actor {
 
     // ---- operations ---------------------------------------------------------------------
 
-    /// Sends an operation. Without a session, the operation counts as lost at once. `file` is the
-    /// handle for a name operation that needs one; `open` is the open for an operation on content.
+    /// Sends an operation. Without a session, the operation counts as lost immediately. `file` is
+    /// the handle for a name operation that needs one. `open` is the number of the open that an
+    /// operation on content uses.
     pub(crate) fn send(
         &mut self,
         number: OperationNumber,
@@ -227,7 +228,7 @@ impl Actor {
         self.flights.push(InFlight { number, open: None, flight });
     }
 
-    /// Drops an open. The client closes it and ignores errors.
+    /// Drops an open. The client then closes the file and ignores errors.
     pub(crate) fn forget(&mut self, open: u64) {
         self.opens.remove(&open);
     }

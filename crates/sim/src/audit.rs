@@ -1,5 +1,5 @@
-//! The end of a run: everything is read back and compared. Then all clients disconnect, and the
-//! server must have released all their state.
+//! The end of a run: all files are read back and compared with the model. Then all clients
+//! disconnect, and the server must have released all their state.
 //!
 //! Invariant: after `stop_faults` no more faults happen, so that the model knows every reply of the
 //! audit.
@@ -51,7 +51,7 @@ impl Simulation {
         ))
     }
 
-    /// Reads back every name, every byte and every record.
+    /// Reads back every name, every file and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
         // Make a new session. The old one may have ended without its client noticing, because the
         // client has sent nothing since, and a fault from before `stop_faults` may still take
@@ -151,7 +151,8 @@ mod tests {
 
     /// Makes a run without faults whose first client has a session.
     fn connected(seed: u64) -> Simulation {
-        // No fault is drawn, but a test can make one: the plan is not that of a run without faults.
+        // No fault is drawn at random, but a test can make one. So the plan is not that of a run
+        // without faults.
         let faults = FaultPlan { count_max: 0, ..FaultPlan::default() };
         let plan = Plan { faults, faults_permille: 0, ..Plan::new(seed) };
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };

@@ -1,17 +1,19 @@
 //! The model of one file's content: the values that each byte may have, after all requests and
 //! replies so far.
 //!
-//! Invariant: a byte may have the value of any layer that covers it, except layers that ended
-//! before the beginning of a certain layer that covers it. A read adds a certain layer with the
-//! bytes that it returned.
+//! Invariant: each write or read adds a layer to the range that it covers. A layer is certain if
+//! its operation is known to have been executed. A byte may have the value of any layer that covers
+//! it, except layers that ended before the beginning of a certain layer that covers it. A read adds
+//! a certain layer with the bytes that it returned.
 
 use crate::operation::OperationNumber;
 
-/// The model of one file's content. It has its own time: each beginning and each end of an
-/// operation is one moment.
+/// The model of one file's content. It has its own time: the beginning and the end of each
+/// operation are separate moments.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    /// The bytes of the file when last no operation was in flight and all bytes were certain.
+    /// The bytes of the file at the last moment when no operation was in flight and all bytes were
+    /// certain.
     base: Vec<u8>,
     layers: Vec<Layer>,
     /// A change of size that may or may not have taken effect.
@@ -26,7 +28,7 @@ struct Layer {
     offset: usize,
     data: Vec<u8>,
     begin: u64,
-    /// The moment at which the operation ended; `u64::MAX` while it may still take effect.
+    /// The moment at which the operation ended; `u64::MAX` while it may still be executed.
     end: u64,
     is_certain: bool,
     /// True if the data may have been damaged in transit, so that any value is possible.
@@ -102,7 +104,7 @@ impl Content {
     }
 
     /// Begins an append: a write at the end of the file that is executed completely or not at all.
-    /// No other write overlaps it.
+    /// No other write overlaps the appended range.
     pub(crate) fn begin_append(&mut self, at: u64, number: OperationNumber, data: &[u8]) {
         self.begin_write(at, number, self.base.len() as u64, data);
         if let Some(change) = &mut self.change {
@@ -303,7 +305,7 @@ impl Content {
         candidates
     }
 
-    /// Moves the certain bytes into the base, if no operation is in flight.
+    /// Moves all layers into the base if no operation is in flight and every byte is certain.
     fn flatten(&mut self) {
         if self.under_way > 0 || self.layers.is_empty() {
             return;

@@ -1,8 +1,8 @@
 //! The judge: a small model of the file system with which every reply must agree.
 //!
 //! Invariant: an operation begins once and ends once: by its reply, by its refusal or, after its
-//! connection broke, by being settled. From then on it cannot be executed any more, and the next
-//! read decides whether it was.
+//! connection broke, by being settled. A settled operation cannot be executed any more, and the
+//! next read shows whether it was executed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,8 +41,8 @@ struct Begun {
 }
 
 impl Judge {
-    /// Makes a model whose directories are empty. `bytes_flip` tells whether a write without a
-    /// reply may have left bytes that differ from those sent.
+    /// Makes a model whose directories are empty. `bytes_flip` is true if a write without a reply
+    /// may have left bytes that differ from those sent.
     pub(crate) fn new(bytes_flip: bool) -> Self {
         Self {
             names: Names::new(),
@@ -77,7 +77,7 @@ impl Judge {
         self.handles[file.0 as usize]
     }
 
-    /// Returns the bytes of a file; `None` while they are unknown.
+    /// Returns the size of a file in bytes; `None` while it is unknown.
     pub(crate) fn size_of(&self, file: FileNumber) -> Option<usize> {
         self.contents.get(&file)?.size()
     }
@@ -92,7 +92,7 @@ impl Judge {
         self.contents.get(&file).is_some_and(|content| content.certain().is_some())
     }
 
-    /// Returns the names, if only one state of them is possible.
+    /// Returns the names if only one state of the name space is possible.
     pub(crate) fn names(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
         self.names.certain()
     }

@@ -3,16 +3,16 @@
 //! A real server with a real store and real clients communicate over `dat`'s simulated network. A
 //! scheduler steps one of them at a time, or the clock. Clients keep many operations in flight;
 //! connections break, bytes flip, messages are late. A small model of a file system judges the
-//! replies: each must be possible in the model, and the next read decides whether an operation on a
-//! broken connection was executed. At the end everything is read back, all clients disconnect, and
-//! the server must have released all their state.
+//! replies: each must be possible in the model. If a connection breaks during an operation, the
+//! next read shows whether the operation was executed. At the end everything is read back, all
+//! clients disconnect, and the server must have released all their state.
 //!
-//! By file: `plan` has the parameters of a run, `simulation` schedules it, `actor` is a client and
-//! `workload` chooses its operations, `request` sends them, `judge` (with `names`, `content` and
-//! `records`) checks the replies, `audit` reads back. The server has one to four reactors:
+//! The modules: `plan` has the parameters of a run, `simulation` schedules it, `actor` is a client
+//! and `workload` chooses its operations, `request` sends them, `judge` (with `names`, `content`
+//! and `records`) checks the replies, `audit` reads back. The server has one to four reactors:
 //! `reactors` chooses how many and which one runs next. `disk` is a store that can lose power, and
-//! `life` manages the servers that use one disk. `crash` is a separate world, in which servers end
-//! and clients recover.
+//! `life` manages the servers that use one disk, one after the other. `crash` is a separate
+//! simulation, in which servers crash and clients recover.
 //!
 //! Invariants: a run depends only on its seed. No shipped crate depends on this one.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! The server between two crashes, and the disk that outlives it.
 //!
-//! Invariant: a crash happens between two steps of the server, and nothing that the dead server
-//! still holds can reach the disk. Crashes use their own random numbers, so that drawing them does
-//! not change the other random choices of a run.
+//! Invariant: a crash happens between two steps of the server, and no open file of the dead server
+//! can change the disk. Crashes use their own random numbers, so that drawing them does not change
+//! the other random choices of a run.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::disk::CrashStore;
 use crate::plan::{Plan, SERVER_NODE};
 use crate::reactors::{Turns, interfaces};
 
-/// The place where a server keeps its files.
+/// The storage in which a server keeps its files.
 #[derive(Clone)]
 pub(crate) enum ServerHome {
     /// A store whose server never crashes.
@@ -115,8 +115,8 @@ impl ServerLife {
         } else {
             format!("the power fails: {:?}", disk.power_loss(&mut self.random))
         };
-        // Drop the server only now: its open files are dead, so nothing it does in its destructors
-        // has an effect.
+        // Drop the server only now: its open files no longer work, so its destructors cannot change
+        // anything.
         self.server = None;
         what
     }
@@ -138,7 +138,7 @@ impl ServerLife {
         self.server.as_ref().map(SteppedServer::stats)
     }
 
-    /// Returns true if a reactor ever slept although it had work.
+    /// Returns true if a reactor has ever slept although it had work to do.
     pub(crate) fn has_overslept(&self) -> bool {
         self.server.as_ref().is_some_and(SteppedServer::has_overslept)
     }

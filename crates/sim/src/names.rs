@@ -2,9 +2,9 @@
 //! reply so far.
 //!
 //! Invariant: a world records for each change in flight whether it has been executed and, if so,
-//! what its reply must be. For each read in flight it records the possible results so far. The set
-//! is empty only if no order of the operations, each at one moment between its beginning and its
-//! end, explains the replies.
+//! what its reply must be. For each read in flight it records the possible results so far. Each
+//! operation takes effect at one moment between its beginning and its end. The set of worlds is
+//! empty only if no order of these moments explains the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,8 +110,8 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// Ends an operation whose reply gives no reason to believe that any other operation was
-    /// executed: a failed change, or a read.
+    /// Ends an operation whose reply does not show that any other operation was executed: a failed
+    /// change, or a read.
     pub(crate) fn end_without_trace(&mut self, number: OperationNumber) -> Result<(), String> {
         // In a world in which it was executed, it has changed nothing, or it would not have failed.
         let worlds = self.worlds.iter().cloned().map(|mut world| {
@@ -129,8 +129,8 @@ impl Names {
         self.pending.values().filter(|operation| operation.changes()).count()
     }
 
-    /// Returns the names, if only one state of them is possible. Worlds that differ only in which
-    /// operation made a file count as one state.
+    /// Returns the names, if only one state of them is possible. Worlds that differ only in the
+    /// operations that made the files count as one state.
     pub(crate) fn certain(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
         let mut ways = self.worlds.iter().map(|world| {
             let file = |origin| world.files.get(origin).copied();
@@ -148,8 +148,9 @@ impl Names {
         Ok(())
     }
 
-    /// Returns the worlds in which an operation has been executed by now, without its record, as
-    /// far as `accept` permits them. Changes in flight may have been executed before it.
+    /// Returns those worlds that `accept` permits among the worlds in which an operation has been
+    /// executed by now. Changes in flight may have been executed before it. The returned worlds no
+    /// longer have a record of the operation.
     fn after(
         &self,
         number: OperationNumber,
@@ -265,7 +266,7 @@ impl World {
         Expected::Done
     }
 
-    /// A file without a name may be kept by an open, or be gone.
+    /// Returns the outcomes of a link. A file without a name may still exist because it is open.
     fn link(&self, file: FileNumber, name: Name) -> Vec<(World, Expected)> {
         let mut outcomes = Vec::new();
         let origin = self.origin(file);
@@ -318,7 +319,8 @@ impl World {
         is_so.then_some(self)
     }
 
-    /// Learns which file an operation has made. Returns false if it is a different one.
+    /// Records which file an operation has made. Returns false if that contradicts
+    /// an earlier record.
     fn bind(&mut self, origin: Origin, file: FileNumber) -> bool {
         match self.files.get(&origin) {
             Some(known) => *known == file,
@@ -334,7 +336,7 @@ impl World {
 const NOT_THERE: Expected = Expected::Status(Status::NoEnt.number());
 const EXISTS: Expected = Expected::Status(Status::Exist.number());
 const STALE: Expected = Expected::Status(Status::Stale.number());
-/// More worlds would mean that far too much is undecided.
+/// The maximum number of worlds. If there are more, far too many operations are undecided.
 const WORLDS_MAX: usize = 10_000;
 
 #[cfg(test)]

@@ -18,18 +18,18 @@ pub(crate) struct Name {
 const ODD: &[u8] = b"f\xff\xee\xbe\x80-";
 
 impl Name {
-    /// Returns the name as files have it. Every other name is not UTF-8.
+    /// Returns the bytes of the name on the disk. Every other name is not UTF-8.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let begin = if self.index.is_multiple_of(2) { "file-".as_bytes() } else { ODD };
         [begin, self.index.to_string().as_bytes()].concat()
     }
 
-    /// Returns the name as messages have it.
+    /// Returns the text of the name in messages.
     pub(crate) fn text(self) -> String {
         to_wire(&self.bytes()).into_owned()
     }
 
-    /// Returns the name that this text of a message stands for.
+    /// Returns the name that a text in a message stands for.
     pub(crate) fn parse(directory: u8, text: &str) -> Option<Self> {
         let bytes = from_wire(text).ok()?;
         let rest = bytes.strip_prefix(b"file-").or_else(|| bytes.strip_prefix(ODD))?;
@@ -77,7 +77,7 @@ pub(crate) enum NameOperation {
 }
 
 impl NameOperation {
-    /// Returns true if it may change anything.
+    /// Returns true if the operation may change anything.
     pub(crate) fn changes(&self) -> bool {
         match self {
             Self::Create { .. } | Self::Remove { .. } | Self::Rename { .. } | Self::Link { .. } => {
@@ -159,7 +159,7 @@ pub(crate) enum Answer {
     Names(Vec<(Name, FileNumber)>),
     /// The number of links.
     Links(u32),
-    /// The bytes read, and whether the file ends after them.
+    /// The bytes read, and true if the file ends after them.
     Bytes(Vec<u8>, bool),
     /// The number of bytes written.
     Written(u32),
@@ -169,7 +169,7 @@ pub(crate) enum Answer {
     Size(u64),
 }
 
-/// How an operation ended, as far as its client can tell.
+/// The end of an operation, as far as its client can observe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The server has replied.

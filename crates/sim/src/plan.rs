@@ -24,7 +24,7 @@ pub struct Plan {
     pub clients: usize,
     /// The number of operations, without those of the final audit.
     pub operations: u64,
-    /// The most operations that one client has in flight.
+    /// The maximum number of operations that one client has in flight.
     pub depth: usize,
     /// True if sessions use checksums.
     pub checksums: bool,
@@ -106,15 +106,15 @@ impl Plan {
     }
 
     pub(crate) fn network(&self) -> NetworkConfig {
-        // The timeout is a few steps of the clock: a connect fails if the server runs no step in
-        // that time.
+        // The timeout is a few steps of the clock. A connection attempt fails if the server runs no
+        // step in that time.
         let (hold_ns_max, connect_ns_max) = (5_000_000, 50_000_000);
         let config = NetworkConfig { at_once_ppm: 500_000, ..NetworkConfig::new(self.seed) };
         NetworkConfig { hold_ns_max, connect_ns_max, ..config }
     }
 
-    /// Returns the faults that may happen now. Bytes flip without detection only where checksums
-    /// are agreed on, which is not the case while a client connects.
+    /// Returns the faults that may happen now. Undetected flips of bytes are allowed only where
+    /// checksums are in use, which is not the case while a client connects.
     pub(crate) fn faults_now(&self, client_connects: bool) -> FaultPlan {
         let mut faults = self.faults.clone();
         if client_connects {

@@ -23,8 +23,8 @@ pub fn reactors_of(seed: u64) -> usize {
     set.unwrap_or_else(|| 1 + Random::new(seed ^ SALT).below(REACTORS_MAX)).clamp(1, REACTORS_MAX)
 }
 
-/// Makes an interface for each reactor. They share the connections that come to any of them. The
-/// first one listens when the server starts; each of the others listens at the port of its number.
+/// Makes an interface for each reactor. The interfaces share the incoming connections. The first
+/// one listens when the server starts; each of the others listens at the port of its number.
 pub(crate) fn interfaces(
     network: &Network,
     count: usize,
@@ -91,7 +91,7 @@ impl Turns {
         }
     }
 
-    /// Stalls a reactor that was just busy now and then, mostly in the middle of its turn.
+    /// Now and then stalls a reactor that has just run, mostly in the middle of its turn.
     fn stall(&mut self, reactor: usize, is_moving: bool, now: Moment) {
         let chance = if is_moving { 50 } else { 1 };
         if self.random.percent(chance) {
@@ -101,10 +101,10 @@ impl Turns {
     }
 }
 
-/// Shorter than any timeout of other components.
+/// The maximum duration of a stall in nanoseconds, shorter than any timeout of other components.
 const STALL_NS_MAX: usize = 1_000_000;
 const REACTORS_MAX: usize = 4;
-/// Makes the random numbers of this module differ from all others of the seed.
+/// A constant that makes the random numbers of this module differ from all others of the seed.
 const SALT: u64 = 0x4eac_7045_0f5e_7e45;
-/// The same, for the choice of turns.
+/// A constant that makes the random numbers for the choice of turns differ from all others.
 const TURN_SALT: u64 = 0x7045_7e45_c4a5_0f5e;

@@ -1,8 +1,8 @@
 //! The model that checks the file to which all clients append concurrently.
 //!
-//! Invariant: every acknowledged record is at the position that its reply named, exactly once. A
-//! record whose connection broke is somewhere exactly once, or nowhere. The file contains nothing
-//! else.
+//! Invariant: every acknowledged record is at the position that its reply named, exactly once. If
+//! the connection of an append broke, its record is in the file once or not at all. The file
+//! contains nothing else.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ impl Records {
     }
 }
 
-/// The bytes of a record's head, which is the shortest record.
+/// The length in bytes of a record's head, which is the shortest record.
 pub(crate) const HEAD_BYTES: usize = 16;
 
 #[cfg(test)]

@@ -324,7 +324,7 @@ fn broken(error: &ClientError) -> Raw {
     Raw::Nonsense(error.to_string())
 }
 
-/// Returns what an error means for the operation.
+/// Converts an error of the client to the outcome of the operation.
 fn outcome_of(error: ClientError) -> Raw {
     match error {
         ClientError::Status { status: Status::Chksum, .. } => Raw::Damaged,

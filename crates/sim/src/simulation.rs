@@ -40,7 +40,7 @@ pub struct Report {
     pub crashes: u64,
     /// A hash over all events; equal for equal plans.
     pub trace: u64,
-    /// The counts of what the network did.
+    /// Statistics of the network.
     pub network: Statistics,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Simulation {
     random: Random,
     /// Operations in flight, for the trace and for the message of a failure.
     pub asked: std::collections::BTreeMap<OperationNumber, (usize, Operation)>,
-    /// Operations whose connection broke, with the connections that may still carry them.
+    /// Operations whose connection broke, each with the connections that may still deliver it.
     pub limbo: Vec<Limbo>,
     history: VecDeque<String>,
     trace: DefaultHasher,
@@ -73,7 +73,8 @@ pub(crate) struct Simulation {
 pub(crate) struct Limbo {
     number: OperationNumber,
     node: u32,
-    /// Connections of that node up to this one.
+    /// The newest connection of the node at the end of the operation. This connection and earlier
+    /// ones may still deliver the operation.
     newest: Option<dafs_dat::sim::ConnectionId>,
 }
 
@@ -86,7 +87,7 @@ pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
 }
 
 /// Runs a plan on a disk, which must be empty and outlives servers. A run ends with the first
-/// crash, after which a new server must serve all clients anew. The clients of this world do not
+/// crash, after which a new server must serve new sessions of all clients. The clients do not
 /// recover, and nothing checks what a crash leaves of their files.
 ///
 /// # Errors
@@ -203,8 +204,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Advances the clock to the next event, but never far. If only deadlines are left, the clock
-    /// must not skip the time that others have to meet them.
+    /// Advances the clock to the next event, but never by more than a limit. If only timeouts are
+    /// pending, the clock must not skip the time in which the awaited events could still happen.
     fn step_clock(&mut self) {
         let far_ns = self.network.now_ns() + SPAN_NS_MAX;
         match self.network.next_ns() {
@@ -289,7 +290,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Checks that another server serves all clients anew after a crash.
+    /// Checks that a new server serves new sessions of all clients after a crash.
     fn outlive(&mut self) -> Result<(), String> {
         self.limbo.clear();
         self.life.restart()?;
@@ -409,8 +410,8 @@ impl Simulation {
         }))
     }
 
-    /// Settles the operations that the server cannot execute any more: their connections are gone,
-    /// and no request is parked.
+    /// Settles the operations that the server cannot execute any more: their connections have
+    /// ended, and no request is parked.
     fn settle(&mut self) -> Result<(), String> {
         if self.limbo.is_empty() || self.life.stats().is_some_and(|stats| stats.parked_requests > 0)
         {
@@ -446,9 +447,9 @@ fn newest_of(network: &Network, node: u32) -> Option<dafs_dat::sim::ConnectionId
 
 /// The longest step of the clock.
 const SPAN_NS_MAX: u64 = 20_000_000;
-/// A limit on the steps of a run, far more than it needs.
+/// The maximum number of steps of a run, far more than a run needs.
 const STEPS_MAX: u64 = 5_000_000;
-/// The most lines that a failure prints.
+/// The maximum number of lines that a failure prints.
 const HISTORY_MAX: usize = 5_000;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Chooses the next operation of a client.
 //!
-//! Invariant: an operation begins only if the model can tell its possible results: an operation
-//! that changes a file's size has the file for itself, and few changes of names are undecided at
-//! one time.
+//! Invariant: an operation begins only if the model can determine its possible results. While an
+//! operation changes a file's size, no other operation uses the file, and only a few changes of
+//! names are undecided at the same time.
 
 use dafs_client::Stability;
 
@@ -139,10 +139,10 @@ fn any_name(random: &mut Random) -> Name {
 /// The directories that exist in every run.
 pub(crate) const DIRECTORIES: usize = 2;
 const NAMES_PER_DIRECTORY: usize = 6;
-/// The most opens of one client.
+/// The maximum number of opens of one client.
 const OPENS_MAX: usize = 8;
-/// The most operations that may still be executed although their connection broke; beyond this no
-/// new operation begins.
+/// The maximum number of operations that may still be executed although their connection broke. At
+/// this number, no new operation begins.
 const LIMBO_MAX: usize = 12;
-/// The most changes of names in flight at one time, because the model tries all their orders.
+/// The maximum number of changes of names in flight, because the model tries all their orders.
 const NAME_CHANGES_MAX: usize = 4;

@@ -1,9 +1,10 @@
-//! The checker of files that are written in cells. For each cell, a read must return the data of
-//! one write, and no data that a later write must have replaced.
+//! The checker of files that are written in cells (units of `CELL_BYTES` bytes). For each cell, a
+//! read must return the data of one write, but not data that a later write must have replaced.
 //!
-//! Invariant: a write may take effect at any moment of its window. The window ends with the reply
-//! to the write, with the reply to the fence that excluded its writer, or at the moment after which
-//! the write can no longer be executed. A crash may undo writes that were not committed.
+//! Invariant: each write has a window, the time in which it may take effect. The window ends with
+//! the reply to the write, with the reply to the fence that excluded its writer, or at the moment
+//! after which the write can no longer be executed. A crash may undo writes that were not
+//! committed.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +53,8 @@ struct Write {
     is_durable: bool,
     /// The lock under which the write was made, if that lock rolls it back when its holder fails.
     transaction: Option<u64>,
-    /// The moment from which no read may return the write's data: the write was rolled back, or
-    /// will be before other members are admitted.
+    /// The moment from which no read may return the write's data, because the write was rolled back
+    /// or will be rolled back before other members are admitted.
     undone: Option<Tick>,
     /// True if it is unknown whether the write was rolled back.
     is_unsure: bool,
@@ -202,8 +203,8 @@ impl Cells {
     pub(super) fn crash(&mut self, now: Tick) {
         self.crashes.push(now);
         self.seen.clear();
-        // No operation in flight can be executed after its server died, whichever members the next
-        // server admits, and however late a reply of the dead server arrives.
+        // No operation in flight can be executed after its server died. This holds for all members,
+        // even if the next server admits them or a reply of the dead server arrives late.
         for write in self.writes.values_mut() {
             write.end.get_or_insert(now);
             write.is_shut_out = false;
@@ -213,7 +214,7 @@ impl Cells {
     /// Returns true if a write has survived all crashes up to a moment.
     fn survives(&self, write: &Write, until: Tick) -> bool {
         let Some(end) = write.end else { return false };
-        // The write's window ends with its server, even if the reply arrives after that.
+        // The write's window ends when its server ends, even if the reply arrives after that.
         write.is_durable || !self.crashes.iter().any(|crash| (end..until).contains(crash))
     }
 

@@ -242,7 +242,7 @@ impl World {
         !has && !wants && self.holdings.base(index, File::Locked).is_some()
     }
 
-    /// Chooses a holding to release, and returns the request that releases it.
+    /// Chooses an open or lock to release, and returns the request that releases it.
     fn choose_end(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         let epoch = self.epoch;
         let held = self.holdings.of(index).filter(|holding| {

@@ -21,7 +21,7 @@ pub(super) struct MemberConnection {
     outbox: Memory,
     outbox_region: Region,
     endpoint: Option<EndpointId>,
-    /// True if the connection was given up but has not ended yet.
+    /// True if the member has started to end the connection, which has not ended yet.
     is_ending: bool,
 }
 

@@ -1,5 +1,6 @@
-//! The end of a run: all members reconnect, everything is read back, and all members disconnect.
-//! The server must then have released all their state, and the contents of the disk are checked.
+//! The end of a run: all members reconnect, all names and files are read back, and all members
+//! disconnect. The server must then have released all their state, and the contents of the disk are
+//! checked.
 //!
 //! Invariant: after `stop_faults` no more faults happen.
 
@@ -39,8 +40,8 @@ impl World {
     }
 
     fn lift_fences(&mut self) -> Result<(), String> {
-        // Drop the member's requests to be repeated, which are no longer needed, except its last
-        // fences.
+        // The requests that the first member wanted to repeat are no longer needed. Wait only for
+        // its last fence requests, which are in flight.
         self.members[0].again.clear();
         self.until("fence requests in flight", |world| world.members[0].flights.is_empty())?;
         for file in [File::Data, File::Log] {
@@ -79,7 +80,7 @@ impl World {
         })
     }
 
-    /// Reads everything through the server.
+    /// Reads all names and files through the server.
     fn read_back(&mut self) -> Result<(), String> {
         for directory in 0..2 {
             let operation = NameOperation::List { directory };
@@ -99,7 +100,7 @@ impl World {
         self.ask_to_end(0, MemberRequest::Size)
     }
 
-    /// Makes all members release their holdings.
+    /// Makes all members release their opens and locks.
     fn give_up(&mut self) -> Result<(), String> {
         loop {
             let mut held = self.holdings.all.iter();

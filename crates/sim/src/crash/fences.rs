@@ -1,5 +1,6 @@
-//! The checker of fences. A member that the list has excluded during the whole request must be
-//! refused, and a member that the list has admitted during the whole request must not be.
+//! The checker of fences. The server must refuse a member that the fencing list has excluded during
+//! the whole request, and must not refuse a member that the list has admitted during the whole
+//! request.
 //!
 //! Invariant: while a change of the list is in flight, both results are allowed.
 
@@ -42,8 +43,8 @@ impl Fences {
         self.fences.get(&file).is_some_and(|fence| fence.is_changing)
     }
 
-    /// Returns true if the list has admitted a member since `begin`, false if it has excluded the
-    /// member since then, and `None` if either is possible.
+    /// Returns true if the list has admitted a member ever since `begin`, false if it has excluded
+    /// the member ever since, and `None` if both are possible.
     pub(super) fn was_in(&self, file: File, member: MemberIndex, begin: Tick) -> Option<bool> {
         let Some(fence) = self.fences.get(&file) else { return Some(true) };
         let is_certain = !fence.is_changing && fence.since < begin && fence.begun < begin;

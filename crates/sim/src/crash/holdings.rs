@@ -1,8 +1,9 @@
-//! The holdings of members: opens with their reservations, and locks.
+//! The opens (with their share reservations) and the locks that members have. Each of them is
+//! called a holding, and its member is the holder.
 //!
-//! A holding is certain from its grant until its holder asks to release it, while the holder lives
-//! and its lease has not expired. It stays certain across restarts of the server while the holder
-//! can reclaim it. Two certain holdings must never conflict.
+//! A holding is certain from its grant until its holder sends the request to release it, as long as
+//! the holder lives and its lease has not expired. It stays certain across restarts of the server
+//! as long as the holder can reclaim it. Two certain holdings must never conflict.
 //!
 //! Invariant: a holding is not certain if any possible order of messages may have ended it.
 
@@ -11,7 +12,7 @@ use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId};
 use super::cells::{CellRange, Tick};
 use super::requests::{File, LockRange, MemberIndex, Share};
 
-/// The kind of a holding.
+/// The kind of an open or lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Held {
     /// An open of one of the files that every member keeps open.
@@ -23,7 +24,7 @@ pub(super) enum Held {
     Lock(LockRange),
 }
 
-/// One holding of a member.
+/// One open or lock of a member.
 #[derive(Clone, Debug)]
 pub(super) struct Holding {
     pub number: u64,
@@ -35,17 +36,17 @@ pub(super) struct Holding {
     pub owner: u64,
     /// The moment at which the reply with the grant arrived.
     pub since: Tick,
-    /// The number of the server that granted or restored it last, counted by restarts.
+    /// The number of the server that granted or restored it most recently, counted by restarts.
     pub epoch: u64,
-    /// True if the holding was certain when the last server ended.
+    /// True if the open or lock was certain when the previous server ended.
     pub has_right: bool,
-    /// True if the holder is releasing the holding, or is rolling back the changes under it.
+    /// True if the holder is releasing the open or lock, or is rolling back the changes under it.
     pub is_ending: bool,
     /// True if the holder is rolling back the changes under the lock.
     pub aborts: bool,
 }
 
-/// The remains of a lock whose holder has died.
+/// A persistent lock whose holder has died, and which stays in effect until it is repaired.
 #[derive(Clone, Copy, Debug)]
 struct Remnant {
     lock: LockRange,
@@ -55,7 +56,7 @@ struct Remnant {
 /// The current state of a member, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemberStatus {
-    /// True if the member was heard of so recently that its lease cannot have expired.
+    /// True if a message of the member arrived so recently that its lease cannot have expired.
     pub is_fresh: bool,
     /// True if the current server knows that the member has finished reclaiming, and has recorded
     /// this durably for the next server.
@@ -66,7 +67,7 @@ pub(super) struct MemberStatus {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerStatus {
     pub epoch: u64,
-    /// True if holdings from before the restart can still be reclaimed.
+    /// True if opens and locks from before the restart can still be reclaimed.
     pub may_reclaim: bool,
 }
 
@@ -77,17 +78,17 @@ pub(super) struct Holdings {
 }
 
 impl Holding {
-    /// Returns true if changes under the holding are rolled back when its holder fails.
+    /// Returns true if changes under the lock are rolled back when its holder fails.
     pub(super) fn recovers(&self) -> bool {
         matches!(self.held, Held::Lock(lock) if lock.recovers)
     }
 
-    /// Returns true if the holding is certain.
+    /// Returns true if the open or lock is certain.
     pub(super) fn is_certain(&self, life: MemberStatus, era: ServerStatus) -> bool {
         !self.is_ending && self.is_left(life, era)
     }
 
-    /// Returns true if the holder still has the holding, unless the holder has released it.
+    /// Returns true if the holder still has the open or lock, unless the holder has released it.
     pub(super) fn is_left(&self, life: MemberStatus, era: ServerStatus) -> bool {
         if self.epoch == era.epoch { life.is_fresh } else { self.has_right && era.may_reclaim }
     }
@@ -118,8 +119,8 @@ impl Holdings {
     /// Notes that the server has ended. `status_of` returns the state of a member at that time.
     ///
     /// The grace period may have ended before a member had reclaimed everything. The server cannot
-    /// distinguish such a member from one that has reclaimed everything and has been silent since,
-    /// so the next server expects neither to reclaim.
+    /// distinguish such a member from one that has reclaimed everything and has sent nothing since.
+    /// So the next server does not let either of them reclaim.
     pub(super) fn crash(
         &mut self,
         era: ServerStatus,
@@ -133,7 +134,7 @@ impl Holdings {
         self.all.retain(|holding| holding.held != Held::Made);
     }
 
-    /// Notes that a member has died. Holdings that certainly outlast the member stay in effect.
+    /// Notes that a member has died. Its certain persistent locks stay in effect.
     pub(super) fn die(
         &mut self,
         member: MemberIndex,
@@ -152,7 +153,7 @@ impl Holdings {
         self.all.retain(|holding| holding.member != member);
     }
 
-    /// Notes that a member is about to repair the remains of locks that overlap a range.
+    /// Notes that a member is about to repair the locks of dead members that overlap a range.
     pub(super) fn repair(&mut self, run: &CellRange) {
         self.remnants.retain(|remnant| !remnant.lock.run.overlaps(run));
     }

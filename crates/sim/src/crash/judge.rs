@@ -1,8 +1,9 @@
-//! The checker of histories: decides for each reply whether the guarantees allow it, whatever
-//! failures happened before.
+//! The checker of histories. It decides for each reply whether the guarantees allow it, given all
+//! failures that happened before.
 //!
 //! Invariant: each operation begins once and ends once: by its reply, by the report that it was not
-//! executed, or by being settled if its outcome will never be known.
+//! executed, or by being settled. To settle an operation is to note that it can no longer be
+//! executed and that its outcome will never be known.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,10 +25,10 @@ pub(super) struct Judge {
     begun: BTreeMap<u64, Begun>,
     handles: Vec<FileHandle>,
     numbers: HashMap<FileHandle, FileNumber>,
-    /// Files whose creation was acknowledged.
+    /// The files whose creation was acknowledged.
     pub made: Vec<FileNumber>,
     tick: Tick,
-    /// The moment at which the last server ended.
+    /// The moment at which the previous server ended.
     crashed: Tick,
 }
 
@@ -205,7 +206,7 @@ impl Judge {
             other => return Err(format!("no answer to that: {other:?}")),
         };
         let number = OperationNumber(number);
-        // A failure describes the state that the last server had, which may be lost with it.
+        // A failure describes the state of the previous server, which may be lost with that server.
         let is_success = operation.changes() && !matches!(answer, Answer::Status(_));
         if begun < self.crashed && !is_success {
             return self.space.end_blindly(number, operation);
@@ -228,7 +229,7 @@ impl Judge {
         if let Reply::Status(status) = reply {
             return self.refuse_content(begun, file, *status);
         }
-        // A successful reply of the last server counts as much as one of the current server.
+        // A successful reply of the previous server counts as much as one of the current server.
         self.fences.judge(file, member, at, true)?;
         match (&begun.ask, reply) {
             (MemberRequest::Append { id }, Reply::Offset(offset)) => {

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //! - A record whose append was acknowledged is at the position that the reply named, exactly once
-//!   and forever.
+//!   and permanently.
 //! - A record that was reported as not appended is not in the log until it is appended again.
-//! - After a fence has excluded the writer of a record, records of the writer that reads have
-//!   returned stay, and no more of its records appear.
+//! - After a fence has excluded the writer of a record, the records of this writer that reads have
+//!   returned stay in the log, and no more of its records appear.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Record {
     /// The position in the log that the reply named, counted in records.
     place: Option<u64>,
     answered: Option<Tick>,
-    /// The moment at which the record was reported as not appended.
+    /// The moment at which the server reported that the record was not appended.
     absent: Option<Tick>,
     /// The moment at which a fence excluded the writer.
     shut_out: Option<Tick>,
@@ -107,7 +107,7 @@ impl Log {
         }
     }
 
-    /// Checks a page that was read from a position on.
+    /// Checks a page of the log that was read, starting at a position.
     pub(super) fn see(
         &mut self,
         from: u64,
@@ -197,7 +197,7 @@ pub(super) fn stamped(number: u64, length: usize) -> Vec<u8> {
 
 /// The size of a record in bytes.
 pub(super) const RECORD_BYTES: usize = 64;
-/// The number of records read at once.
+/// The number of records that one read returns.
 pub(super) const PAGE_RECORDS: u64 = 24;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A member of the crash world: a client that recovers from all failures.
 //!
-//! Invariant: each request of a member that changes something is in flight, or is in limbo until
-//! the server has reported its outcome, or has ended.
+//! Invariant: each request of a member that changes something is in flight, or is in
+//! [`Member::limbo`] until the server has reported its outcome, or has ended.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Member {
     /// The client id that the server has assigned to the member.
     pub client: Option<ClientId>,
     pub session: SessionId,
-    /// The number of the server of the member's session, counted by restarts.
+    /// The number of the server with which the member has its session, counted by restarts.
     pub epoch: u64,
     /// The number of the server that knows that the member has finished reclaiming, if there is
     /// one.
@@ -31,12 +31,13 @@ pub(super) struct Member {
     pub credits: u16,
     pub flights: BTreeMap<u16, Flight>,
     sequences: BTreeMap<u16, u16>,
-    /// Requests whose outcome must be queried. Afterwards the sessions in `discards` are forgotten.
+    /// Requests whose outcome must be queried. After that, the server may discard the sessions in
+    /// `discards`.
     pub limbo: Vec<Flight>,
     pub discards: Vec<SessionId>,
     /// Requests that must be repeated.
     pub again: Vec<MemberRequest>,
-    /// The time at which the last message of the server arrived.
+    /// The time at which the most recent message of the server arrived.
     pub heard_ns: u64,
     /// The time until which recovery pauses.
     pub patient_ns: u64,
@@ -49,7 +50,7 @@ pub(super) enum Phase {
     Away,
     Connecting,
     LoggingIn,
-    /// The member queries the outcome of its requests and reclaims its holdings.
+    /// The member queries the outcome of its requests and reclaims its opens and locks.
     Recovering,
     Here,
     /// The member has sent DISCONNECT.
@@ -106,7 +107,7 @@ impl Member {
         matches!(self.phase, Phase::Recovering | Phase::Here | Phase::Leaving)
     }
 
-    /// Returns the free stream with the index `draw`; `None` if no credit or stream is free.
+    /// Returns one of the free streams, chosen by `draw`; `None` if no credit or stream is free.
     pub(super) fn free_stream(&self, draw: usize) -> Option<u16> {
         if self.flights.len() >= usize::from(self.credits) {
             return None;
@@ -157,7 +158,7 @@ impl Member {
         Ok(())
     }
 
-    /// Restarts the member without any memory. Returns its requests in flight.
+    /// Restarts the member with all its memory lost. Returns its requests in flight.
     pub(super) fn die(&mut self) -> Vec<Flight> {
         self.deaths += 1;
         self.line.hang_up();

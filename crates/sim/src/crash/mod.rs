@@ -4,14 +4,14 @@
 //! Members speak the protocol message by message over the simulated network. They make, link,
 //! rename and remove names, append records, write cells, commit, lock, and open with reservations;
 //! one of them fences the others. Connections are cut; members are partitioned from the network,
-//! die and restart; the server is killed or loses power, with torn writes, also while it recovers.
-//! A member that reconnects determines the outcome of its requests, reclaims its holdings, and
-//! repeats requests that were not executed.
+//! die and restart; the server is killed or loses power, with torn writes, even during recovery.
+//! A member that reconnects determines the outcome of its requests, reclaims its opens and locks,
+//! and repeats requests that were not executed.
 //!
-//! By file: `world` schedules; `member` and `recover` implement a member, `choose` selects its
-//! requests, `requests` encodes them as messages, `connection` carries them; `servers` is the
+//! The modules: `world` schedules; `member` and `recover` implement a member, `choose` selects its
+//! requests, `requests` encodes them as messages, and `connection` carries these; `servers` is the
 //! server and its disks; `judge` checks, with `space` (names), `cells` and `log` (content),
-//! `holdings` (locks and reservations) and `fences`; `end` reads everything back.
+//! `holdings` (opens and locks) and `fences`; `end` reads all names and files back.
 //!
 //! Invariant: a run depends only on its seed.
 
@@ -110,13 +110,13 @@ pub struct StormReport {
     pub steps: u64,
     /// The number of times that the server was killed or lost power.
     pub crashes: u64,
-    /// The number of connections that the storm cut.
+    /// The number of connections that the simulation cut.
     pub cuts: u64,
-    /// The number of times that a member of the cluster died.
+    /// The number of times that a member died.
     pub deaths: u64,
     /// The number of sessions that were made.
     pub sessions: u64,
-    /// The number of requests whose outcome came from the response cache.
+    /// The number of requests whose outcome came from the server's response cache.
     pub recovered: u64,
     /// The number of opens and locks that were reclaimed after a restart.
     pub reclaimed: u64,
@@ -131,7 +131,7 @@ pub struct StormReport {
 }
 
 impl StormReport {
-    /// Returns the sums of two reports.
+    /// Returns the sums of the statistics of two reports.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -150,7 +150,8 @@ impl StormReport {
     }
 }
 
-/// Runs a plan. `defect` is built into the server; if `prints` is true, events are logged at once.
+/// Runs a plan. `defect` is a bug to add to the server. If `prints` is true, events are logged when
+/// they happen.
 ///
 /// # Errors
 /// [`Failure`] with the error, the events before it, and the command that replays the run.

@@ -1,7 +1,7 @@
 //! The reaction of a member to replies and to the end of a connection.
 //!
 //! Invariant: an operation whose reply was lost ends when the server has reported its outcome. A
-//! member sends no new requests before it has reclaimed all its holdings.
+//! member sends no new requests before it has reclaimed all its opens and locks.
 
 use dafs_types::{StateId, Status};
 use dafs_wire::messages::ClientConnectAuthResult;
@@ -113,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// Forgets a member's holdings after a server restart or after its lease has expired.
+    /// Forgets a member's opens and locks after a server restart or the expiry of its lease.
     fn forget_state(&mut self, index: usize, was_fresh: bool) -> Result<(), String> {
         let epoch = self.epoch;
         let lost = self.holdings.of(index).find(|holding| holding.epoch == epoch);
@@ -156,7 +156,7 @@ impl World {
             if let Some(number) = holding.map(|holding| holding.number) {
                 let is_ending = self.holdings.find(number).is_some_and(|h| h.is_ending);
                 if is_ending {
-                    // A member does not reclaim a holding that it was releasing.
+                    // A member does not reclaim an open or lock that it was releasing.
                     self.note_loss(number);
                     self.holdings.remove(number);
                     return Ok(());
@@ -195,7 +195,7 @@ impl World {
             | MemberRequest::Append { .. }
             | MemberRequest::Write { .. }
             | MemberRequest::SetSize { .. } => self.random.percent(70),
-            // Reclaiming determines the state of the member's holdings.
+            // The state of the member's opens and locks is determined when they are reclaimed.
             MemberRequest::Unlock { holding, .. }
             | MemberRequest::CloseShare { holding }
             | MemberRequest::Abort { holding, .. } => {
@@ -221,7 +221,7 @@ impl World {
             self.note_absence();
         }
         self.judge.end(flight.number, &reply)?;
-        // The grant is void if the lease has expired since.
+        // The grant is void if the lease has expired since the request was sent.
         let is_known = flight.client == self.members[index].client;
         let is_present = flight.epoch == self.epoch && is_known;
         let is_refused = matches!(reply, Reply::Status(_));
@@ -284,7 +284,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles the release of a holding, or a release that the last server did not execute.
+    /// Handles the release of an open or lock, or a release that the previous server refused.
     fn on_given_up(&mut self, number: u64, is_refused: bool) {
         if is_refused {
             self.note_loss(number);
@@ -430,7 +430,7 @@ impl World {
         Ok(())
     }
 
-    /// Records a holding that was granted.
+    /// Records an open or lock that was granted.
     fn hold(
         &mut self,
         member: usize,

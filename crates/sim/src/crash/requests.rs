@@ -1,7 +1,7 @@
 //! The requests of the members of the crash world, encoded for the protocol, and the decoding of
 //! replies.
+//!
 //! Invariant: a decoded reply contains only data that the server has sent.
-//! Invariant: a decoded reply contains nothing that the server has not sent.
 
 use dafs_types::{
     CacheHint, CookieVerifier, DeleteDisposition, FileHandle, ReaddirCookie, RemoveMode,
@@ -110,7 +110,7 @@ pub(super) enum MemberRequest {
         lock: LockRange,
         repairs: bool,
     },
-    /// Unlocks the range of a holding.
+    /// Unlocks the range of a lock.
     Unlock {
         holding: u64,
         run: CellRange,
@@ -135,7 +135,7 @@ pub(super) enum MemberRequest {
     OpenBase {
         file: File,
     },
-    /// Reclaims a holding after a restart of the server.
+    /// Reclaims an open or lock after a restart of the server.
     Reclaim {
         holding: u64,
     },
@@ -186,8 +186,8 @@ impl MemberRequest {
     }
 
     /// Returns true if this reply shows that the server has durably recorded that the member has
-    /// finished reclaiming. Either the member made a new request while other members still had time
-    /// to reclaim, or the server has recorded the member's state anew.
+    /// finished reclaiming. The reply shows this if it refuses a new request because of the grace
+    /// period, or if it grants new state to the member.
     pub(super) fn settles(&self, reply: &Reply) -> bool {
         use crate::operation::NameOperation::{Create, Open, Remove, Rename};
         let is_refused = *reply == Reply::Status(Status::Grace);
@@ -209,19 +209,19 @@ pub(super) struct Context<'a> {
     pub directories: &'a [FileHandle],
     /// The handles of [`File::ALL`].
     pub files: &'a [FileHandle],
-    /// The member's state id for the file or the holding.
+    /// The member's state id for the file, or the state id of the open or lock.
     pub state: StateId,
-    /// The file of a link, or of a holding that is reclaimed.
+    /// The file to link, or the file on which an open or lock is reclaimed.
     pub file: FileHandle,
     /// The lock owner that names the open.
     pub owner: u64,
-    /// The holding that is reclaimed.
+    /// The open or lock that is reclaimed.
     pub reclaims: Option<Reclaimed>,
     /// The buffer with the data of a direct write.
     pub buffer: Option<DirectBuffer>,
 }
 
-/// A holding that is reclaimed.
+/// An open or lock that is reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reclaimed {
     Open(Share),
@@ -588,7 +588,7 @@ pub(super) fn decode_reply(
     Ok((header, reply))
 }
 
-/// The share with which members open the files they keep open.
+/// The share reservation with which members open the files that they keep open.
 pub(super) const BASE: Share =
     Share { access: ShareAccess::Both, deny: ShareDeny::None, key: None };
 /// The size of a cell in bytes. A cell lies within one sector.

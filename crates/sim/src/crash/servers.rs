@@ -1,7 +1,7 @@
 //! The servers that use one disk and its journal, one after the other.
 //!
-//! Invariant: a crash happens between two steps of the server, or during its start. The files that
-//! the dead server has open can no longer change the disk or the journal.
+//! Invariant: a crash happens between two steps of the server, or during its start. After a crash,
+//! the files that the dead server had open can no longer change the disk or the journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,8 +138,8 @@ impl Servers {
             self.storage.kill();
         }
         self.cloned_bytes = self.cloned_bytes();
-        // Drop the server only now: its open files are dead, so nothing it does in its destructors
-        // has an effect.
+        // Drop the server only now: its open files no longer work, so its destructors cannot change
+        // anything.
         self.server = None;
     }
 
@@ -152,7 +152,7 @@ impl Servers {
         self.cloned_bytes + self.stats().map_or(0, |stats| stats.cloned_bytes)
     }
 
-    /// Returns true if a reactor ever slept although it had work.
+    /// Returns true if a reactor has ever slept although it had work to do.
     pub(super) fn has_overslept(&self) -> bool {
         self.server.as_ref().is_some_and(SteppedServer::has_overslept)
     }

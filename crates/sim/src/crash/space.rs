@@ -2,7 +2,8 @@
 //!
 //! It has two models. The first model believes every reply: a name that a read has returned exists.
 //! The second model believes only successful replies to changes, because only those changes must
-//! survive a crash. A change that was read before its own reply may be lost in a power failure.
+//! survive a crash. If a read returned a change before the reply to that change, a power failure
+//! may lose it.
 //!
 //! Invariant: after a power failure the first model is equal to the second one.
 

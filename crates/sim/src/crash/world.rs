@@ -37,10 +37,10 @@ pub(super) struct World {
     pub directories: Vec<FileHandle>,
     pub files: Vec<FileHandle>,
     pub random: Random,
-    /// The number of servers before this one.
+    /// The number of servers that ran before the current one.
     pub epoch: u64,
-    /// Requests in flight of members that have died, with the connections that may still carry
-    /// them.
+    /// Requests in flight of members that have died, each with the connections that may still
+    /// deliver the request.
     orphans: Vec<(Flight, u32, Option<ConnectionId>)>,
     history: VecDeque<String>,
     pub number: u64,
@@ -50,7 +50,7 @@ pub(super) struct World {
     pub report: StormReport,
     /// True if a persistent lock with undo data may remain at the end.
     pub may_keep_undo: bool,
-    /// True if no more faults happen.
+    /// True once faults are stopped.
     pub faults_stopped: bool,
     /// True if no member reconnects any more.
     pub stops_reconnecting: bool,
@@ -97,7 +97,7 @@ impl World {
         })
     }
 
-    /// Runs everything.
+    /// Runs the whole plan, with the final checks.
     pub(super) fn play(&mut self) -> Result<StormReport, String> {
         while self.steps() < self.plan.steps {
             self.turn()?;
@@ -185,7 +185,7 @@ impl World {
     fn restart(&mut self) -> Result<(), String> {
         if self.servers.start(!self.faults_stopped)? {
             self.note(|| "the server is up".into());
-            // The outcome of all requests in flight is settled, because their server has ended.
+            // Settle all requests in flight, because their server has ended.
             for (flight, ..) in std::mem::take(&mut self.orphans) {
                 self.judge.settle(flight.number)?;
             }
@@ -336,8 +336,8 @@ impl World {
         lock.map(|lock| lock.number)
     }
 
-    /// Handles a holding that ends without a request of its holder. The changes under it are rolled
-    /// back.
+    /// Handles an open or lock that ends without a request of its holder. The changes under the
+    /// lock are rolled back.
     pub(super) fn note_loss(&mut self, number: u64) {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
             return;
@@ -352,8 +352,8 @@ impl World {
         }
     }
 
-    /// Notes that members that were silent for long may have lost their locks, so that the changes
-    /// under these locks may be rolled back.
+    /// Notes that members that have sent nothing for a long time may have lost their locks, so that
+    /// the changes under these locks may be rolled back.
     pub(super) fn note_absence(&mut self) {
         let (era, lives) = (self.era(), self.statuses());
         let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
@@ -445,7 +445,7 @@ impl World {
         Ok(true)
     }
 
-    /// Updates the member's holdings for a request that is sent now.
+    /// Updates the member's opens and locks for a request that is sent now.
     fn note_asked(&mut self, index: usize, ask: &MemberRequest) {
         if let MemberRequest::Unlock { holding, .. }
         | MemberRequest::CloseShare { holding }
@@ -479,7 +479,7 @@ impl World {
         }
     }
 
-    /// Returns the subject of a request: state id, file, owner, and the holding that is reclaimed.
+    /// Returns the state id, the file, the owner, and the open or lock to reclaim of a request.
     fn subject(
         &self,
         index: usize,

@@ -37,7 +37,7 @@ impl Edit {
         }
     }
 
-    /// Updates the time stamps for a change of attributes, or also of data.
+    /// Updates the time stamps for a change of attributes, or of attributes and data.
     pub(super) fn touch(
         &mut self,
         disk: &mut Disk,
@@ -76,7 +76,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Removes one link from an object; returns true if it was the last.
+    /// Removes one link from an object. Returns true if the object has no link left.
     pub(super) fn unlink(&mut self, disk: &mut Disk, number: Number) -> Result<bool> {
         let found = &mut self.touch(disk, number, false)?.attributes;
         let is_directory = found.kind == ObjectType::Directory;
@@ -137,7 +137,7 @@ impl Disk {
         self.commit(made.into_iter().chain(metas).chain(edit.changes).collect());
     }
 
-    /// Executes an atomic operation, unless a fault hits it.
+    /// Executes an atomic operation, unless an injected fault makes it fail.
     pub(super) fn struck<T>(
         &mut self,
         on: FaultOn,

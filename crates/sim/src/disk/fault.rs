@@ -12,8 +12,8 @@ pub enum FaultOn {
     Write,
     /// A `sync` of a file or of the store.
     Sync,
-    /// A call of the store that creates, links, renames, removes or describes objects and changes
-    /// something.
+    /// A call of the store that changes something: it creates, links, renames or removes an object,
+    /// or sets its attributes.
     Name,
 }
 
@@ -24,9 +24,10 @@ pub enum FaultEffect {
     Before,
     /// Everything was done, but the caller gets an error.
     After,
-    /// This many thousandths were done. A write stops in the middle. A sync of a file writes some
-    /// of its blocks to the disk and forgets that the others are dirty, as Linux does: a later sync
-    /// succeeds without them. For an atomic operation this is like [`FaultEffect::Before`].
+    /// The number of thousandths of the operation that were done. A write stops in the middle. A
+    /// sync of a file writes some of its blocks to the disk and forgets that the others are dirty,
+    /// as Linux does: a later sync succeeds without writing them. An atomic operation does nothing,
+    /// as with [`FaultEffect::Before`].
     Part(u16),
 }
 

@@ -1,6 +1,7 @@
 //! An open file on the disk that can lose power.
 //!
-//! Invariant: it becomes stale when its process dies, and its object exists as long as it is open.
+//! Invariant: an open file becomes stale when its process dies. Its object exists as long as the
+//! file is open.
 
 use std::fs::File as SystemFile;
 use std::io;
@@ -26,7 +27,7 @@ pub(super) struct CrashFile {
 }
 
 impl CrashFile {
-    /// Makes another open of an object. The caller holds the lock of `disk`, as `locked`.
+    /// Opens an object again. The caller holds the lock of `disk` and passes its guard as `locked`.
     pub(super) fn new(disk: &Arc<Mutex<Disk>>, locked: &mut Disk, number: Number) -> Arc<Self> {
         locked.open(number);
         Arc::new(Self { disk: disk.clone(), number, epoch: locked.epoch })
@@ -219,7 +220,7 @@ struct Chunk {
     index: u64,
     within: usize,
     length: usize,
-    /// The bytes of the range before this part.
+    /// The number of bytes of the range before this part.
     done: usize,
 }
 

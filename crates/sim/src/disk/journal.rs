@@ -1,7 +1,7 @@
 //! The state that processes see, the state on disk, and the journal of operations between them.
 //!
 //! Invariant: `durable` is what `volatile` was `log.len()` operations ago. Operations reach the
-//! disk in order, so that a crash always leaves a state that existed before.
+//! disk in sequence, so that a crash always leaves a state that existed before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,7 +27,7 @@ struct Operation(Vec<Change>);
 struct Marks {
     /// The latest operation of any kind.
     all: Position,
-    /// The latest operation that is needed to find its data.
+    /// The latest operation that is needed to find the object's data.
     data: Position,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Disk {
     marks: BTreeMap<Number, Marks>,
     /// The number of opens of each open object.
     opens: BTreeMap<Number, u64>,
-    /// Changes with every death of the process; opens of an earlier epoch are stale.
+    /// A number that changes whenever the process dies; opens of an earlier epoch are stale.
     pub epoch: u64,
     next: Number,
     clock_ns: u64,
@@ -146,7 +146,7 @@ impl Disk {
         self.opens.contains_key(&number)
     }
 
-    /// Ends an open. The last close of an object without a name removes the object.
+    /// Closes an open. Closing the last open of an object without a name removes the object.
     pub(super) fn close(&mut self, number: Number) {
         let Some(count) = self.opens.get_mut(&number) else { return };
         *count -= 1;
@@ -288,7 +288,7 @@ impl Disk {
         }
     }
 
-    /// Ends the process: its opens are gone, and so are objects that existed only because of them.
+    /// Ends the process. Its opens end, and objects that existed only because of them are removed.
     pub(super) fn kill(&mut self) {
         self.epoch += 1;
         for number in std::mem::take(&mut self.opens).into_keys() {

@@ -1,7 +1,7 @@
 //! A store that can lose power, for crashes in a simulation.
 //!
 //! It is a model of a journaling file system on a local disk. The state that processes see is in
-//! memory; what a crash leaves depends on what was synced, and on random choices.
+//! memory. The state that a crash leaves depends on what was synced, and on random choices.
 //!
 //! **Metadata** (objects, names, attributes, sizes, block maps) is a sequence of operations. Each
 //! call of [`Store`] that changes something is one operation; a write that extends a file or fills
@@ -11,16 +11,18 @@
 //! one that is needed to find its data: its creation, and changes of its size or its blocks.
 //!
 //! **Data.** [`File::sync`] writes all blocks of a file to the disk; [`Store::sync`] writes none.
-//! After a power failure a block that was written since is either the old version on the disk, the
-//! version that processes saw, or a mix of the two in sectors of 512 bytes. If a file is longer
-//! than its data, the rest is zeros. A block that was freed is not reused, so no file ever shows
-//! another file's bytes. Data removed by a truncation comes back only if the truncation itself is
-//! lost; and even then the block that it cut through may keep its zeros.
+//! A power failure leaves a block that was written since its last sync either in its old version on
+//! the disk, in the version that processes saw, or as a mix of the two in sectors of 512 bytes. If
+//! a file is longer than its data, the rest is zeros. A block that was freed is not reused, so no
+//! file ever shows another file's bytes. Data removed by a truncation comes back only if the
+//! truncation itself is lost. Even then, the block in which the truncation began may keep its
+//! zeros.
 //!
-//! **The process.** After [`CrashStore::kill`] only objects without a name are lost. The kernel
-//! continues, and a later power failure may lose what it has not written. After either, every
-//! earlier [`File`] returns `Stale`. Handles, file numbers and [`dafs_store::FileKey`]s stay valid.
-//! The number of an object that a crash undid is never used again, so that its handle is stale.
+//! **The process.** [`CrashStore::kill`] loses only objects without a name. The kernel continues,
+//! and a later power failure may lose what the kernel has not written. After a kill or a power
+//! failure, every earlier [`File`] returns `Stale`. Handles, file numbers and
+//! [`dafs_store::FileKey`]s stay valid. If a crash undoes the creation of an object, the object's
+//! number is never used again, so that its handle is stale.
 //!
 //! By file: `tree` is the metadata and its changes, `edit` an operation being built, `platter` the
 //! data, `journal` the state between memory and disk, `ops` and `file` the calls, `fault` I/O
@@ -57,28 +59,28 @@ pub struct CrashStore {
     disk: Arc<Mutex<Disk>>,
 }
 
-/// What a power failure left and what it took.
+/// The operations and blocks that a power failure kept or lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Pending operations that have reached the disk.
+    /// The number of pending operations that have reached the disk.
     pub operations_kept: u64,
-    /// Pending operations that were lost.
+    /// The number of pending operations that were lost.
     pub operations_lost: u64,
-    /// Unsynced blocks that have reached the disk completely. They belong to no file if the
-    /// operation that added them to it is lost.
+    /// The number of unsynced blocks that have reached the disk completely. Such a block belongs to
+    /// no file if the operation that added the block to a file is lost.
     pub blocks_kept: u64,
-    /// Unsynced blocks that were lost.
+    /// The number of unsynced blocks that were lost.
     pub blocks_lost: u64,
-    /// Unsynced blocks of which some sectors may have reached the disk.
+    /// The number of unsynced blocks of which some sectors may have reached the disk.
     pub blocks_torn: u64,
 }
 
-/// What a power failure could take now.
+/// The operations and blocks that a power failure could lose now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// Unwritten operations on metadata.
+    /// The number of unwritten operations on metadata.
     pub operations: usize,
-    /// Unwritten blocks of 4 KiB.
+    /// The number of unwritten blocks of 4 KiB.
     pub blocks: usize,
 }
 
@@ -96,7 +98,7 @@ impl CrashStore {
         self.disk().set_time(now);
     }
 
-    /// Injects an error, which waits for its operation.
+    /// Injects an error, which takes effect in a later operation of its kind.
     pub fn inject(&self, fault: Fault) {
         self.disk().faults.push(fault);
     }
@@ -112,7 +114,7 @@ impl CrashStore {
         self.disk().faults.clear();
     }
 
-    /// Returns what a power failure could take now.
+    /// Returns the operations and blocks that a power failure could lose now.
     #[must_use]
     pub fn pending(&self) -> Pending {
         self.disk().pending()

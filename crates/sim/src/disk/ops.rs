@@ -68,7 +68,7 @@ impl Disk {
         self.volatile.attributes(number).map(|found| found.change)
     }
 
-    /// Returns how the change attribute of a directory has changed.
+    /// Returns the value of a directory's change attribute before and after a change.
     fn change_since(&self, directory: Number, before: u64) -> Result<ChangeInfo> {
         Ok(ChangeInfo { before, after: self.change_of(directory)?, atomic: true })
     }
@@ -130,7 +130,7 @@ impl Disk {
         }
     }
 
-    /// Handles an OPEN with creation of an object that exists.
+    /// Handles an OPEN that may create a file, for an object that already exists.
     fn take_existing(
         &mut self,
         who: &Credentials,
@@ -164,8 +164,8 @@ impl Disk {
         })
     }
 
-    /// Finds or makes a regular file. Returns its number, whether it is new, and the directory's
-    /// change.
+    /// Finds or makes a regular file. Returns its number, true if it is new, and the change of the
+    /// directory.
     fn find_or_make(
         &mut self,
         who: &Credentials,
@@ -502,7 +502,7 @@ impl Store for CrashStore {
     ) -> Result<ListPage> {
         let disk = self.disk();
         let number = disk.directory(who, directory, READ)?;
-        // A caller that may not search a directory gets nothing that needs a search.
+        // A caller without the right to search a directory gets no results that require a search.
         let may_search = disk.directory(who, directory, EXECUTE).is_ok();
         let verifier = CookieVerifier(number.to_le_bytes());
         let entries = &disk.volatile.entries(number)?.by_cookie;

@@ -21,8 +21,8 @@ type Bytes = Arc<[u8; BLOCK_BYTES]>;
 struct Block {
     current: Bytes,
     durable: Bytes,
-    /// The journal's position when `durable` was written: it includes all truncations of the file
-    /// up to there.
+    /// The position in the journal at which `durable` was written. `durable` includes all
+    /// truncations of the file before this position.
     as_of: Position,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Platter {
     zeros: Bytes,
 }
 
-/// What happened to the dirty blocks in a power failure.
+/// The numbers of dirty blocks that a power failure kept, lost or tore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlockFates {
     pub kept: u64,
@@ -70,7 +70,7 @@ impl Platter {
         }
     }
 
-    /// Marks a block as clean that no process can see any more, so that it is never written.
+    /// Marks a block that no process can see any more as clean, so that it is never written.
     pub(super) fn drop_dirty(&mut self, file: Number, id: BlockId) {
         self.dirty.remove(&(file, id));
     }
@@ -80,8 +80,8 @@ impl Platter {
         self.blocks.remove(&id);
     }
 
-    /// Applies the truncation at `position` of the journal to the disk: from `within` on, the block
-    /// has zeros if it was written before the truncation.
+    /// Applies the truncation at `position` of the journal to the disk: zeros the block from byte
+    /// `within` on, if the block was written before the truncation.
     pub(super) fn zero_durable(&mut self, id: BlockId, within: usize, position: Position) {
         if let Some(block) = self.blocks.get_mut(&id).filter(|block| block.as_of < position) {
             zero_tail(&mut block.durable, within);
@@ -148,7 +148,7 @@ impl Platter {
         fates
     }
 
-    /// Resets the volatile state to that of the disk, and keeps only the wanted blocks.
+    /// Resets the volatile state to that of the disk, and keeps only the blocks in `wanted`.
     pub(super) fn restart(&mut self, wanted: &BTreeSet<BlockId>) {
         self.dirty.clear();
         self.blocks.retain(|id, _| wanted.contains(id));

@@ -19,7 +19,7 @@ pub(super) type Number = u64;
 #[derive(Clone, Default)]
 pub(super) struct Tree {
     pub inodes: BTreeMap<Number, Inode>,
-    /// The bytes of file data, including holes.
+    /// The number of bytes of file data, including holes.
     pub bytes: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Meta {
     pub attributes: Attributes,
     /// The parent of a directory; the root is its own parent.
     pub parent: Number,
-    /// The verifier of the exclusive creation that made it.
+    /// The verifier of the exclusive creation that made the object.
     pub verifier: Option<Verifier>,
 }
 
@@ -134,7 +134,7 @@ impl Tree {
     }
 
     /// Applies a change. The objects that it names exist: the caller has checked this, on this tree
-    /// or on one that this tree follows.
+    /// or on the tree of which this one is a delayed copy.
     pub(super) fn apply(&mut self, change: &Change) -> DataEffects {
         match change {
             Change::Make(inode) => {
