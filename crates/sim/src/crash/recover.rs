@@ -284,7 +284,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles the release of an open or lock, or a release that the previous server refused.
+    /// Handles the end of a release. `is_refused` is true if the server did not execute it.
     fn on_given_up(&mut self, number: u64, is_refused: bool) {
         if is_refused {
             self.note_loss(number);

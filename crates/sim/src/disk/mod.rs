@@ -15,7 +15,7 @@
 //! the disk, in the version that processes saw, or as a mix of the two in sectors of 512 bytes. If
 //! a file is longer than its data, the rest is zeros. A block that was freed is not reused, so no
 //! file ever shows another file's bytes. Data removed by a truncation comes back only if the
-//! truncation itself is lost. Even then, the block in which the truncation began may keep its
+//! truncation itself is lost. Even then, the block in which the truncated file ended may keep its
 //! zeros.
 //!
 //! **The process.** [`CrashStore::kill`] loses only objects without a name. The kernel continues,
