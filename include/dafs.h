@@ -189,7 +189,7 @@
 // Allow only the named clients to access the object. With no names, the fence is removed.
 #define DAP_FENCE_SET 0
 
-// Allow also the named clients to access the object.
+// Allow the named clients to access the object, in addition to those already allowed.
 #define DAP_FENCE_ADD 1
 
 // No longer allow the named clients to access the object.

@@ -473,7 +473,7 @@ pub const DAP_FENCE_FILE_SYSTEM: u32 = 1;
 
 /// Allow only the named clients to access the object. With no names, the fence is removed.
 pub const DAP_FENCE_SET: u32 = 0;
-/// Allow also the named clients to access the object.
+/// Allow the named clients to access the object, in addition to those already allowed.
 pub const DAP_FENCE_ADD: u32 = 1;
 /// No longer allow the named clients to access the object.
 pub const DAP_FENCE_REMOVE: u32 = 2;
