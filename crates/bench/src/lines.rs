@@ -1,7 +1,7 @@
 //! Line charts with a legend beside them.
 //!
 //! Invariant: the legend has a column of its own, so that it covers no part of the chart. Its rows
-//! have the order of the lines' last points.
+//! are in the vertical order of the lines' rightmost points.
 
 use std::path::Path;
 

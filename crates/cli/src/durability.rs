@@ -16,7 +16,7 @@ use crate::exiting::is_ending;
 use crate::exports;
 use crate::serve::Arguments;
 
-/// Where the server keeps the replies for exactly-once requests.
+/// The place where the server keeps the replies for exactly-once requests.
 #[derive(
     Clone,
     Copy,

@@ -26,7 +26,8 @@ pub(crate) struct Arguments {
     /// File whose first line is the password of the users in the URLs.
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
-    /// File to which every process appends at its end which calls were served and which were not.
+    /// File to which every process, when it ends, appends a list of the calls that were served and
+    /// of those that were not.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Place appended data at the end of the file as this program sees it. This is fast, but

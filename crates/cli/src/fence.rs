@@ -31,8 +31,8 @@ enum Action {
     /// Add these identities to the list. Without a fence all clients have access already, and
     /// nothing changes.
     Allow(Change),
-    /// Remove these identities from the list. Returns when no request that they had begun can
-    /// change the object any more. A fence must exist, and at least one identity must remain.
+    /// Remove these identities from the list. Returns when no earlier request of these identities
+    /// can change the object any more. A fence must exist, and at least one identity must remain.
     Deny(Change),
     /// Remove the fence: all clients may enter.
     Clear(Target),

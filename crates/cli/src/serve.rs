@@ -74,7 +74,8 @@ pub(crate) struct Arguments {
     /// Size of the data cache in bytes (K, M, G). Default: a quarter of the memory.
     #[arg(long)]
     pub cache: Option<String>,
-    /// Threads that serve connections, 1 to 8. With more, a server can use more cores. Default: 1.
+    /// Number of threads that serve connections, 1 to 8. With more threads, a server can use more
+    /// cores. Default: 1.
     #[arg(long, value_name = "N", value_parser = reactors::parse)]
     pub reactors: Option<usize>,
     /// File of users who may authenticate by password (see `dafs passwd`).
@@ -133,12 +134,13 @@ pub(crate) struct Arguments {
     /// directories, memory for --memory.
     #[arg(long, value_name = "WHERE")]
     pub exactly_once: Option<Durability>,
-    /// Seconds for which the server keeps the opens and locks of a silent client. It is also the
-    /// time that clients have after a server restart to reclaim theirs. Default: 90.
+    /// Seconds for which the server keeps the opens and locks of a silent client. After a server
+    /// restart, clients have the same time to reclaim their opens and locks. Default: 90.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lease: Option<u64>,
-    /// Seconds for which a client's transfers may keep others waiting, in addition to the time that
-    /// their bytes need at 512 KiB per second. After that the client is disconnected. Default: 10.
+    /// Seconds for which the transfers of one client may keep other clients waiting, in addition to
+    /// the time that the transferred bytes need at 512 KiB per second. After that the client is
+    /// disconnected. Default: 10.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub transfer_patience: Option<u64>,
     /// Let clients on this host that hold a delegation read the file directly. Default: true.
@@ -179,7 +181,7 @@ pub(crate) struct Arguments {
     /// Default: the value of OTEL_EXPORTER_OTLP_ENDPOINT.
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// Of the requests without a label, trace one in this many.
+    /// Trace one in this many of the requests without a label.
     #[arg(long, value_name = "NUMBER")]
     pub otlp_one_in: Option<u32>,
     /// Check the configuration and the files that it names, and end without serving.
@@ -190,7 +192,7 @@ pub(crate) struct Arguments {
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub no_metrics: bool,
-    /// Stop at the end of the standard input, that is when the process at its other end ends.
+    /// Stop at the end of the standard input, that is, when the process that writes to it ends.
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub while_stdin: bool,

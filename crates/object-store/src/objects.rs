@@ -156,7 +156,7 @@ impl Worker {
         found.await.map_err(|error| Fault::of_existing(about(error, &place.shown)))
     }
 
-    /// Returns the attributes of the file with a name in a directory; `None` if it does not exist.
+    /// Returns the attributes of the file with this name in a directory; `None` if there is none.
     pub(crate) async fn look_in(
         &self,
         session: &Session,

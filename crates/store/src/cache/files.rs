@@ -55,7 +55,7 @@ pub(super) struct Entry {
     pub writer_count: u32,
     /// True if data was written to the file since the most recent sync.
     pub is_unsynced: bool,
-    /// The error of a loss of data that was not reported to any client yet.
+    /// The error of a data loss; `None` if every loss was reported to a client.
     pub error: Option<StoreError>,
     /// The number of times that written data of the file was lost. A commit reports losses that
     /// happen while it runs, and losses that were not reported to its client before.

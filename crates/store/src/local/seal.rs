@@ -3,11 +3,17 @@
 //! Invariant: nothing in a handle is used before its seal is verified: SipHash-2-4 over the other
 //! 56 bytes, with a 128-bit key that never leaves the state directory.
 //!
-//! Layout: 6 bytes export and 2 bytes the server's node where the object was created (0: this
-//! server has no partners), 8 bytes file system (0: that of the export's root), then form, length,
-//! facet and zero (4 bytes), 32 bytes body, 8 bytes seal. The handle of a named attribute has the
-//! number of the attribute's name in the last 8 bytes of the body. Older handles have 8 bytes for
-//! the export and no node; they stay valid for ever, and replies contain the new form.
+//! A handle consists of:
+//! - 6 bytes: the export.
+//! - 2 bytes: the node of the server that created the object; 0 if that server has no partners.
+//! - 8 bytes: the file system; 0 for the file system of the export's root.
+//! - 4 bytes: the form, the length of a kernel handle, the facet, and zero.
+//! - 4 bytes: the type of a kernel handle, or zero.
+//! - 32 bytes: the body. For a named attribute, its last 8 bytes are the hash of the name.
+//! - 8 bytes: the seal.
+//!
+//! Older handles have 8 bytes for the export and no node. They remain valid without a time limit,
+//! and replies contain the new form.
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
@@ -225,7 +231,7 @@ const FORM_INODE: u8 = 2;
 const FORM_VIRTUAL_ROOT: u8 = 3;
 const FACET_DIRECTORY: u8 = 1;
 const FACET_ATTRIBUTE: u8 = 2;
-/// The offset in the body of the hash of an attribute's name.
+/// The offset of the hash of an attribute's name in the last 48 bytes of a handle.
 const ATTRIBUTE_AT: usize = 32;
 
 #[cfg(test)]
