@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //!
-//! - The number of outstanding requests never exceeds `nreq`, and all streams in use are below it.
+//! - The number of outstanding requests never exceeds `nreq`, and the numbers of all streams in use
+//!   are below `nreq`.
 //! - `nreq` is at least one and at most the number of posted receives.
 //! - When the server's target rises, `nreq` rises immediately; when it falls, `nreq` drops by one
 //!   per reply.

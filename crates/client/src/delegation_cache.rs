@@ -373,7 +373,7 @@ pub(crate) fn granted(delegation: &Delegation<'_>) -> Option<(StateId, bool)> {
     }
 }
 
-/// Encodes the reply to BC_GETATTR, with no attributes that the server does not know already.
+/// Encodes the reply to BC_GETATTR, which contains only attributes that the server knows already.
 pub(crate) fn encode_told(
     header: &ResponseHeader,
     request: &GetAttributes,

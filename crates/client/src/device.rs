@@ -25,7 +25,7 @@ use crate::error::Result;
 ///
 /// use dafs_client::{Client, ClientConfig, Location, OpenOptions, SessionOptions, block_on};
 ///
-/// /// Fills memory of a GPU, whose driver has made a dmabuf of it.
+/// /// Fills GPU memory that the driver of the GPU has exported as a dmabuf.
 /// fn load(dmabuf: OwnedFd, length: usize) -> Result<(), Box<dyn std::error::Error>> {
 ///     let client = Client::new(ClientConfig::default())?;
 ///     let location = Location::parse("dafs+verbs://storage/")?;
@@ -43,7 +43,7 @@ use crate::error::Result;
 ///     let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
 ///     let ranges = [(1 << 20, 2 << 20), (8 << 20, 2 << 20)];
 ///     let batch = session.batch().read_list(&file, &ranges, pieces).submit()?;
-///     // Meanwhile `batch.outcome(0)` tells whether it is done, and `batch.cancel(0)` gives it up.
+///     // Meanwhile `batch.outcome(0)` returns the outcome, if any, and `batch.cancel(0)` cancels.
 ///     for outcome in batch.wait() {
 ///         println!("{} bytes", outcome?);
 ///     }
@@ -51,7 +51,8 @@ use crate::error::Result;
 /// }
 /// ```
 ///
-/// The processor cannot read the memory, and requests that are encoded in advance do not accept it:
+/// The processor cannot read the memory, and chains, whose requests are encoded in advance, do not
+/// accept it:
 ///
 /// ```compile_fail,E0599
 /// # use dafs_client::DeviceMemory;

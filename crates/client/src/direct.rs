@@ -133,7 +133,8 @@ impl Direct {
         }
     }
 
-    /// Records that no descriptor was available, so that the client requests one again later.
+    /// Records that no descriptor was available, so that the client requests a descriptor again
+    /// later.
     pub(crate) fn defer(&mut self) {
         self.waiting = 0;
         self.losses = (self.losses + 1).min(LOSSES_MAX);

@@ -65,9 +65,9 @@ pub enum ClientError {
         /// The reason why the session ended.
         reason: String,
     },
-    /// The connection was lost before the reply arrived, and the server has since lost its result
-    /// of the request. The client does not send the request again, because it must not be carried
-    /// out twice. Either the server kept results in memory and restarted, or the client was
+    /// The connection was lost before the reply arrived, and the server no longer has the result of
+    /// the request. The client does not send the request again, because it must not be carried out
+    /// twice. Either the server kept results in memory and restarted, or the client was
     /// disconnected for longer than the server keeps results. Check whether the request was carried
     /// out before you repeat it.
     #[error(

@@ -56,8 +56,9 @@ impl Session {
         asked.await
     }
 
-    /// Returns the handle of an object that may be fenced from this session. A fenced client cannot
-    /// request the type of the object, so the object is assumed not to be a symbolic link.
+    /// Returns the handle of an object, even if a fence excludes this session from the object. An
+    /// excluded client cannot request the type of the object, so the object is then assumed not to
+    /// be a symbolic link.
     async fn resolve_fenced(&self, path: &OsStr) -> Result<FileHandle> {
         match self.resolve_async(path, true).await {
             Err(ClientError::Status { status: Status::Access, .. }) => {

@@ -171,7 +171,7 @@ pub(crate) fn acting_in(message: &[u8]) -> Option<RegisteredCredentials> {
     NonZeroU64::new(number).map(RegisteredCredentials)
 }
 
-/// The largest number of credentials that fits in the `analyzer` bits above the label.
+/// The largest credentials number that fits in the `analyzer` bits above the label.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX >> Label::BITS;
 
 /// The offset in a request header of the field that contains the label and the credentials number.

@@ -243,10 +243,10 @@ impl Claim {
 /// The opens of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
-    /// The opens by every state id that they have had. The state ids of two server incarnations
-    /// differ in 24 random bits, so that a collision is unlikely.
+    /// The opens, indexed by all their current and former state ids. The state ids of two server
+    /// incarnations differ in 24 random bits, so that a collision is unlikely.
     by_state: BTreeMap<StateId, Rc<Opened>>,
-    /// True if an open has had an earlier state id.
+    /// True if any open has a former state id.
     has_former: bool,
 }
 

@@ -125,7 +125,7 @@ impl Session {
         self.through(base, object, whole, links).await
     }
 
-    /// Continues to resolve at the target of a link in the directory `base`.
+    /// Continues path resolution at the target of a symbolic link in the directory `base`.
     fn through<'a>(
         &'a self,
         base: FileHandle,

@@ -82,8 +82,8 @@ impl Core {
         }
     }
 
-    /// Makes one turn of waiting for a session, and gives the session up if its reply timeout
-    /// expires. Between turns, `heard` holds the time at which the server's silence began.
+    /// Makes one turn of waiting for a session, and ends or reconnects the session if its reply
+    /// timeout expires. Between turns, `heard` holds the time at which the server's silence began.
     pub(crate) fn turn_patiently(&mut self, key: SessionKey, heard: &mut Option<Duration>) {
         let limit = match self.sessions.get(key) {
             Some(session) if session.role.has_channels() => {
@@ -106,7 +106,8 @@ impl Core {
         limits.into_iter().flatten().min()
     }
 
-    /// Gives up those channels of a session whose servers have been silent for too long.
+    /// Ends or reconnects each channel of a session on which the server has been silent for too
+    /// long.
     fn give_up_channels(&mut self, key: SessionKey, silence: Duration) {
         let additional = self.sessions.get(key).map(|session| session.role.additional());
         let additional = additional.unwrap_or_default();
@@ -120,8 +121,8 @@ impl Core {
         }
     }
 
-    /// Makes one turn of waiting for all sessions that wait for replies, and gives up those whose
-    /// reply timeouts expire.
+    /// Makes one turn of waiting for all sessions that wait for replies, and ends or reconnects
+    /// those whose reply timeouts expire.
     pub(crate) fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
         let limit = self.sessions.patience_for_all();
         if let Some(silence) = self.turn_in_silence(limit, heard) {
@@ -129,7 +130,8 @@ impl Core {
         }
     }
 
-    /// Gives up the sessions whose reply timeout is at most `silence`.
+    /// Ends or reconnects the sessions that wait for a reply and whose reply timeout is at most
+    /// `silence`.
     pub(crate) fn give_up_silent(&mut self, silence: Duration) {
         for key in self.sessions.keys() {
             if self.sessions[key].owes_an_answer() {
@@ -152,8 +154,8 @@ impl Core {
         Some(coarse_now().saturating_sub(since))
     }
 
-    /// Gives up a session if the silence exceeds its reply timeout. A recovering session has its
-    /// own time limits.
+    /// Ends or reconnects a session if the silence has lasted for its reply timeout. A recovering
+    /// session has its own time limits.
     fn give_up_after(&mut self, key: SessionKey, silence: Duration) {
         let Some(session) = self.sessions.get(key) else { return };
         if matches!(session.phase, Phase::Recovering) {

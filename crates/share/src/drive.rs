@@ -140,8 +140,8 @@ impl SharedClient {
         self.turn_at_once(state);
     }
 
-    /// Processes messages that have arrived, without waiting. If no message has arrived, ends
-    /// sessions whose servers have been silent for too long.
+    /// Processes messages that have arrived, without waiting. If no message has arrived, ends or
+    /// reconnects sessions whose servers have been silent for too long.
     fn turn_at_once(&self, state: &State) -> usize {
         let count = state.client.process_events(Some(Duration::ZERO));
         self.note(state, count);

@@ -210,9 +210,9 @@ impl Deref for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// Makes all progress that is possible without waiting, and ends sessions whose servers have
-    /// been silent for too long. Event loops call this instead of [`Client::process_events`].
-    /// Returns the number of events processed.
+    /// Makes all progress that is possible without waiting, and ends or reconnects sessions whose
+    /// servers have been silent for too long. Event loops call this instead of
+    /// [`Client::process_events`]. Returns the number of events processed.
     pub fn process_events_for_loop(&self) -> usize {
         self.shared.process_events_for_loop(&self.guard)
     }

@@ -320,7 +320,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Returns true if the path has no components, which no message may contain.
+    /// Returns true if the path has no components. No message may contain such a path.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -79,8 +79,8 @@ impl Checksum {
     }
 }
 
-/// The number of bytes after which the sum of a range could exceed 64 bits: indexes are below 2^32,
-/// values below 2^16.
+/// The number of bytes after which the sum of a range could exceed 64 bits, because indexes are
+/// below 2^32 and words below 2^16.
 const PART_BYTES: usize = 1 << 15;
 
 /// The number of lanes summed in parallel, so that the compiler uses vector registers.

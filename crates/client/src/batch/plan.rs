@@ -1,8 +1,8 @@
 //! Divides a batch into messages.
 //!
 //! Invariant: a message contains at most as many requests as the server accepts in one message, and
-//! their completions fit in one reply. A batch with a request that fits in no message is refused
-//! before anything is sent.
+//! their completions fit in one reply. A batch with a request that does not fit in any message is
+//! refused before anything is sent.
 
 use std::ops::Range;
 
@@ -226,10 +226,10 @@ pub(super) fn split_batch(terms: &Terms, requests: &[BatchOperation]) -> Result<
     Ok(ranges)
 }
 
-/// The size in bytes of BATCH_SUBMIT's header and arguments, and of the head of its array.
+/// The size in bytes of BATCH_SUBMIT before the first element of its array.
 const REQUEST_HEAD_BYTES: usize = HEADER_BYTES + 16 + 8;
 
-/// The size in bytes of the reply's header and results, and of the head of its array.
+/// The size in bytes of the reply before the first element of its array.
 const ANSWER_HEAD_BYTES: usize = HEADER_BYTES + 8 + 8;
 
 const COMPLETION_BYTES: usize = 24;

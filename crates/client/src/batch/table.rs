@@ -69,7 +69,8 @@ impl BatchState {
         }
     }
 
-    /// Returns true if the remaining requests are expected to take too long for busy-polling.
+    /// Returns true if the remaining requests are expected to take so long that the thread should
+    /// sleep instead of busy-polling.
     pub(crate) fn lasts(&self) -> bool {
         let left = self.requests.iter().zip(&self.results).filter(|(_, result)| result.is_none());
         let bytes: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();

@@ -271,7 +271,8 @@ mod tests {
     use super::*;
     use crate::metadata::METADATA;
 
-    /// A chain whose path is too long is refused as a whole; its caller then goes step by step.
+    /// A chain whose path is too long is refused as a whole; its caller then sends separate
+    /// requests.
     #[test]
     fn a_member_fits_its_request_or_the_chain_is_refused_as_too_long() {
         let (mut refused, mut taken) = (0, 0);

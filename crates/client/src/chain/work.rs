@@ -55,8 +55,9 @@ pub(crate) struct ChainMember {
     pub procedure: Procedure,
     /// The data needed to decode the reply. Its buffer is kept until the chain has ended.
     pub asked: MemberDetails,
-    /// The member's flags when the chain was built; the field after it has the flags when the
-    /// member was last sent. A saved result is not requested again if it is already known.
+    /// The member's flags when the chain was built; the field after it has the flags to send. They
+    /// differ after an interruption, because known handles and state ids are then written into the
+    /// message.
     pub planned: ChainFlags,
     pub flags: ChainFlags,
     /// The status of the reply, once it has arrived; the field after it is the range of the reply
@@ -82,7 +83,7 @@ pub(crate) struct Stamping<'s> {
     pub checksums: bool,
 }
 
-/// The chains of a session that are not completely sent. Only the first one may be open.
+/// The chains of a session of which not all members were sent. Only the first one may be open.
 #[derive(Default)]
 pub(crate) struct ChainQueue(VecDeque<SharedChain>);
 
@@ -97,7 +98,7 @@ impl ChainQueue {
         self.0.is_empty()
     }
 
-    /// Returns true if some members of the first chain are sent, but not all.
+    /// Returns true if some members of the first chain were sent, but not all.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.0.front().is_some_and(|chain| chain.borrow().is_open)
@@ -124,7 +125,7 @@ impl ChainQueue {
         self.0.into_iter()
     }
 
-    /// Removes a chain that is completely sent.
+    /// Removes a chain of which all members were sent.
     pub(super) fn remove_first(&mut self, chain: &SharedChain) {
         if self.0.front().is_some_and(|first| Rc::ptr_eq(first, chain)) {
             self.0.pop_front();
@@ -133,7 +134,7 @@ impl ChainQueue {
 }
 
 impl ChainWork {
-    /// Starts a chain that is completely built. Returns true if the chain has members.
+    /// Starts a chain to which all members were added. Returns true if the chain has members.
     pub(crate) fn begin(&mut self, id: OperationId) -> bool {
         (self.id, self.missing) = (id, self.members.len());
         self.missing > 0

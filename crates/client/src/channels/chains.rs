@@ -53,7 +53,7 @@ impl Core {
 
 impl ChainWork {
     /// Returns true if the chain opens an existing file with the client's own credentials, without
-    /// excluding other clients, reads from it and closes it.
+    /// denying access to other clients, then reads from the file and closes it.
     pub(crate) fn is_self_contained(&self) -> bool {
         let [open, looks @ .., close] = &self.members[..] else { return false };
         let uses_it = |member: &ChainMember| {

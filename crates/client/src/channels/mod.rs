@@ -47,7 +47,8 @@ pub(crate) struct Channels {
     additional: SmallVec<[SessionKey; 7]>,
     /// The channel for each hash class of files; empty until all channels are established.
     parts: SmallVec<[SessionKey; 8]>,
-    /// The requests that wait until transfers on other channels have ended, in order of submission.
+    /// The requests that wait until transfers on other channels have ended, in the order of
+    /// submission.
     held: VecDeque<Held>,
     /// The next time to check whether held requests may be sent; `None` if there are none.
     look: Option<Duration>,
@@ -68,7 +69,8 @@ pub(crate) struct AdditionalChannel {
 
 /// A question to the server about a request of a channel that cannot reconnect.
 pub(crate) struct TakeoverQuestion {
-    /// The index of the interrupted request; `None` if the question only closes the old connection.
+    /// The index of the interrupted request; `None` if the purpose of the question is only to close
+    /// the old connection.
     pub number: Option<usize>,
     /// The ticket for the reply; `None` once the server has replied.
     pub ticket: Option<ReplyTicket>,

@@ -40,8 +40,8 @@ pub(crate) async fn open_additional_channels(shared: &Rc<Shared>, first: Session
     shared.borrow_mut().sessions[first].role.spread(first);
 }
 
-/// Requests the number of channels that the server can use; `None` if the server does not know the
-/// request.
+/// Asks the server how many channels it can use, and returns the number; `None` if the server does
+/// not know this request.
 async fn offered(shared: &Rc<Shared>, first: SessionKey) -> Option<u16> {
     let address = shared.borrow().sessions[first].address.clone();
     let answer =

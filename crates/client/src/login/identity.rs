@@ -14,11 +14,11 @@ use crate::sizes::SLOT_BYTES;
 
 /// The method by which a client proves its identity.
 ///
-/// Connecting by Kerberos may block the calling thread for longer than the server needs, even in
-/// futures. It reads the ticket cache and, unless the cache has a ticket for the service, asks a
-/// key distribution centre, which takes many seconds if the centre does not reply. To avoid this,
-/// get the ticket in advance (`kvno dafs/HOST`) or connect on another thread. Reconnecting reads
-/// the tickets again and can block too.
+/// Connecting by Kerberos may block the calling thread for longer than the exchange with the server
+/// takes, even in futures. The client reads the ticket cache and, unless the cache has a ticket for
+/// the service, asks a key distribution centre, which takes many seconds if the centre does not
+/// reply. To avoid this, get the ticket in advance (`kvno dafs/HOST`) or connect on another thread.
+/// Reconnecting reads the tickets again and can block too.
 #[non_exhaustive]
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Login {
@@ -98,7 +98,7 @@ pub struct Identity {
     pub expires: Option<Instant>,
     /// The methods that the server accepts; empty if the client did not ask the server.
     pub offered: Vec<AuthType>,
-    /// The reasons why better methods were not used, as text for people.
+    /// The reasons why better methods were not used, as text for users.
     pub passed_over: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use dafs_dat::shm::{FoundSocket, SocketTrust};
 
 use crate::url::user_of_socket;
 
-/// An address of a server, and the trust in its socket.
+/// An address of a server, and the users that may own its Unix socket.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerAddress {
     pub address: Address,
