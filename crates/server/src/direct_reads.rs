@@ -233,8 +233,9 @@ fn operation_of_given(name: u64) -> OperationId {
     OperationId(name)
 }
 
-/// The maximum number of files handed over to one session, to all sessions of one user, and in
-/// total.
+/// The maximum number of files handed over to one session.
 const PER_SESSION_MAX: usize = 256;
+/// The maximum number of files handed over to all sessions of one user.
 const PER_USER_MAX: usize = 1024;
+/// The maximum number of files handed over to all sessions of the server.
 const GIVEN_MAX: usize = 4096;

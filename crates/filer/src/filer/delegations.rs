@@ -159,7 +159,7 @@ impl Filer {
         self.delegations.is_in_force(client, state_id)
     }
 
-    /// Recalls a delegation although no request waits for it.
+    /// Recalls a delegation although no request waits for its return.
     pub fn recall_delegation(&mut self, client: ClientId, state_id: StateId, now: Moment) {
         self.delegations.recall(client, state_id, now);
     }

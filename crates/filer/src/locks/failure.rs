@@ -1,10 +1,9 @@
-//! Ends of opens, owners and clients, and restarts of clients and the server (draft 4.4.1.3 to
-//! 4.4.1.6).
+//! Handles the ends of opens, owners and clients, and the restarts of clients and of the server
+//! (draft 4.4.1.3 to 4.4.1.6).
 //!
 //! Invariants:
-//! - A lock with auto-recovery leaves its owner only by a request of the owner, or through a
-//!   rollback.
-//! - A lock with PERSIST leaves its owner only by a request of the owner, or through a repair.
+//! - An owner loses a lock with auto-recovery only by its own request, or through a rollback.
+//! - An owner loses a lock with PERSIST only by its own request, or through a repair.
 
 use std::collections::BTreeSet;
 

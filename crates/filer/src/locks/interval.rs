@@ -13,8 +13,8 @@ use super::range::ByteRange;
 /// The index that means "no node".
 const NONE: u32 = u32::MAX;
 
-/// Ranges, which may overlap, each with a lock. Insertion and removal take logarithmic time. A
-/// search takes logarithmic time plus one step for each range found.
+/// A set of ranges, each with the key of a lock. The ranges may overlap. Insertion and removal take
+/// logarithmic time. A search takes logarithmic time plus one step for each range found.
 #[derive(Debug)]
 pub(super) struct IntervalTree {
     nodes: Vec<Node>,

@@ -110,10 +110,11 @@ pub struct Undo {
     pending_removal: VecDeque<(RecordNumber, UndoId)>,
     /// The source of random numbers that distinguish this server's undo data from older data.
     seeds: Random,
-    /// An injected defect: the first piece is not saved. `forgotten` identifies that piece.
+    /// True if a test injects a defect: the first piece is not saved.
     forgets_block: bool,
+    /// The piece that was not saved because of the injected defect.
     forgotten: Option<(UndoId, Range<u64>)>,
-    /// An injected defect: blocks are shared before dirty data is written.
+    /// True if a test injects a defect: blocks are shared before dirty data is written.
     clones_unwritten: bool,
 }
 

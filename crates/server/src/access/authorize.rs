@@ -273,8 +273,8 @@ impl Peers {
             && (self.transports.is_empty() || self.transports.iter().any(is_it))
     }
 
-    /// Returns true if a client on this connection could still authenticate as a principal that
-    /// matches.
+    /// Returns true if a client on this connection could still authenticate as a principal that one
+    /// of the patterns matches.
     fn may_be(&self, peer: &PeerFacts) -> bool {
         self.principals.is_empty() || self.principals.iter().any(|pattern| pattern.may_be(peer))
     }

@@ -53,9 +53,9 @@ pub(crate) struct Batches {
     stalled: VecDeque<SessionId>,
     has_ending: bool,
     syncs: Syncs,
-    /// The buffers of checksummed writes, each with its size in bytes; and the total number of
-    /// bytes that are being fetched for such writes.
+    /// The buffers of checksummed writes, each with its size in bytes.
     held: Vec<(Weak<[u8]>, usize)>,
+    /// The number of bytes that are being fetched for checksummed writes.
     fetching_bytes: usize,
     /// An empty vector for the pieces of the next run, kept to reuse its memory.
     pieces: Vec<Piece>,
@@ -67,8 +67,9 @@ struct BatchSession {
     operation: EndpointId,
     /// The session's back-control channel. `None` if the client has bound none.
     back: Option<EndpointId>,
-    /// The number of strands in progress, and the number of bytes that they transfer.
+    /// The number of strands in progress.
     strands: u32,
+    /// The number of bytes that the strands in progress transfer.
     bytes: u64,
     /// Pieces that wait because the session has reached its limits.
     waiting: VecDeque<(Piece, IoKind)>,
@@ -231,9 +232,10 @@ fn kind_of(direction: TransferDirection) -> IoKind {
 /// The maximum number of strands that wait for disks and of files that are being made stable, in
 /// total.
 const IN_FLIGHT_MAX: u32 = 64;
-/// The maximum number of strands and bytes of one session in progress. A client that does not let
-/// its memory be read or written keeps at most this many bytes pinned.
+/// The maximum number of strands of one session in progress.
 const SESSION_STRANDS_MAX: u32 = 64;
+/// The maximum number of bytes of one session's strands in progress. A client that does not let its
+/// memory be read or written keeps at most this many bytes pinned.
 const SESSION_BYTES_MAX: u64 = 8 << 20;
 /// The maximum number of bytes that runs start in one turn. The limit leaves time for other
 /// requests.

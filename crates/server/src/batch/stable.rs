@@ -27,8 +27,9 @@ pub(super) struct Syncs {
 struct Sync {
     /// The strands whose bytes the current commit covers.
     running: Vec<TaskId>,
-    /// The strands that wait for the next commit, and the range that covers their bytes.
+    /// The strands that wait for the next commit.
     waiting: Vec<TaskId>,
+    /// The range that covers the bytes of the strands in `waiting`.
     range: Range<u64>,
 }
 

@@ -88,8 +88,9 @@ pub(crate) struct JournaledRequests {
     fences: VecDeque<(RecordNumber, FenceStep)>,
     concluded: VecDeque<(RecordNumber, AwaitingRecord)>,
     running: BTreeMap<(KeptSession, StreamId), Running>,
-    /// Executed requests whose changes must be synced, and those that the current sync covers.
+    /// Executed requests whose changes the next sync must cover.
     unsynced: Vec<AwaitingSync>,
+    /// Executed requests whose changes the current sync covers.
     syncing: Vec<AwaitingSync>,
     /// Names that become free when the record with this number is durable.
     committing: VecDeque<(RecordNumber, Places)>,

@@ -55,8 +55,9 @@ struct Chain {
     is_broken: bool,
     /// The members that wait for earlier members, in the order of the chain.
     waiting: VecDeque<Waiting>,
-    /// The file handle and the state id that the next member inherits.
+    /// The file handle that the next member inherits. `None` if there is none.
     file: Option<FileHandle>,
+    /// The state id that the next member inherits. `None` if there is none.
     state: Option<StateId>,
 }
 

@@ -337,8 +337,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts every member that can start. Called between events, because a member that ends within
-    /// the end of another member would nest on the stack.
+    /// Starts every member that can start. It is called between events and not at the end of a
+    /// member, because otherwise each member of a chain would add a level to the call stack.
     #[inline]
     pub(crate) fn push_chains(&mut self) {
         while let Some(chain) = self.shared.waiting.chains().next_ready() {

@@ -1,5 +1,5 @@
-//! Early ends of requests, because they are cancelled, their file is fenced, or their session has
-//! ended.
+//! Ends requests early: because they are cancelled, because their file is fenced, or because their
+//! session has ended.
 //!
 //! Invariant: transfers that have not started are dropped immediately. Transfers in flight stay in
 //! the tables, with their request, until their run is returned.

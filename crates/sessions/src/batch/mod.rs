@@ -185,8 +185,9 @@ struct Request {
     sums: Vec<ChecksumPart>,
     /// The number of transfers that have not ended.
     unfinished: u32,
-    /// The numbers of transfers and bytes that the request counts against the limits.
+    /// The number of the request's transfers that count against the limits.
     transfers: u32,
+    /// The number of the request's bytes that count against the limits.
     bytes: u64,
     first_transfer: TransferKey,
     next_of_batch: RequestKey,

@@ -162,9 +162,9 @@ impl Sessions {
     }
 }
 
-/// The number of channels reserved for this host, and the number of these that are reserved for its
-/// superuser.
+/// The number of channels reserved for this host.
 const LOCAL_CHANNELS: u32 = 64;
+/// The number of the channels reserved for this host that are reserved for its superuser.
 const SUPERUSER_CHANNELS: u32 = 16;
 /// The number of unauthenticated channels of a local user that holders on other hosts cannot
 /// displace.
