@@ -14,11 +14,11 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum App {
-    /// Compress files here or on servers, as gzip does.
+    /// Compress files on this machine or on servers, as gzip does.
     Gzip(Box<gzip::Arguments>),
-    /// Decompress files here or on servers, as gunzip does.
+    /// Decompress files on this machine or on servers, as gunzip does.
     Gunzip(Box<gzip::Arguments>),
-    /// Sort files of lines or records, of any size, here and on servers.
+    /// Sort files of lines or records, of any size, on this machine and on servers.
     ///
     /// The order of lines, and the meaning of -k, -t, -b, -n, -r, -s, -u and -z, are those of
     /// sort(1) in the C locale.

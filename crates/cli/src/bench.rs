@@ -33,9 +33,10 @@ pub(crate) struct Arguments {
 /// Benchmarks other than block reads and writes.
 #[derive(Debug, Subcommand)]
 enum Application {
-    /// Compress files locally, on a server started here, and through NFS.
+    /// Compress files locally, on a DAFS server that this command starts, and through NFS.
     Gzip(gzip::Arguments),
-    /// Read, create and remove small files locally, on a server started here, and through NFS.
+    /// Read, create and remove small files locally, on a DAFS server that this command starts, and
+    /// through NFS.
     Postmark(postmark::Arguments),
     /// Copy a tree of small files in and out, compare with `cp -r`, and count the cost of each
     /// file.

@@ -79,7 +79,7 @@ enum Command {
     Stat(files::stat::Arguments),
     /// Write files to standard output.
     Cat(files::cat::Arguments),
-    /// Copy files between here and servers, or between servers.
+    /// Copy files between this machine and servers, or between servers.
     ///
     /// Copies keep modification times. New files have the modes of their sources, less the umask,
     /// or less what a default access list of their directory removes. Owners and the setuid and

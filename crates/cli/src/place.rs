@@ -51,7 +51,7 @@ pub(crate) struct Access {
     #[arg(long, value_name = "NUMBER", env = "DAFS_CHANNELS", default_value = "1",
           value_parser = channels)]
     pub channels: u16,
-    /// Checksum every message and all data.
+    /// Add a checksum to every message and to all data.
     #[arg(long)]
     pub checksums: bool,
     #[command(flatten)]

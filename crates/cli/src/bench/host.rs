@@ -182,9 +182,9 @@ pub(super) fn ganesha(directory: &Path) -> Result<Option<Ganesha>> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub wall: Duration,
-    /// Processor time in user space and in the kernel.
+    /// The processor time in user space and in the kernel.
     pub cpu: Duration,
-    /// Processor time in user space, included in `cpu`.
+    /// The processor time in user space, which is included in `cpu`.
     pub user: Duration,
 }
 

@@ -358,7 +358,8 @@ const EXPORT: &str = "export";
 /// The size of the server's cache: twice the size of all files, so that every read is a cache hit.
 const CACHE: &str = "256M";
 const FILES: usize = 64;
-/// The shortest round, in which clients can still be woken, and the longest sensible round.
+/// The shortest and the longest permitted round. In a shorter round, clients could not be woken in
+/// time.
 const SECONDS_MIN: f64 = 0.01;
 const SECONDS_MAX: f64 = 60.0;
 /// The largest number of clients that can be requested.

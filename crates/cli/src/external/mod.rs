@@ -1,4 +1,4 @@
-//! `dafs merge` and `dafs sort`: process files larger than memory, here and on servers.
+//! `dafs merge` and `dafs sort`: process files larger than memory, on this machine and on servers.
 //!
 //! Invariant: the output appears complete or not at all. Temporary files are gone when the process
 //! ends for any reason, because they have no names, and a signal ends the work cleanly.
@@ -62,7 +62,8 @@ pub(crate) struct Arguments {
     /// Transfer one block of each file at a time and wait for it, as --depth 1 does.
     #[arg(long, conflicts_with = "depth")]
     synchronous: bool,
-    /// Directory for temporary files, here or on a server. Default: the directory of the output.
+    /// Directory for temporary files, on this machine or on a server. Default: the directory of the
+    /// output.
     #[arg(long, value_name = "DIRECTORY")]
     temporary: Option<OsString>,
     /// Flush the output to stable storage before it gets its name.

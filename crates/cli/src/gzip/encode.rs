@@ -71,7 +71,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Encoded {
     pub lengths: Lengths,
-    /// Processor time of the compressor in all threads, without reading and writing.
+    /// The processor time of the compressor in all threads, without reading and writing.
     pub compressing: Duration,
 }
 

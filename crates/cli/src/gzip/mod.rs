@@ -1,4 +1,5 @@
-//! `dafs gzip` and `dafs gunzip`: compress files here and on servers, compatible with gzip(1).
+//! `dafs gzip` and `dafs gunzip`: compress files on this machine and on servers, compatible with
+//! gzip(1).
 //!
 //! Invariant: an output gets its name only when it is complete, and an input is removed only after
 //! that.
@@ -34,7 +35,7 @@ use crate::terminal_text::{complaint, message};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Files here, or on servers by their URLs. `-` is standard input.
+    /// Files: local paths or URLs. `-` is the standard input.
     #[arg(default_value = "-")]
     files: Vec<OsString>,
     /// Write to standard output and keep the files.
@@ -55,7 +56,7 @@ pub(crate) struct Arguments {
     /// Replace existing outputs, accept files with several hard links, write to a terminal.
     #[arg(short, long)]
     force: bool,
-    /// Where to write the output of a single file, here or on a server. The input file is kept.
+    /// Where to write the output of a single file: a local path or a URL. The input file is kept.
     #[arg(short, long, value_name = "PLACE", conflicts_with = "to_stdout")]
     output: Option<OsString>,
     /// Do not store the name and time in the compressed file.

@@ -30,12 +30,12 @@ struct Job {
 struct Packed {
     bytes: Vec<u8>,
     checksum: Hasher,
-    /// Processor time spent compressing this block.
+    /// The processor time spent compressing this block.
     spent: Duration,
 }
 
-/// Reads blocks, distributes them to workers and writes the results in order. Returns the number of
-/// bytes read, and the processor time of the compression.
+/// Reads blocks, distributes them to workers and writes the results in the order of the input.
+/// Returns the number of bytes read, and the processor time of the compression.
 pub(super) fn in_blocks(
     reader: &mut dyn Read,
     writer: &mut dyn Write,
@@ -82,7 +82,7 @@ pub(super) fn in_blocks(
     })
 }
 
-/// The state of the writer, which writes the results in order.
+/// The state of the writer, which writes the results in the order of the input.
 #[derive(Default)]
 struct Order {
     pending: VecDeque<Receiver<Result<Packed>>>,
