@@ -10,7 +10,7 @@ use crate::place::{Access, Place, connect, text};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The directory to work in, on a server or here. It must not contain s0, s1 and so on, which
+    /// The directory to work in: a local path or a URL. It must not contain s0, s1 and so on, which
     /// the workload makes and removes.
     place: String,
     #[command(flatten)]

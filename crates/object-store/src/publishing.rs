@@ -2,8 +2,9 @@
 //!
 //! Invariants, which hold for all users of this store, whatever sessions and root directories they
 //! use:
-//! - A free name is taken by LINK, which fails if another client took the name first. A rename of
-//!   an object is the exception: it takes the name by RENAME, because it must be atomic.
+//! - A free name is taken by LINK, which fails if another client took the name first. A rename
+//!   that may replace an object is the exception: it takes a free name by RENAME, because it must
+//!   be atomic.
 //! - The name of an existing file is replaced or removed only by the holder of that file's lock: an
 //!   exclusive lock on one byte far beyond any data, so that it does not affect readers.
 //!

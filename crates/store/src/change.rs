@@ -119,7 +119,7 @@ mod tests {
 
     const TICK: u64 = 4_000_000;
 
-    /// An event in the life of an object.
+    /// An event that affects an object or the clocks.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Change,
