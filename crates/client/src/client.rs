@@ -78,8 +78,8 @@ impl Shared {
         core
     }
 
-    /// Calls the listeners of sessions that have events. No part of the client is borrowed
-    /// meanwhile, so that listeners may use the client.
+    /// Calls the listeners of sessions that have events. No part of the client is borrowed during
+    /// these calls, so that listeners may use the client.
     pub(crate) fn deliver_events(&self) {
         if self.is_delivering.get() {
             return;
@@ -312,8 +312,9 @@ impl Client {
         self.0.deliver_events();
     }
 
-    /// Makes progress: sleeps until about `count` events have arrived, or all that are expected if
-    /// those are fewer. Returns false, without sleeping, if no event is expected.
+    /// Makes progress: sleeps until about `count` events have arrived, or until all expected events
+    /// have arrived if fewer are expected. Returns false, without sleeping, if no event is
+    /// expected.
     #[must_use]
     pub fn wait_for_events(&self, count: usize) -> bool {
         let mut core = self.0.borrow_mut();

@@ -296,8 +296,8 @@ impl Core {
         delegated.is_some_and(|delegated| delegated.is_as_asked(file, asked))
     }
 
-    /// Takes the descriptor that the server has handed over. Returns `None` if it is not that of a
-    /// regular file.
+    /// Takes the descriptor that the server has handed over. Returns `None` if the descriptor does
+    /// not refer to a regular file.
     fn take_handed_over(&mut self, key: SessionKey, name: u64) -> Option<SystemFile> {
         let endpoint = self.sessions[key].endpoint;
         let file: OwnedFd = self.transport.interface_mut().take_handed_over(endpoint, name)?;

@@ -1,8 +1,8 @@
 //! Open files.
 //!
-//! Invariant: a file remembers the verifier of its unstable writes. A commit that returns another
-//! verifier reports lost data. A close without a commit also reports lost data if the server has
-//! restarted since the writes.
+//! Invariant: a file remembers the verifier of its unstable writes. A commit that returns a
+//! different verifier reports lost data. A close without a commit also reports lost data if the
+//! server has restarted since the writes.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;

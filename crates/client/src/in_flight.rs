@@ -87,8 +87,8 @@ impl InFlight {
 
     // ---- waiting for credits --------------------------------------------------------
 
-    /// Takes a credit for a new transfer, unless other requests wait for credits, which the
-    /// transfer must not overtake.
+    /// Takes a credit for a new transfer, unless other requests already wait for credits, because
+    /// the transfer must not overtake them.
     #[inline]
     pub(crate) fn take_for_transfer(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.transfers.is_empty() { self.credits.take() } else { None }

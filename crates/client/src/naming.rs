@@ -1,5 +1,5 @@
-//! Translates the STags in encoded requests to those that are valid on the connection that carries
-//! the request.
+//! Translates the STags in encoded requests into the STags that are valid on the connection that
+//! carries the request.
 //!
 //! Invariant: a stored request names memory by this client's own STag ([`Region::stag`]). RDMA
 //! devices choose different STags, which are substituted when the request is sent. After a

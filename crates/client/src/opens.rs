@@ -88,7 +88,7 @@ impl Opened {
         acting_in(&self.claim.as_ref()?.request)
     }
 
-    /// Returns true if a request closes this open or releases locks of it.
+    /// Returns true if a request closes this open or releases locks that the open holds.
     pub(crate) fn is_given_up_by(&self, request: &[u8]) -> bool {
         match decode_request(ByteOrder::NATIVE, request) {
             Ok((_, Request::LockU(Unlock { state, .. }))) => state == self.state(),
@@ -387,8 +387,8 @@ impl Claim {
     }
 }
 
-/// Calls `replace` for every state id of an open in an encoded request. State ids are opaque and at
-/// fixed offsets.
+/// Replaces every state id of an open in an encoded request with the result of `replace`. State ids
+/// are opaque and at fixed offsets.
 fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
     let Some(procedure) = procedure_of(message) else { return };
     if procedure == Procedure::BatchSubmit {

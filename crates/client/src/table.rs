@@ -87,7 +87,7 @@ impl SessionTable {
 
     // ---- waiting --------------------------------------------------------------------
 
-    /// Returns the number of arrivals after which a sleeping caller wakes that wants `wanted`
+    /// Returns how many events must arrive before the thread wakes if its caller wants `wanted`
     /// completions: at most the number of replies in flight, and only half of that while requests
     /// wait for credits.
     pub(crate) fn arrivals_for(&self, wanted: usize) -> usize {

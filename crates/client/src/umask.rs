@@ -32,7 +32,7 @@ impl Umask {
 }
 
 /// Returns the umask of this process. It is read from `/proc` rather than by changing it, so that
-/// no other thread creates a file with a wrong umask meanwhile. If the system does not report the
+/// no other thread can create a file while the umask is wrong. If the system does not report the
 /// umask, the strictest one is returned.
 #[must_use]
 pub fn process_umask() -> u32 {

@@ -20,7 +20,7 @@ use crate::origin::FrontId;
 /// The maximum length in bytes of an encoded operation or outcome. A listing is by far the longest.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;
 /// The limit for the number of elements in a list: entries of a page, fence identities, entries of
-/// an access control list. Code that builds a list keeps within this limit.
+/// an access control list. Code that builds a list must not exceed this limit.
 pub const LIST_COUNT_MAX: usize = 4096;
 
 /// A value that can be encoded as bytes.
@@ -296,7 +296,7 @@ wrappers! {
     Verifier: [u8; 8], "8 bytes";
 }
 
-/// Implements the codec for enumerations that have numbers, fewer than 256 each.
+/// Implements the codec for enumerations whose numbers fit in one byte.
 macro_rules! numbered {
     ($($type:ident, $kind:literal;)*) => {$(
         impl<'m> Code<'m> for $type {

@@ -281,8 +281,8 @@ impl Session {
         let exchanged = self.run(exchange(&self.shared, key, &prover));
         let (context, trusted) = match exchanged {
             Ok(proved) => proved,
-            // The session was lost and reconnected meanwhile, so a token for the former session is
-            // useless.
+            // The session has lost its connection and reconnected since, so a token for the former
+            // session is useless.
             Err(_) if state(&self.shared.borrow().sessions[key].standing).1 != before => {
                 return Ok(());
             }

@@ -307,7 +307,8 @@ impl ChainWork {
         }
     }
 
-    /// Marks opens that later members have closed, because the two effects cancel each other out.
+    /// Marks each OPEN and the CLOSE that has ended it as recorded, because their effects cancel
+    /// each other out.
     fn note_closed_opens(&mut self) {
         for open in 0..self.members.len() {
             if let Some(close) = close_of(&self.members, open) {

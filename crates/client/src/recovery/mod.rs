@@ -18,8 +18,8 @@
 //! 4. Discard the old results, and send the requests again that were not carried out
 //!    (`interrupted.rs`).
 //!
-//! All of this happens inside calls of the owning thread, one step at a time; other sessions
-//! continue meanwhile. The remaining members of an interrupted chain are sent as a chain
+//! All of this happens inside calls of the owning thread, one step at a time, while other sessions
+//! continue to work. The remaining members of an interrupted chain are sent as a chain
 //! (`chains.rs`).
 
 pub(crate) mod additional;

@@ -315,9 +315,9 @@ impl Receiver {
         self.reads.count_max()
     }
 
-    /// Records that the oldest pending Read Request has got its response. The driver must call this
-    /// before or when it passes the last bytes of the response to the socket, because the peer may
-    /// send its next request as soon as it has these bytes.
+    /// Records that the oldest pending Read Request has received its response. The driver must call
+    /// this before or when it passes the last bytes of the response to the socket, because the peer
+    /// may send its next request as soon as it has these bytes.
     ///
     /// # Errors
     /// [`Refusal::OutOfOrder`] if no Read Request is pending.
