@@ -100,7 +100,7 @@ fn pass(
     Ok(made.chain(left.iter().cloned()).collect())
 }
 
-/// Merges streams that can be merged at once. Returns the number of records.
+/// Merges streams that can be merged in one step. Returns the number of records.
 fn merge_at_once(
     streams: &[Stream],
     format: &Format,
@@ -141,7 +141,7 @@ fn drain<S: Source>(mut tree: LoserTree<S>, writer: &mut Writer, is_unique: bool
 
 /// The number of streams and the block size that fit the limit.
 struct Plan {
-    /// The number of streams merged at once.
+    /// The number of streams merged in one step.
     order: usize,
     flow: Flow,
 }
@@ -178,5 +178,5 @@ impl Plan {
     }
 }
 
-/// The smallest block size to which blocks shrink so that more streams can be merged at once.
+/// The smallest block size to which blocks shrink so that more streams can be merged in one step.
 const BLOCK_BYTES_MIN: usize = 64 << 10;

@@ -21,22 +21,22 @@ pub trait Source {
     /// The error of the engine; an error if the file does not consist of such records.
     fn advance(&mut self) -> Result<bool>;
 
-    /// Returns the prefix of the present record's sort key, as an integer that sorts like the key.
+    /// Returns the prefix of the current record's sort key, as an integer that sorts like the key.
     fn prefix(&self) -> u64;
 
-    /// Compares the present record with that of another source. Their prefixes must be equal.
+    /// Compares the current record with that of another source. Their prefixes must be equal.
     fn compare(&self, other: &Self) -> Ordering;
 
-    /// Appends the present record to a stream.
+    /// Appends the current record to a stream.
     ///
     /// # Errors
     /// The error of the engine.
     fn put(&self, writer: &mut Writer) -> Result<()>;
 
-    /// True if the present record has the key stored in `last`.
+    /// True if the current record has the key stored in `last`.
     fn repeats(&self, last: &[u8]) -> bool;
 
-    /// Stores in `last` the bytes of the present record that [`Source::repeats`] compares.
+    /// Stores in `last` the bytes of the current record that [`Source::repeats`] compares.
     fn remember(&self, last: &mut Vec<u8>);
 
     /// Returns the name of the stream's file.
@@ -79,7 +79,7 @@ impl RecordSource {
         memory.read(at + self.layout.key_range().start + skip, piece);
     }
 
-    /// Returns the memory that contains the present record, and its offset there.
+    /// Returns the memory that contains the current record, and its offset there.
     ///
     /// # Panics
     /// Panics before the first [`Source::advance`].
@@ -176,7 +176,7 @@ pub(crate) fn whole_records(flow: Flow, record_bytes: usize) -> Flow {
     Flow { block_bytes: count * record_bytes, ..flow }
 }
 
-/// A source of lines of text. The last line need not have a terminator.
+/// A source of lines of text. The final line need not have a terminator.
 pub struct LineSource {
     lines: Lines,
     order: Rc<LineOrder>,
@@ -193,7 +193,7 @@ impl LineSource {
         Ok(Self { lines, order, prefix: 0 })
     }
 
-    /// Returns the present line, without its terminator.
+    /// Returns the current line, without its terminator.
     #[must_use]
     pub fn line(&self) -> &[u8] {
         self.lines.line()
@@ -256,7 +256,7 @@ impl Lines {
         Ok(Self { blocks, terminator, window, filled: 0, line, next: 0, is_end: false })
     }
 
-    /// Returns the present line, without its terminator.
+    /// Returns the current line, without its terminator.
     pub(crate) fn line(&self) -> &[u8] {
         &self.window[self.line.clone()]
     }

@@ -31,7 +31,7 @@ impl Flow {
 }
 
 impl Default for Flow {
-    /// Double buffering in blocks of 1 MiB.
+    /// Returns double buffering in blocks of 1 MiB.
     fn default() -> Self {
         Self { block_bytes: 1 << 20, depth: 2 }
     }
@@ -51,7 +51,7 @@ impl Watch {
         Self { stop: Some(stop), told: None }
     }
 
-    /// Adds a function that is called with the number of bytes read since its last call.
+    /// Adds a function that is called with the number of bytes read since its previous call.
     #[must_use]
     pub fn telling(self, told: impl Fn(u64) + 'static) -> Self {
         Self { told: Some(Rc::new(told)), ..self }

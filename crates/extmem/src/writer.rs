@@ -10,7 +10,7 @@ use crate::engine::{Block, BlockFile, Channel};
 use crate::error::Result;
 use crate::stream::Flow;
 
-/// Writes a stream. Call [`Writer::finish`], or the last bytes are not written.
+/// Writes a stream. Without a call of [`Writer::finish`], the final bytes are not written.
 pub struct Writer {
     channel: Box<dyn Channel>,
     /// The block that is being filled.

@@ -44,7 +44,7 @@ pub use name::{NameError, Principal, ServiceName};
 /// memberships and stay below 64 KiB. The protocol that carries the token may have a lower limit.
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
 
-/// The maximum length in bytes of a message that is protected as a whole. The protected form may be
+/// The maximum length in bytes of a message to protect in one call. The protected form may be
 /// longer.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! Groups, which one write and one sync bring to stable storage, and their frames.
+//! Groups of frames. One write and one sync bring a group to stable storage.
 //!
 //! Invariant: a group begins at a multiple of [`BLOCK_BYTES`] and shares no block with another. It
 //! is valid only if its header and all its frames are complete and were written for exactly this

@@ -202,7 +202,7 @@ impl Memory {
         self.0.length
     }
 
-    /// Returns the address of the first byte in this process. Remote segments contain this address.
+    /// Returns the address of the first byte in this process. Segments sent to peers contain it.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.base.as_ptr() as u64

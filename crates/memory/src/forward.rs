@@ -1,8 +1,8 @@
 //! Copies pages and longer ranges, always from front to back.
 //!
 //! If source and target have the same offset within their pages, as the blocks of a cache and the
-//! buffers of clients usually do, the C library copies from back to front. It then uses the lines
-//! that the hardware has prefetched at the very end. If the source or the target is not in the
+//! buffers of clients usually do, the C library copies from back to front. The lines
+//! that the hardware has prefetched are then copied last. If the source or the target is not in the
 //! processor's caches, such a copy takes up to 50% longer (docs/decisions/0003).
 
 use crate::{LINE_BYTES, PAGE_BYTES};

@@ -32,8 +32,8 @@ pub struct CacheLimits {
 }
 
 impl Default for CacheLimits {
-    /// Returns a limit of 1000 registrations and of 256 MiB, or of half the memory that the process
-    /// may lock if that is less.
+    /// Returns limits of 1000 registrations and 256 MiB in total. If half the memory that the
+    /// process may lock is less than 256 MiB, it is the limit instead.
     fn default() -> Self {
         let locked = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         let is_privileged = rustix::process::geteuid().is_root();
@@ -224,8 +224,8 @@ impl<R> RegistrationCache<R> {
         }
     }
 
-    /// Ends a use and drops the registration at once, even if it has other uses, because the device
-    /// may still be accessing the memory.
+    /// Ends a use and drops the registration immediately, even if it has other uses, because the
+    /// device may still be accessing the memory.
     pub fn revoke(&mut self, of: Use) {
         self.unlist(of.place);
         if let Some(Some(entry)) = self.slots.get_mut(of.place) {

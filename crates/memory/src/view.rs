@@ -166,7 +166,7 @@ fn catch_faults() -> io::Result<()> {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: an all-zero `sigaction` is valid.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are valid. The first call only asks for the present handler.
+        // SAFETY: both pointers are valid. The first call only asks for the current handler.
         let found = unsafe {
             libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) == 0
                 && BEFORE.set(before).is_ok()

@@ -2,7 +2,7 @@
 //! addresses: unmapping, moving, or returning pages to the kernel.
 //!
 //! Invariant: once a watched range has been unmapped or moved, or other memory was mapped over it,
-//! [`Watched::is_current`] is false for every thread. This holds even for a thread to which the
+//! [`Watched::is_current`] is false forevery thread. This holds even for a thread to which the
 //! kernel gives the same addresses before the call that unmapped them has returned. It is also
 //! false once `madvise` has discarded pages of the range. Registrations with devices rely on this:
 //! if the address translation of a device stayed in use after the memory was replaced, it would
@@ -161,7 +161,7 @@ struct Watch {
     /// The address of a page that reads as zeros in a forked child.
     home: AtomicPtr<u8>,
     /// True if the kernel has counted a change as in progress for a long time. Some kernels
-    /// miscount failed moves, so that the change may stay counted for ever.
+    /// miscount failed moves, so that the change may stay counted forever.
     is_doubtful: AtomicBool,
     /// The unused slots. The lock is held while a watch of a range begins or ends.
     free: Mutex<Vec<usize>>,
@@ -235,7 +235,7 @@ impl Watch {
 
     /// Returns true in the process that created the watch, and false in its forked children.
     fn is_home(&self) -> bool {
-        // SAFETY: the page is mapped for ever. Only the kernel writes it, in a child that has just
+        // SAFETY: the page is mapped forever. Only the kernel writes it, in a child that has just
         // been forked.
         unsafe { self.home.load(Ordering::Relaxed).read_volatile() == HOME }
     }
@@ -356,7 +356,7 @@ impl Watch {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Processes events for ever. Allocates and frees nothing.
+    /// Processes events forever. Allocates and frees nothing.
     fn take_in_for_ever(&self) {
         loop {
             let mut poll =
@@ -585,7 +585,7 @@ mod tests {
         }
     }
 
-    /// Watches a mapping. Prints a message and returns `None` if the kernel cannot.
+    /// Watches a mapping. Prints a message and returns `None` if the kernel cannot watch memory.
     fn watched(mapping: &Mapping) -> Option<Watched> {
         loop {
             match Watched::new(mapping.address, mapping.length) {

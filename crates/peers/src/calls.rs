@@ -408,7 +408,7 @@ impl Drop for Mount {
     }
 }
 
-/// The callback of libnfs for every request.
+/// The callback of libnfs forevery request.
 ///
 /// # Safety
 /// `request` is the address of a `Pending` that `send` has passed to libnfs, and is passed back

@@ -196,7 +196,7 @@ impl Drop for Ganesha {
 }
 
 impl Entrance {
-    /// Makes an entrance from a process in the server's network, for use in another process.
+    /// Returns access to the network namespace of a process, for use in another process.
     #[must_use]
     pub fn of(process: u32) -> Self {
         Self { process }

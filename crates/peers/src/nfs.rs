@@ -169,7 +169,7 @@ impl Nfs {
     /// Sends a request; [`Nfs::wait`] returns its completion.
     ///
     /// # Errors
-    /// If it cannot be sent; then there is no completion.
+    /// If the request cannot be sent. It then has no completion.
     pub fn submit(&mut self, request: Request<'_>) -> Result<Ticket, PeerError> {
         self.mount.submit(request)
     }

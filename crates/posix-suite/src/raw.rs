@@ -12,7 +12,7 @@ pub type Errno = i32;
 /// The result of a call.
 pub type Outcome<T> = Result<T, Errno>;
 
-/// Returns the `errno` of this thread's last call.
+/// Returns the `errno` of this thread's previous call.
 pub fn errno() -> Errno {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
@@ -421,7 +421,7 @@ impl Drop for Directory {
     }
 }
 
-// The `libc` crate does not define these for every system.
+// The `libc` crate does not define these forevery system.
 unsafe extern "C" {
     fn telldir(stream: *mut libc::DIR) -> libc::c_long;
     fn seekdir(stream: *mut libc::DIR, position: libc::c_long);

@@ -30,7 +30,7 @@ pub struct Case {
     pub name: String,
     /// The required features: `root`, `xattr` ...
     pub needs: Vec<String>,
-    /// The steps in order.
+    /// The steps, in the order of their execution.
     pub steps: Vec<Step>,
 }
 

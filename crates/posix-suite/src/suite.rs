@@ -1,6 +1,6 @@
 //! Runs cases and reports their results.
 //!
-//! Invariant: each case has an empty directory of its own and leaves nothing behind.
+//! Invariant: each case has an empty directory of its own, which is removed afterwards.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

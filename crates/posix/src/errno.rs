@@ -30,8 +30,8 @@ pub fn errno(error: &ClientError) -> i32 {
     }
 }
 
-/// Returns the error number for an operation that this machine refused. Programs see only the
-/// refusals that report exhausted resources.
+/// Returns the error number for an operation that this machine refused. Exhausted
+/// resources are reported as such; all other refusals become EIO.
 fn of_system(source: &SystemCause) -> i32 {
     match source.errno() {
         errno @ (ENFILE | EMFILE | ENOMEM) => errno,

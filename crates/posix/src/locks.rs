@@ -44,7 +44,7 @@ pub const WHOLE_FILE: LockRange = LockRange { offset: u64::MAX - 1, length: 1 };
 /// Returns the range that a host locks for reading while its processes map the file as shared
 /// memory. Such memory cannot be kept coherent between hosts. So a host first locks this range and
 /// then checks that no other host has locked its own range ([elsewhere]). If two hosts do this at
-/// the same time, both may be refused, but never are both accepted.
+/// the same time, both may be refused, but at most one is accepted.
 #[must_use]
 pub fn shared_memory(host: u64) -> LockRange {
     LockRange { offset: SHARERS + host % HOSTS, length: 1 }
@@ -97,7 +97,7 @@ impl Record {
         LockRange { offset: RECORDS + first, length: last - first + 1 }
     }
 
-    /// Returns the `fcntl` lock for a range on the server; `None` if the range is not one.
+    /// Returns the `fcntl` lock for a range on the server; `None` if there is no such lock.
     #[must_use]
     pub fn of_range(offset: u64, length: u64) -> Option<Self> {
         let first = offset.checked_sub(RECORDS).filter(|first| *first < BYTES)?;

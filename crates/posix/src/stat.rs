@@ -69,8 +69,8 @@ pub fn type_bits(kind: ObjectType) -> u32 {
     }
 }
 
-/// The numbers of users and groups for the texts that a server uses. Results are cached, because
-/// accounts rarely change and `ls -l` repeats the same queries.
+/// Maps the names of users and groups that a server sends to numbers of this system. Results are
+/// cached, because accounts rarely change and `ls -l` repeats the same queries.
 #[derive(Debug, Default)]
 pub struct Names {
     users: RefCell<HashMap<String, u32>>,

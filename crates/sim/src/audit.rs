@@ -26,7 +26,7 @@ impl Simulation {
         })
     }
 
-    /// Steps until a condition holds; the clock advances faster the longer it takes.
+    /// Steps until a condition holds. The longer that takes, the faster the clock advances.
     pub(crate) fn step_until(
         &mut self,
         what: &str,

@@ -6,8 +6,8 @@ use std::fmt;
 
 use crate::reactors::{REACTORS_VARIABLE, reactors_of};
 
-/// A run that failed. Its text ends with the last events before the failure; the alternate form
-/// (`{:#}`) has all of them.
+/// A run that failed. Its text ends with the final events before the failure. The alternate form
+/// (`{:#}`) has all recorded events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     command: String,

@@ -28,7 +28,7 @@ pub(crate) struct Judge {
     limbo: usize,
     last_number: u64,
     now: u64,
-    /// True if bytes may be damaged on their way without the transport noticing.
+    /// True if bytes may be damaged in transit without the transport noticing.
     bytes_flip: bool,
 }
 

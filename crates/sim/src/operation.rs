@@ -174,7 +174,7 @@ pub(crate) enum Answer {
 pub(crate) enum Outcome {
     /// The server has replied.
     Known(Answer),
-    /// The server or the client has detected that bytes were damaged on their way.
+    /// The server or the client has detected that bytes were damaged in transit.
     Damaged,
     /// The connection broke.
     Lost,

@@ -1,5 +1,6 @@
 //! Files of a DAFS server: one thread keeps several blocks in flight, each moved directly into or
 //! out of registered memory.
+//!
 //! Invariant: transfers complete in any order and are returned in the order of their submission. If
 //! a server has moved less than requested, the rest is requested again. If a restart of the server
 //! loses written data, that is reported before the file gets its name.

@@ -59,7 +59,7 @@ pub trait BlockFile {
     /// Returns the path of the file, for messages.
     fn name(&self) -> &str;
 
-    /// Returns the present size in bytes.
+    /// Returns the current size in bytes.
     ///
     /// # Errors
     /// [`Error::Engine`](crate::Error::Engine) if the engine cannot determine it.
@@ -69,7 +69,7 @@ pub trait BlockFile {
     fn channel(self: Rc<Self>) -> Box<dyn Channel>;
 }
 
-/// The asynchronous transfers of one stream: submitted, and waited for in the same order.
+/// The asynchronous transfers of one stream, which are waited for in the order of submission.
 pub trait Channel {
     /// Allocates a block of `length` bytes in the memory best suited for this engine.
     ///

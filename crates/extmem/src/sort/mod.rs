@@ -28,7 +28,7 @@ pub struct Sorted {
 }
 
 /// Sorts the concatenation of streams into a file. Runs go to files created by `temporary`, unless
-/// all records fit in memory at once.
+/// all records fit in memory together.
 ///
 /// # Errors
 /// The errors of the engines; [`crate::Error::Memory`] if a record does not fit the limit.

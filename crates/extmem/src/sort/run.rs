@@ -147,7 +147,7 @@ impl<'f> Former<'f> {
         Ok(())
     }
 
-    /// Writes the present run if a record of this size does not fit.
+    /// Writes the current run if a record of this size does not fit.
     fn make_room(&mut self, record_bytes: usize, sink: &mut Sink<'_>) -> Result<()> {
         if self.arena.is_empty() {
             let (needed, limit) = (record_bytes as u64, self.arena.bytes() as u64);
@@ -172,7 +172,7 @@ impl<'f> Former<'f> {
         Ok(())
     }
 
-    /// Sorts and writes the present records. Returns their number.
+    /// Sorts and writes the current records. Returns their number.
     fn write(&mut self, writer: &mut Writer) -> Result<u64> {
         let is_unique = self.options.is_unique;
         let watch = &self.options.watch;

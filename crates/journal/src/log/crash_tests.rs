@@ -222,7 +222,7 @@ impl World {
         Ok(())
     }
 
-    /// Compares what was recovered with the model. Lost records stay lost.
+    /// Compares the recovered records with the model, and removes lost records from the model.
     fn judge(&mut self, recall: &Recall) -> Verdict {
         let (count, durable) = (recall.count, self.durable);
         let appended = self.states.len() as u64 - 1;

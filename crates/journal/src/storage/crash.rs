@@ -187,7 +187,7 @@ struct Disk {
     /// The names as programs see them.
     names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
     durable_names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
-    /// The changes that lead from the durable names to the visible ones, in order.
+    /// The changes that lead from the durable names to the visible ones, oldest first.
     name_changes: Vec<NameChange>,
     failing: Option<Operation>,
     fuse: Option<u64>,
@@ -234,7 +234,7 @@ impl Disk {
     }
 }
 
-/// What a failed operation has done.
+/// The effect of a failed operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Harm {
     None,
@@ -297,7 +297,7 @@ impl Contents {
         self.soil(length.min(before), before.max(length));
     }
 
-    /// Records the present state of sectors as one that may reach the disk.
+    /// Records the current state of sectors as one that may reach the disk.
     fn soil(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR..to.div_ceil(SECTOR) {
             let state = sector_of(&self.cached, sector);

@@ -82,7 +82,7 @@ pub trait Blob: Send + Sync {
     fn sync(&self) -> Result<()>;
 
     /// Makes the blob share the blocks of a range of another file, at the same offsets. The blob
-    /// then has the present contents of that range, whatever happens to the other file, and they
+    /// then has the current contents of that range, whatever happens to the other file, and they
     /// are as durable as if they had been written. The range must lie within the source, and begin
     /// and end at multiples of [`CloneSource::block_bytes`]. Blocks.
     ///

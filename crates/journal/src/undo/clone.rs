@@ -6,7 +6,7 @@
 //! Invariant: a frame that names bytes of this blob is written only when they are on stable storage
 //! there. So after any crash, a reader of the frame can trust the bytes. They have no checksum,
 //! because computing one would require reading them all. Saved bytes are not cloned again, because
-//! that would replace them by the present contents of the file.
+//! that would replace them by the current contents of the file.
 
 use std::io;
 use std::ops::Range;

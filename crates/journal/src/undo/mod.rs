@@ -461,8 +461,8 @@ impl UndoJob {
     }
 }
 
-/// Makes the last group durable, which may have been read only from the page cache, and cuts off a
-/// torn group after it. `log/open.rs` explains why the group is written again.
+/// Makes the last group durable, because it may be only in the page cache, and cuts off a torn
+/// group after it. `log/open.rs` explains why the group is written again.
 fn make_durable(found: &mut SavedUndo) -> Result<(), UndoError> {
     if found.position > found.group_start {
         found.read_last_group_again()?;

@@ -15,7 +15,7 @@ struct Fence {
     members: Vec<MemberIndex>,
     /// The moment from which this list has been in force.
     since: Tick,
-    /// The moment at which the last change began.
+    /// The moment at which the most recent change began.
     begun: Tick,
     is_changing: bool,
 }

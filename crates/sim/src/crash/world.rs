@@ -552,7 +552,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs turns until a condition holds; the clock advances faster the longer it takes.
+    /// Runs turns until a condition holds. The longer that takes, the faster the clock advances.
     pub(super) fn until(
         &mut self,
         what: &str,

@@ -350,7 +350,7 @@ impl Disk {
 
 /// The most operations in the journal; beyond this the oldest is written to the disk.
 const OPERATIONS_PENDING_MAX: usize = 4096;
-/// The usual number of blocks written back at once.
+/// The usual number of blocks written back together.
 const SETTLED_BLOCKS_MAX: usize = 8;
 /// The time at which the store's clock starts: 9 September 2001.
 const START_NS: u64 = 1_000_000_000 * SECOND_NS;
