@@ -109,7 +109,7 @@ pub(crate) struct FlushTask {
 /// The work that continues after a flush.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FlushOf {
-    /// Strands of batches wait for the flush.
+    /// Transfers of batches wait for the flush.
     Batches,
     /// A client waits for the hand-over of the file.
     HandOver(HandOverRequest),

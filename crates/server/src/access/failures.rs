@@ -149,8 +149,8 @@ const PAIR_FREE: u32 = 3;
 const HOLDER_FREE: u32 = 20;
 /// The delay after the first failure that is not free. Each further failure doubles the delay.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// The longest delay of checks for one user name of a holder. It is short enough to let a client log
-/// in on a new connection before its login times out.
+/// The longest delay of checks for one user name of a holder. It is short enough to let a client
+/// log in on a new connection before its login times out.
 const PAIR_DELAY_MAX: Duration = Duration::from_secs(8);
 /// The longest delay of all checks of a holder. It is short for the same reason.
 const HOLDER_DELAY_MAX: Duration = Duration::from_secs(2);

@@ -46,10 +46,10 @@ pub(crate) struct Batches {
     has_more: bool,
     /// The number of bytes that this turn may still start.
     turn_bytes: u64,
-    /// The number of strands that wait for a disk or for cache space, plus the number of files
-    /// being made stable.
+    /// The number of strands (transfers of batches) that wait for a disk or for cache space, plus
+    /// the number of files that are being made stable.
     in_flight: u32,
-    /// Sessions with strands that wait for other strands of the same session.
+    /// Sessions with transfers that wait until other transfers of the same session have ended.
     stalled: VecDeque<SessionId>,
     has_ending: bool,
     syncs: Syncs,
@@ -67,7 +67,7 @@ struct BatchSession {
     operation: EndpointId,
     /// The session's back-control channel. `None` if the client has bound none.
     back: Option<EndpointId>,
-    /// The number of strands in progress.
+    /// The number of strands (transfers of batches) in progress.
     strands: u32,
     /// The number of bytes that the strands in progress transfer.
     bytes: u64,
@@ -229,10 +229,10 @@ fn kind_of(direction: TransferDirection) -> IoKind {
     }
 }
 
-/// The maximum number of strands that wait for disks and of files that are being made stable, in
-/// total.
+/// The maximum number of strands (transfers of batches) that wait for disks and of files that are
+/// being made stable, in total.
 const IN_FLIGHT_MAX: u32 = 64;
-/// The maximum number of strands of one session in progress.
+/// The maximum number of strands (transfers of batches) of one session in progress.
 const SESSION_STRANDS_MAX: u32 = 64;
 /// The maximum number of bytes of one session's strands in progress. A client that does not let its
 /// memory be read or written keeps at most this many bytes pinned.

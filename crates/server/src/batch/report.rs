@@ -152,7 +152,7 @@ impl Batches {
         waiting_batches.into_iter().map(|(to, _)| to).collect()
     }
 
-    /// Removes the entries of ended sessions that have no strands in progress.
+    /// Removes the entries of ended sessions that have no transfers in progress.
     pub(super) fn forget_ended_sessions(&mut self) {
         if !self.has_ending {
             return;

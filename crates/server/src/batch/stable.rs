@@ -19,15 +19,15 @@ use crate::task::{FlushOf, FlushTask, Tasks};
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     files: HashMap<CachedFile, Sync>,
-    /// Files whose strands wait for a commit that can start, because none is in progress.
+    /// Files for which a commit can start: transfers wait for it, and no commit is in progress.
     ready: Vec<CachedFile>,
 }
 
 #[derive(Debug)]
 struct Sync {
-    /// The strands whose bytes the current commit covers.
+    /// The strands (transfers of batches) whose bytes the current commit covers.
     running: Vec<TaskId>,
-    /// The strands that wait for the next commit.
+    /// The strands (transfers of batches) that wait for the next commit.
     waiting: Vec<TaskId>,
     /// The range that covers the bytes of the strands in `waiting`.
     range: Range<u64>,

@@ -46,7 +46,7 @@ pub(crate) enum Direction {
     Batches,
 }
 
-/// The oldest transfer of a lane.
+/// The oldest transfer of a lane, which is a connection and a direction.
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
     /// The serial number of the transfer's start: lower numbers started earlier.
@@ -56,7 +56,7 @@ struct Oldest {
     is_awaited: bool,
 }
 
-/// The observed progress of a lane.
+/// The observed progress of a lane, which is a connection and a direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     late: Duration,

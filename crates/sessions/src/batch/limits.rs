@@ -15,7 +15,8 @@ const TRANSFERS_LIMIT: u32 = 1 << 22;
 const DELAY_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Limits and policies of batches. A transfer is a part of a request that is contiguous in both the
-/// file and the client's memory.
+/// file and the client's memory. A run is one operation of the device, which executes one or more
+/// transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
     /// The limit on the number of unreported requests of all sessions, in total.
@@ -30,9 +31,9 @@ pub struct BatchLimits {
     pub bytes_max: u64,
     /// The maximum number of bytes in incomplete requests of one session.
     pub bytes_per_session_max: u64,
-    /// The maximum number of bytes in one run.
+    /// The maximum number of bytes in one run (one operation of the device).
     pub run_bytes_max: u32,
-    /// The maximum number of transfers in one run.
+    /// The maximum number of transfers in one run (one operation of the device).
     pub run_pieces_max: u32,
     /// The longest time for which a batch is delayed, even if the client allows a longer window.
     pub window_max: Duration,

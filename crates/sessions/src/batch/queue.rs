@@ -129,10 +129,10 @@ pub(super) struct TransferQueue {
     places: BTreeSet<Place>,
     overlaps: OverlapIndex,
     hurried: BTreeSet<(u64, Place)>,
-    /// The due transfers of the current sweep.
+    /// The due transfers of the current sweep over the files.
     sweep: BTreeSet<Place>,
-    /// The due transfers of the next sweep. A transfer that becomes due during a sweep waits for
-    /// the next sweep, so that no range of a file is skipped forever.
+    /// The due transfers of the next sweep over the files. A transfer that becomes due during a
+    /// sweep waits for the next sweep, so that no range of a file is skipped forever.
     next_sweep: BTreeSet<Place>,
     held: BTreeSet<(Moment, Place)>,
     /// Pairs of transfers: the transfer that blocks, and the transfer that waits for it.

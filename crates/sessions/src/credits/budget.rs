@@ -13,12 +13,12 @@ pub(crate) struct Budget {
     pub(super) charged: u32,
     /// The number of credits reserved for channels that may still open, one for each channel.
     pub(super) reserved: u32,
-    /// The sum of the weights of contending windows.
+    /// The sum of the weights of the windows (channels) that contend for scarce credits.
     pub(super) contending_weight: u32,
     pub(super) contending_charge: u32,
-    /// The number of credits within their shares that windows need and could not get.
+    /// The number of credits within their shares that windows (channels) need and could not get.
     pub(super) missing: u32,
-    /// The number of windows that would take more credits if there were more.
+    /// The number of windows (channels) that would take more credits if more were free.
     pub(super) wanting: u32,
 }
 
@@ -80,7 +80,7 @@ impl Budget {
         self.charged + self.reserved < self.total / 2
     }
 
-    /// Returns the number of credits that contending windows have or could get.
+    /// Returns the number of credits that contending windows (channels) have or could get.
     fn pool(&self) -> u64 {
         u64::from(self.contending_charge) + u64::from(self.available())
     }
