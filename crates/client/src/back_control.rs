@@ -199,7 +199,7 @@ impl Core {
             Request::BcBatchCompletion(done) => {
                 session.back_state.losses = 0;
                 // Completions of batches that this session no longer has are ignored: those batches
-                // failed with an earlier channel.
+                // failed when an earlier channel was lost.
                 self.take_completions(key, &done.completions);
                 (Status::Ok, Response::BcBatchCompletion(Empty))
             }

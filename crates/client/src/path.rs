@@ -15,7 +15,7 @@ use crate::error::ClientError;
 /// A resolved path: its parent directory and last name, or the root itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The parent directory; the root for the root itself.
+    /// The parent directory. For the root, this is the root itself.
     pub directory: FileHandle,
     /// The last name in the path; empty for the root, whose path (`/`) contains no name.
     pub name: OsString,

@@ -56,7 +56,7 @@ impl Session {
         if found.kind != ObjectType::Directory {
             return self.remove_in_async(directory, name, path).await;
         }
-        // The name of a file system's root cannot be removed, so its content is left alone too.
+        // The name of a file system's root cannot be removed, so its content is not removed either.
         if top == self.root || file_system_of(top) != file_system_of(directory) {
             return Err(ClientError::CannotRemove { path: label(path).into_owned() });
         }
@@ -231,7 +231,8 @@ impl Removal<'_, '_> {
     }
 }
 
-/// Returns the file system of an object, whichever node of a federation stores it.
+/// Returns the handle of an object's file system without the node number, which differs between the
+/// nodes of a federation.
 fn file_system_of(handle: FileHandle) -> FsHandle {
     let mut system = handle.fs();
     system.0[6..8].fill(0);

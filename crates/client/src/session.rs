@@ -106,7 +106,7 @@ impl Session {
 
     /// Returns the number of connections over which transfers are spread
     /// ([`SessionOptions::channels`]). The number is one unless more were requested and the server
-    /// offers them. All transfers of one file go over one connection, in order.
+    /// offers them. All transfers of one file go over one connection, in the order of submission.
     ///
     /// [`SessionOptions::channels`]: crate::SessionOptions::channels
     #[must_use]

@@ -405,7 +405,7 @@ record! {
         mode: LockMode,
         /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length of the range in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
         length: u64,
         /// The claim under which the lock is taken.
         claim: LockClaim,
@@ -430,7 +430,7 @@ record! {
         mode: LockMode,
         /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length of the range in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
         length: u64,
     }
 }
@@ -445,7 +445,7 @@ record! {
         state: StateId,
         /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length of the range in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
         length: u64,
     }
 }

@@ -275,7 +275,7 @@ record! {
         owner: Cow<'m, [u8]>,
         /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The length of the range in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
         length: u64,
         /// The mode of the lock: shared or exclusive.
         mode: LockMode,

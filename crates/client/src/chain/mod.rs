@@ -1,5 +1,5 @@
-//! Chains: several requests in one round trip, each working on the object that the one before it
-//! found (draft 4.3).
+//! Chains: several requests in one round trip. Each request works on the object that the previous
+//! request found (draft 4.3).
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let client = dafs_client::Client::new(Default::default())?;

@@ -202,7 +202,7 @@ impl ChainWork {
         }
     }
 
-    /// Ends all members without a reply with an error.
+    /// Ends, with an error, all members that have no reply.
     pub(crate) fn fail(&mut self, error: &ClientError) {
         self.missing = 0;
         for member in &mut self.members {

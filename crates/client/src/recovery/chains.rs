@@ -62,8 +62,8 @@ impl Core {
         }
     }
 
-    /// Queues interrupted chains before the waiting ones. Returns the number of requests that are
-    /// sent again.
+    /// Queues interrupted chains before the chains that already wait. Returns the number of
+    /// requests that are sent again.
     pub(super) fn resume_chains(
         &mut self,
         key: SessionKey,

@@ -30,7 +30,7 @@ section! {
         state: StateId => Opaque64,
         /// The offset of the lock's first byte.
         offset: u64 => Long,
-        /// The lock's length in bytes; all ones means up to the end of the file.
+        /// The lock's length in bytes; `u64::MAX` means up to the end of the file.
         length: u64 => Long,
     }
 }

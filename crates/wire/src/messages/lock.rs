@@ -81,7 +81,7 @@ pub struct LockConflict<'a> {
     pub owner: &'a [u8],
     /// The offset of the lock's first byte.
     pub offset: u64,
-    /// The lock's length in bytes; all ones means up to the end of the file.
+    /// The lock's length in bytes; `u64::MAX` means up to the end of the file.
     pub length: u64,
     /// The kind of the lock.
     pub lock_type: LockType,
@@ -157,7 +157,7 @@ section! {
         state: StateId => Opaque64,
         /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The length of the range in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
         length: u64 => Long,
     }
 }
@@ -181,7 +181,7 @@ section! {
         owner: &'a [u8] => Owner,
         /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The length of the range in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
         length: u64 => Long,
     }
 }
@@ -197,7 +197,7 @@ section! {
         state: StateId => Opaque64,
         /// The offset in the file of the first byte of the range.
         offset: u64 => Long,
-        /// The length of the range in bytes; all ones means up to the end of the file.
+        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
         length: u64 => Long,
     }
 }
