@@ -34,7 +34,7 @@ pub struct ServerConfig {
     /// The path of the password file. `None` turns authentication by password off, unless there is
     /// a one-time user.
     pub password_file: Option<PathBuf>,
-    /// A user who is in no file and exists only while this server runs.
+    /// A user who is not in the password file and exists only while this server runs.
     pub one_time_user: Option<OneTimeUser>,
     /// Settings for authentication by Kerberos; `None` turns it off.
     pub kerberos: Option<KerberosConfig>,

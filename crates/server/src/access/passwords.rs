@@ -21,7 +21,7 @@ use crate::access::one_time::OneTimeUser;
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFile {
     users: Vec<User>,
-    /// A user who is in no file and exists only while this server runs.
+    /// A user who is not in the password file and exists only while this server runs.
     one_time: Option<OneTimeUser>,
     /// The random key that selects the hash to verify for an unknown user.
     choice: RandomState,
@@ -126,7 +126,8 @@ impl PasswordFile {
         Ok(Self { users, one_time: None, choice: RandomState::new() })
     }
 
-    /// Adds a user who is in no file. [`PasswordFile::save`] leaves that user out.
+    /// Adds a user who is not in the password file. [`PasswordFile::save`] does not write that user
+    /// to the file.
     #[must_use]
     pub fn with_one_time(self, one_time: Option<OneTimeUser>) -> Self {
         Self { one_time, ..self }

@@ -266,7 +266,8 @@ impl PreviousSession {
         results_of(self.record.order, key.request.procedure, outcome)
     }
 
-    /// Removes the intents of this stream, because a stream has only one request in flight.
+    /// Removes the intents of the request's stream. A stream has only one request in flight, so its
+    /// other intents belong to requests that have ended.
     fn settle(&mut self, key: &RequestKey) {
         self.intents.retain(|intent| intent.key.request.stream != key.request.stream);
     }

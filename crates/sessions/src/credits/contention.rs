@@ -41,7 +41,7 @@ impl Client {
         true
     }
 
-    /// Lets the server reply to one of its requests.
+    /// Lets the server reply to one of the client's requests.
     fn answer(&mut self, dice: &mut Random, budget: &mut Budget) {
         let pick = dice.below(self.busy.len());
         let stream = self.busy.swap_remove(pick);
@@ -51,7 +51,7 @@ impl Client {
         assert_eq!(self.nreq, self.window.nreq);
     }
 
-    /// Uses all its credits, then gets replies to some of the requests.
+    /// Lets the client use all its credits, then get replies to some of the requests.
     fn saturate(&mut self, dice: &mut Random, budget: &mut Budget) {
         while self.send() {}
         for _ in 0..=dice.below(self.busy.len()) {
@@ -112,9 +112,9 @@ fn fair_shares(clients: &[Client], total: f64) -> Vec<f64> {
     }
 }
 
-/// The number of requests after which every session has about its share, whatever its start: a fall
-/// from the maximum to one takes this many replies, and a session that waits for these credits
-/// needs as many.
+/// The number of requests of each session after which every session has about its share. A session
+/// that shrinks from the maximum to one credit needs one reply for each credit, and a session that
+/// waits for these credits needs as many.
 const REQUESTS_TO_CONVERGE: u32 = 4 * limits::CREDITS_MAX as u32;
 
 /// Lets all clients work until each has sent this many requests.
@@ -193,7 +193,8 @@ fn sessions_that_use_little_give_credits_back_and_silent_ones_are_detected() {
         let mut budget = Budget::new(64, 4);
         let mut clients: Vec<_> = (0..3).map(|_| Client::new(&mut budget, 64, 1, 0)).collect();
         work(&mut clients, &mut dice, &mut budget, seed);
-        // The first falls silent, the second uses three credits, the third all it can get.
+        // The first client sends nothing more, the second uses three credits, and the third uses
+        // all credits that it can get.
         (0..clients[0].busy.len()).for_each(|_| clients[0].answer(&mut dice, &mut budget));
         let bound = Duration::from_secs(5);
         let mut now = Moment(0);
@@ -226,7 +227,7 @@ fn sessions_that_use_little_give_credits_back_and_silent_ones_are_detected() {
             u32::from(silent + little + much) >= 56,
             "seed {seed}: the rest is unused: {silent} {little} {much}"
         );
-        // It wakes up, sends one request at a time, and falls to what it uses.
+        // The first client sends one request at a time, and keeps only the credits that it uses.
         for _ in 0..64 {
             clients[0].send();
             clients[0].answer(&mut dice, &mut budget);

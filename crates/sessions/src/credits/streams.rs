@@ -12,9 +12,9 @@ struct Ends {
     busy: Vec<u16>,
     to_server: VecDeque<u16>,
     at_server: Vec<u16>,
-    /// Stream, target, and whether the reply is of a kind that is kept.
+    /// The replies on their way to the client, each as its stream and credit target.
     to_client: VecDeque<(u16, u16)>,
-    /// Streams whose last reply the server keeps.
+    /// The streams whose most recent reply the server keeps.
     kept: BTreeSet<u16>,
     expirations: u32,
 }
@@ -140,16 +140,16 @@ fn a_reply_on_an_expired_stream_is_kept_until_it_was_read() {
     window.on_request(StreamId(0), 0).unwrap();
     window.may_grow_to(2);
     window.on_reply(StreamId(0), &mut budget);
-    // The client knows, but stream 2 has no reply yet.
+    // The client knows the lower number, but no reply was sent on stream 2 yet.
     window.on_request(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), None);
     window.on_reply(StreamId(0), &mut budget);
     window.on_reply(StreamId(2), &mut budget);
-    // This may have been sent before the reply on stream 2 was read.
+    // The client may have sent this request before it read the reply on stream 2.
     window.on_request(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), None);
     window.on_reply(StreamId(0), &mut budget);
-    // This was sent after it.
+    // The client has sent this request after it read the reply on stream 2.
     window.on_request(StreamId(0), 0).unwrap();
     assert_eq!(window.take_expired(), Some(StreamId(2)));
     assert_eq!(window.take_expired(), None);
