@@ -196,8 +196,8 @@ pub(crate) struct Pool {
 /// executes them.
 enum Workers {
     Threads {
-        jobs: Arc<Queue<HandedOverFile>>,
-        logins: Arc<Queue<HandedOverFile>>,
+        jobs: Arc<Queue<SubmittedJob>>,
+        logins: Arc<Queue<SubmittedJob>>,
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
         owner: ReactorCpu,
@@ -209,11 +209,11 @@ enum Workers {
 }
 
 /// A job, and the number of the reactor that submitted it and is woken when it is done.
-type HandedOverFile = (Job, usize);
+type SubmittedJob = (Job, usize);
 
 /// A job of a pool without threads.
 enum Waiting {
-    New(HandedOverFile),
+    New(SubmittedJob),
     /// The job was executed, but its result was not taken yet.
     Over(Done),
 }
@@ -222,12 +222,12 @@ impl Pool {
     /// Starts a pool with `count` threads.
     pub(crate) fn new(count: usize, wakers: &[Waker]) -> std::io::Result<Self> {
         let count = count.max(1);
-        let jobs = Arc::new(Queue::<HandedOverFile>::new(count));
-        let logins = Arc::new(Queue::<HandedOverFile>::new(LOGIN_THREADS));
+        let jobs = Arc::new(Queue::<SubmittedJob>::new(count));
+        let logins = Arc::new(Queue::<SubmittedJob>::new(LOGIN_THREADS));
         let (outbox, done) = channel();
         let wakers: Arc<[Waker]> = wakers.into();
         let owner = ReactorCpu::unknown();
-        let start = |queue: &Arc<Queue<HandedOverFile>>, name: &str, number: usize| {
+        let start = |queue: &Arc<Queue<SubmittedJob>>, name: &str, number: usize| {
             let (jobs, outbox, wakers) = (queue.clone(), outbox.clone(), wakers.clone());
             let owner = owner.clone();
             std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
