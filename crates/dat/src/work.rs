@@ -152,7 +152,7 @@ pub enum BreakReason {
 /// The reason why work could not be posted. Nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// The endpoint is not established yet, broken or released.
+    /// The endpoint is broken, released or not yet established.
     #[error("endpoint is not connected")]
     NotConnected,
     /// The cookie is 2^63 or above; such cookies are reserved for inboxes.

@@ -10,7 +10,7 @@ use crate::ends::FileEnds;
 use crate::lock_waits::LockWaits;
 use crate::opened::Opened;
 
-/// The tables of the files and requests that clients hold.
+/// What the server keeps for clients: their open files, delegations, and requests that wait.
 #[derive(Default)]
 pub struct Holdings {
     opened: Opened,

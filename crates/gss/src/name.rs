@@ -1,6 +1,6 @@
 //! The names of services and of authenticated clients.
 //!
-//! Invariant: a name is text without a NUL of at most [`NAME_BYTES_MAX`] bytes.
+//! Invariant: a name is text of at most [`NAME_BYTES_MAX`] bytes and contains no NUL.
 
 use std::fmt;
 use std::str::FromStr;

@@ -28,7 +28,8 @@ use crate::result_sinks::ReplyTicket;
 use crate::sizes::LOOK_PERIOD;
 use crate::work::QueuedCall;
 
-/// The role of a session among the channels of an application's session.
+/// Which channel of the application's session a protocol session is: the first or an additional
+/// one.
 #[derive(Default)]
 pub(crate) enum Role {
     /// The session has only one channel.

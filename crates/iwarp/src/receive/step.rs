@@ -16,7 +16,7 @@ pub enum Step {
         /// The number of bytes needed: 20.
         bytes: usize,
     },
-    /// Payload bytes are needed, which the driver places.
+    /// The next bytes are payload; the driver must place them in the target.
     Payload {
         /// The number of payload bytes of this frame that are still missing, never zero.
         bytes: u32,

@@ -140,8 +140,8 @@ impl Job {
         }
     }
 
-    /// Returns the failed result of the job. It is created before the job runs, because running
-    /// consumes the job.
+    /// Returns the result to report if the job panics. It is created before the job runs, because
+    /// running consumes the job.
     fn failed(&self) -> Done {
         match self {
             Job::Fill(job) => Done::Filled(job.failed(StoreError::Fault)),
