@@ -5,6 +5,7 @@
 //! that the hardware has prefetched are then copied last. If the source or the target is not in the
 //! processor's caches, such a copy takes up to 50% longer (docs/decisions/0003).
 
+#[cfg(target_arch = "x86_64")]
 use crate::{LINE_BYTES, PAGE_BYTES};
 
 /// Copies `length` bytes from front to back.
@@ -69,12 +70,15 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
 }
 
 /// The length in bytes below which copies use the C library.
+#[cfg(target_arch = "x86_64")]
 const LONG_BYTES: usize = 1024;
 /// The distance in bytes at which lines are prefetched ahead of the copy. The hardware prefetcher
 /// stops at the end of each page.
+#[cfg(target_arch = "x86_64")]
 const AHEAD_BYTES: usize = 512;
 /// The number of pages copied in parallel, if the range has that many. Each page uses a separate
 /// prefetcher.
+#[cfg(target_arch = "x86_64")]
 const PAGES_AT_ONCE: usize = 4;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use dafs_journal::UndoId;
 pub struct UndoSeen(pub(super) u64);
 
 impl UndoSeen {
-    /// Returns true if this undo data existed at that time.
+    /// Returns true if the undo data `id` existed when this snapshot was taken.
     pub(super) fn has(self, id: UndoId) -> bool {
         id.0 < self.0
     }

@@ -1,7 +1,7 @@
-//! An open file on the disk that can lose power.
+//! An open file on the simulated disk, which can lose power.
 //!
-//! Invariant: an open file becomes stale when its process dies. Its object exists as long as the
-//! file is open.
+//! Invariant: an open file becomes stale when the process that opened it dies. As long as a file is
+//! open, the disk keeps its contents, even if its last name has been removed.
 
 use std::fs::File as SystemFile;
 use std::io;
