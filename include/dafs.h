@@ -793,9 +793,7 @@ int dap_lstat(dap_session *session,
 // DAP_ACCESS_...
 //
 // Returns the subset of `wanted` that is granted, or a negative error number.
-int dap_access(dap_session *session,
-               const char *path,
-               uint32_t wanted);
+int dap_access(dap_session *session, const char *path, uint32_t wanted);
 
 // Stores information about the file system that contains a path in `filesystem`.
 //
@@ -821,7 +819,8 @@ int dap_unlink(dap_session *session, const char *path);
 //
 // Returns 0, or a negative error number: -ENOTDIR for another object, -ENOTEMPTY if the directory
 // is not empty.
-int dap_rmdir(dap_session *session, const char *path);
+int dap_rmdir(dap_session *session,
+              const char *path);
 
 // Renames an object. An existing object with the new name is replaced.
 //
