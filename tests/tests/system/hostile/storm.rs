@@ -122,7 +122,8 @@ fn storm(process: &Process, address: &Address) {
         await_end(process, &before);
         watch.goes_on();
     };
-    // The first run creates what is kept for later ones.
+    // The first runs create what is kept for later ones, such as the allocator's free memory.
+    one();
     one();
     let before = process.holdings_at_rest(&mut bystanders);
     one();
