@@ -107,7 +107,8 @@ fn let_through(directory: &Path) -> rustix::io::Result<()> {
 /// owner alone, whatever the umask is.
 pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
     let is_for_others = !arguments.allow_user.is_empty();
-    if is_ones_own(arguments) {
+    let is_ones_own = !is_for_others && !rustix::process::geteuid().is_root();
+    if arguments.one_time_password || is_ones_own {
         return;
     }
     for address in addresses {
@@ -120,8 +121,7 @@ pub(crate) fn open_sockets(arguments: &Arguments, addresses: &[Address]) {
             tracing::warn!(
                 path = %path.display(),
                 "the users of allow-user cannot reach the socket: other users may not enter {}; \
-                choose \
-                 another --socket, or chmod o+x",
+                 choose another --socket, or chmod o+x",
                 closed.display()
             );
         }
@@ -140,12 +140,6 @@ fn open_socket(path: &Path) -> Result<()> {
     }
     let opened = format!("/proc/self/fd/{}", opened.as_raw_fd());
     Ok(std::fs::set_permissions(opened, PermissionsExt::from_mode(0o666))?)
-}
-
-/// True if the sockets are for the server's own user alone.
-fn is_ones_own(arguments: &Arguments) -> bool {
-    let is_for_others = !arguments.allow_user.is_empty();
-    arguments.one_time_password || !(is_for_others || rustix::process::geteuid().is_root())
 }
 
 /// Returns the first directory of a path through which some users cannot pass, if there is one.

@@ -17,8 +17,7 @@ use dafs_types::{Entropy, limits};
 
 use crate::access::entrance::Entrance;
 use crate::access::gss::Kerberos;
-use crate::access::live::{Live, Reloader, check_access};
-use crate::access::passwords::PasswordFile;
+use crate::access::live::{Live, Reloader, check_access, read_passwords};
 use crate::access::users::Users;
 use crate::afterwards::Afterwards;
 use crate::batch::Batches;
@@ -65,7 +64,10 @@ pub(crate) fn start(
         owns.push(Own { number, interface, arena, hits, is_alone, defect: config.defect });
     }
     let boot = entropy.next_u64();
-    let live = Live::new(config.access.clone(), read_passwords(config)?);
+    let live = Live::new(
+        config.access.clone(),
+        read_passwords(config.password_file.as_deref(), config.one_time_user.clone())?,
+    );
     let kerberos = start_kerberos(config, &live)?;
     check_access(&config.access, &*store)?;
     let mut session_config = session_config(config, kerberos.as_deref());
@@ -147,14 +149,6 @@ fn session_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> Session
         *bytes_max = (*bytes_max).max(kerberos.request_bytes_max());
     }
     sessions
-}
-
-fn read_passwords(config: &ServerConfig) -> Result<PasswordFile, ServerError> {
-    let file = match &config.password_file {
-        Some(path) => PasswordFile::load(path)?,
-        None => PasswordFile::default(),
-    };
-    Ok(file.with_one_time(config.one_time_user.clone()))
 }
 
 fn start_kerberos(

@@ -11,7 +11,7 @@ use dafs_types::names::shown;
 
 use crate::access::authorize::AccessRules;
 use crate::access::one_time::OneTimeUser;
-use crate::access::passwords::PasswordFile;
+use crate::access::passwords::{PasswordError, PasswordFile};
 use crate::config::{ServerConfig, ServerError};
 
 /// The current rules and users, shared by the reactors, the login threads and [`Reloader`]s.
@@ -85,12 +85,8 @@ impl Reloader {
             return Err(ServerError::NeedsRestart("the first client that may act for others"));
         }
         check_access(&rules, &*self.store)?;
-        let passwords = match password_file {
-            Some(path) => PasswordFile::load(path)?,
-            None => PasswordFile::default(),
-        };
-        let passwords = Arc::new(passwords.with_one_time(self.one_time_user.clone()));
-        Ok(LiveVersion { rules: Arc::new(rules), passwords })
+        let passwords = read_passwords(password_file, self.one_time_user.clone())?;
+        Ok(LiveVersion { rules: Arc::new(rules), passwords: Arc::new(passwords) })
     }
 
     /// Puts rules and users into force for new connections and new logins. Open sessions keep the
@@ -107,6 +103,15 @@ impl std::fmt::Debug for Reloader {
 }
 
 /// Checks that each export named in the rules exists and that the store supports the terms.
+/// Reads the users of a password file, if there is one, and adds the one-time user.
+pub(crate) fn read_passwords(
+    file: Option<&Path>,
+    one_time_user: Option<OneTimeUser>,
+) -> Result<PasswordFile, PasswordError> {
+    let users = file.map(PasswordFile::load).transpose()?.unwrap_or_default();
+    Ok(users.with_one_time(one_time_user))
+}
+
 pub(crate) fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
     let names = store.export_names();
     if let Some(rules) =
