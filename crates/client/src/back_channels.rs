@@ -23,7 +23,7 @@ pub struct LockReady {
     pub state: StateId,
     /// The offset of the lock's first byte.
     pub offset: u64,
-    /// The length in bytes; `u64::MAX` means up to the end of the file.
+    /// The length of the lock in bytes; `u64::MAX` means up to the end of the file.
     pub length: u64,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct BackChannel {
 
 pub(crate) enum BackChannelPhase {
     Connecting,
-    /// CONNECT_BIND is in flight. With Kerberos, the initiator checks the token in the reply.
+    /// CONNECT_BIND is in flight. With Kerberos, this context checks the token in the reply.
     Binding(Option<Box<Initiator>>),
     Bound,
     Ended(ClientError),
@@ -48,8 +48,7 @@ pub(crate) enum BackChannelPhase {
 /// The state of a session's back-control channel that is kept across reconnects.
 #[derive(Debug, Default)]
 pub(crate) struct BackChannelState {
-    /// True if the session has had a channel, so that the channel is opened again after a
-    /// reconnect.
+    /// True if the session has had a channel. The channel is then opened again after a reconnect.
     pub is_wanted: bool,
     /// The deadline for reopening the channel; `None` if the channel is not being reopened.
     pub due: Option<Duration>,

@@ -3,11 +3,12 @@
 //!
 //! Invariants:
 //!
-//! - A receive is posted for every credit that the server has on the channel.
-//! - Each request from the server gets its reply immediately.
-//! - A channel closes with its session's connection and is opened again after the session has
-//!   reconnected. Batches whose completions were due on it are then submitted again
-//!   (`batch/resubmit.rs`), or fail if that is impossible.
+//! - The client keeps a receive posted for each request that the server may have in flight on the
+//!   channel, that is, for each of the server's credits.
+//! - The client replies to each request of the server immediately.
+//! - A channel closes when its session's connection closes, and is opened again after the session
+//!   has reconnected. Batches whose completions were due on the old channel are then submitted
+//!   again (`batch/resubmit.rs`), or fail if that is impossible.
 
 use std::time::Duration;
 
@@ -42,8 +43,8 @@ impl Session {
     /// blocks until it has obtained a token, as connecting does.
     ///
     /// # Errors
-    /// If the session has ended, if the server cannot be reached by a second connection, or if it
-    /// does not support back-control channels.
+    /// If the session has ended, if the client cannot make a second connection to the server, or if
+    /// the server does not support back-control channels.
     pub fn listen(&self) -> Result<()> {
         self.shared.turn_until(self.key, |core| core.await_back(self.key))
     }
@@ -265,7 +266,8 @@ impl Core {
         self.return_all(key);
     }
 
-    /// Closes an unusable channel and fails the batches whose completions were due on it.
+    /// Closes a channel that cannot be used, and fails the batches whose completions were due on
+    /// it.
     fn refuse_back(&mut self, key: SessionKey, error: ClientError) {
         let Some(back) = self.back_channels.of_mut(key) else { return };
         let endpoint = back.endpoint;

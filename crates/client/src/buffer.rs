@@ -1,8 +1,8 @@
 //! Registered memory that the application reads and writes between transfers.
 //!
-//! Invariant: a registration lasts as long as its buffer or any transfer that uses it, whichever is
-//! longer. Memory that a server might still write, because its session ended with a transfer in
-//! flight, is never used again.
+//! Invariant: memory stays registered until its buffer is dropped and no transfer uses the memory.
+//! Memory that a server might still write, because its session ended with a transfer in flight, is
+//! never used again.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -39,7 +39,7 @@ pub(crate) struct RegisteredMemory {
     home: Weak<dyn Home>,
     /// True if a server may still write this memory, so that it must not be reused.
     is_exposed: Cell<bool>,
-    /// True for memory of another device ([`crate::device`]); `memory` is then empty.
+    /// True for memory of a device such as a GPU ([`crate::device`]); `memory` is then empty.
     pub is_device: bool,
 }
 
@@ -62,7 +62,7 @@ impl Drop for RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// Wraps memory of another device, which only RDMA devices can access.
+    /// Wraps memory of a device such as a GPU, whose bytes only RDMA devices can access.
     pub(crate) fn device<H: Home + 'static>(region: Region, length: usize, home: &Rc<H>) -> Self {
         let (memory, home) = (Memory::from_heap(Box::default()), weak(home));
         let is_exposed = Cell::new(false);

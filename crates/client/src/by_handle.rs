@@ -132,7 +132,7 @@ impl Session {
         self.open_target(target.map_err(|error| (*error).clone()), path, options)
     }
 
-    /// Opens the target of an OPEN request. The request is sent immediately.
+    /// Sends an OPEN request for `target` immediately, and returns a future for the open file.
     pub(crate) fn open_target<'s>(
         &'s self,
         target: Result<OpenTarget<'_>>,
@@ -525,7 +525,8 @@ impl File {
     }
 }
 
-/// The reading position in a directory after a page of its entries.
+/// The position in a directory after one page of its entries, from which the next page is
+/// requested.
 struct Page {
     is_end: bool,
     verifier: CookieVerifier,

@@ -113,7 +113,8 @@ impl Core {
         self.note_posted(key, stream, Pending::Call(call), posted);
     }
 
-    /// Sends NULL, which shows the server that this client has adopted its lower credit target.
+    /// Sends a NULL request, from which the server learns that this client has given up credits as
+    /// the server asked.
     pub(crate) fn send_null(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         if !session.is_open() {

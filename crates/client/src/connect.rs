@@ -169,7 +169,7 @@ pub(crate) fn open_endpoint(
 }
 
 impl Core {
-    /// Starts to reconnect a session that has no requests in flight.
+    /// Starts to reconnect a session. The session has no requests in flight at this time.
     pub(crate) fn connect_again(
         &mut self,
         key: SessionKey,

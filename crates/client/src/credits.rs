@@ -10,7 +10,7 @@
 
 use dafs_types::{SequenceNumber, StreamId};
 
-/// The requests that the free credits are reserved for.
+/// The kind of requests for which free credits are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReservedFor {
     /// Any request may take a credit.
@@ -26,8 +26,8 @@ pub(crate) enum ReservedFor {
 pub(crate) struct Credits {
     nreq: u16,
     target: u16,
-    /// The number of receives posted for replies, which limits the window: a target above it is
-    /// ignored.
+    /// The number of receives posted for replies. The client never uses more credits than this,
+    /// even if the server's target is higher.
     limit: u16,
     outstanding: u16,
     /// The number of free credits that any request may take: all free credits, or 0 while they are
@@ -41,8 +41,8 @@ pub(crate) struct Credits {
 }
 
 impl Credits {
-    /// Creates the credits of a new connection: one, as before the connect exchange. The window may
-    /// grow up to `limit`.
+    /// Creates the credits of a new connection. A connection has one credit until the connect
+    /// exchange, and may later have up to `limit` credits.
     pub(crate) fn new(limit: u16) -> Self {
         Self {
             nreq: 1,
@@ -66,7 +66,8 @@ impl Credits {
         self.take_any()
     }
 
-    /// Takes a credit for a member of the open chain, or for the first member of the next one.
+    /// Takes a credit for a member of the open chain or, if no chain is open, for the first member
+    /// of the next chain.
     pub(crate) fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.holder == ReservedFor::Recovery { None } else { self.take_held() }
     }

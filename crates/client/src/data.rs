@@ -68,8 +68,8 @@ impl Core {
         Ok(id)
     }
 
-    /// Sends a transfer over the channel chosen for it, or queues it on that channel if there is no
-    /// credit.
+    /// Sends a transfer over the channel `key`, or queues the transfer on that channel if there is
+    /// no credit.
     pub(crate) fn send_or_queue(&mut self, key: SessionKey, transfer: Transfer) {
         let in_flight = &mut self.sessions[key].in_flight;
         match in_flight.take_for_transfer() {

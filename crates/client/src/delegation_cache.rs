@@ -46,7 +46,8 @@ pub(crate) struct DelegationCache {
     order: VecDeque<(FileHandle, u64)>,
     /// Incremented with every change that this session requests.
     epoch: u64,
-    /// The time for which cached data is valid after a proof; zero until the lease is known.
+    /// The time for which cached data is valid after a READ has proved that the delegation is in
+    /// force; zero until the length of the lease is known.
     window: Duration,
     /// The delegations of a lost connection, to be returned over the next connection.
     to_return: Vec<StateId>,
@@ -76,7 +77,7 @@ pub(crate) struct CacheFill {
     delegation: StateId,
     epoch: u64,
     asked: Duration,
-    /// True if no change was in flight, when the request was sent, that would make the reply stale.
+    /// True if, when the request was sent, no change was in flight that would make the reply stale.
     is_quiet: bool,
 }
 
@@ -90,7 +91,8 @@ pub(crate) enum GrantOutcome {
 }
 
 impl CacheFill {
-    /// Returns true if no change was in flight that would make the reply stale.
+    /// Returns true if, when the request was sent, no change was in flight that would make the
+    /// reply stale.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet
     }
@@ -112,7 +114,8 @@ impl DelegationCache {
         self.direct_reads.clone()
     }
 
-    /// Returns the direct-read state of a file, if this delegation of it is held.
+    /// Returns the direct-read state of a file; `None` unless the file is held under this
+    /// delegation.
     pub(crate) fn direct_of(
         &mut self,
         file: &FileHandle,
@@ -151,13 +154,14 @@ impl DelegationCache {
         }
     }
 
-    /// Returns the time for which cached data is valid after a proof; zero until the lease is
-    /// known.
+    /// Returns the time for which cached data is valid after a READ has proved that the delegation
+    /// is in force; zero until the length of the lease is known.
     pub(crate) fn window(&self) -> Duration {
         self.window
     }
 
-    /// Sets the time for which cached data is valid after a proof, when the lease becomes known.
+    /// Sets the time for which cached data is valid after a READ has proved that the delegation is
+    /// in force. Called when the length of the lease becomes known.
     pub(crate) fn set_window(&mut self, window: Duration) {
         self.window = window;
     }
@@ -363,7 +367,8 @@ impl CachedFile {
     }
 }
 
-/// Returns the state id of a granted delegation, and true if the grant itself recalls it.
+/// Returns the state id of a granted delegation, and true if the server recalls the delegation in
+/// the grant itself.
 pub(crate) fn granted(delegation: &Delegation<'_>) -> Option<(StateId, bool)> {
     match delegation {
         Delegation::None => None,
@@ -396,7 +401,7 @@ pub(crate) const BLOCK: u64 = 64 << 10;
 /// The limit for the number of cached bytes in one session.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
-/// The limit for the number of cached blocks in one session, including short ones.
+/// The limit for the number of cached blocks in one session; short blocks count as whole ones.
 pub(crate) const BLOCKS_MAX: usize = 16 << 10;
 
 /// The limit for the number of cached files in one session.

@@ -1,4 +1,4 @@
-//! Memory of other devices, such as GPUs, registered through dmabufs.
+//! Memory of devices such as GPUs, registered through dmabufs.
 //!
 //! [`Session::register_dmabuf`] registers a range of a dmabuf. Slices of the memory are used in
 //! transfers like those of a [`Buffer`](crate::Buffer): one at a time by futures or completion

@@ -1,4 +1,5 @@
-//! A server's file that this client has open itself, and the policy for requesting its descriptor.
+//! A file of a server on this host that the client reads through its own descriptor, and the policy
+//! for requesting that descriptor.
 //!
 //! Invariant: a [`DirectFile`] that is marked as unusable stays unusable. Giving up its descriptor
 //! marks it as unusable.
@@ -13,7 +14,7 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_memory::FileView;
 
-/// A server's file that is open in this process for reading.
+/// A file of a server on this host that is open in this process for reading.
 pub(crate) struct DirectFile {
     pub file: SystemFile,
     /// The back-control connection over which the server would recall the file's delegation.

@@ -44,7 +44,7 @@ enum DescriptorState {
     Over,
 }
 
-/// A file that is read from mapped memory where possible, and otherwise as [`File::read_at`] reads.
+/// A file that is read from mapped memory where possible, and otherwise through [`File::read_at`].
 /// Created by [`File::map`].
 #[derive(Clone, Copy)]
 pub struct Mapping<'f> {
@@ -101,8 +101,8 @@ impl File {
         self.direct(false)?.read(bytes, offset)
     }
 
-    /// Returns the file's descriptor, if it may be used now. If this client has none, it requests
-    /// one when the next request is due, or immediately if `now` is true.
+    /// Returns the file's descriptor, if it may be used now. If this client has no descriptor, it
+    /// requests one as soon as the policy allows, or immediately if `now` is true.
     #[inline]
     fn direct(&self, now: bool) -> Option<Rc<DirectFile>> {
         let delegation = self.delegation()?;
@@ -171,7 +171,7 @@ impl File {
         })
     }
 
-    /// Requests the descriptor if a request is due, or immediately if `now` is true.
+    /// Requests the descriptor if the policy allows a request now, or in any case if `now` is true.
     #[cold]
     fn obtain(&self, delegation: StateId, now: bool) -> Option<Rc<DirectFile>> {
         let (shared, key) = (&self.session().shared, self.session().key);
@@ -328,6 +328,7 @@ impl Core {
 
 /// The longest time between two checks for pending messages while files are read directly.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
-/// The limit for attempts to open the file: a server grants no delegation until it knows that it
-/// can recall the delegation from this client.
+/// The limit for the number of attempts to open a file with a delegation. Several may be needed,
+/// because a server grants no delegation until it knows that it can recall the delegation from this
+/// client.
 const ATTEMPTS_MAX: u32 = 3;

@@ -13,14 +13,14 @@ use dafs_base::{Waiting, drive};
 use crate::client::{Client, Shared};
 use crate::ids::SessionKey;
 
-/// Waits for events of one session.
+/// Waits for events of one session while a future of that session runs.
 struct ForSession<'s> {
     shared: &'s Shared,
     session: SessionKey,
     heard: Option<Duration>,
 }
 
-/// Waits for events of all sessions of a client.
+/// Waits for events of all sessions of a client while a future runs.
 struct ForAll<'c> {
     client: &'c Client,
     heard: Option<Duration>,

@@ -1,7 +1,7 @@
 //! Fencing: controlling which clients can reach a file or a file system (draft 4.4.4, 6.4).
 //!
-//! Invariant: once a change of the list is confirmed, clients that the list excludes no longer
-//! change the object.
+//! Invariant: once the server has confirmed a change of the list, clients that the list excludes
+//! can no longer change the object.
 
 use std::ffi::OsStr;
 

@@ -22,7 +22,8 @@ pub(crate) struct HeldLock {
 pub(crate) struct HeldLocks(Vec<HeldLock>);
 
 impl HeldLock {
-    /// Returns the LOCK request that reclaims this lock under an open of the restarted server.
+    /// Returns the LOCK request that reclaims this lock from a restarted server, for the open with
+    /// this state id.
     pub(crate) fn reclaim(self, file: dafs_types::FileHandle, state: dafs_types::StateId) -> Lock {
         let options = self.options.with(LockOptions::RECLAIM);
         let length = match self.last {

@@ -31,7 +31,7 @@ pub(crate) struct InFlight {
 pub(crate) type CutOff = (StreamId, SequenceNumber, Pending);
 
 impl InFlight {
-    /// Creates an empty set with one credit; the window may grow up to `limit`.
+    /// Creates an empty set with one credit; the number of credits may grow up to `limit`.
     pub(crate) fn new(limit: u16) -> Self {
         Self {
             credits: Credits::new(limit),
@@ -146,7 +146,8 @@ impl InFlight {
         self.transfers.iter()
     }
 
-    /// Removes and returns the waiting transfers for which `is_meant` is true, in reverse order.
+    /// Removes and returns the waiting transfers for which `is_meant` is true, the most recently
+    /// submitted first.
     pub(crate) fn extract_transfers(
         &mut self,
         is_meant: impl Fn(&Transfer) -> bool,

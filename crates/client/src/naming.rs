@@ -89,9 +89,9 @@ fn names_memory(field: &FieldLayout) -> bool {
     field.name == ONE && field.size == ELEMENT_BYTES || field.name == MANY && field.size == 4
 }
 
-/// The name that message layouts use for a field with one direct buffer; `MANY` is the name for a
-/// field with an array of direct buffers.
+/// The name that message layouts use for a field with one direct buffer.
 const ONE: &str = "buffer";
+/// The name that message layouts use for a field with an array of direct buffers.
 const MANY: &str = "buffers";
 /// The size in bytes of an encoded direct buffer (draft 6.1.7). The next two constants are the
 /// offset of the STag in it, and the offset of the first element in an array.

@@ -21,7 +21,7 @@ pub struct OpenOptions {
     /// The mode bits of a new file.
     pub mode: u32,
     /// The user and group id of a new file; `None` for those of the session's user. Only the
-    /// superuser may name any owner; other users may only name one of their own groups.
+    /// superuser may choose another user; other users may only choose one of their own groups.
     pub owner: Option<(u32, u32)>,
     /// The share key of this open: other opens of the file must present the same key.
     pub key: Option<ShareKey>,

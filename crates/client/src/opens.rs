@@ -55,7 +55,7 @@ struct Share {
 }
 
 impl Opened {
-    /// Creates an open with a given state id that cannot be reclaimed.
+    /// Creates an open that has the given state id and cannot be reclaimed.
     pub(crate) fn plain(handle: FileHandle, state: StateId) -> Self {
         Self {
             handle,
@@ -417,8 +417,8 @@ fn replace_at(message: &mut [u8], at: usize, replace: impl Fn(StateId) -> StateI
     }
 }
 
-/// The layout of BATCH_SUBMIT (draft 6.5.5): the offset of its requests, which follow a count and
-/// four bytes of padding; then the offset of the state id in each request.
+/// The offset of the array of requests in BATCH_SUBMIT (draft 6.5.5), after a count and four bytes
+/// of padding.
 const BATCH_ELEMENTS_AT: usize = 8;
 
 const BATCH_ELEMENT_BYTES: usize = 96;

@@ -59,8 +59,8 @@ impl Session {
 }
 
 impl Core {
-    /// Registers device memory with the device of a session's connection, before a request that
-    /// names the memory is sent. Other memory needs no such registration.
+    /// Registers GPU or other device memory with the RDMA device of a session's connection, before
+    /// a request that names the memory is sent. Other memory needs no such registration.
     #[inline]
     pub(crate) fn reach(
         &mut self,

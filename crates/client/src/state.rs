@@ -218,8 +218,8 @@ impl SessionState {
         }
     }
 
-    /// Returns true if events are expected although no reply is: the session is recovering, or has
-    /// delayed requests.
+    /// Returns true if the session is recovering or has delayed requests, so that events are
+    /// expected even if no reply is.
     pub(crate) fn is_awaited(&self) -> bool {
         let has_waiting = self.in_flight.has_waiting();
         let is_held = self.role.holds_any();

@@ -36,7 +36,8 @@ pub(crate) struct Transfer {
     /// requests.
     rest: Option<Box<Rest>>,
     pub is_cancelled: bool,
-    /// True if the transfer uses an additional channel, and its open counts it.
+    /// True if the transfer uses an additional channel and is included in its open's count of such
+    /// transfers.
     is_elsewhere: bool,
     /// For a commit: the number of writes whose replies had arrived when the commit was sent.
     mark: u32,
@@ -253,7 +254,8 @@ impl Transfer {
         }
     }
 
-    /// Assigns the transfer to an additional channel and counts it in its open.
+    /// Assigns the transfer to an additional channel, and adds it to its open's count of such
+    /// transfers.
     pub(crate) fn move_elsewhere(&mut self) {
         self.is_elsewhere = true;
         self.job.file.begin_elsewhere();
@@ -265,7 +267,7 @@ impl Transfer {
         self.is_elsewhere = false;
     }
 
-    /// Removes the transfer from the count of its open.
+    /// Subtracts the transfer from its open's count of transfers on additional channels.
     #[inline]
     pub(crate) fn note_over(&self) {
         if self.is_elsewhere {

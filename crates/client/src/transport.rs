@@ -182,8 +182,8 @@ impl Transport {
         None
     }
 
-    /// Returns a slot whose message was read. The slot is posted again later, or immediately if
-    /// many slots are due.
+    /// Takes back a slot whose message was read. A receive is posted with the slot later, or
+    /// immediately if many slots are due.
     #[inline]
     pub(crate) fn give_back(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
@@ -198,8 +198,9 @@ impl Transport {
         }
     }
 
-    /// Returns a slot as [`Transport::give_back`] does, but posts it before anything else is sent:
-    /// the client's reply allows the peer to send another message, which needs a receive.
+    /// Takes back a slot as [`Transport::give_back`] does, but posts a receive with it before
+    /// anything else is sent. The client's next message may allow the peer to send another one, and
+    /// that message can arrive only into a posted receive.
     pub(crate) fn give_back_at_once(&mut self, endpoint: EndpointId, slot: InboxSlot) {
         if let Some(Some(link)) = self.links.get_mut(endpoint.index())
             && link.endpoint == endpoint
@@ -296,8 +297,8 @@ impl From<AddressError> for NotOpened {
     }
 }
 
-/// The limit for the number of read slots that are not posted again yet, below the number of spare
-/// slots.
+/// The maximum number of slots that were read and are not posted again yet. It is below the number
+/// of spare slots.
 const SLOTS_DUE_MAX: usize = SPARE_SLOTS as usize / 2;
 
 const SEND_COOKIE: u64 = u64::MAX;

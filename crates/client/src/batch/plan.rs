@@ -226,10 +226,10 @@ pub(super) fn split_batch(terms: &Terms, requests: &[BatchOperation]) -> Result<
     Ok(ranges)
 }
 
-/// The size in bytes of BATCH_SUBMIT before the first element of its array.
+/// The size in bytes of BATCH_SUBMIT up to the first element of its array of requests.
 const REQUEST_HEAD_BYTES: usize = HEADER_BYTES + 16 + 8;
 
-/// The size in bytes of the reply before the first element of its array.
+/// The size in bytes of the reply to BATCH_SUBMIT up to the first element of its array.
 const ANSWER_HEAD_BYTES: usize = HEADER_BYTES + 8 + 8;
 
 const COMPLETION_BYTES: usize = 24;

@@ -97,7 +97,8 @@ pub(crate) type BatchKey = Key<BatchState>;
 #[derive(Debug)]
 pub(crate) struct BatchTable {
     all: Slab<BatchState>,
-    /// The memory of failed requests that a server may still access until its session ends.
+    /// The memory of requests that failed, each with its session: until the session ends, the
+    /// server may still access the memory.
     limbo: Vec<(SessionKey, Rc<RegisteredMemory>)>,
 }
 
@@ -306,8 +307,9 @@ const PLACE_BITS: u32 = 12;
 /// The maximum number of requests in one batch.
 pub(super) const REQUESTS_MAX: usize = 1 << PLACE_BITS;
 
-/// The maximum number of batches in flight in one client: in a 32-bit word of a request id, the
-/// slot number has the bits that the index does not use.
+/// The maximum number of batches in flight in one client. A request id has one 32-bit word for the
+/// index of the request and the slot of its batch; the slot has the bits that the index does not
+/// use.
 const BATCHES_MAX: u32 = 1 << (u32::BITS - PLACE_BITS);
 
 #[cfg(test)]

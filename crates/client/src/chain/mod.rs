@@ -265,9 +265,9 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, None, length)
     }
 
-    /// Writes a slice of a registered buffer at byte `offset`, unstable. A small slice is copied
-    /// into the request by this call, if that is faster; any other slice belongs to the transport
-    /// until the chain has ended.
+    /// Adds an unstable write of a slice of a registered buffer at byte `offset`. A small slice is
+    /// copied into the request by this call, if that is faster; any other slice belongs to the
+    /// transport until the chain has ended.
     pub fn write_from(self, offset: u64, slice: Slice) -> Self {
         let length = slice.length;
         let writes_inline = self.draft().writes_inline;
@@ -294,8 +294,8 @@ impl<'s> Chain<'s> {
         self.push_with(&request, None, Some(slice), length)
     }
 
-    /// Writes bytes that are sent inside the request, unstable; the request size limits their
-    /// number.
+    /// Adds an unstable write of bytes that are sent inside the request; the request size limits
+    /// their number.
     pub fn write_inline(self, offset: u64, bytes: &[u8]) -> Self {
         let request = Request::WriteInline(WriteInline {
             file: self.object(),
@@ -453,9 +453,9 @@ impl<'s> Chain<'s> {
         chain
     }
 
-    /// If the session has a response cache, makes the server keep the result of the preceding
-    /// member in it. This is for members that only read. Results that a later change of the file
-    /// system depends on are always kept.
+    /// Makes the server keep the result of the preceding member in the session's response cache, if
+    /// the session has one. This is for members that only read. Results that a later change of the
+    /// file system depends on are always kept.
     pub fn save(self) -> Self {
         let saved = self.work.borrow_mut().members.last_mut().map(|last| {
             last.flags = last.flags.with(ChainFlags::SAVE);
@@ -488,8 +488,8 @@ impl<'s> Chain<'s> {
     }
 }
 
-/// The attributes that can be compared. Attributes without a value are marked invalid in the
-/// message.
+/// The attributes that [`Chain::verify`] can compare. Attributes without a value are marked invalid
+/// in the message.
 const COMPARED: AttributeBitmap = METADATA
     .with(bits::NAMED_ATTR)
     .with(bits::TIME_CREATE)

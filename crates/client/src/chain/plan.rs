@@ -66,7 +66,8 @@ impl<'s> Chain<'s> {
         self.draft().state.unwrap_or(StateId::ANONYMOUS)
     }
 
-    /// Returns the directory from which a path is resolved, and makes the next member work on it.
+    /// Returns the directory from which `path` is resolved, and makes that directory the object of
+    /// the next member.
     pub(super) fn start_of(&self, path: &str) -> FileHandle {
         if path.starts_with('/') {
             self.draft().stand_on(self.session.root, StateId::ANONYMOUS);

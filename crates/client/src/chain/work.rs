@@ -55,14 +55,15 @@ pub(crate) struct ChainMember {
     pub procedure: Procedure,
     /// The data needed to decode the reply. Its buffer is kept until the chain has ended.
     pub asked: MemberDetails,
-    /// The member's flags when the chain was built; the field after it has the flags to send. They
-    /// differ after an interruption, because known handles and state ids are then written into the
-    /// message.
+    /// The member's flags from when the chain was built. After an interruption they differ from
+    /// `flags`, because known handles and state ids are then written into the message.
     pub planned: ChainFlags,
+    /// The member's flags to send.
     pub flags: ChainFlags,
-    /// The status of the reply, once it has arrived; the field after it is the range of the reply
-    /// in the chain's replies.
+    /// The status in the member's reply; `None` until the reply has arrived.
     pub status: Option<Status>,
+    /// The range of the member's reply in the chain's `answers`, or the error that ended the
+    /// member.
     pub answer: Option<Result<Range<usize>>>,
     /// True if the member's effect on the session's opens has been recorded.
     pub is_noted: bool,

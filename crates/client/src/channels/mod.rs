@@ -28,8 +28,8 @@ use crate::result_sinks::ReplyTicket;
 use crate::sizes::LOOK_PERIOD;
 use crate::work::QueuedCall;
 
-/// Which channel of the application's session a protocol session is: the first or an additional
-/// one.
+/// The role of a protocol session among the channels of the application's session: the only
+/// channel, the first channel, or an additional one.
 #[derive(Default)]
 pub(crate) enum Role {
     /// The session has only one channel.
@@ -46,7 +46,8 @@ pub(crate) enum Role {
 pub(crate) struct Channels {
     /// The keys of the additional channels, including channels that have ended.
     additional: SmallVec<[SessionKey; 7]>,
-    /// The channel for each hash class of files; empty until all channels are established.
+    /// The channel for each hash class of files: the hash of a file's handle selects the channel of
+    /// its transfers. Empty until all channels are established.
     parts: SmallVec<[SessionKey; 8]>,
     /// The requests that wait until transfers on other channels have ended, in the order of
     /// submission.
@@ -63,14 +64,14 @@ struct Held {
 /// The state of an additional channel.
 pub(crate) struct AdditionalChannel {
     pub first: SessionKey,
-    /// The questions about this channel's interrupted requests. If this channel cannot reconnect,
-    /// the questions are sent over the first channel.
+    /// If this channel cannot reconnect: the queries about its interrupted requests, which are sent
+    /// to the server over the first channel.
     pub questions: Vec<TakeoverQuestion>,
 }
 
-/// A question to the server about a request of a channel that cannot reconnect.
+/// A query to the server about the outcome of one request of a channel that cannot reconnect.
 pub(crate) struct TakeoverQuestion {
-    /// The index of the interrupted request; `None` if the purpose of the question is only to close
+    /// The index of the interrupted request; `None` if the only purpose of the query is to close
     /// the old connection.
     pub number: Option<usize>,
     /// The ticket for the reply; `None` once the server has replied.
@@ -128,7 +129,7 @@ impl Role {
             std::iter::once(first).chain(channels.additional.iter().copied()).collect();
     }
 
-    /// Assigns all files of the channel `key` to the channel `by` from now on.
+    /// From now on, uses the channel `by` for all files that used the channel `key`.
     pub(crate) fn replace(&mut self, key: SessionKey, by: SessionKey) {
         if let Self::First(channels) = self {
             let parts = channels.parts.iter_mut();

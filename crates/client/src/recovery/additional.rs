@@ -27,8 +27,8 @@ impl Core {
         false
     }
 
-    /// Returns the reason why a channel must still wait although all its questions have replies;
-    /// `None` if it can continue.
+    /// Returns the reason why a channel must still wait although the server has replied to all its
+    /// recovery requests; `None` if the channel can continue.
     pub(super) fn reason_to_wait(&mut self, key: SessionKey) -> Option<String> {
         let first = self.sessions[key].role.first()?;
         let client = self.recovery_progress(key).map(|progress| progress.client);

@@ -30,8 +30,8 @@ use crate::recovery::interrupted::answer;
 use crate::work::{Delayed, Work};
 
 impl Core {
-    /// Schedules a retry for a chain if its first failure means that the server delayed it. Returns
-    /// false if there is no such failure, or if the time limit has passed.
+    /// Schedules a retry for a chain if its first failed member failed because the server delayed
+    /// it. Returns false if no member was delayed, or if the time limit has passed.
     pub(crate) fn defer_chain(&mut self, key: SessionKey, shared: &SharedChain) -> bool {
         let mut chain = shared.borrow_mut();
         let is_done = |member: &ChainMember| member.status == Some(Status::Ok);

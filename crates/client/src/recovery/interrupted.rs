@@ -24,7 +24,7 @@ pub(crate) struct InterruptedRequest {
     pub fate: Fate,
 }
 
-/// What is known about an interrupted request.
+/// The state of an interrupted request, as far as the client knows it.
 pub(crate) enum Fate {
     /// The client does not know yet whether the request was carried out.
     Unknown,

@@ -10,8 +10,8 @@
 //! 1. [`RecoveryMachine::note_established`], once the server has accepted the client.
 //! 2. After a loss [`RecoveryMachine::begin`], with the interrupted requests.
 //! 3. [`RecoveryMachine::next_attempt`], whenever the pause has ended.
-//! 4. [`RecoveryMachine::fail_attempt`], or, when all questions are answered, `finish`
-//!    (`outcome.rs`), after which the next loss may come.
+//! 4. [`RecoveryMachine::fail_attempt`], or, when the server has replied to all recovery requests,
+//! `finish` (`outcome.rs`), after which the next loss may come.
 //! 5. Finally [`RecoveryMachine::end`].
 //!
 //! Delayed requests go through [`RecoveryMachine::next_try`], [`RecoveryMachine::defer`] and
@@ -47,7 +47,7 @@ pub(crate) struct RecoveryMachine {
     /// The server's id for this client; if the id changes, the server has forgotten the client.
     pub(super) client: ClientId,
     pub(super) opens: Opens,
-    /// The requests that the server has delayed and that must be sent again.
+    /// The delayed requests that must be sent again.
     pub(super) delayed: Vec<Delayed>,
     pub(super) progress: Option<Box<RecoveryProgress>>,
     listener: Option<Listener>,

@@ -60,7 +60,7 @@ impl Core {
         }
     }
 
-    /// Handles the reply to a question for a request's result.
+    /// Handles the server's reply about the outcome of the interrupted request with index `number`.
     pub(super) fn on_fetched(
         &mut self,
         key: SessionKey,
@@ -105,8 +105,9 @@ impl Core {
         }
     }
 
-    /// Handles the reply that shows whether the request itself was delayed, and therefore not
-    /// carried out, or only the question about it.
+    /// Handles the reply to [`Question::Check`]. The reply shows which request the server had
+    /// delayed: the interrupted request itself, which was then not carried out, or only the
+    /// client's request for its result.
     pub(super) fn on_checked(&mut self, key: SessionKey, number: usize, status: Status) {
         match status {
             Status::Ok | Status::NoXidMatch => {
@@ -436,8 +437,8 @@ impl Core {
         }
     }
 
-    /// Queues the requests that were not carried out before all waiting requests, in their original
-    /// order.
+    /// Moves the interrupted requests that were not carried out to the front of the queue, in their
+    /// original order. Returns their number.
     fn reissue(&mut self, key: SessionKey, interrupted: Vec<InterruptedRequest>) -> u32 {
         let mut count = 0;
         for InterruptedRequest { work, fate, .. } in interrupted.into_iter().rev() {

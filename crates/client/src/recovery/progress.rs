@@ -28,18 +28,18 @@ pub(crate) struct RecoveryProgress {
     pub(super) chains: Vec<SharedChain>,
     /// The number of addresses that this round of attempts has tried.
     pub(super) tried: usize,
-    /// The reason for the first loss of the connection; the field after it is the most recent
-    /// failure.
+    /// The reason for the first loss of the connection.
     pub(super) reason: String,
+    /// The most recent failure of an attempt; `None` if no attempt has failed.
     pub(super) failure: Option<String>,
-    /// The session of the current attempt; the field after it lists the sessions of earlier
-    /// attempts, whose results are discarded later.
+    /// The session of the current attempt.
     pub(super) session: Option<SessionId>,
+    /// The sessions of earlier attempts, whose results on the server are discarded later.
     pub(super) left: Vec<SessionId>,
     pub(super) client: ClientId,
-    /// The questions of this step that are not sent yet; the field after it is the number in
-    /// flight.
+    /// The recovery requests of this step that are not sent yet.
     pub(super) to_ask: VecDeque<Question>,
+    /// The number of recovery requests in flight.
     pub(super) asked: u16,
     /// The opens to be reclaimed, from the server that knows this client by the id `claims_of`.
     pub(super) claims: Vec<Claim>,
@@ -60,7 +60,7 @@ pub(super) enum Step {
     /// The session waits for the reply to CLIENT_CONNECT_AUTH, or to CLIENT_CONNECT and CLIENT_AUTH
     /// with a token.
     Authenticating,
-    /// The session asks whether the interrupted requests were carried out.
+    /// The session asks the server whether the interrupted requests were carried out.
     Asking,
     /// The session registers credentials again.
     Registering,
@@ -74,9 +74,9 @@ pub(super) struct Claim {
     /// The index of the interrupted OPEN that created the open, if that OPEN has no reply yet.
     pub(super) of: Option<usize>,
     pub(super) outcome: Option<ClaimOutcome>,
-    /// The new state id, for requesting the locks again; the field after it is the number of locks
-    /// without a reply.
+    /// The new state id of the open, under which its locks are requested again.
     pub(super) state: Option<StateId>,
+    /// The number of lock requests without a reply.
     pub(super) locks: usize,
     /// The number of times that the server has delayed this reclaim.
     pub(super) waits: u32,
@@ -121,8 +121,8 @@ impl RecoveryProgress {
         (self.step, self.due) = (step, coarse_now() + limit);
     }
 
-    /// Records a failed attempt: its questions are asked again, but the results that it obtained
-    /// are kept.
+    /// Records a failed attempt: the next attempt sends its recovery requests again, but keeps the
+    /// results that this attempt obtained.
     pub(super) fn break_off(&mut self, failure: String, now: Duration) {
         self.left.extend(self.session.take());
         self.to_ask.clear();

@@ -1,7 +1,7 @@
 //! The requests that a recovering session sends.
 //!
-//! Invariant: a question names its subject by an index into the
-//! [`RecoveryProgress`](super::progress::RecoveryProgress).
+//! Invariant: a [`Question`] names the request, open, or credentials that it is about by an index
+//! into the [`RecoveryProgress`](super::progress::RecoveryProgress).
 
 use crate::held_locks::HeldLock;
 use crate::opens::Reclaim;
@@ -20,8 +20,9 @@ pub(crate) enum Question {
     EndOldSession,
     /// Requests the result of the interrupted request with this index.
     Fetch(usize),
-    /// After a reply DELAY, GRACE or NOT_AUTHENTICATED: asks whether that status is the stored
-    /// result or concerned the question itself.
+    /// Follows a reply with the status DELAY, GRACE or NOT_AUTHENTICATED to [`Question::Fetch`]:
+    /// asks whether that status is the stored result of the interrupted request, or concerned only
+    /// the fetch.
     Check(usize),
     /// Registers the credentials with this index again.
     RegisterCredentials(usize),

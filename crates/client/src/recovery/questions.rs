@@ -1,6 +1,6 @@
-//! Sends the questions of recovery.
+//! Sends the requests by which a session recovers ([`Question`]).
 //!
-//! Invariant: the questions of a step are sent in order, and a step begins when all replies of the
+//! Invariant: the requests of a step are sent in order, and a step begins when all replies of the
 //! previous step have arrived.
 
 use dafs_dat::{Gather, coarse_now};
@@ -101,8 +101,8 @@ impl Core {
         self.ask_next(key);
     }
 
-    /// Sends as many questions as there are credits, and goes to the next step when a step is
-    /// complete.
+    /// Sends as many recovery requests as there are credits, and goes to the next step when a step
+    /// is complete.
     pub(super) fn ask_next(&mut self, key: SessionKey) {
         loop {
             let Some(progress) = self.recovery_progress(key) else { return };
@@ -128,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Sends one question. Returns false if it cannot be sent now.
+    /// Sends the recovery request `question`. Returns false if it cannot be sent now.
     fn put(&mut self, key: SessionKey, question: Question) -> bool {
         let Some(machine) = &self.sessions[key].recovery else { return false };
         let (Some(session), Some(progress)) = (machine.session, &machine.progress) else {
@@ -291,7 +291,8 @@ impl Core {
         true
     }
 
-    /// Starts to ask about interrupted requests, after the server has accepted the client.
+    /// Starts to ask the server for the outcomes of interrupted requests, after the server has
+    /// accepted the client.
     fn begin_asking(&mut self, key: SessionKey) {
         let (id, client) =
             (self.sessions[key].standing.session, self.sessions[key].standing.client);

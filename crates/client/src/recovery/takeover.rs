@@ -65,7 +65,8 @@ impl Core {
         true
     }
 
-    /// Checks whether the server has replied to all questions about a channel that was given up.
+    /// Checks whether the server has replied to all queries about a channel that was given up, and
+    /// then moves the channel's transfers.
     pub(crate) fn check_takeover(&mut self, key: SessionKey) {
         let Role::Additional(additional) = &mut self.sessions[key].role else { return };
         if additional.questions.is_empty() {
@@ -157,7 +158,8 @@ impl Core {
 }
 
 impl Role {
-    /// Returns true if the channel was given up and not all of its questions have replies.
+    /// Returns true if the channel was given up and the server has not yet replied to all queries
+    /// about its requests.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self, Self::Additional(additional) if !additional.questions.is_empty())
     }
