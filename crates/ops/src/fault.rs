@@ -131,13 +131,13 @@ faults! {
     /// The first entry does not fit within the limit for the reply's size.
     EntryTooLong = 28 "entry does not fit the reply";
     /// The data exceeds the limit for one request.
-    TransferTooBig = 29 "write larger than the server takes";
+    TransferTooBig = 29 "write exceeds the server's limit for one request";
     /// The open does not include this access.
-    OpenLacksAccess = 40 "the file is not open for this";
+    OpenLacksAccess = 40 "the open does not include this access";
     /// Another open denies this access.
     ShareDenied = 41 "share reservation denied";
     /// The share key differs from that of the other opens.
-    KeyMismatch = 42 "shared key differs from the one in force";
+    KeyMismatch = 42 "share key differs from that of the other opens";
     /// An open denies the removal of the name, or the open would have to deny it.
     NameHeldOpen = 43 "delete disposition conflicts with an open";
     /// Another owner's lock covers the bytes.
@@ -160,21 +160,21 @@ faults! {
     /// The client's lease has expired.
     Expired = 52 "lease expired";
     /// The state id is from before the server restarted.
-    StaleState = 53 "state id from before a restart";
+    StaleState = 53 "state id from before the server's restart";
     /// The state id was replaced by a newer one of the same open.
-    OldState = 54 "state id superseded";
+    OldState = 54 "state id was replaced by a newer one";
     /// The state id is unknown.
     BadState = 55 "state id unknown";
     /// The server has restarted and no longer knows the client.
     StaleClient = 56 "client id unknown after server restart";
     /// The operation would have to wait, which the caller does not allow.
-    WouldWait = 57 "would have to wait, try later";
+    WouldWait = 57 "the operation would have to wait, try later";
     /// A limit of the server is reached.
     Limit = 58 "a limit of the server is reached";
     /// The client is not authorized for this operation.
     NotAuthorized = 59 "not authorized";
     /// The caller is not a known client, or its incarnation has ended.
-    NoClient = 60 "not a client, or one that has ended";
+    NoClient = 60 "unknown client, or its incarnation has ended";
 }
 
 impl fmt::Display for Fault {

@@ -13,16 +13,20 @@ const PREAMBLE: &str = "\
 `crates/ops/tests/documents.rs` generates this page from the tables in `crates/ops/src`; do not edit
 it.
 
-An operation describes a change or a query of files, and an outcome describes its result. The
-journal stores both ([journal.md](journal.md) describes the log around them). The server also stores
-a waiting request as an operation. Operations are not DAFS messages: a server converts its clients'
-requests into them.
+This page specifies how the server encodes operations and outcomes as bytes. An operation describes
+a change or a query of files, and an outcome describes its result. The server writes both to its
+journal; [journal.md](journal.md) specifies the files of the journal. The server also stores a
+waiting request as an operation. Operations are not DAFS messages: a server converts the requests of
+its clients, in whichever protocol, into operations.
 
-The format has no version. A number never gets another meaning, and its fields never change. An
-operation that needs other fields gets a new number. So the bytes of earlier servers stay readable.
+The format has no version. Each kind of operation, result and fault has a number, given in the
+headings and tables below. A number never gets another meaning, and the fields of its kind never
+change. If an operation needs other fields, it becomes a new kind with a new number. So a server can
+read the bytes that an earlier server has written.
 
-All numbers are little-endian, and nothing is padded. A value must end exactly where its bytes end.
-The decoder accepts at most 4 MiB.
+All integers are little-endian. There is no padding between or after fields. The decoder refuses
+input with bytes left after the last field, and input of more than 4 MiB. The table lists the forms
+of fields, in the notation of the layouts below, and the bytes that encode them:
 
 | form | bytes |
 |---|---|
@@ -38,16 +42,23 @@ The decoder accepts at most 4 MiB.
 | (a X, b Y) | X, then Y |
 | u8 of a named kind | the number of the kind in DAFS 1.0 |
 
-Names are the bytes of the file system. A path is its names in order. A handle is 64 bytes.
+Names are the bytes of the file system, in any encoding. A path is the list of its names, from the
+first directory to the last component. A file handle has 64 bytes.
 
-An outcome begins with one byte: 0 if a result follows, 1 if a refusal follows. A refusal is a fault
-and then additional information, one of 0 nothing | 1 how far a lookup got (file 64 bytes,
-component_count u32) | 2 attributes that were set (u64) | 3 the conflicting lock (client u64,
-owner u32 length and bytes, offset u64, length u64, mode 1 read or 2 write).
+An outcome begins with one byte: 0 if the operation succeeded, and 1 if it was refused. After the
+byte 0 comes one of the results below. After the byte 1 comes one of the faults below, and then
+additional information in one of four forms. The first byte of the information is the form's number:
 
-An origin identifies the request that caused an operation: front u8 (the protocol; 1 is DAFS),
-session u64, slot u32, sequence u32, index u16. In DAFS the slot is the stream, the sequence is the
-number of the request on its stream, and the index is the number of the procedure.
+- 0: no information.
+- 1: how far a lookup got: the last object found (handle, 64 bytes) and component_count (u32).
+- 2: the attributes that were set before the failure (u64, one bit for each).
+- 3: the conflicting lock: client u64, owner (length u32, then the bytes), offset u64, length u64,
+  mode (1 read, 2 write).
+
+An origin identifies the request that caused an operation. Its fields are front u8 (the protocol of
+the request; 1 is DAFS), session u64, slot u32, sequence u32 and index u16. In DAFS the slot is the
+stream, the sequence is the number of the request on its stream, and the index is the number of the
+procedure.
 ";
 
 fn document() -> String {

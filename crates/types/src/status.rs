@@ -89,8 +89,8 @@ statuses! {
     NoFileHandle = 10020, 22, "no current file handle";
     MinorVersMismatch = 10021, 93, "minor version mismatch";
     StaleClientId = 10022, 116, "client id unknown after server restart";
-    StaleStateId = 10023, 116, "state id from before a restart";
-    OldStateId = 10024, 9, "state id superseded";
+    StaleStateId = 10023, 116, "state id from before the server's restart";
+    OldStateId = 10024, 9, "state id was replaced by a newer one";
     BadStateId = 10025, 9, "state id unknown";
     BadSeqId = 10026, 22, "sequence number out of order";
     NotSame = 10027, 22, "attributes are not the same";
@@ -115,8 +115,8 @@ statuses! {
     CrHandConflict = 15014, 17, "credential handle conflict";
     DenyDispConflict = 15015, 16, "delete disposition conflicts with an open";
     DenyDispNotSupp = 15016, 95, "delete disposition not supported";
-    KeyMismatch = 15017, 16, "shared key differs from the one in force";
-    WriteTooBig = 15018, 27, "write larger than the server takes";
+    KeyMismatch = 15017, 16, "share key differs from that of the other opens";
+    WriteTooBig = 15018, 27, "write exceeds the server's limit for one request";
     BackChannelUnusable = 15019, 5, "back-control channel unusable";
     Chksum = 15020, 74, "checksum mismatch";
     LockBroken = 15021, 11, "lock broken and not repaired";

@@ -13,10 +13,16 @@ const PREAMBLE: &str = "\
 
 `crates/wire/tests/documents.rs` generates this page from the procedure table; do not edit it.
 
-A message consists of a header, the fixed section of its procedure, and a heap. All offsets and
-sizes are in bytes. \"offset of\" marks a u32 offset from the start of the section that contains it;
-the data it points to starts at a multiple of eight. Bytes that belong to no field are zero.
-[gaps.md](gaps.md) explains the decisions about the layout.
+This page lists the layout of each message of DAFS. A message is a request or a response. It
+consists of a header of 40 bytes, a fixed section, and a heap. The fixed section has the fields of
+the message's procedure, and its size depends only on the procedure. The heap has the data of
+variable size.
+
+All offsets and sizes are in bytes. In the layout of a procedure, each line is a field: first the
+offset of the field in its section, then the size of the field. \"offset of\" marks a field that is
+a u32 and leads to data in the heap. Its value counts from the start of the section that contains
+the field, and the data starts at a multiple of eight. Bytes that belong to no field are zero.
+[gaps.md](gaps.md) explains the decisions about layouts that the draft of DAFS 1.0 leaves open.
 
 ## Request header
 
@@ -70,7 +76,9 @@ change_info (24)                    0 before | 8 after | 16 atomic | 20 zero
 
 ## Unions
 
-The offsets count from the start of the field that contains the union.
+The layout of a union depends on the type that its field contains. Below, the fields for each type
+follow the name and number of that type. Offsets count from the start of the field that contains the
+union.
 
 ```text
 auth request (16)     0 type | text: 4 offset of identity, 8 offset of password
@@ -101,6 +109,21 @@ session options (36)  checksums | response cache | credentials | request size | 
 ```
 ";
 
+const PROCEDURES: &str = "\
+The table has a row for each procedure:
+
+- *chain*: the positions in a chain that a request of this procedure may have. A chain is a sequence
+  of requests of which each runs only if those before it succeeded.
+- *replay*: whether the server stores the reply, so that a client that has lost its connection can
+  ask for it.
+- *rights*: the clients that may send the request.
+- *reply*: the length of a reply after success.
+
+The words in the first three of these columns are the variants of `ChainClass`, `ReplayClass` and
+`RightsClass` in `crates/wire/src/procedure.rs`, where comments explain them.
+
+";
+
 fn document() -> String {
     let mut text = PREAMBLE.to_owned();
     text.push_str("\n## File attributes\n\n");
@@ -108,6 +131,7 @@ fn document() -> String {
     text.push_str("\n## File-system attributes\n\n");
     attributes(&mut text, file_system::FS_ATTRIBUTES);
     text.push_str("\n## Procedures\n\n");
+    text.push_str(PROCEDURES);
     text.push_str("| number | name | chain | replay | rights | reply, bytes |\n");
     text.push_str("|---|---|---|---|---|---|\n");
     for procedure in Procedure::ALL {
@@ -146,11 +170,12 @@ fn attributes(text: &mut String, table: &[AttributeLayout]) {
 
 fn section(text: &mut String, what: &str, fields: &[FieldLayout], size: usize) {
     if fields.is_empty() {
-        writeln!(text, "\n{what}: the header of {HEADER_BYTES} bytes alone.").expect("text");
+        writeln!(text, "\n{what}: the header of {HEADER_BYTES} bytes, and nothing else.")
+            .expect("text");
         return;
     }
-    let head = format!("{what}: the header of {HEADER_BYTES} bytes, then {size} bytes");
-    writeln!(text, "\n{head} of fixed section, then the heap.\n\n```text").expect("text");
+    let head = format!("{what}: the header of {HEADER_BYTES} bytes, the fixed section of {size}");
+    writeln!(text, "\n{head} bytes, and the heap.\n\n```text").expect("text");
     let mut end = 0;
     for field in fields {
         if field.offset > end {
