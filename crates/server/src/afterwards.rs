@@ -3,9 +3,9 @@
 //!
 //! Invariants:
 //! - Deferred work is done before the next event is handled, so no client can observe the delay.
-//! - A request whose result is stored this way is executed and answered in one step. If it turns
-//!   out to take longer, it is first registered in its session like any other request
-//!   ([`keep_begun`]).
+//! - A request whose result is stored this way is executed in one step, and its reply is sent in
+//!   the same step. A request that turns out to take longer is first registered in its session like
+//!   any other request ([`keep_begun`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Afterwards {
     notices: VecDeque<Notice>,
 }
 
-/// Counts of removed objects that the store must still close.
+/// The removed objects that the store must still close.
 #[derive(Debug, Default)]
 struct Removals {
     /// The number of small objects, which occupy so little space that they may be freed late.
@@ -41,7 +41,7 @@ struct Removals {
     has_large: bool,
     /// True while a worker thread closes removed objects.
     is_under_way: bool,
-    /// When the store was last asked which objects local processes have removed.
+    /// The time of the last call that asked the store which objects local processes have removed.
     looked: Moment,
 }
 
@@ -67,8 +67,8 @@ impl Afterwards {
         self.closing.is_some() | self.keeping.is_some()
     }
 
-    /// Schedules the close of a removed object that occupies `held` bytes. The system frees these
-    /// bytes at the close, which takes as long as a short request.
+    /// Schedules the close of a removed object that occupies `held` bytes. The close is deferred
+    /// because the system frees the bytes during the close, which takes as long as a short request.
     pub(crate) fn close_removed(&mut self, held: u64) {
         if held <= SMALL_BYTES_MAX {
             self.removed.small += 1;
@@ -95,8 +95,8 @@ impl Afterwards {
         self.notices.is_empty()
     }
 
-    /// Returns the objects that local processes have removed or the store has closed since the last
-    /// call. The caller releases their space in the cache and on disk.
+    /// Returns the objects that, since the last call, local processes have removed or the store has
+    /// closed. The caller releases the objects' space in the cache and on disk.
     pub(crate) fn release_removed(&mut self, store: &dyn Store, now: Moment) -> Vec<FileHandle> {
         let before = std::mem::replace(&mut self.removed.looked, now);
         let gone = store.release_removed(now.since(before));
@@ -153,7 +153,7 @@ impl Afterwards {
         self.closing.take()
     }
 
-    /// Stores the pending result of a WRITE.
+    /// Stores the result of a WRITE in its session, if a result is pending.
     #[inline]
     pub(crate) fn keep_up(&mut self, sessions: &mut Sessions) {
         // The result is read in place: copying it right after it was written would stall on store

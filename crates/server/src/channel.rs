@@ -1,7 +1,7 @@
 //! The server's state of one client connection.
 //!
-//! Invariant: each slot of the inbox is either posted as a receive, or free, or in use by the
-//! request that its message contains.
+//! Invariant: each slot of the inbox is in exactly one of three states: it is posted as a receive
+//! buffer, it is free, or it contains the message of a request in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,9 +33,10 @@ pub(crate) struct Channel {
     pub order: Option<ByteOrder>,
     /// True if messages carry checksums.
     pub checksums: bool,
-    /// The memory into which requests are received.
+    /// The memory regions into which requests are received.
     pub inbox: Inbox,
-    /// The number of receives to post after the replies that grant credits for them are sent.
+    /// The number of receive buffers to post after the replies that grant the credits for them are
+    /// sent.
     pub receives_due: u16,
     /// The number of bytes held for checksummed writes of this connection that are not verified
     /// yet.
@@ -52,30 +53,31 @@ pub(crate) struct Channel {
     pub pending_login: Option<crate::session::PendingLogin>,
     /// The token exchange that authenticates the session.
     pub exchange: crate::session::TokenExchange,
-    /// The time when the client sent DISCONNECT. The client closes the connection after it has
-    /// received the reply.
+    /// The time when the client sent DISCONNECT. `None` if it has not. The client closes the
+    /// connection after it has received the reply.
     pub closing: Option<Moment>,
-    /// The state of a back-control channel or other channel bound to another channel's session.
-    /// `None` for an operation channel.
+    /// The state of a channel that is bound to another channel's session, such as a back-control
+    /// channel. `None` for an operation channel.
     pub back: Option<Box<BackChannel>>,
     /// The connection that carries the RDMA reads of the session: this connection, or a channel
     /// bound for RDMA reads.
     pub reads_over: EndpointId,
-    /// The chain that the last request left open for further members.
+    /// The chain that is not complete yet, because the last request left it open for further
+    /// members. [`ChainId::NONE`] if there is none.
     pub open_chain: ChainId,
-    /// The session of the channel. `None` until it submits a batch.
+    /// The session id of the channel for batches. `None` until the client submits a batch.
     pub batch_session: Option<SessionId>,
     /// Counters of the traffic over the channel.
     pub traffic: Traffic,
 }
 
 impl Channel {
-    /// Updates `party` from the session. It must be called whenever the party may have changed.
+    /// Updates `party` from the session. Must be called whenever the party may have changed.
     pub(crate) fn know(&mut self, sessions: &Sessions) {
         self.party = sessions.party_of(self.id);
     }
 
-    /// Posts the deferred receives of the channel.
+    /// Posts the channel's deferred receive buffers.
     fn post_receives(&mut self, interface: &mut ServingInterface) {
         while self.receives_due > 0 && self.inbox.post(interface, self.endpoint) {
             self.receives_due -= 1;
@@ -83,8 +85,8 @@ impl Channel {
     }
 }
 
-/// The number of receives posted in addition to one for each credit. At most this many receives may
-/// be deferred.
+/// The number of receive buffers that a channel posts in addition to one for each credit. Therefore
+/// the posting of up to this many receive buffers may be deferred.
 pub(crate) const RECEIVES_SPARE: u16 = 4;
 
 /// The channels of all reactors.
@@ -95,11 +97,11 @@ pub(crate) struct Channels {
     /// The number of reactors.
     reactors: usize,
     count: usize,
-    /// The connections that have deferred receives.
+    /// The connections that have receive buffers to post.
     owed: Vec<EndpointId>,
     /// The connections to break after the current event is handled.
     given_up: Vec<EndpointId>,
-    /// The transfers that block other requests, and since when.
+    /// The transfers that other requests wait for, and how long these requests have waited.
     stalls: Stalls,
     /// The number of bytes held for checksummed writes that are not verified yet, including writes
     /// of connections that have ended.
@@ -107,14 +109,15 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    /// Creates an empty table. After a connection has blocked others for `patience`, it is broken.
+    /// Creates an empty table for this number of reactors. A connection whose transfers block other
+    /// requests for longer than `patience` is broken.
     pub(crate) fn new(patience: Duration, reactors: usize) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
         let stalls = Stalls::new(patience);
         Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
     }
 
-    /// Returns the transfers that block other requests.
+    /// Returns the record of transfers that block other requests, to update it.
     #[inline]
     pub(crate) fn stalls(&mut self) -> &mut Stalls {
         &mut self.stalls
@@ -181,7 +184,7 @@ impl Channels {
         channels.filter(|c| c.closing.is_some_and(&is_due)).map(|c| c.endpoint).collect()
     }
 
-    /// Updates `party` in all channels from their sessions.
+    /// Updates `party` of every channel from the channel's session.
     pub(crate) fn know_all(&mut self, sessions: &Sessions) {
         self.slots.iter_mut().flatten().for_each(|channel| channel.know(sessions));
     }
@@ -207,8 +210,8 @@ impl Channels {
         self.given_up.pop()
     }
 
-    /// Defers the receive for a credit that a reply grants. It is posted after the replies are
-    /// sent; until then the spare receives serve.
+    /// Defers the posting of the receive buffer for a credit that a reply grants, until the replies
+    /// are sent. Until then, a spare receive buffer takes its place.
     #[inline]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId, interface: &mut ServingInterface) {
         let Some(channel) = self.get_mut(endpoint) else { return };
@@ -219,7 +222,7 @@ impl Channels {
         }
     }
 
-    /// Posts all deferred receives. Called after the replies are sent.
+    /// Posts all deferred receive buffers. Called after the replies are sent.
     #[inline]
     pub(crate) fn pay_receives(&mut self, interface: &mut ServingInterface) {
         while let Some(endpoint) = self.owed.pop() {
@@ -234,7 +237,7 @@ impl Channels {
         self.sealed_bytes
     }
 
-    /// Adds bytes that a connection takes for a checksummed write to the counts.
+    /// Counts `bytes` that are held for a checksummed write of a connection.
     pub(crate) fn hold_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes += bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
@@ -242,7 +245,7 @@ impl Channels {
         }
     }
 
-    /// Subtracts released bytes of a checksummed write from the counts.
+    /// Stops counting `bytes` that a checksummed write has released.
     pub(crate) fn release_sealed(&mut self, endpoint: EndpointId, bytes: u32) {
         self.sealed_bytes -= bytes as usize;
         if let Some(channel) = self.get_mut(endpoint) {
@@ -250,7 +253,7 @@ impl Channels {
         }
     }
 
-    /// Returns the holder whose limits apply to a connection.
+    /// Returns the holder (a local user or an address) whose limits apply to a connection.
     pub(crate) fn holder_of(&self, endpoint: EndpointId) -> Holder {
         self.get(endpoint).map_or(Holder::Elsewhere, |channel| channel.peer.holder())
     }

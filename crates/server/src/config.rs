@@ -20,8 +20,8 @@ use crate::access::one_time::OneTimeUser;
 pub struct ServerConfig {
     /// The addresses to listen on, each with its transport.
     pub listen: Vec<Address>,
-    /// Limits on the opens, locks and delegations that clients hold. The server replaces
-    /// [`FilerConfig::clients_kept_max`] with [`SessionConfig::channels_max`].
+    /// Limits on the opens, locks and delegations that clients hold. The server ignores
+    /// [`FilerConfig::clients_kept_max`] and uses [`SessionConfig::channels_max`] in its place.
     pub filer: FilerConfig,
     /// Limits of connections, logins, credits and batches.
     pub sessions: SessionConfig,
@@ -40,7 +40,7 @@ pub struct ServerConfig {
     pub kerberos: Option<KerberosConfig>,
     /// Rules about who may connect, who is trusted, and who sees which exports.
     pub access: AccessRules,
-    /// How long the threads spin before they sleep.
+    /// How long the reactor threads poll for events before they sleep.
     pub wait: WaitPolicy,
     /// True if iWARP frames always carry a CRC, even if the client does not ask for it.
     pub crc: bool,
@@ -60,9 +60,11 @@ pub struct ServerConfig {
     /// True if a client on this host that holds a read delegation may receive the file's
     /// descriptor, to read the file without messages.
     pub direct_reads: bool,
-    /// True if requests are counted and timed. Set it to false only to measure the cost of that.
+    /// True if requests are counted and timed. False is meant only for measuring the overhead of
+    /// the statistics.
     pub metrics: bool,
-    /// A defect that a test injects to show that it would be noticed.
+    /// The defect that a test injects, in order to show that the tests detect it. `None` outside
+    /// tests.
     #[doc(hidden)]
     pub defect: Option<Defect>,
     /// How long the establishment of a connection may take. Afterwards the client has
@@ -134,7 +136,7 @@ pub enum ServerError {
     /// A system call that the server needs failed.
     #[error("cannot start: {what} failed")]
     System {
-        /// The operation that failed.
+        /// The name of the operation that failed.
         what: &'static str,
         /// The system's error.
         source: std::io::Error,
@@ -186,7 +188,7 @@ fn physical_memory_bytes() -> u64 {
 
 /// The largest number of reactors of a server.
 pub const REACTORS_MAX: usize = 8;
-/// The size in bytes of a request that carries a padded block of 4 KiB inline.
+/// The size in bytes of a request that contains 4 KiB of inline data, including padding.
 const REQUEST_BYTES: u32 = 4096 + 512;
-/// The size in bytes of a reply that carries a block of 4 KiB inline.
+/// The size in bytes of a reply that contains 4 KiB of inline data.
 const RESPONSE_BYTES: u32 = 4096 + 512;

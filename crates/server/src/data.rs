@@ -1,5 +1,5 @@
-//! The common parts of READ and WRITE in the reactor: parking, resuming, and jobs. The operations
-//! on files are in [`dafs_files`].
+//! The common parts of READ and WRITE in the reactor: parking requests, resuming them, and starting
+//! jobs. The operations on files are in [`dafs_files`].
 //!
 //! Invariant: the transport reads only from pinned cache blocks and writes only into cache space
 //! whose token is held. Pins and tokens are released even if the connection breaks.
@@ -19,17 +19,19 @@ use crate::task::{Buffers, Wait};
 pub(crate) enum Step {
     /// The task is finished with this outcome.
     Done(Outcome),
-    /// A READ has finished: its bytes have arrived at the client, or will arrive before the reply.
+    /// A READ has finished: its bytes are in the client's memory already, or will be before the
+    /// reply arrives.
     Read { length: u32, is_end: bool, checksum: Checksum },
-    /// A file's descriptor was handed over to its reader. The number identifies it in the reply.
+    /// A file's descriptor was sent to the client. The integer identifies the descriptor in the
+    /// reply.
     HandedOver(u64),
-    /// The task is finished, and any reply was sent.
+    /// The task is finished, and its reply, if it has one, was sent.
     Silent,
     /// The task ends without a reply, because its connection is closing.
     Broken,
     /// The task must be parked until this event.
     Wait(Wait),
-    /// The task continues as this other work.
+    /// The task is replaced by this other work, which continues the request.
     Become(Box<RemainingWork>),
 }
 

@@ -21,8 +21,8 @@
 //! Invariants:
 //! - No descriptor is sent while the cache contains data that the file lacks, or while the
 //!   delegation is being recalled.
-//! - [`DirectReads::given`] has an entry for every delegation in force under which a file was
-//!   handed over to a connection that is still open.
+//! - The table of handed-over files (`DirectReads::given`) has an entry for every delegation in
+//!   force under which a file was handed over to a connection that is still open.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -42,7 +42,7 @@ use crate::channel::Channels;
 use crate::config::ServerConfig;
 use crate::reply_to::ReplyTo;
 
-/// The table of files that were handed over and whose delegations are in force.
+/// The table of the files that were handed over to clients and whose delegations are in force.
 #[derive(Debug)]
 pub(crate) struct DirectReads {
     is_on: bool,
@@ -50,7 +50,7 @@ pub(crate) struct DirectReads {
     last_name: u64,
 }
 
-/// A file that was handed over under a delegation.
+/// A file that was handed over to a client under a delegation.
 #[derive(Debug)]
 struct HandedOverFile {
     name: u64,
@@ -75,20 +75,22 @@ impl DirectReads {
         self.given.len() < GIVEN_MAX && of_user < PER_USER_MAX && of_session < PER_SESSION_MAX
     }
 
-    /// Records that a delegation has ended, so that its holder no longer reads the file directly.
+    /// Removes the file that was handed over under a delegation, because the delegation has ended
+    /// and its holder no longer reads the file directly.
     pub(crate) fn end(&mut self, filer: &mut Filer, delegation: StateId) {
         if let Some(given) = self.given.remove(&delegation) {
             filer.leave_fence(operation_of_given(given.name));
         }
     }
 
-    /// Records that a connection has ended. The client stops reading its files directly as soon as
-    /// it notices that.
+    /// Removes the files that were handed over to a connection that has ended. The client stops
+    /// reading these files directly as soon as it notices the end of the connection.
     pub(crate) fn end_of(&mut self, filer: &mut Filer, endpoint: EndpointId) {
         self.end_where(filer, |_, _, given| given.endpoint == endpoint);
     }
 
-    /// Removes the files whose delegations have ended without a message from their holders.
+    /// Removes the handed-over files whose delegations have ended without a message from the
+    /// clients that held them.
     pub(crate) fn end_lapsed(&mut self, filer: &mut Filer) {
         self.end_where(filer, |filer, state, given| {
             !filer.is_delegation_in_force(given.client, state)
@@ -105,8 +107,8 @@ impl DirectReads {
         over.into_iter().for_each(|state| self.end(filer, state));
     }
 
-    /// Returns the handed-over files as running requests, for which a change of a fencing list
-    /// waits.
+    /// Returns the handed-over files in the form of running requests, because a change of a fencing
+    /// list waits for both.
     pub(crate) fn running(&self, channels: &Channels) -> impl Iterator<Item = RunningRequest> {
         self.given.values().map(|given| {
             let fence = channels.get(given.endpoint).and_then(|channel| channel.party.fence);
@@ -165,12 +167,11 @@ impl Reader {
 }
 
 impl DirectReads {
-    /// Checks whether a file may be handed over. Returns the flush that must come first, or `None`
-    /// if the cache has no dirty data of the file.
+    /// Checks whether a file may be handed over to a client. Returns the flush that must come
+    /// first, or `None` if the cache has no dirty data of the file.
     ///
-    /// # Errors
-    /// NOTSUPP if files may not be handed over to this session; ACCES if this file may not be;
-    /// RESOURCE if a limit is reached; errors of state ids.
+    /// # Errors NOTSUPP if no file may be handed over to this session; ACCES if this one file may
+    /// not be; RESOURCE if a limit is reached; the errors of an invalid state id.
     pub(crate) fn begin_hand_over(
         &self,
         files: &mut Files<'_>,
@@ -182,11 +183,10 @@ impl DirectReads {
         Ok(ticket.map(|ticket| (ticket, file)))
     }
 
-    /// Sends the descriptor of a file to the client. Returns the number that names the file in the
-    /// reply.
+    /// Sends the descriptor of a file to the client. Returns the integer that identifies the
+    /// descriptor in the reply.
     ///
-    /// # Errors
-    /// See [`DirectReads::begin_hand_over`].
+    /// # Errors See [`DirectReads::begin_hand_over`].
     pub(crate) fn hand_over(
         &mut self,
         files: &mut Files<'_>,
@@ -227,8 +227,8 @@ impl DirectReads {
     }
 }
 
-/// Returns the operation id of a handed-over file. The ids of other kinds of operations have high
-/// bits set, which no file number reaches.
+/// Returns the operation id of the handed-over file with this number. The operation ids of other
+/// kinds have high bits set; file numbers are too small to set these bits.
 fn operation_of_given(name: u64) -> OperationId {
     OperationId(name)
 }

@@ -36,8 +36,9 @@ use dafs_wire::{
 
 use crate::{Server, ServerConfig};
 
-/// Sends request bodies in a valid session. Each body begins with the procedure number, a bit mask
-/// of the offsets at which a valid handle or buffer is inserted, and the body's length.
+/// Sends fuzzed requests in a valid session. In `data`, each request begins with its procedure
+/// number, a bit mask of the offsets at which a valid handle or buffer is inserted, and the length
+/// of its body.
 pub fn request(data: &[u8]) {
     let mut scene = Scene::new();
     let mut client = Client::connect(&mut scene, b"fuzzer");
@@ -73,9 +74,10 @@ pub fn request(data: &[u8]) {
 }
 
 /// Sends requests with extreme integers as offsets, lengths, cookies, counts, times, ids and
-/// credits. First, each integer of a valid request is replaced by each extreme value. Then `count`
-/// requests are sent with several extreme integers, chosen by `random`. Every request must get a
-/// reply or its connection must end. This is useful only in builds that check for integer overflow.
+/// credits. First, each integer of a valid request is replaced by each extreme value, one integer
+/// at a time. Then `count` requests are sent with several extreme integers, chosen by `random`.
+/// Every request must get a reply or its connection must end. This is useful only in builds that
+/// check for integer overflow.
 pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Random, count: usize) {
     let mut prober = Prober { scene: Scene::on(store), session: None };
     for &handle in handles {
@@ -124,7 +126,8 @@ pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Rand
     }
 }
 
-/// Sends requests one after the other, on a new connection if the old connection has ended.
+/// A client that sends one request after the other. It opens a new connection when the old one has
+/// ended.
 struct Prober {
     scene: Scene,
     session: Option<Probing>,
@@ -407,8 +410,8 @@ impl Client {
         }
     }
 
-    /// Inserts valid values that no fuzzer could guess into a message: the root's handle, and
-    /// buffers of the client at the offsets that may contain one.
+    /// Writes valid values that a fuzzer could not guess over bytes of a message: the root's
+    /// handle, and a buffer of the client. The bits of `good` select the offsets.
     fn mend(&self, message: &mut [u8], good: u8, root: &[u8; 64]) {
         for (bit, at) in [(1, 40), (2, 48), (4, 104)] {
             if good & bit != 0
@@ -436,7 +439,7 @@ fn encoded(sequence: u16, request: &Request<'_>) -> Vec<u8> {
     buffer
 }
 
-/// The extreme values of 31, 32, 63 and 64-bit integers.
+/// Extreme values: the limits of 31, 32, 63 and 64-bit integers, and their neighbours.
 const EXTREMES: [u64; 12] = [
     1,
     (1 << 31) - 1,
@@ -454,5 +457,5 @@ const EXTREMES: [u64; 12] = [
 const HINT: CacheHint = CacheHint(0);
 const SLOT_BYTES: u32 = 8192;
 const REQUESTS_MAX: u16 = 20;
-/// The number of turns after which the reply is considered lost.
+/// The number of server turns without a reply after which the test fails.
 const TURNS_MAX: u32 = 1_000_000;

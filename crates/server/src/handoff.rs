@@ -1,13 +1,15 @@
 //! Work that one reactor hands over to another reactor.
 //!
-//! Each connection belongs to the reactor whose interface it is on, and only that reactor posts on
-//! it. If another reactor finds that a request of the connection can continue, or has a reply for
-//! the connection, it puts an entry into the owner's mailbox and wakes the owner.
+//! Each connection belongs to the reactor whose network interface accepted it, and only that
+//! reactor posts sends and transfers on it. If another reactor finds that a request of the
+//! connection can continue, or has a reply for the connection, it puts an entry into the owner's
+//! mailbox and wakes the owner.
 //!
 //! Invariants:
 //! - A mailbox needs no limit of its own, because credits limit its entries. An entry is a parked
-//!   task or a request that was set aside, each of which holds a credit; a reply to such a request;
-//!   or a request to a client, which holds a back-channel credit.
+//!   task, a request that was set aside, the reply to such a task or request, or a request to a
+//!   client. The first three kinds use a credit of a session, and the last uses a credit of a
+//!   back-control channel.
 //! - A reactor with new entries in its mailbox is woken at the end of the turn that added them.
 
 use std::collections::VecDeque;
@@ -23,8 +25,9 @@ use crate::requests::set_aside::SetAside;
 
 /// One entry of work in a mailbox.
 pub(crate) enum Handoff {
-    /// These parked tasks can be stepped again, in this order. The error, if any, is that of the
-    /// job that the tasks waited for. The first task's connection belongs to the receiving reactor.
+    /// These parked tasks can be stepped again, in this order. If the job that the tasks waited for
+    /// has failed, the error is included. The first task's connection belongs to the receiving
+    /// reactor.
     Resume(Vec<TaskId>, Option<StoreError>),
     /// A request that was set aside can be executed now.
     TakeUp { to: ReplyTo, kept: SetAside, told: Option<Told>, may_search: bool },
@@ -34,14 +37,14 @@ pub(crate) enum Handoff {
     Done(Box<Done>),
 }
 
-/// The entries for one reactor.
+/// The work that other reactors have left for one reactor.
 struct Mailbox {
     work: VecDeque<Handoff>,
     /// Messages to send, each with its connection.
     messages: VecDeque<(EndpointId, Box<[u8]>)>,
-    /// Connections whose deferred receives are to be posted.
+    /// Connections whose deferred receive buffers the reactor must post.
     receives: Vec<EndpointId>,
-    /// Connections to break.
+    /// Connections that the reactor must break.
     broken: Vec<EndpointId>,
     is_fresh: bool,
     waker: Waker,
@@ -121,7 +124,7 @@ impl Handoffs {
         }
     }
 
-    /// Asks the reactor that owns the connection to post the connection's deferred receives.
+    /// Asks the reactor that owns the connection to post the connection's deferred receive buffers.
     #[cold]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
         if let Some(mailbox) = self.freshen(endpoint.owner())
@@ -159,7 +162,8 @@ impl Handoffs {
         self.boxes.get_mut(reactor)?.messages.pop_front()
     }
 
-    /// Removes and returns the next connection whose deferred receives are to be posted.
+    /// Removes and returns the next connection whose deferred receive buffers the reactor must
+    /// post.
     #[inline]
     pub(crate) fn next_owed(&mut self, reactor: usize) -> Option<EndpointId> {
         self.boxes.get_mut(reactor)?.receives.pop()

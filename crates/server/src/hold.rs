@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::reactor::Shared;
 
-/// A way to get access to the shared state.
+/// A way for a reactor to access the state that all reactors share.
 pub(crate) trait Hold {
-    /// Calls `act` with the shared state, which no other reactor accesses meanwhile.
+    /// Calls `act` with the shared state. No other reactor accesses the state during the call.
     fn with<R>(&mut self, act: impl FnOnce(&mut Shared) -> R) -> R;
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct InTurns<'s>(pub &'s Lock);
 /// A reactor that waits for the lock polls `is_held`, and tries to acquire the lock only when
 /// `is_held` is false, because each attempt takes the lock's cache line away from the holder. The
 /// shared state is on other cache lines than the lock, so that the polling does not slow down the
-/// holder's accesses to it.
+/// accesses of the reactor that holds the lock.
 pub(crate) struct Lock {
     shared: Mutex<OwnLines>,
     is_held: AtomicBool,
@@ -93,6 +93,6 @@ impl Hold for InTurns<'_> {
     }
 }
 
-/// The number of times a thread polls the lock before it sleeps. After that many polls the holder
-/// is probably not running.
+/// The number of times that a thread polls the lock before it sleeps. If the lock is still held
+/// then, its holder is probably not running on a processor.
 const SPINS_MAX: u32 = 1000;

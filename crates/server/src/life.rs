@@ -11,7 +11,7 @@ use dafs_types::Moment;
 /// The server's clock, start time and shutdown flag.
 #[derive(Debug)]
 pub(crate) struct Life {
-    /// A number that no other start of the server has.
+    /// The boot number: a number that no other start of the server has.
     boot: u64,
     /// The start time on the machine's monotonic clock.
     started: Duration,
@@ -40,7 +40,7 @@ impl Life {
         self.boot
     }
 
-    /// Returns the current time. The value changes only when the reactor reads the clock.
+    /// Returns the current time, as of the reactor's last reading of the clock.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         self.now
@@ -52,8 +52,8 @@ impl Life {
         self.now = now;
     }
 
-    /// Reads the machine's clock, precisely to the microsecond if `is_exact`, otherwise to a few
-    /// milliseconds.
+    /// Reads the machine's clock: with a precision of a microsecond if `is_exact`, otherwise of a
+    /// few milliseconds.
     #[inline]
     pub(crate) fn present(&self, is_exact: bool) -> Moment {
         let now = if is_exact { exact_now() } else { coarse_now() };
@@ -71,7 +71,7 @@ impl Life {
         is_due
     }
 
-    /// Returns the flag that stops the server when it is set.
+    /// Returns the shutdown flag. Setting it to true stops the server.
     pub(crate) fn switch(&self) -> Arc<AtomicBool> {
         self.is_asked.clone()
     }
@@ -91,7 +91,7 @@ impl Life {
     }
 }
 
-/// Reads the clock of [`coarse_now`] with full precision.
+/// Returns the time of the clock that [`coarse_now`] reads, but with full precision.
 fn exact_now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))

@@ -32,8 +32,8 @@ impl Reactor<'_> {
         self.files_and_givers().0
     }
 
-    /// Borrows the components that operations on files need, and the component that hands files
-    /// over.
+    /// Borrows the components that operations on files need, and the table of files that are handed
+    /// over to clients.
     #[inline]
     pub(crate) fn files_and_givers(
         &mut self,
@@ -94,14 +94,15 @@ impl Reactor<'_> {
         keeps_undo(&self.shared.ledger)
     }
 
-    /// Returns the current state of undo data, to be compared with the state at a later time.
+    /// Returns the current state of undo data, so that a caller can find out later whether it has
+    /// changed.
     #[inline]
     pub(crate) fn undo_seen(&self) -> UndoSeen {
         undo_seen(&self.shared.ledger)
     }
 
-    /// Advances every rollback and every clone as far as possible. It is called between events,
-    /// because every rollback and clone waits for an event.
+    /// Advances every rollback and every clone as far as possible. Called between events, because
+    /// each rollback or clone waits for an event.
     #[inline]
     pub(crate) fn push_undo(&mut self) {
         if self.shared.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work())
@@ -204,7 +205,7 @@ impl Reactor<'_> {
 
     // ---- incarnations of clients ------------------------------------------------------
 
-    /// Releases the state of the previous incarnations of clients that have restarted.
+    /// Releases the state that the previous incarnations of restarted clients still hold.
     #[cold]
     pub(crate) fn apply_succession(&mut self) {
         let released = self.shared.filer.take_released();
@@ -220,7 +221,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Updates the identity of a connection from its session.
+    /// Updates the server's copy of a connection's identity from its session.
     pub(crate) fn know(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.know(&self.shared.sessions);
@@ -229,10 +230,9 @@ impl Reactor<'_> {
 
     // ---- checking fences --------------------------------------------------------------
 
-    /// Checks whether the fences let a request access the objects that it names.
+    /// Checks whether the fencing lists allow a request to access the objects that it names.
     ///
-    /// # Errors
-    /// ACCES if the request's session is fenced out.
+    /// # Errors ACCES if the request's session is fenced out.
     #[cold]
     pub(crate) fn check_fences(
         &mut self,
@@ -242,10 +242,9 @@ impl Reactor<'_> {
         self.check_fences_of(answer, touched(request))
     }
 
-    /// Checks whether the fences let a request access these objects.
+    /// Checks whether the fencing lists allow a request to access these objects.
     ///
-    /// # Errors
-    /// See [`Reactor::check_fences`].
+    /// # Errors See [`Reactor::check_fences`].
     pub(crate) fn check_fences_of(
         &mut self,
         answer: ReplyTo,
@@ -254,10 +253,10 @@ impl Reactor<'_> {
         touched.into_iter().flatten().try_for_each(|file| self.check_fence(answer, file))
     }
 
-    /// Checks whether the fences let a request access an object that was found by name.
+    /// Checks whether the fencing lists allow a request to access an object that the request has
+    /// found by name.
     ///
-    /// # Errors
-    /// See [`Reactor::check_fences`].
+    /// # Errors See [`Reactor::check_fences`].
     pub(crate) fn check_fence(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
         if !self.shared.filer.has_fences() {
             return Ok(());
@@ -276,7 +275,8 @@ impl Reactor<'_> {
 
     /// Returns true if a write was fenced out while it waited. A write whose bytes have all arrived
     /// counts as executed. An append of which some bytes have arrived continues, because appends
-    /// are atomic. A write that was fenced out here holds only resources that every write holds.
+    /// are atomic. If the result is true, the write's staging memory is released here; the caller
+    /// releases the rest.
     pub(crate) fn is_write_barred(&mut self, answer: ReplyTo, task: &WriteTask) -> bool {
         let Writing { file, length, done, is_append, .. } = task.writing;
         let (is_whole, is_begun_append) = (done == length, is_append && done > 0);

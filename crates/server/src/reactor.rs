@@ -6,7 +6,8 @@
 //! Invariants:
 //! - Nothing in a turn blocks, except name-space calls of the store, which a local file system
 //!   serves from its caches. The wait for events is not part of a turn.
-//! - The content of a reply holds for every reactor that takes a turn after the reply.
+//! - The changes that a reply reports are visible to every reactor that takes a turn after the
+//!   reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +55,8 @@ pub(crate) struct Shared {
     pub(crate) filer: Filer,
     pub(crate) sessions: Sessions,
     pub(crate) cache: Cache,
-    /// The store without access checks. Clients use it through their views
-    /// ([`dafs_files::caller::Identity`]).
+    /// The store of files, without access checks. Each client uses it through a view that checks
+    /// its access ([`dafs_files::caller::Identity`]).
     pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
     pub(crate) channels: Channels,
@@ -70,7 +71,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Option<Ledger>,
     /// The current time, and the shutdown flag.
     pub(crate) life: Life,
-    /// Requests that wait for something other than the disk.
+    /// The requests that wait for an event other than the end of a disk access.
     pub(crate) waiting: Waiting,
     /// The statistics of requests.
     pub(crate) meter: Meter,
@@ -82,12 +83,13 @@ pub(crate) struct Shared {
 
 /// The state of one reactor: its connections, and the transfers of the current turn.
 pub(crate) struct Own {
-    /// The number of this reactor, which is the owner number in its endpoint ids.
+    /// The number of this reactor, which is also the owner number in the endpoint ids of its
+    /// connections.
     pub(crate) number: usize,
     pub(crate) interface: ServingInterface,
     /// The cache's memory, registered with this reactor's interface.
     pub(crate) arena: Region,
-    /// The direct reads and writes in progress. Empty between turns.
+    /// The direct reads and writes that this turn is executing. Empty between turns.
     pub(crate) hits: Hits,
     /// True if the server has no other reactor.
     pub(crate) is_alone: bool,
@@ -103,7 +105,8 @@ pub(crate) fn may_move(is_alone: bool, length: u32) -> bool {
 
 /// The wait that follows a turn.
 pub(crate) struct Rest {
-    /// The longest time to wait for events. `None` if there is work to do even without an event.
+    /// The longest time to wait for events. `None` if there is work to do immediately, so that the
+    /// reactor only polls.
     pub pause: Option<Duration>,
 }
 
@@ -141,8 +144,8 @@ impl Reactor<'_> {
         self.finish_turn()
     }
 
-    /// Reads the clock if the reactor has slept in the last wait. Otherwise too little time has
-    /// passed since the last turn to matter.
+    /// Reads the clock if the reactor slept in the last wait. If it did not sleep, the time since
+    /// the last turn is too short to matter.
     #[inline]
     fn note_sleep(&mut self) {
         if self.own.interface.has_slept() {
@@ -150,8 +153,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Returns the current time. While there are batches it is precise to the microsecond, because
-    /// the windows of batches are that short.
+    /// Returns the current time. It is precise to the microsecond while there are batches, because
+    /// the time windows of batches are that short.
     #[inline]
     pub(crate) fn present(&self) -> Moment {
         self.shared.life.present(!self.shared.batches.is_idle())
@@ -164,7 +167,7 @@ impl Reactor<'_> {
         self.end_turn_at(now);
     }
 
-    /// Runs the second half of a turn, after the bytes are moved, including timers.
+    /// Runs the second part of a turn, which follows the moves of bytes and includes the timers.
     pub(crate) fn end_turn_at(&mut self, now: Moment) {
         self.shared.life.pass_to(now);
         self.settle_moves();
@@ -188,16 +191,16 @@ impl Reactor<'_> {
         Rest { pause: Some(pause.min(due)) }
     }
 
-    /// Runs a turn like [`Reactor::take_turn`]. If there are bytes to move, stops before that and
-    /// returns `None`; the hits are kept. The caller then calls [`Own::move_hits`] and
-    /// [`Reactor::end_moves`].
+    /// Runs a turn like [`Reactor::take_turn`], but stops before bytes are moved. Returns `None` if
+    /// there are bytes to move; the caller must then call [`Own::move_hits`] and
+    /// [`Reactor::end_moves`]. Otherwise returns the wait that must follow.
     pub(crate) fn take_turn_but_moves(&mut self) -> Option<Rest> {
         self.note_sleep();
         let has_moves = self.begin_shared_turn();
         (!has_moves).then(|| self.finish_turn())
     }
 
-    /// Runs the first half of a turn, before bytes are moved. Returns true if there are bytes to
+    /// Runs the first part of a turn, before bytes are moved. Returns true if there are bytes to
     /// move.
     pub(crate) fn begin_shared_turn(&mut self) -> bool {
         self.begin_turn();
@@ -213,7 +216,7 @@ impl Reactor<'_> {
         has_moves
     }
 
-    /// Runs the second half of a turn, after [`Own::move_hits`]. Returns the wait that must follow.
+    /// Runs the second part of a turn, after [`Own::move_hits`]. Returns the wait that must follow.
     pub(crate) fn end_moves(&mut self) -> Rest {
         self.settle_moves();
         self.finish_turn()
@@ -232,8 +235,8 @@ impl Reactor<'_> {
         self.rest()
     }
 
-    /// Handles all events, as the first part of a turn. Direct reads and writes that need only one
-    /// copy are kept, to be moved later.
+    /// Runs the first part of a turn: handles all events. Direct reads and writes that only need
+    /// one copy of their bytes are collected, and their bytes are moved later.
     pub(crate) fn begin_turn(&mut self) {
         self.shared.batches.begin_turn();
         self.shared.pool.begin_turn(self.own.number);
@@ -259,7 +262,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Runs the last part of a turn: sends replies, and continues requests that can continue.
+    /// Runs the last part of a turn: sends replies, and resumes the requests that can continue.
     fn end_turn(&mut self) {
         if self.shared.afterwards.is_any() {
             self.show_answers();
@@ -275,8 +278,8 @@ impl Reactor<'_> {
         afterwards.close_removed_by(&mut self.own.interface, pool, whole_store);
     }
 
-    /// Flushes posted replies to clients. With several reactors, replies are flushed after the turn
-    /// instead, because the other reactors wait for the end of the turn.
+    /// Flushes the posted replies to the network. With several reactors this happens only after the
+    /// turn, because the other reactors wait for the end of the turn.
     #[inline]
     pub(crate) fn show_answers(&mut self) {
         if self.own.is_alone {
@@ -309,7 +312,7 @@ impl Reactor<'_> {
         self.shared.handoffs.end_turn(self.own.number, regions);
     }
 
-    /// Continues every request whose wait is over.
+    /// Resumes every request for which the event that it waited for has occurred.
     #[inline]
     fn push_on(&mut self) {
         loop {
@@ -344,8 +347,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Registers a write in its session as a request in flight, because it cannot finish in one
-    /// step.
+    /// Registers a write in its session as a request in flight. Called when a write turns out not
+    /// to finish in one step.
     #[inline]
     pub(crate) fn keep_begun(&mut self, to: ReplyTo) -> ReplyTo {
         keep_begun(&mut self.shared.sessions, to)
@@ -376,7 +379,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the first completion, which belongs to a receive.
+    /// Handles a completion that is known to be the next one and to belong to a receive buffer.
     #[inline(always)]
     fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
         let channel = self.shared.channels.get_mut(endpoint);
@@ -401,7 +404,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Ends a loan, because the transport has finished reading the lent memory.
+    /// Ends the loan of memory to the transport, which has finished reading the memory.
     #[inline]
     pub(crate) fn on_loan_done(&mut self, cookie: Cookie) {
         let Cookie::Loan(index) = cookie else { return };
@@ -482,7 +485,7 @@ impl Shared {
 }
 
 /// The maximum number of bytes of a transfer that are copied within a turn while other reactors
-/// wait for the end of the turn. The copy takes a few microseconds.
+/// wait for the end of the turn. A copy of this size takes a few microseconds.
 const MOVED_IN_TURN_MAX: u32 = 16 << 10;
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_PAUSE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The destination of a reply, and the ids of the request that it belongs to.
+//! The destination of a reply, and the ids of the request to which the reply belongs.
 
 use dafs_dat::EndpointId;
 use dafs_sessions::KeptSession;
@@ -8,23 +8,25 @@ use dafs_wire::{Checksum, PROTOCOL_VERSION, ResponseHeader, SpecialConditions};
 use crate::meter::reading::Reading;
 pub(crate) use dafs_files::under_way::TaskId;
 
-/// The destination of a reply, and what must be done when the reply is sent.
+/// The destination of a reply, and the bookkeeping that is due when the reply is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyTo {
     pub endpoint: EndpointId,
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub analyzer: u64,
-    /// The statistics row of the request, and its start time if the request is timed.
+    /// The index of the request's row in the statistics and, if the request is timed, its start
+    /// time.
     pub reading: Reading,
-    /// The session in which the result is stored, for a client that may not receive the reply. If
-    /// `is_kept_after_reply` is true, the request is not registered in the session while it runs;
-    /// its result is stored after the reply is sent ([`crate::afterwards`]).
+    /// The session that stores the result, in case the reply does not reach the client. If
+    /// `is_kept_after_reply` is true, the request is not registered in the session while it runs,
+    /// and its result is stored after the reply is sent ([`crate::afterwards`]).
     kept: KeptSession,
     is_kept_after_reply: bool,
-    /// True if the intent of the request is in the journal, or will be.
+    /// True if the intent of the request has been or will be written to the journal.
     pub logged: bool,
-    /// True if the request acts with credentials that the filer stores for its stream.
+    /// True if the request uses credentials that the client has registered for the request's
+    /// stream.
     pub is_acting: bool,
     /// The chain of which the request is a member, or [`ChainId::NONE`].
     pub chain: ChainId,
@@ -48,15 +50,15 @@ impl ReplyTo {
         }
     }
 
-    /// Returns the session in which the request is registered, so that its end must be reported
-    /// there.
+    /// Returns the session in which the request is registered while it runs. The end of the request
+    /// must be reported to that session.
     #[inline]
     pub(crate) fn kept(&self) -> KeptSession {
         if self.is_kept_after_reply { KeptSession::NONE } else { self.kept }
     }
 
-    /// Returns the session in which the result is stored after the reply, for a request that is not
-    /// registered.
+    /// Returns the session that stores the result after the reply is sent. [`KeptSession::NONE`] if
+    /// the request is registered in a session while it runs.
     #[inline]
     pub(crate) fn kept_later(&self) -> KeptSession {
         if self.is_kept_after_reply { self.kept } else { KeptSession::NONE }

@@ -33,7 +33,7 @@ pub struct Server {
     reloader: Reloader,
 }
 
-/// A handle that stops a server from another thread, for example from a signal handler's thread.
+/// A handle with which another thread, such as a signal handler's, stops a server.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -104,7 +104,7 @@ impl Server {
         reactor.turn_at(reactor.present());
     }
 
-    /// Returns the numbers of channels, endpoints, parked requests and opens, in this order.
+    /// Returns four counts, in this order: channels, endpoints, parked requests, and opens.
     pub(crate) fn held(&self) -> [usize; 4] {
         let Self { shared, own, .. } = self;
         let (tasks, opens) = (shared.tasks.count(), shared.holdings.opened().state_count());
@@ -135,8 +135,9 @@ impl Server {
     }
 }
 
-/// Returns the wait policy of the reactors. On a machine without more cores than reactors the spin
-/// is short, because a long spin would keep clients and other reactors from running.
+/// Returns how long the reactors spin before they sleep. The spin is short on a machine that has no
+/// more cores than reactors, because a long spin would keep clients and other reactors from
+/// running.
 fn wait_of(config: &ServerConfig) -> WaitPolicy {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let is_short_of_cores = config.reactors > 1 && config.reactors >= cores;

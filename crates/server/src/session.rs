@@ -1,4 +1,5 @@
-//! Connect, authenticate and disconnect. The exchange of tokens is in a module of its own.
+//! Handles the requests that connect, authenticate and disconnect a client. The exchange of tokens
+//! is in a module of its own.
 //!
 //! Invariant: this module accesses the store only for a channel that has authenticated.
 
@@ -28,8 +29,8 @@ pub(crate) struct PendingLogin {
 /// The state of a token exchange with a client.
 #[derive(Debug, Default)]
 pub(crate) struct TokenExchange {
-    /// The acceptor for the client's next token, and the session to which the token must be bound.
-    /// `None` if no token is expected.
+    /// The acceptor for the client's next token, and the id of the session to which the token must
+    /// be bound, if any. The outer value is `None` if no token is expected.
     awaited: Option<(Box<Acceptor>, Option<SessionId>)>,
     /// The established security context. It ends with the channel (draft 3.1.1.1.1).
     _context: Option<Box<Context>>,
@@ -42,7 +43,7 @@ enum Purpose {
     Session,
     /// The request is CLIENT_CONNECT_AUTH, and its connect part has succeeded.
     Connected(ConnectResults),
-    /// The request is CONNECT_BIND.
+    /// The request is CONNECT_BIND, for this session and with these message sizes and credits.
     Channel(SessionId, BackSizes),
 }
 

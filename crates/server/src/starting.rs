@@ -34,7 +34,7 @@ use crate::reactor::{Own, Shared};
 use crate::task::Tasks;
 use crate::waiting::Waiting;
 
-/// A server before its first turn.
+/// A server that is initialized but has not run its first turn.
 pub(crate) struct Started {
     pub shared: Shared,
     /// The state of each reactor.
@@ -161,8 +161,8 @@ fn start_kerberos(
     Ok(Some(Arc::new(kerberos)))
 }
 
-/// Creates the directory of a Unix socket if it is missing. Errors are reported later, when the
-/// address is bound.
+/// Creates the directory for a Unix socket if the directory is missing. An error is ignored here,
+/// because binding the address then fails and reports it.
 fn prepare_directory(address: &Address) {
     if let Address::Shm(path) = address
         && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(""))

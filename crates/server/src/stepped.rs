@@ -64,9 +64,9 @@ impl SteppedServer {
         self.owns.len()
     }
 
-    /// Returns true if a reactor has work to do. A single reactor is always awake. One of several
-    /// reactors sleeps until an event arrives, another reactor wakes it, or its longest sleep is
-    /// over.
+    /// Returns true if a reactor has work to do. A single reactor is always awake. With several
+    /// reactors, each sleeps until an event arrives, another reactor wakes it, or its longest sleep
+    /// is over.
     pub fn is_awake(&mut self, reactor: usize, now: Moment) -> bool {
         let Self { owns, dues, .. } = self;
         let (Some(own), Some(due)) = (owns.get_mut(reactor), dues.get(reactor)) else {
@@ -128,20 +128,20 @@ impl SteppedServer {
         }
     }
 
-    /// Returns true if any reactor has ever overlooked work from another reactor until its longest
-    /// sleep ended, because the other reactor had not woken it.
+    /// Returns true if another reactor has ever failed to wake a reactor for new work, so that the
+    /// work waited until the reactor's longest sleep ended.
     #[must_use]
     pub fn has_overslept(&self) -> bool {
         self.has_overslept
     }
 
-    /// Returns the number of jobs whose results are still to come.
+    /// Returns the number of jobs whose results the reactors have not taken yet.
     #[must_use]
     pub fn jobs_under_way(&self) -> usize {
         self.shared.pool.under_way()
     }
 
-    /// Returns the current amounts and counters of the server.
+    /// Returns the server's current statistics.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()

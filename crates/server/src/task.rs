@@ -42,8 +42,9 @@ impl Buffers {
 pub(crate) enum ReadTarget {
     Inline,
     Direct(Buffers),
-    /// The client's buffers, in a session with checksums. The bytes are gathered first, because a
-    /// write could change the cached bytes between the checksum and the transfer.
+    /// The client's buffers, and the bytes gathered so far, in a session with checksums. The bytes
+    /// are gathered before the transfer, because a write could change the cached bytes between the
+    /// checksum and the transfer.
     Sealed(Buffers, Vec<u8>),
 }
 
@@ -68,7 +69,7 @@ pub(crate) enum WriteSource {
         /// The computed checksum, or the error. `None` until it is computed.
         sum: Option<Result<dafs_wire::Checksum, dafs_types::Status>>,
     },
-    /// The bytes are fetched and verified.
+    /// The memory with the bytes, which are fetched and verified.
     Good(Memory),
 }
 
@@ -84,7 +85,7 @@ pub(crate) struct ReadTask {
 pub(crate) struct WriteTask {
     pub writing: Writing,
     pub source: WriteSource,
-    /// The number of bytes of the memory for checksummed writes that this write holds.
+    /// The number of bytes that this write uses of the memory for checksummed writes.
     pub sealed_bytes: u32,
     /// The number of transfers into the write's cache space that are not complete.
     pub transfers_left: u32,
@@ -98,7 +99,8 @@ impl WriteTask {
     }
 }
 
-/// A write of dirty data to the file or to stable storage, after which a waiting request continues.
+/// A task that writes dirty data to the file or to stable storage, so that the request that waits
+/// for it can continue.
 #[derive(Debug)]
 pub(crate) struct FlushTask {
     pub ticket: CommitTicket,
@@ -109,13 +111,13 @@ pub(crate) struct FlushTask {
 /// The work that continues after a flush.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FlushOf {
-    /// Transfers of batches wait for the flush.
+    /// Transfers of batches, which wait for the flush.
     Batches,
-    /// A client waits for the hand-over of the file.
+    /// The request of a client that waits for the hand-over of the file.
     HandOver(HandOverRequest),
 }
 
-/// A fetch of client data that belongs to the request's arguments (SETATTR_DIRECT).
+/// A task that fetches a part of the request's arguments from the client's memory (SETATTR_DIRECT).
 #[derive(Debug)]
 pub(crate) struct FetchTask {
     pub staging: Staging,
@@ -158,8 +160,8 @@ impl Task {
 }
 
 impl Task {
-    /// Returns the connection of the task's transfers. The reactor of that connection steps the
-    /// task.
+    /// Returns the connection that carries the task's transfers. The task is stepped by the reactor
+    /// that owns that connection.
     #[inline]
     pub(crate) fn moves_over(&self) -> EndpointId {
         match &self.work {
@@ -184,8 +186,8 @@ impl Work {
         }
     }
 
-    /// Returns the range of the file that the task may still access while it waits. `None` if it
-    /// accesses none.
+    /// Returns the range of the file that the task may still access while it waits. `None` if the
+    /// task accesses no range.
     fn reach(&self) -> Option<Reach> {
         match self {
             Work::Read(ReadTask { reading, .. }) => {
@@ -221,7 +223,8 @@ impl From<RemainingWork> for Work {
 pub(crate) enum Wait {
     /// The task waits for progress on this file.
     File(CachedFile),
-    /// The task waits for cache space, so progress on any file wakes it.
+    /// The task waits for free cache space. Progress on any file wakes it, because progress may
+    /// free space.
     Room,
     /// The task waits for the completion of its own transfers.
     Transfers,
@@ -255,14 +258,14 @@ pub(crate) struct Tasks {
     free: Vec<u32>,
     by_file: QuickMap<CachedFile, Vec<TaskId>>,
     for_room: Vec<TaskId>,
-    /// For each slot, a serial number that is assigned when the task begins to wait for transfers;
-    /// 0 for all other tasks.
+    /// For each slot, the serial number that its task got when it began to wait for transfers; 0 if
+    /// it does not wait for transfers.
     began: Vec<u64>,
     last_began: u64,
 }
 
 impl Tasks {
-    /// Reserves an id for a task that is about to be parked.
+    /// Reserves an id for a task that will be parked.
     pub(crate) fn reserve(&mut self) -> TaskId {
         TaskId(self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -276,8 +279,8 @@ impl Tasks {
         self.free.push(id.0);
     }
 
-    /// Adds a transfer that is executed while other reactors take turns. These reactors treat it
-    /// like a parked task.
+    /// Adds an entry for a transfer that is executed while other reactors take turns. The other
+    /// reactors treat the entry like a parked task.
     pub(crate) fn begin_move(&mut self, endpoint: EndpointId, reach: Reach) -> TaskId {
         let id = self.reserve();
         self.under_way.enter(id, Some(reach));
@@ -285,7 +288,7 @@ impl Tasks {
         id
     }
 
-    /// Removes a transfer that is finished.
+    /// Removes the entry of a transfer that has finished.
     pub(crate) fn end_move(&mut self, id: TaskId) {
         if let Some(place) = self.moves.iter().position(|other| other.id == id) {
             self.moves.remove(place);
@@ -310,8 +313,9 @@ impl Tasks {
         self.slots.iter().enumerate().map(named).filter_map(|(id, task)| Some((id, task.as_ref()?)))
     }
 
-    /// Removes a parked task from the lists that progress wakes. Returns false if the task is not
-    /// in these lists, because it waits for another kind of event, which is certain to happen.
+    /// Removes a parked task from the lists of tasks that progress on a file wakes. Returns false
+    /// if the task is in none of these lists, because it waits for an event that is certain to
+    /// happen.
     pub(crate) fn unlist(&mut self, id: TaskId) -> bool {
         let Some(file) = self.get(id).map(|task| task.work.file()) else { return false };
         let take = |list: &mut Vec<TaskId>| {
@@ -337,8 +341,8 @@ impl Tasks {
         }
     }
 
-    /// Returns the tasks that wait for their own transfers, each with a serial number that rises
-    /// with the time at which the wait began.
+    /// Returns the tasks that wait for their own transfers, each with a serial number. A task that
+    /// began to wait later has a higher number.
     pub(crate) fn with_transfers(&self) -> impl Iterator<Item = (u64, &Task)> {
         let slots = self.began.iter().zip(&self.slots).filter(|(began, _)| **began > 0);
         slots.filter_map(|(began, task)| Some((*began, task.as_ref()?)))
@@ -368,7 +372,7 @@ impl Tasks {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Returns true if progress on some file would wake a task.
+    /// Returns true if any task waits for progress on a file or for cache space.
     #[inline]
     pub(crate) fn await_progress(&self) -> bool {
         !(self.by_file.is_empty() & self.for_room.is_empty())

@@ -1,6 +1,7 @@
 //! Handles the results of jobs, the work from other reactors, and timers.
 //!
-//! Invariant: the reactor's thread itself runs no kind of job that has recently waited for a disk.
+//! Invariant: the reactor's thread itself executes no job of a kind that has recently waited for a
+//! disk.
 
 use std::time::Duration;
 
@@ -35,9 +36,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends the messages that other reactors have left for this reactor's connections. This comes
-    /// before any new reply, because replies must be sent in the order in which their credits were
-    /// granted.
+    /// Sends the messages that other reactors have left for this reactor's connections. Called
+    /// before this reactor sends new replies, because replies must be sent in the order in which
+    /// their credits were granted.
     pub(crate) fn send_for_others(&mut self) {
         let reactor = self.own.number;
         // The receives for the credits of a reply must be posted before the reply is sent.
@@ -122,9 +123,9 @@ impl Reactor<'_> {
         self.resume_in_order(for_room, None);
     }
 
-    /// Steps tasks that waited for the same event, of which perhaps only one can continue. If the
-    /// next task belongs to another reactor, that reactor gets this and all later tasks, so that
-    /// the order is kept.
+    /// Steps the tasks that waited for the same event, in order, although perhaps only the first
+    /// can continue. At the first task whose connection belongs to another reactor, hands this task
+    /// and all later tasks over to that reactor, so that the order is kept.
     fn resume_in_order(&mut self, mut waiting: Vec<TaskId>, error: Option<StoreError>) {
         for place in 0..waiting.len() {
             let task = self.shared.tasks.get(waiting[place]);
@@ -142,9 +143,10 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles an append that is next in the queue but belongs to another reactor. The append gets
-    /// the end of its file here, or keeps its position in the queue; otherwise appends that arrive
-    /// at this reactor could overtake it every time. Returns true if the append still waits.
+    /// Handles an append that is the next to run but whose connection belongs to another reactor.
+    /// Reserves the end of the file for the append if that is possible, or else keeps the append's
+    /// position in the queue. Otherwise appends that arrive at this reactor could overtake the
+    /// append every time. Returns true if the append still waits for the end of the file.
     fn still_awaits_end(&mut self, id: TaskId) -> bool {
         let is_before_its_end = |task: &Task| match &task.work {
             Work::Write(task) => {
@@ -173,7 +175,8 @@ impl Reactor<'_> {
     }
 
     /// Orders tasks that wait for the same event, so that many requests of one client do not delay
-    /// the few of another client: sessions take turns, and so do holders of limits.
+    /// the few of another client. Sessions take turns, and so do the holders of limits (local users
+    /// or addresses).
     fn clients_in_turns(&self, waiting: Vec<TaskId>) -> Vec<TaskId> {
         let endpoint_of = |id| self.shared.tasks.get(id).map(|task| task.reply_to.endpoint);
         let first = waiting.first().and_then(|id| endpoint_of(*id));
@@ -245,14 +248,14 @@ impl Reactor<'_> {
         self.shared.show_itself();
     }
 
-    /// Submits a job that zeroes memory that the cache will need.
+    /// Submits a job that fills memory with zeroes before the cache needs it.
     fn clear_ahead(&mut self) {
         if let Some(job) = self.shared.cache.poll_clear() {
             self.shared.pool.submit(Job::Clear(job));
         }
     }
 
-    /// Starts the flushes that are due, as far as the pool has capacity.
+    /// Starts the flushes that are due, up to the number that the pool can execute at one time.
     pub(crate) fn flush_due(&mut self) {
         while self.shared.pool.under_way() < POOL_QUEUE_MAX {
             let Some(job) = self.shared.cache.poll_flush() else { break };
@@ -282,7 +285,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Submits the computation of checksums for a task that waits for them.
+    /// Submits a job that computes checksums for a task, which waits for them.
     pub(crate) fn submit_sum(&mut self, job: SumJob) {
         self.shared.pool.submit(Job::Sum(Box::new(job)));
     }
@@ -329,7 +332,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Executes the filer's requests about fences.
+    /// Does the work on fencing lists that the filer has requested.
     #[inline]
     pub(crate) fn pump_fences(&mut self) {
         while let Some(action) = self.shared.filer.poll_fence_action() {
@@ -359,7 +362,8 @@ impl Reactor<'_> {
     }
 }
 
-/// The time after DISCONNECT for which a client may keep its connection open.
+/// The time after DISCONNECT after which the server breaks a connection that the client has not
+/// closed.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum number of flushes that the pool executes at one time.
 const POOL_QUEUE_MAX: usize = 32;

@@ -1,7 +1,7 @@
-//! Requests that wait for something other than the disk.
+//! Requests that wait for an event other than the end of a disk access.
 //!
 //! Invariants:
-//! - A request that waits here has had no effect yet, or it only queries information.
+//! - A request that waits here has had no effect yet, or is a query without effects.
 //! - A request leaves this module when it can continue or its connection ends.
 
 pub(crate) mod fencing;
@@ -27,19 +27,21 @@ use searching::Searching;
 pub(crate) use result_queries::ResultQuery;
 pub(crate) use searching::SearchJob;
 
-/// All requests that wait for something other than the disk.
+/// All requests that wait for an event other than the end of a disk access.
 pub(crate) struct Waiting {
     /// Chains, with the requests that wait for earlier members.
     chains: Chains,
-    /// Requests that wait for the return of a delegation or for a reply from its holder.
+    /// Requests that wait until a delegation is returned, or until its holder replies with the
+    /// file's attributes.
     held: HeldRequests,
-    /// Requests that wait for the search for an object.
+    /// Requests that wait for a search for an object by the store.
     searching: Searching,
-    /// Queries for stored results that wait until a session is idle.
+    /// Queries for stored results. Each waits until the session that it asks about is idle.
     result_queries: ResultQueries,
     /// Changes of fencing lists that wait for operations of fenced clients.
     fencing: Fencing,
-    /// Requests and replies that wait for durable journal records.
+    /// Requests that wait until their intents are durable in the journal, and replies that wait
+    /// until their records are.
     journaled: JournaledRequests,
 }
 
@@ -105,9 +107,9 @@ impl Waiting {
         self.held.count()
     }
 
-    /// Drops all requests that wait on a connection that has ended. Members of chains that are
-    /// already in progress finish, but no later member starts. Returns the requests that waited for
-    /// delegations, which will not be executed.
+    /// Drops all requests that wait on a connection that has ended. A chain member that is already
+    /// in progress finishes, but no later member of its chain starts. Returns the requests that
+    /// waited for delegations, which will not be executed.
     pub(crate) fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         self.chains.drop_of(endpoint);
         self.held.forget(filer, endpoint)

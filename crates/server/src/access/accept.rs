@@ -24,7 +24,8 @@ use crate::session::TokenExchange;
 /// refusal from an address at which no server listens.
 const REFUSED: &[u8] = b"refused";
 
-/// The interface that accepts a new connection, and the tables in which it is registered.
+/// The network interface that accepts a new connection, and the tables in which the connection is
+/// registered.
 pub(crate) struct Ways<'r> {
     pub interface: &'r mut ServingInterface,
     pub filer: &'r mut Filer,
@@ -32,7 +33,7 @@ pub(crate) struct Ways<'r> {
     pub channels: &'r mut Channels,
 }
 
-/// A connection request from a peer that is neither accepted nor refused yet.
+/// A peer's connection request that is not accepted or refused yet.
 pub(crate) struct Coming<'c> {
     pub pending: PendingId,
     pub peer: &'c Peer,
@@ -96,8 +97,8 @@ impl Entrance {
         is_in
     }
 
-    /// Breaks a connection that has not logged in yet, so that a new connection can take its entry
-    /// in the table of channels.
+    /// Breaks a connection on which no client has logged in yet, so that a new connection can use
+    /// its entry in the table of channels.
     fn displace(&mut self, channels: &mut Channels, id: ChannelId, now: Moment) {
         let Some(endpoint) = channels.endpoint_of(id) else { return };
         let holder = channels.holder_of(endpoint);
@@ -108,8 +109,8 @@ impl Entrance {
         channels.give_up(endpoint);
     }
 
-    /// Accepts a connection and posts the receives for its first messages. Returns false if the
-    /// memory for these receives is not available.
+    /// Accepts a connection and posts the receive buffers for its first messages. Returns false if
+    /// there is no memory for these buffers.
     fn accept(
         &self,
         ways: &mut Ways<'_>,
@@ -162,8 +163,8 @@ impl Entrance {
     }
 }
 
-/// Returns the identity that the kernel reported when the peer connected. Returns an error if an id
-/// of the process is not a valid user or group id.
+/// Returns the credentials of the peer's process, as the kernel reported them when the peer
+/// connected. Returns an error if an id of the process is not a valid user or group id.
 fn credentials_of(process: &dafs_dat::PeerProcess) -> Result<Credentials, NoSuchId> {
     Credentials::new(process.uid, process.gid, process.groups.clone())
 }

@@ -32,8 +32,8 @@ pub struct AccessRules {
     /// The identities to replace in exports that set no `squash` of their own. `None` replaces only
     /// user 0 of clients on other hosts.
     pub squash: Option<Squash>,
-    /// The identity that replaces squashed identities in exports that set no `anonymous` of their
-    /// own.
+    /// The identity that replaces squashed identities (see `squash`) in exports that set no
+    /// `anonymous` of their own.
     pub anonymous: Credentials,
 }
 
@@ -51,8 +51,7 @@ pub struct ConnectRule {
 pub struct ExportRules {
     /// The name of the export.
     pub name: String,
-    /// The terms for every client of the export; the terms of a matching entry of `clients`
-    /// override them.
+    /// The access terms for clients of the export. A matching entry of `clients` overrides them.
     pub terms: PartialTerms,
     /// The clients that see the export, each with the terms for it. If the list is empty, every
     /// client sees the export.
@@ -63,11 +62,13 @@ pub struct ExportRules {
 /// general rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialTerms {
-    /// True if the server refuses changes to the export.
+    /// True if the server refuses changes to the export. `None` if this term is not set here.
     pub read_only: Option<bool>,
-    /// The identities that are replaced by the anonymous identity.
+    /// The identities that are replaced by the anonymous identity. `None` if this term is not set
+    /// here.
     pub squash: Option<Squash>,
-    /// The identity that replaces squashed identities.
+    /// The identity that replaces the identities which `squash` selects. `None` if this term is not
+    /// set here.
     pub anonymous: Option<Credentials>,
 }
 
@@ -114,7 +115,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// Every transport, at the index that equals its discriminant.
+    /// All transports, each at the array index that equals its discriminant.
     pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Tcp, Self::Tls, Self::Verbs];
 }
 
@@ -198,7 +199,8 @@ impl AccessRules {
         self.unmentioned()
     }
 
-    /// Applies the access rules to a client that has authenticated.
+    /// Applies the access rules to a client that has authenticated. Returns the access that it
+    /// gets, or the reason why it is refused.
     pub(crate) fn judge(
         &self,
         peer: &PeerFacts,
@@ -350,7 +352,8 @@ impl PeerFacts {
         Self { address, is_local: uid.is_some(), uid, transport, certificate }
     }
 
-    /// Returns the holder for the limits that apply before a client has logged in.
+    /// Returns the holder (a local user or an address) whose limits apply to the peer before a
+    /// client has logged in.
     pub(crate) fn holder(&self) -> Holder {
         match (self.uid, self.address) {
             (Some(uid), _) => Holder::User(uid),
@@ -386,8 +389,8 @@ fn is_like(pattern: &str, text: &str) -> bool {
 }
 
 /// Returns true if the principal's name and realm match the pattern's name and realm separately.
-/// One match over the whole text would accept a foreign realm that ends like the expected realm
-/// after an escaped `@`.
+/// One match over the whole text would accept a foreign realm in which the expected realm follows
+/// an escaped `@`.
 fn is_principal_like(pattern: &str, principal: &str) -> bool {
     let (Some((name, realm)), Some((their_name, their_realm))) =
         (split_realm(pattern), split_realm(principal))

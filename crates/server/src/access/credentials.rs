@@ -1,5 +1,5 @@
-//! The identity that a request acts for: that of the session, or an identity that a trusted client
-//! has registered (draft 3.1.1, 6.2.8, 6.2.9).
+//! Determines the identity that a request acts for: the identity of the session, or an identity
+//! that a trusted client has registered (draft 3.1.1, 6.2.8, 6.2.9).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Admits clients: decides who may connect, how clients authenticate, and which exports they see.
 //!
-//! Invariant: the exports that a connection sees follow from the rules for its own client alone.
+//! Invariant: the exports that a connection sees depend only on the rules for its own client.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub(crate) struct Entrance {
     /// True if the configuration allows authentication by password.
     allows_passwords: bool,
     kerberos: Option<Arc<Kerberos>>,
-    /// The view of all exports, which a connection has until it logs in.
+    /// The view of all exports. A connection uses it until its client logs in.
     whole_view: Arc<View>,
-    /// The views of clients, by the terms. Clients with equal terms share a view.
+    /// The views of clients, each with its terms of access. Clients with equal terms share a view.
     views: Vec<(Vec<ExportTerms>, Arc<View>)>,
     /// The size of the largest request without a Kerberos ticket, in bytes.
     request_bytes: u32,
@@ -67,12 +67,13 @@ impl Entrance {
         &mut self.logins
     }
 
-    /// The source of random numbers for session ids.
+    /// Returns the source of random numbers for session ids.
     pub(crate) fn entropy(&mut self) -> &mut (dyn Entropy + Send) {
         &mut *self.entropy
     }
 
-    /// Returns true if another line about the refused connections of this holder may be logged.
+    /// Returns true if another line about refused connections of this holder (a local user or an
+    /// address) may be logged.
     pub(crate) fn may_log(&mut self, holder: Holder, now: Moment) -> bool {
         self.logins.may_log(LogKind::Connection, holder, now)
     }
@@ -97,7 +98,8 @@ impl Entrance {
         Identity::new(Credentials::nobody(), &self.whole_view)
     }
 
-    /// Returns the view of the store under these terms. Clients with equal terms share a view.
+    /// Returns the view of the store under these terms of access. Clients with equal terms share a
+    /// view.
     pub(crate) fn view(&mut self, terms: Vec<ExportTerms>) -> Arc<View> {
         if let Some((_, view)) = self.views.iter().find(|(other, _)| *other == terms) {
             return view.clone();
@@ -109,7 +111,7 @@ impl Entrance {
         view
     }
 
-    /// Returns the current password file, for a check on the worker pool.
+    /// Returns the current password file, to check a password on the worker pool.
     pub(crate) fn passwords(&self) -> Arc<PasswordFile> {
         self.live.passwords()
     }
@@ -130,9 +132,9 @@ impl Entrance {
         self.kerberos.clone()
     }
 
-    /// Returns the number of bytes to reserve for a request, including a ticket if the client may
-    /// send one. Reserved bytes that no request uses cost no physical memory, because they are
-    /// never touched.
+    /// Returns the number of bytes to reserve for each request. If the client may send a Kerberos
+    /// ticket, the ticket is included. Reserved bytes that no request uses need no physical memory,
+    /// because they are never touched.
     pub(crate) fn request_bytes(&self, is_local: bool) -> u32 {
         match &self.kerberos {
             Some(kerberos) if !is_local => self.request_bytes.max(kerberos.request_bytes_max()),
@@ -147,6 +149,6 @@ impl Entrance {
 }
 
 const CONNECT_BYTES: u32 = limits::CONNECT_MESSAGE_BYTES as u32;
-/// The maximum number of views that are kept for sharing. Few servers have rules that produce this
-/// many different terms.
+/// The maximum number of views that are kept for clients with equal terms. Few servers have rules
+/// that produce this many different terms.
 const VIEWS_MAX: usize = 256;

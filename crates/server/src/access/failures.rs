@@ -8,7 +8,8 @@ use std::time::Duration;
 use dafs_filer::Holder;
 use dafs_types::Moment;
 
-/// The failed logins of one holder, or of one user name tried by one holder.
+/// The failed logins of one holder (a local user or an address), or of one user name that the
+/// holder has tried.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failed {
     count: u32,
@@ -16,7 +17,7 @@ struct Failed {
 }
 
 impl Failed {
-    /// Returns when the next check may run. The first `free` failures cause no delay.
+    /// Returns the time at which the next check may run. The first `free` failures cause no delay.
     fn due(&self, free: u32, longest: Duration) -> Moment {
         match self.count.checked_sub(free) {
             None => Moment(0),
@@ -40,7 +41,7 @@ pub(crate) enum LogKind {
     Connection,
 }
 
-/// The number of log lines about a holder in the current period.
+/// The number of lines logged about a holder (a local user or an address) in the current period.
 #[derive(Clone, Copy, Debug)]
 struct LogCount {
     since: Moment,
@@ -48,7 +49,7 @@ struct LogCount {
     left_out: u32,
 }
 
-/// The recent failures and the proven users.
+/// The recent failed logins, and the users that have recently logged in.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pairs: BTreeMap<(Holder, Box<str>), Failed>,
@@ -59,7 +60,8 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Returns when the next check for a holder may run.
+    /// Returns the time at which the next login of a holder (a local user or an address), or of one
+    /// user name from this holder, may be checked.
     pub(crate) fn due(&self, holder: Holder, user: Option<&str>) -> Moment {
         if holder.is_superuser() {
             return Moment(0);
@@ -82,9 +84,9 @@ impl Failures {
         self.holders.entry(holder).or_default().note(now);
     }
 
-    /// Records that a user has logged in. This user's earlier failures are cleared, and from now on
-    /// failures of other users of the same holder do not delay this user. The holder's failures
-    /// with other names still count.
+    /// Records that a user has logged in from a holder (a local user or an address). Clears the
+    /// earlier failures with this user name. From now on, failures of other users of the same
+    /// holder do not delay this user. The holder's failures with other user names still count.
     pub(crate) fn forgive(&mut self, holder: Holder, user: Option<&str>, now: Moment) {
         if let Some(user) = user {
             self.pairs.remove(&(holder, user.into()));
@@ -98,7 +100,8 @@ impl Failures {
         user.is_some_and(|user| self.proven.contains_key(&(holder, user.into())))
     }
 
-    /// Returns true if another line of this kind about a holder may be logged.
+    /// Returns true if another line of this kind about a holder (a local user or an address) may be
+    /// logged.
     pub(crate) fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         make_room(&mut self.told, |told| told.since);
         let key = (line, holder);
@@ -111,8 +114,8 @@ impl Failures {
         true
     }
 
-    /// Removes expired entries. Returns, for each holder, the number of log lines that were
-    /// suppressed in the period that has ended.
+    /// Removes expired entries. Returns the number of log lines that were suppressed in the period
+    /// that has ended, for each holder (a local user or an address).
     pub(crate) fn tick(&mut self, now: Moment) -> Vec<(Holder, u32)> {
         let is_late = |failed: &Failed| now.since(failed.last) < FORGOTTEN_AFTER;
         self.pairs.retain(|_, failed| is_late(failed));
@@ -130,7 +133,7 @@ impl Failures {
     }
 }
 
-/// Removes the oldest entry if the table is full.
+/// Removes the oldest entry of a table if the table is full.
 fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> Moment) {
     if table.len() < FAILURES_MAX {
         return;
@@ -141,29 +144,32 @@ fn make_room<K: Ord + Clone, V>(table: &mut BTreeMap<K, V>, age: impl Fn(&V) -> 
     }
 }
 
-/// The number of failed logins with the same user name that cause no delay. It equals the default
-/// of `AuthPolicy::attempts_max`, the limit for one connection.
+/// The number of failed logins with the same user name, from the same local user or address, that
+/// cause no delay. It equals the default of `AuthPolicy::attempts_max`, the limit for one
+/// connection.
 const PAIR_FREE: u32 = 3;
-/// The number of failed logins of a holder, with any user names, that cause no delay. It is large
-/// because many people may share an address.
+/// The number of failed logins of one holder (a local user or an address), with any user names,
+/// that cause no delay. It is large because many people may share an address.
 const HOLDER_FREE: u32 = 20;
-/// The delay after the first failure that is not free. Each further failure doubles the delay.
+/// The delay after the first failed login that exceeds the number of free failures. Each further
+/// failure doubles the delay.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// The longest delay of checks for one user name of a holder. It is short enough to let a client
-/// log in on a new connection before its login times out.
+/// The longest delay of checks for one user name of a holder (a local user or an address). It is
+/// short enough to let a client log in on a new connection before its login times out.
 const PAIR_DELAY_MAX: Duration = Duration::from_secs(8);
-/// The longest delay of all checks of a holder. It is short for the same reason.
+/// The longest delay of all checks of a holder (a local user or an address). It is short enough to
+/// let a client log in on a new connection before its login times out.
 const HOLDER_DELAY_MAX: Duration = Duration::from_secs(2);
 /// The time after which a failure no longer counts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15 * 60);
-/// The time after a login during which failures of other users do not delay this user at this
-/// holder.
+/// The time after a successful login during which failed logins of other users from the same
+/// address do not delay this user.
 const PROVEN_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The maximum number of entries of each of these tables: failures by user, failures by holder,
-/// proven users.
+/// The maximum number of entries of each of three tables: failures by user, failures by holder (a
+/// local user or an address), and proven users.
 const FAILURES_MAX: usize = 4096;
-/// The maximum number of log lines of one kind about one holder in each `LINES_PERIOD`. Further
-/// lines are only counted.
+/// The maximum number of log lines of one kind, about one holder (a local user or an address), in
+/// each `LINES_PERIOD`. Further lines are only counted.
 const LINES_MAX: u32 = 10;
 const LINES_PERIOD: Duration = Duration::from_secs(60);
 

@@ -31,8 +31,8 @@ pub struct KerberosConfig {
     /// host's rules.
     pub users: BTreeMap<String, String>,
     /// True if principals that are not in `users` are mapped by the rules of `krb5.conf`
-    /// (`auth_to_local`). If `krb5.conf` has no such rules, `alice` of the default realm maps to
-    /// the user `alice`.
+    /// (`auth_to_local`). If `krb5.conf` has no such rules, the principal `alice` of the default
+    /// realm maps to the user `alice`.
     pub host_rules: bool,
     /// True if a principal may map to user 0 of this host.
     pub superuser: bool,
@@ -40,7 +40,8 @@ pub struct KerberosConfig {
     /// [`dafs_wire::limits::TOKEN_BYTES_MAX`]. Each connection reserves memory for requests of this
     /// length.
     pub token_bytes_max: u32,
-    /// True if tokens must be bound to the session that they open.
+    /// True if the server requires that a token is bound to the session that the token
+    /// authenticates.
     pub binding_required: bool,
 }
 
@@ -71,7 +72,7 @@ pub enum KerberosError {
     Exposed {
         /// The keytab file.
         path: PathBuf,
-        /// The users that have access to the keytab.
+        /// The users other than the server's user that have access to the keytab.
         source: ExposedSecret,
     },
     /// The Kerberos library cannot use the service's keys.
@@ -224,7 +225,8 @@ impl TokenJob {
     }
 }
 
-/// The session that a token is bound to. The token authenticates no other session.
+/// The session and channel to which a token is bound. The token does not authenticate any other
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub session: SessionId,
@@ -234,7 +236,8 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// Returns the bytes that client and server both hash (`docs/decisions/0012-kerberos.md`).
+    /// Returns the encoded binding, of which both the client and the server compute a hash
+    /// (`docs/decisions/0012-kerberos.md`).
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = b"dafs1".to_vec();
         bytes.extend_from_slice(&self.session.0.to_le_bytes());
@@ -250,7 +253,7 @@ pub(crate) fn method() -> AuthMethod<'static> {
     AuthMethod::Gss { oid: KERBEROS_OID, quality: 0, service }
 }
 
-/// Maps the reason for a failed token to the status of the reply.
+/// Returns the reply's status for the reason why a token was refused.
 pub(crate) fn status_of(reason: Reason) -> Status {
     match reason {
         Reason::MechanismUnknown => Status::NotSupp,
@@ -291,11 +294,11 @@ pub(crate) const FAILURE: u32 = 13 << 16;
 /// connect.
 pub(crate) const UNAUTHORIZED: u32 = 15 << 16;
 
-/// The default limit of a token's length, in bytes. A ticket with all groups of a large
-/// organisation has 12,000 bytes (Windows' MaxTokenSize before 2012). Later versions allow 48,000
-/// bytes, but such tickets are rare.
+/// The default limit of a token's length, in bytes. A ticket that lists all groups of a large
+/// organisation has up to 12,000 bytes (MaxTokenSize of Windows before 2012). Later versions of
+/// Windows allow 48,000 bytes, but such tickets are rare.
 const TOKEN_BYTES_DEFAULT: u32 = 15 * 1024;
-/// The number of bytes reserved in a request for everything but the token.
+/// The number of bytes that a request with a token reserves for everything except the token.
 const REQUEST_REST_BYTES: u32 = 1024;
 
 /// The longest finite lifetime of a context. A context with a longer lifetime is treated as

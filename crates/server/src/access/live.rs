@@ -1,6 +1,8 @@
-//! The configuration that can change while the server runs: access rules and users' passwords.
+//! The part of the configuration that can change while the server runs: access rules and users'
+//! passwords.
 //!
-//! Invariant: a reader gets one complete version. A reload that fails changes nothing.
+//! Invariant: a reader always gets the rules and passwords of one version. A reload that fails
+//! changes nothing.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,7 +16,8 @@ use crate::access::one_time::OneTimeUser;
 use crate::access::passwords::{PasswordError, PasswordFile};
 use crate::config::{ServerConfig, ServerError};
 
-/// The current rules and users, shared by the reactors, the login threads and [`Reloader`]s.
+/// The access rules and users in force, shared by the reactors, the login threads and
+/// [`Reloader`]s.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Live {
     current: Arc<RwLock<LiveVersion>>,

@@ -1,12 +1,13 @@
 //! Queues password checks, token checks and name lookups for the worker pool.
 //!
 //! Any client can make the server check a password, which by design takes memory and tens of
-//! milliseconds. So logins run on their own worker threads ([`crate::pool::jobs::LOGIN_THREADS`]),
-//! and reads and writes never wait for them. The number of waiting checks is limited for each
-//! holder and in total. Holders take turns, and a holder has at most one check running. After
-//! failed logins the holder's next check is delayed. A few failures delay only checks of that
-//! holder for that user name, so that an attacker on another host cannot lock the user out. More
-//! failures delay all checks of the holder, for any user name.
+//! milliseconds. So the checks run on their own worker threads
+//! ([`crate::pool::jobs::LOGIN_THREADS`]), and reads and writes never wait for a check. The number
+//! of waiting checks is limited in total and for each holder (a user of this host, or a network
+//! address). Holders take turns, and a holder has at most one check running. After failed logins
+//! the holder's next check is delayed. A few failures delay only checks of that holder for that
+//! user name, so that an attacker on another host cannot lock the user out. More failures delay all
+//! checks of the holder, for any user name.
 //!
 //! Many people may share an address, and one of them may guess passwords. So a user who has
 //! recently logged in from a holder counts as proven there ([`crate::access::failures`]). Only
@@ -15,7 +16,7 @@
 //!
 //! Invariants:
 //! - Every accepted job is given to the pool once, or dropped because its connection has ended, or
-//!   refused to make room for a proven user.
+//!   dropped to make room for a proven user.
 //! - The tables of failures and of proven users have a limited number of entries.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +32,7 @@ use crate::pool::jobs::{Job, LOGIN_THREADS, Pool};
 /// A check of a password or token that is queued for the pool.
 struct Waiting {
     endpoint: EndpointId,
-    /// The user name. `None` if the request contains none.
+    /// The user name in the request. `None` if the request contains none.
     user: Option<Box<str>>,
     job: Job,
 }
@@ -43,15 +44,16 @@ struct Running {
     user: Option<Box<str>>,
 }
 
-/// The waiting checks, and the record of failures.
+/// The checks that wait for a pool thread, and the record of failed logins.
 #[derive(Default)]
 pub(crate) struct Logins {
     waiting: BTreeMap<Holder, VecDeque<Waiting>>,
-    /// The holders with waiting checks, in the order of their turns.
+    /// The holders (local users or addresses) with waiting checks, in the order of their turns.
     turns: VecDeque<Holder>,
     count: usize,
     running: Vec<Running>,
-    /// Lookups of user names for clients that are logged in. The clients' credits limit the number.
+    /// Lookups of user names for clients that are logged in. The number of lookups is limited by
+    /// the clients' credits.
     lookups: VecDeque<Job>,
     lookups_running: usize,
     failures: Failures,
@@ -95,9 +97,9 @@ impl Logins {
         placed
     }
 
-    /// Makes room in a holder's queue for a user who is proven there. Drops the youngest check of
-    /// an unproven user. If there is none, drops the youngest check of the user with the most
-    /// waiting checks. Returns the connection of the dropped check.
+    /// Makes room in a holder's queue for a check of a user who has recently logged in. Drops the
+    /// youngest check of a user who has not. If there is none, drops the youngest check of the user
+    /// with the most waiting checks. Returns the connection of the dropped check.
     fn evict_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
         let is_proven =
             |waiting: &Waiting| self.failures.is_proven(holder, waiting.user.as_deref());
@@ -116,7 +118,7 @@ impl Logins {
         self.take(holder, |queue| queue.remove(place)).map(|out| out.endpoint)
     }
 
-    /// Removes and returns a check from a holder's queue.
+    /// Removes and returns a check from the queue of a holder (a local user or an address).
     fn take(
         &mut self,
         holder: Holder,
@@ -132,7 +134,7 @@ impl Logins {
         taken
     }
 
-    /// Removes and returns the next job for the pool. `None` if nothing is due or all login threads
+    /// Removes and returns the next job for the pool. `None` if no job is due or all login threads
     /// are busy.
     fn next(&mut self, now: Moment) -> Option<Job> {
         if self.running.len() + self.lookups_running >= LOGIN_THREADS {
@@ -163,13 +165,14 @@ impl Logins {
         None
     }
 
-    /// Returns true if another line of this kind about a holder may be logged.
+    /// Returns true if another line of this kind about a holder (a local user or an address) may be
+    /// logged.
     pub(crate) fn may_log(&mut self, line: LogKind, holder: Holder, now: Moment) -> bool {
         self.failures.may_log(line, holder, now)
     }
 
-    /// Queues the check of a password or token. Returns the connection whose check was refused
-    /// because the queue is full; the caller must reply to that client that it should try later.
+    /// Queues the check of a password or token. If the queue is full, returns the connection whose
+    /// check was refused; the caller must reply to its client that it should try again later.
     pub(crate) fn submit(
         &mut self,
         channels: &Channels,
@@ -195,13 +198,13 @@ impl Logins {
         self.lookups.push_back(job);
     }
 
-    /// Records that a lookup has finished, so that the next one can start.
+    /// Records that a name lookup has finished, so that the next lookup can start.
     pub(crate) fn end_lookup(&mut self) {
         self.lookups_running -= 1;
     }
 
     /// Records the end of a check and the status of its login. Returns true if the caller must log
-    /// the details of a failure.
+    /// why a login has failed.
     pub(crate) fn note(
         &mut self,
         channels: &Channels,
@@ -236,14 +239,15 @@ impl Logins {
         is_told
     }
 
-    /// Gives due jobs to the pool while login threads are free.
+    /// Gives jobs that are due to the pool, as long as login threads are free.
     pub(crate) fn give(&mut self, pool: &mut Pool, now: Moment) {
         while let Some(job) = self.next(now) {
             pool.submit_login(job);
         }
     }
 
-    /// Removes expired failures, and logs the number of suppressed lines for each holder.
+    /// Removes expired failures, and logs how many lines about each holder (a local user or an
+    /// address) were suppressed.
     pub(crate) fn tick(&mut self, now: Moment) {
         for (holder, count) in self.failures.tick(now) {
             tracing::warn!(from = %holder, count, "more refusals than were logged");
@@ -266,7 +270,7 @@ impl Logins {
     }
 }
 
-/// The maximum total number of waiting checks of all holders.
+/// The maximum number of waiting checks in total.
 const WAITING_MAX: usize = 512;
-/// The maximum number of waiting checks of one holder.
+/// The maximum number of waiting checks of one holder (a local user or an address).
 const HOLDER_WAITING_MAX: usize = 64;

@@ -1,7 +1,7 @@
-//! A password that is valid for one run of the server and is stored in no file.
+//! A user whose password is valid only while this server runs and is not stored in any file.
 //!
-//! Invariant: the time of a comparison does not reveal how many leading bytes of the password are
-//! right.
+//! Invariant: the time that a comparison takes does not reveal how many leading bytes of the
+//! password are right.
 
 use std::fmt;
 

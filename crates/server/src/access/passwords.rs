@@ -23,7 +23,8 @@ pub struct PasswordFile {
     users: Vec<User>,
     /// A user who is not in the password file and exists only while this server runs.
     one_time: Option<OneTimeUser>,
-    /// The random key that selects the hash to verify for an unknown user.
+    /// The random key that selects, for an unknown user name, the hash to verify in place of the
+    /// user's own.
     choice: RandomState,
 }
 
@@ -45,12 +46,12 @@ pub enum PasswordError {
         /// The system's error.
         source: io::Error,
     },
-    /// Another user can read or change the file.
+    /// A user other than the owner can read or change the file.
     #[error("the password file {path} is not safe to use")]
     Exposed {
         /// The password file.
         path: PathBuf,
-        /// The users that have access to the file.
+        /// The users other than the owner that have access to the file.
         source: ExposedSecret,
     },
     /// A line of the file is malformed.
@@ -205,8 +206,8 @@ impl PasswordFile {
         self.users.iter().map(|user| user.name.as_str())
     }
 
-    /// Returns the credentials of a user without a check of the password. `None` if no user has
-    /// this name.
+    /// Returns the credentials of a user. The password is not checked. `None` if no user has this
+    /// name.
     #[must_use]
     pub fn credentials(&self, name: &str) -> Option<Credentials> {
         let user = self.users.iter().find(|user| user.name == name);
@@ -229,8 +230,9 @@ impl PasswordFile {
         user.filter(|_| matches).map(|user| user.credentials.clone())
     }
 
-    /// Returns the hash to verify for an unknown user. It is the hash of a known user, and always
-    /// of the same user for the same name, because hashes may differ in their cost.
+    /// Returns the hash to verify for an unknown user name. It is the hash of a known user, so that
+    /// the check takes the usual time. The same name always gets the same hash, because hashes may
+    /// differ in cost.
     fn decoy(&self, name: &str) -> &str {
         let count = self.users.len().max(1) as u64;
         let chosen = usize::try_from(self.choice.hash_one(name) % count).unwrap_or(0);
@@ -238,8 +240,8 @@ impl PasswordFile {
     }
 }
 
-/// A new file that replaces the old one when it is complete. If the value is dropped before that,
-/// the new file is removed.
+/// A new password file, which replaces the old file when it is complete. If the value is dropped
+/// before that, the new file is removed.
 struct Draft {
     file: File,
     path: PathBuf,
@@ -288,7 +290,8 @@ impl Drop for Draft {
     }
 }
 
-/// The size limit of a password file in bytes. The users of a large organisation need far less.
+/// The size limit of a password file in bytes. The password file of a large organisation is far
+/// smaller.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 fn parse(line: &str) -> Result<User, &'static str> {
@@ -318,7 +321,7 @@ fn hash(password: &str) -> Result<String, PasswordError> {
     Ok(hash.to_string())
 }
 
-/// The hash to verify if no file has users. No password matches it.
+/// The hash to verify if no user is known. No password matches it.
 const UNKNOWN_USER_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$\
     AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The error for a malformed rule.
+/// The reason why a rule could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid {what}; write {forms}")]
 pub struct RuleError {
@@ -84,10 +84,9 @@ impl FromStr for PrincipalPattern {
     }
 }
 
-/// Returns the type of authentication with this name in rules.
+/// Returns the type of authentication that this name means in a rule.
 ///
-/// # Errors
-/// [`RuleError`] if the name is unknown; its text lists the valid names.
+/// # Errors [`RuleError`] if the name is unknown; its text lists the valid names.
 pub fn authentication_named(text: &str) -> Result<AuthType, RuleError> {
     match text {
         "none" => Ok(AuthType::None),
@@ -149,7 +148,7 @@ impl fmt::Display for PrincipalPattern {
     }
 }
 
-/// Returns the name of a type of authentication, as written in rules.
+/// Returns the name by which rules refer to a type of authentication.
 pub(crate) fn named(how: AuthType) -> &'static str {
     match how {
         AuthType::None | AuthType::Default => "none",

@@ -1,13 +1,13 @@
 //! Batches of transfers: BATCH_SUBMIT and HURRY_UP (draft 4.2.3, 6.5.5, 6.5.16).
 //!
 //! The [`BatchScheduler`] decides which pieces run when; this module executes its runs. Each piece
-//! of a run is a *strand* ([`strand`]), which is one transfer. A strand checks fences, locks and
-//! its open when it starts, and reports its end independently, so that no strand waits for another
-//! client's memory. The bytes that all strands have written to a file are made stable together
-//! ([`stable`]), before their requests are reported as complete ([`report`]).
+//! of a run is a *strand* ([`strand`]), which is one transfer. When a strand starts, it checks its
+//! open, the locks and the fencing lists. Each strand reports its own end, so that no strand waits
+//! for the memory of another client. The bytes that all strands have written to a file are made
+//! stable together ([`stable`]), before their requests are reported as complete ([`report`]).
 //!
 //! Invariants:
-//! - Every piece that the scheduler hands out is reported back once.
+//! - The end of every piece that the scheduler hands out is reported to the scheduler once.
 //! - A client that does not let its memory be read or written holds at most as many strands and
 //!   bytes as its session's limits allow.
 //! - One turn starts at most [`TURN_BYTES_MAX`] bytes.
@@ -40,20 +40,20 @@ pub(crate) struct Batches {
     /// The destinations of the replies to unfinished synchronous batches, by the batch's tag.
     unanswered: HashMap<u64, ReplyTo>,
     last_tag: u64,
-    /// True if the scheduler may have work that can start.
+    /// True if an event has occurred after which the scheduler may have work to start.
     is_woken: bool,
-    /// True if work was left for the next turn.
+    /// True if work remains for the next turn.
     has_more: bool,
-    /// The number of bytes that this turn may still start.
+    /// The number of bytes that may still be started in this turn.
     turn_bytes: u64,
     /// The number of strands (transfers of batches) that wait for a disk or for cache space, plus
     /// the number of files that are being made stable.
     in_flight: u32,
-    /// Sessions with transfers that wait until other transfers of the same session have ended.
+    /// Sessions with transfers that wait for the end of other transfers of the same session.
     stalled: VecDeque<SessionId>,
     has_ending: bool,
     syncs: Syncs,
-    /// The buffers of checksummed writes, each with its size in bytes.
+    /// The buffers that hold the bytes of checksummed writes, each with its size in bytes.
     held: Vec<(Weak<[u8]>, usize)>,
     /// The number of bytes that are being fetched for checksummed writes.
     fetching_bytes: usize,
@@ -71,7 +71,7 @@ struct BatchSession {
     strands: u32,
     /// The number of bytes that the strands in progress transfer.
     bytes: u64,
-    /// Pieces that wait because the session has reached its limits.
+    /// Pieces that wait because the session has reached a limit.
     waiting: VecDeque<(Piece, IoKind)>,
     /// True while the bytes of a batch's writes are fetched for verification. Later batches of the
     /// session wait in `waiting_batches`.
@@ -126,7 +126,7 @@ impl Batches {
         self.sessions.is_empty()
     }
 
-    /// Returns the time until the next batch is due. `None` if no batch waits for a time.
+    /// Returns the time until the next batch is due. `None` if no batch waits for its start time.
     pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         if self.is_idle() {
             return None;
@@ -134,14 +134,15 @@ impl Batches {
         Some(self.scheduler.next_due()?.since(now))
     }
 
-    /// Notes an event that batches may have waited for, so that they are examined again.
+    /// Records that an event has occurred that batches may wait for, so that the scheduler looks
+    /// for work again.
     #[inline]
     pub(crate) fn wake(&mut self) {
         self.is_woken = true;
     }
 
-    /// Returns the pieces of the next run. `None` if none can start or this turn has started enough
-    /// bytes.
+    /// Returns the pieces of the next run. `None` if no run can start, or if this turn has already
+    /// started as many bytes as it may.
     fn next_run(&mut self, now: Moment) -> Option<(Vec<Piece>, IoKind)> {
         if self.turn_bytes == 0 {
             self.has_more = true;
@@ -155,12 +156,12 @@ impl Batches {
         Some((pieces, kind))
     }
 
-    /// Keeps the vector of a finished run so that the next run reuses its memory.
+    /// Keeps the empty vector of a finished run, so that the next run reuses its memory.
     fn keep_room(&mut self, pieces: Vec<Piece>) {
         self.pieces = pieces;
     }
 
-    /// Removes and returns the next waiting piece of a session. `None` if there is none or the
+    /// Removes and returns the next waiting piece of a session. `None` if no piece waits or the
     /// session is at its limits.
     fn next_stalled(&mut self, session: SessionId) -> Option<(Piece, IoKind)> {
         let entry = self.sessions.get_mut(&session).filter(|entry| !entry.is_full())?;
@@ -200,8 +201,8 @@ struct Wanted {
     chunks: Box<[FileChunk]>,
     buffers: Box<[DirectBuffer]>,
     checksum: Checksum,
-    /// The bytes to write. `None` unless the session has checksums and the bytes were fetched for
-    /// verification.
+    /// The bytes to write, which were fetched for verification. `None` in a session without
+    /// checksums.
     data: Option<Arc<[u8]>>,
     refused: Option<Status>,
 }

@@ -1,4 +1,4 @@
-//! The results of batches: replies, notices, and the ends of sessions.
+//! Reports the results of batches in replies and notices, and ends the batches of ended sessions.
 //!
 //! Invariants:
 //! - A synchronous batch gets one reply; if its connection ends first, no result is stored.
@@ -71,8 +71,8 @@ impl Batches {
         }
     }
 
-    /// Removes and returns the completions of asynchronous batches for the next notice, and the
-    /// channel to send the notice over. `None` if no channel with completions has a credit.
+    /// Removes and returns the completions for the next notice about asynchronous batches, with the
+    /// channel that carries the notice. `None` if no channel with completions has a credit.
     pub(super) fn next_notice(
         &mut self,
         channels: &Channels,
@@ -132,8 +132,8 @@ impl Batches {
         }
     }
 
-    /// Ends the batches of a session whose connection has ended. Strands in progress finish, but
-    /// their results are dropped. Returns the batches that were not accepted yet.
+    /// Ends the batches of a session whose connection has ended. Strands (transfers) in progress
+    /// finish, but their results are dropped. Returns the batches that were not accepted yet.
     pub(crate) fn end_session(&mut self, session: SessionId, now: Moment) -> Vec<ReplyTo> {
         let Some(entry) = self.sessions.get_mut(&session) else { return Vec::new() };
         entry.is_ending = true;
@@ -174,8 +174,8 @@ impl Batches {
     }
 }
 
-/// Returns the back-control channel of an operation channel, and the size of the largest request on
-/// that back-control channel.
+/// Returns the back-control channel that belongs to an operation channel, and the largest request
+/// in bytes that may be sent on it.
 pub(super) fn back_of(
     sessions: &Sessions,
     channels: &Channels,

@@ -29,7 +29,7 @@ pub(crate) struct SealedBatch {
     bytes: usize,
     pub transfers_left: u32,
     pub transfer_failed: bool,
-    /// The checksums of the fetched bytes. `None` until they are computed.
+    /// The checksums of the fetched bytes, or the error. `None` until they are computed.
     summed: Option<Result<Vec<Summed>, Status>>,
 }
 
@@ -44,12 +44,13 @@ impl SealedBatch {
         self.staging.region
     }
 
-    /// Returns the batch whose bytes are fetched.
+    /// Returns the batch whose bytes are being fetched.
     pub(super) fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Iterates over the writes of the batch and returns the client's buffers of each write.
+    /// Returns an iterator over the writes of the batch. Each item is the list of the client's
+    /// buffers for one write.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &[DirectBuffer]> {
         let writes = self.batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write);
         writes.map(|wanted| &wanted.buffers[..])
@@ -71,7 +72,8 @@ impl SealedBatch {
         SumJob { task, memory, stretches, keeps: true }
     }
 
-    /// Returns, for each write, the range of the staging memory that holds its bytes.
+    /// Returns the range of the staging memory that holds the bytes of each write, in the order of
+    /// the writes.
     fn stretches(&self) -> Vec<Range<usize>> {
         let mut start = 0;
         let stretch = |buffers: &[DirectBuffer]| {
@@ -92,9 +94,8 @@ impl SealedBatch {
 impl Batch {
     /// Returns the number of bytes to fetch and verify.
     ///
-    /// # Errors
-    /// INVAL if, for a write, the total size of the buffers differs from that of the chunks. The
-    /// batch is then refused and nothing is fetched.
+    /// # Errors INVAL if the total size of a write's buffers differs from the total size of its
+    /// chunks. The batch is then refused and nothing is fetched.
     pub(super) fn bytes_to_fetch(&self) -> Result<usize, Status> {
         let mut bytes = 0;
         for wanted in self.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {
@@ -162,8 +163,8 @@ impl Batches {
         sealed.session
     }
 
-    /// Compares the computed checksums with those from the client, and refuses writes whose
-    /// checksums differ.
+    /// Compares the computed checksums with the client's, and refuses the writes whose checksums
+    /// differ.
     pub(super) fn judge_sums(&mut self, sealed: &mut SealedBatch, summed: Vec<Summed>) {
         let writes = sealed.batch.requests.iter_mut().filter(|it| it.kind == IoKind::Write);
         for (wanted, Summed { sum, bytes }) in writes.zip(summed) {
@@ -177,15 +178,16 @@ impl Batches {
         }
     }
 
-    /// Returns true if so many bytes are being fetched that further batches may be refused, with a
-    /// status that tells the client to retry. Clients whose bytes are being fetched then have a
-    /// deadline for progress.
+    /// Returns true if so much memory is in use that further batches may be refused with a status
+    /// that asks the client to retry. While this is true, the clients whose bytes are being fetched
+    /// have a deadline for progress.
     pub(crate) fn is_crowded(&self) -> bool {
         !is_plenty(self.fetching_bytes, HELD_BYTES_MAX)
     }
 }
 
-/// Returns the number of bytes being fetched for the batches of one holder.
+/// Returns the number of bytes being fetched for the batches of one holder (a local user or an
+/// address).
 fn fetched_for(channels: &Channels, tasks: &Tasks, holder: Holder) -> usize {
     let is_its = |task: &Task| channels.holder_of(task.reply_to.endpoint) == holder;
     let bytes = tasks.with_transfers().filter_map(|(_, task)| match &task.work {

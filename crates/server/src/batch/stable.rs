@@ -15,7 +15,7 @@ use super::Batches;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{FlushOf, FlushTask, Tasks};
 
-/// The files with bytes that batches have written and that are not stable yet.
+/// The files with bytes that batches have written and that are not on stable storage yet.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     files: HashMap<CachedFile, Sync>,
@@ -34,7 +34,7 @@ struct Sync {
 }
 
 impl Batches {
-    /// Adds the bytes that a strand has written to the next commit of its file.
+    /// Includes the bytes that a strand has written in the next commit of the file.
     pub(super) fn make_stable(&mut self, id: TaskId, file: CachedFile, offset: u64, length: u32) {
         let syncs = &mut self.syncs;
         let sync = syncs.files.entry(file).or_insert_with(|| Sync {

@@ -1,7 +1,7 @@
 //! Strands: single transfers of batches between the cache and a client's memory.
 //!
 //! Invariant: a strand holds its file and everything that it has pinned or prepared until all its
-//! posted transfers are done. Only then does it report its piece to the scheduler.
+//! posted transfers are done. Only then does it report the end of its piece to the scheduler.
 //!
 //! The bytes of an asynchronous batch's READ go over the back-control channel, before the notice.
 //! The bytes of a synchronous batch's READ go over the operation channel, before the reply.
@@ -29,7 +29,8 @@ use crate::reply_to::ReplyTo;
 /// A transfer of a batch in progress.
 #[derive(Debug)]
 pub(crate) struct Strand {
-    /// The scheduler's piece. `None` after it was reported as ended.
+    /// The part of a batch that the strand transfers. `None` after its end was reported to the
+    /// scheduler.
     piece: Option<Piece>,
     kind: IoKind,
     session: SessionId,
@@ -41,18 +42,18 @@ pub(crate) struct Strand {
     borrowed: bool,
     hint: CacheHint,
     done: u32,
-    /// True if all bytes that can be read have been posted.
+    /// True if transfers were posted for all bytes of a READ that can be read.
     is_whole: bool,
     pub transfers_left: u32,
     pub transfer_failed: bool,
-    /// The memory of a READ that the transport may still access.
+    /// The memory that the transport may still access for a READ.
     lent: LentMemory,
     /// The state of the undo data when the strand started.
     pub undo_seen: UndoSeen,
     /// The token of the cache space that a WRITE fills.
     pub token: Option<WriteToken>,
-    /// The bytes to write, and the offset in these bytes at which the strand's own bytes start.
-    /// `None` if the bytes are not fetched yet.
+    /// The bytes to write, and the offset in these bytes at which this strand's bytes start. `None`
+    /// if the bytes are not fetched yet.
     data: Option<(Arc<[u8]>, usize)>,
     /// The result of making the bytes stable. `None` until the commit ends.
     stable: Option<Result<(), StoreError>>,
@@ -60,7 +61,7 @@ pub(crate) struct Strand {
     is_in_flight: bool,
 }
 
-/// The memory that the transport reads from for a strand's RDMA writes.
+/// The memory that the transport reads for the RDMA writes of one strand.
 #[derive(Debug, Default)]
 struct LentMemory {
     /// The number of bytes posted.
@@ -76,7 +77,7 @@ impl Strand {
         self.kind == IoKind::Read
     }
 
-    /// Returns the number of bytes in the transfers that the strand waits for.
+    /// Returns the number of bytes of the transfers that the strand waits for.
     pub(crate) fn bytes_moving(&self) -> u32 {
         self.token.as_ref().map_or(self.lent.posted, |token| token.length())
     }
@@ -87,13 +88,13 @@ impl Strand {
         Reach::of(self.file, (self.offset, self.length), changes)
     }
 
-    /// Describes the remaining part of a READ.
+    /// Returns a description of the remaining part of a READ.
     fn reading(&self) -> Reading {
         let Self { file, offset, length, done, hint, borrowed, .. } = *self;
         Reading { file, offset, length, done, hint, borrowed }
     }
 
-    /// Describes the remaining part of a WRITE.
+    /// Returns a description of the remaining part of a WRITE.
     fn part(&self) -> Part {
         let place = self.offset + u64::from(self.done);
         Part { file: self.file, place, left: self.length - self.done }
@@ -105,8 +106,8 @@ impl Strand {
     }
 }
 
-/// Wraps the connection of a strand as the destination of a reply. A strand itself sends no reply,
-/// so the stream and sequence number are 0.
+/// Returns the connection of a strand in the form of a reply's destination. A strand itself sends
+/// no reply, so the stream and sequence number are 0.
 fn answer_to(operation: EndpointId) -> ReplyTo {
     ReplyTo::new(operation, StreamId(0), SequenceNumber(0))
 }

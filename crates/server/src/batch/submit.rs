@@ -1,4 +1,4 @@
-//! Accepts submitted batches, and drives those that are due.
+//! Accepts submitted batches, and advances the batches that are due.
 
 use dafs_filer::{ClientKey, FileKey, IoKind};
 use dafs_sessions::{BatchRequest, Submission, completions_in};
@@ -20,8 +20,8 @@ use crate::session::back::BackRequest;
 use crate::task::{Task, Wait, Work};
 
 impl Reactor<'_> {
-    /// Handles BATCH_SUBMIT. An error of the whole batch is the status of the reply. An error of a
-    /// single request is reported in its completion.
+    /// Handles BATCH_SUBMIT. An error that concerns the whole batch is reported as the status of
+    /// the reply. An error of a single request is reported in its completion.
     pub(crate) fn batch_submit(
         &mut self,
         answer: ReplyTo,
@@ -114,8 +114,8 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Accepts the batches of a session in the order of arrival. A waiting batch keeps its credit
-    /// in use.
+    /// Accepts the batches of a session in the order of arrival. A batch that waits for its turn
+    /// keeps using its credit.
     fn submit_in_order(
         &mut self,
         session: SessionId,
@@ -218,7 +218,7 @@ impl Reactor<'_> {
         step
     }
 
-    /// Handles HURRY_UP, which moves a request of a batch before all others.
+    /// Handles HURRY_UP, which moves a request of a batch ahead of all waiting requests.
     pub(crate) fn hurry_up(&mut self, answer: ReplyTo, request: &HurryUp) -> Result<(), Status> {
         let channel = self.shared.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let session = channel.batch_session.ok_or(Status::BatchRequestNotFound)?;

@@ -23,7 +23,7 @@ use crate::task::{ReadTask, Task, Wait, Work, WriteTask};
 impl Reactor<'_> {
     // ---- files ----------------------------------------------------------------------
 
-    /// Returns the cached file of a READ or WRITE after checking the state id.
+    /// Returns the cached file of a READ or WRITE, after checking the request's state id.
     #[inline]
     pub(crate) fn io_file(
         &mut self,
@@ -45,7 +45,8 @@ impl Reactor<'_> {
         self.find_io_file(answer, state, handle, kind)
     }
 
-    /// Returns the cached file for a state id that was not used recently. See [`Self::io_file`].
+    /// Returns the cached file for a state id that is not in the channel's list of recently used
+    /// files. See [`Self::io_file`].
     #[inline(never)]
     fn find_io_file(
         &mut self,
@@ -125,8 +126,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Parks a task. The parked task holds its file, because the file's open may be closed or may
-    /// end with its session.
+    /// Parks a task. The parked task keeps its file in use, because the file's open may be closed
+    /// or may end with its session.
     pub(crate) fn park(&mut self, id: TaskId, mut task: Task, wait: Wait) {
         self.shared.meter.wait(&mut task.reply_to.reading);
         if let Some(file) = task.work.file() {
@@ -263,8 +264,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts the work that an operation needs before it can continue. Returns the event to wait
-    /// for, or `None` if the work is already done.
+    /// Starts the work that must be done before an operation can continue. Returns the event to
+    /// wait for, or `None` if the work is already done.
     pub(crate) fn meet(&mut self, need: Need) -> Option<Wait> {
         match need {
             Need::Fills(file, jobs) => self.fill_or_wait(file, jobs),
@@ -301,8 +302,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Advances a commit as far as possible. Returns `None` if the commit must wait for progress of
-    /// the file.
+    /// Advances a COMMIT as far as possible. Returns `None` if it must wait for progress of the
+    /// file.
     pub(crate) fn push_commit(
         &mut self,
         ticket: &mut CommitTicket,
@@ -339,8 +340,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Reads missing blocks on this thread. A failure is not reported here: the task submits the
-    /// read again to the pool and gets the error from there.
+    /// Reads missing blocks on this thread. A failure is not reported here, because the task then
+    /// submits the read to the pool again and gets the error from the pool.
     pub(crate) fn run_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
             self.run_or_submit(Job::Fill(job));
@@ -397,8 +398,8 @@ impl Reactor<'_> {
 
     // ---- ends of files ----------------------------------------------------------------
 
-    /// Journals the offset of an append if the append's outcome will be journaled. Returns true if
-    /// the append must wait until that record is durable.
+    /// Journals the offset of an append, if the append's outcome will be journaled. Returns true if
+    /// the append must wait until the record of the offset is durable.
     pub(crate) fn intends(&mut self, id: TaskId, answer: ReplyTo, task: &mut WriteTask) -> bool {
         if !answer.logged || task.writing.has_intent {
             return false;
@@ -409,7 +410,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Releases the end of a file, so that the next append of the file can start.
+    /// Gives up a reservation of a file's end, so that the next append to the file can start.
     pub(crate) fn leave_end(&mut self, file: CachedFile) {
         let progress = self.files().leave_end(file);
         self.on_progress(progress);

@@ -1,4 +1,4 @@
-//! Journals a request. First the request waits while other requests use the names that it changes.
+//! Journals a request. First the request waits until no other request is changing the same names.
 //! Then its intent is journaled, the request is executed, and its outcome is journaled.
 //!
 //! Invariant: each journaled intent is followed by exactly one record of its end: the outcome, or
@@ -25,8 +25,9 @@ use crate::requests::set_aside::{Asked, SetAside, bytes_of};
 use crate::waiting::fencing::operation_of_intent;
 
 impl Reactor<'_> {
-    /// Journals the intent of a request that needs one, or queues the request until its names are
-    /// free. Returns false if the caller may execute the request immediately.
+    /// Journals the intent of a request that needs one, or queues the request until no other
+    /// request is changing its names. Returns false if neither was necessary, so that the caller
+    /// may execute the request immediately.
     pub(crate) fn journal_if_needed(&mut self, answer: ReplyTo, operation: &Operation<'_>) -> bool {
         if self.shared.ledger.is_none() || !operation.changes_names() {
             return false;
@@ -136,8 +137,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the end of a sync: the changes of these operations are on stable storage. Journals
-    /// the outcomes and prepares the replies. The names stay busy until the outcomes are durable.
+    /// Handles the end of a sync, after which the changes of the covered operations are on stable
+    /// storage. Journals their outcomes and prepares their replies. The names that they change stay
+    /// busy until the outcomes are durable.
     fn on_touched_synced(&mut self) {
         for synced in self.shared.waiting.journaled().take_synced() {
             let Some(ledger) = &mut self.shared.ledger else { return };
@@ -148,7 +150,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the end of a group of records, which are durable or have failed.
+    /// Handles the end of the write of a group of records, which are now durable or have failed.
     fn on_group_done(&mut self, done: GroupDone) {
         let Some(ledger) = &mut self.shared.ledger else { return };
         let durable = match ledger.on_group_done(done) {
@@ -174,7 +176,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Serves the requests whose names have become free.
+    /// Executes the requests that waited for names, if the names are no longer busy.
     fn serve_held(&mut self) {
         while let Some((answer, operation)) = self.shared.waiting.journaled().next_held() {
             self.resume_request(answer, SetAside::Operation(operation), None);
@@ -256,7 +258,7 @@ impl Reactor<'_> {
     }
 
     /// Records that a request was not executed, so that its client may send the request again.
-    /// Returns a destination for the reply whose result is not stored.
+    /// Returns a reply destination with which the result of the request is not stored.
     pub(crate) fn abandon(&mut self, answer: ReplyTo) -> ReplyTo {
         if !answer.kept().is_some() {
             return answer;
@@ -312,7 +314,7 @@ impl Reactor<'_> {
 
     // ---- other records ----------------------------------------------------------------
 
-    /// Continues the changes of fencing lists whose records up to `durable` were still missing.
+    /// Continues the changes of fencing lists that waited for records up to the number `durable`.
     fn advance_fences(&mut self, durable: RecordNumber) {
         while let Some(step) = self.shared.waiting.journaled().next_fence_step(durable) {
             match step {

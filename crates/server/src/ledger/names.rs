@@ -42,9 +42,9 @@ impl<T> BusyNames<T> {
         self.held.push_back((who, places));
     }
 
-    /// Removes and returns the first request whose names are all free. The caller starts it before
-    /// the next call. So, of many requests for one name, only the next is planned again, not all of
-    /// them.
+    /// Removes and returns the first request whose names are all free. The caller starts the
+    /// request before the next call, so that its names are busy again. So if many requests wait for
+    /// one name, only the next of them is examined, not all.
     pub(super) fn next_free(&mut self) -> Option<T> {
         let place = self.held.iter().position(|(_, places)| !self.is_busy(places))?;
         self.held.remove(place).map(|(who, _)| who)

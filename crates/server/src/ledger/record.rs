@@ -1,8 +1,9 @@
 //! Encodes and decodes the journal's records (`docs/spec/journal.md`, "The server's records").
 //!
-//! A request is recorded as an operation, named by its origin ([`dafs_ops`]). The data that only
-//! the DAFS front end understands (sessions and their replies) is in an envelope with the front
-//! end's id. The records about clients and files are in `files/src/ledger/state.rs`.
+//! A request is recorded as an operation and its origin, which identifies the request
+//! ([`dafs_ops`]). The data that only the DAFS front end understands (sessions and their replies)
+//! is in an envelope with the front end's id. The records about clients and files are in
+//! `files/src/ledger/state.rs`.
 //!
 //! Invariant: `decode` reads what `encode` writes, in this and every later version of the server.
 //! The layout of a kind never changes; new layouts get new kinds. [`super::legacy`] reads the kinds
@@ -27,7 +28,7 @@ pub(super) struct RequestKey {
 }
 
 impl RequestKey {
-    /// Returns the origin that names the request among the requests of all front ends.
+    /// Returns the origin that identifies the request among the requests of all front ends.
     pub(super) fn origin(&self) -> Origin {
         let RequestName { stream, sequence, procedure } = self.request;
         Origin {
@@ -90,7 +91,7 @@ pub(super) enum Record {
     Outcome(Outcome),
     /// The reply to a request that is stored but has no intent.
     Reply(Reply),
-    /// A request with an intent was not executed after all.
+    /// A request with an intent was not executed.
     Abandoned(RequestKey),
     /// The stored results of a session are no longer needed.
     Forgotten(SessionId),
@@ -144,8 +145,8 @@ impl Entry for Record {
 }
 
 impl Record {
-    /// Converts each handle in the record to its present form. The handles in outcomes are not
-    /// converted, because outcomes are replies, in which old forms are valid too.
+    /// Converts each handle in the record to the form that the store uses now. The handles in
+    /// outcomes are not converted, because outcomes are replies, in which old forms are valid too.
     pub(super) fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
             Self::Intent(intent) => {
@@ -200,7 +201,7 @@ impl Intent {
     }
 }
 
-/// Appends the id of the DAFS front end, followed by the front end's own key.
+/// Appends the id of the DAFS front end, followed by a key that this front end has chosen.
 fn put_front(to: &mut Vec<u8>, key: &[u8]) {
     to.push(FrontId::DAFS.0);
     to.put_counted(key);
@@ -297,8 +298,8 @@ fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
     RequestKey::of(&Origin::take(from)?)
 }
 
-/// Decodes the credentials of a request, and the facts about the file system when its intent was
-/// written.
+/// Decodes the credentials of a request, and the facts about the file system that were recorded
+/// with the intent.
 pub(super) fn take_circumstances(from: &mut &[u8]) -> Option<(Credentials, Precondition)> {
     let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
     // Each group takes four bytes, so decoding with a wrong count fails at the end of the record.
@@ -338,7 +339,7 @@ pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
     }
 }
 
-/// The kind of an intent. Recovery uses it to write intents again unchanged.
+/// The record kind of an intent. Recovery uses it to write intents again unchanged.
 pub(super) const INTENT: RecordKind = RecordKind(30);
 /// The length in bytes of the DAFS front end's key for a session.
 const SESSION_KEY_BYTES: usize = 8;

@@ -1,7 +1,8 @@
 //! Recovers the journal at the server's start, and writes checkpoints.
 //!
 //! Invariant: no client is admitted before every intent of the previous incarnation has a verdict
-//! and the verdicts are durable. So a second crash does not change a verdict.
+//! (executed or not), and all verdicts are durable. Because they are durable, a second crash does
+//! not change them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ pub(super) fn records_of(
 }
 
 impl PreviousState {
-    /// Opens the files that have locks. Drops the locks of files that no longer exist.
+    /// Opens the files on which clients hold locks. Drops the locks of files that no longer exist.
     fn open_locked(&mut self, store: &dyn Store) -> Result<Vec<RecordedLock>, LedgerError> {
         let mut locks = Vec::new();
         for (_, (handle, record)) in std::mem::take(&mut self.locks) {
@@ -261,7 +262,8 @@ impl PreviousSession {
         self.replies.insert(key.request.stream, (key.request, status, bytes));
     }
 
-    /// Converts an outcome to a status and the bytes of the reply, in the session's byte order.
+    /// Converts an outcome to the status of the reply, and to the bytes of the reply in the
+    /// session's byte order.
     fn told(&self, key: &RequestKey, outcome: &dafs_ops::Outcome<'_>) -> Option<(Status, Vec<u8>)> {
         results_of(self.record.order, key.request.procedure, outcome)
     }

@@ -31,11 +31,11 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::translate::outcome_of;
 use crate::waiting::fencing::operation_of_intent;
 
-/// Work that continues when its intent is durable.
+/// The work that continues when a request's intent is durable.
 pub(super) enum AwaitingIntent {
-    /// A request that is then executed, with its encoded operation.
+    /// Executes the request with this encoded operation.
     Request { answer: ReplyTo, operation: Box<[u8]> },
-    /// A task that is then stepped.
+    /// Steps the task with this id.
     Task(TaskId),
 }
 
@@ -54,17 +54,18 @@ pub(super) struct Running {
 
 /// A step of a fencing change that waits for durable records.
 pub(super) enum FenceStep {
-    /// The record of a list is reported to the filer as durable.
+    /// Reports to the filer that the record of a fencing list is durable.
     Stored(FenceStoreId),
-    /// The reply to the client that changed a list is sent. It waits for the durable ends of all
-    /// operations that the fenced clients had started.
+    /// Sends the reply to the client that changed a fencing list. This waits until the ends of all
+    /// operations that the fenced clients had started are durable.
     Answered(ReplyTo),
 }
 
 /// A reply that waits until its outcome, or another record, is durable.
 pub(super) struct AwaitingRecord {
     pub(super) answer: ReplyTo,
-    /// The key of the request in the journal. `None` if the journal has no outcome of it.
+    /// The key of the request in the journal. `None` if the journal contains no outcome of the
+    /// request.
     pub(super) key: Option<RequestKey>,
     pub(super) status: Status,
     /// The bytes of the reply after the header.
@@ -76,7 +77,7 @@ pub(super) struct AwaitingRecord {
 /// A request that was executed but whose changes are not on stable storage yet.
 pub(super) struct AwaitingSync {
     concluded: AwaitingRecord,
-    /// The number of another record that must be durable before the reply.
+    /// The number of another record that must be durable before the reply is sent.
     after: RecordNumber,
     running: Running,
 }
@@ -92,13 +93,14 @@ pub(crate) struct JournaledRequests {
     unsynced: Vec<AwaitingSync>,
     /// Executed requests whose changes the current sync covers.
     syncing: Vec<AwaitingSync>,
-    /// Names that become free when the record with this number is durable.
+    /// Names that stop being busy when the record with this number is durable.
     committing: VecDeque<(RecordNumber, Places)>,
-    /// The busy names, and the requests that wait for them as encoded operations.
+    /// The names that requests are changing, and the requests that wait for these names, as encoded
+    /// operations.
     names: BusyNames<(ReplyTo, Box<[u8]>)>,
     /// ABORT requests, each with the rollbacks that it waits for.
     aborts: Vec<(ReplyTo, Vec<RollbackId>)>,
-    /// True if a test injects a defect: requests are executed without an intent.
+    /// True if a test injects the defect that requests are executed without an intent.
     skips_intents: bool,
 }
 
@@ -108,22 +110,22 @@ impl JournaledRequests {
         Self { skips_intents: defect == Some(Defect::SkipIntent), ..Self::default() }
     }
 
-    /// Returns true if at least one of these names is busy.
+    /// Returns true if a request is changing at least one of these names.
     pub(super) fn is_busy(&self, places: &Places) -> bool {
         self.names.is_busy(places)
     }
 
-    /// Queues a request until these names are free.
+    /// Queues a request until no other request is changing these names.
     pub(super) fn hold(&mut self, answer: ReplyTo, operation: Box<[u8]>, places: Places) {
         self.names.hold((answer, operation), places);
     }
 
-    /// Removes and returns the first queued request whose names are all free.
+    /// Removes and returns the first queued request of which no name is being changed any more.
     pub(super) fn next_held(&mut self) -> Option<(ReplyTo, Box<[u8]>)> {
         self.names.next_free()
     }
 
-    /// Journals an intent. `next` continues when the intent is durable.
+    /// Journals an intent. The work `next` continues when the intent is durable.
     pub(super) fn intend(
         &mut self,
         ledger: &mut Ledger,
@@ -155,7 +157,7 @@ impl JournaledRequests {
         self.intended.pop_front().map(|(_, intended)| intended)
     }
 
-    /// Removes and returns the next reply whose records are durable.
+    /// Removes and returns the next reply for which all necessary records are durable.
     pub(super) fn next_concluded(&mut self, durable: RecordNumber) -> Option<AwaitingRecord> {
         self.concluded.front().filter(|(number, _)| *number <= durable)?;
         self.concluded.pop_front().map(|(_, concluded)| concluded)
@@ -204,8 +206,8 @@ impl JournaledRequests {
         (running.number, after, concluded)
     }
 
-    /// Records that a request was not executed. Returns the number of its intent, or `None` if it
-    /// had none.
+    /// Records that a request was not executed. Returns the number of its intent, or `None` if the
+    /// request had no intent.
     pub(super) fn abandon(&mut self, ledger: &mut Ledger, answer: ReplyTo) -> Option<RecordNumber> {
         let running = self.take_running(answer)?;
         ledger.append(&Record::Abandoned(running.key));
@@ -225,8 +227,8 @@ impl JournaledRequests {
         is_any
     }
 
-    /// Queues a reply until a record is durable. An entry waits at least for the record of the
-    /// entry before it, so that the queue stays sorted by record number.
+    /// Queues a reply until a record is durable. Each entry also waits for the record of the entry
+    /// before it, so that the queue stays sorted by record number.
     pub(super) fn conclude_after(&mut self, after: RecordNumber, concluded: AwaitingRecord) {
         let after = self.concluded.back().map_or(after, |(last, _)| after.max(*last));
         self.concluded.push_back((after, concluded));
@@ -288,8 +290,8 @@ impl JournaledRequests {
         self.fences.push_back((number, FenceStep::Stored(id)));
     }
 
-    /// Returns true if all records are durable. Otherwise queues the reply to a fencing change
-    /// until they are.
+    /// Returns true if all records are durable. Otherwise queues the reply to a change of a fencing
+    /// list until all are.
     pub(crate) fn is_settled(&mut self, ledger: &Ledger, answer: ReplyTo) -> bool {
         let last = ledger.last();
         let is_durable = ledger.durable() >= last;
@@ -304,8 +306,8 @@ impl JournaledRequests {
         self.fences.pop_front().map(|(_, step)| step)
     }
 
-    /// Returns the requests between intent and outcome, one entry for each object that a request
-    /// changes, including executed requests that are not synced yet.
+    /// Returns the requests between intent and outcome, with one entry for each object that a
+    /// request changes. Executed requests whose changes are not synced yet are included.
     pub(crate) fn running_requests(
         &self,
         channels: &Channels,
@@ -338,8 +340,8 @@ impl JournaledRequests {
 }
 
 impl Running {
-    /// Returns the record of a request's end: an outcome if the results can be expressed as one,
-    /// otherwise a reply.
+    /// Returns the record of a request's end: an outcome if the results can be expressed as an
+    /// outcome, otherwise a reply.
     fn ended(&self, status: Status, bytes: &[u8]) -> Record {
         let key = self.key;
         match outcome_of(self.order, key.request.procedure, status, bytes) {

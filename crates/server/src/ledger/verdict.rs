@@ -13,11 +13,10 @@ use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess, S
 
 use super::record::Intent;
 
-/// Returns the results of a request if the request was executed, or `None` if it was not. The
-/// changes of an executed request are durable when this returns.
+/// Returns the results of a request if it was executed before the crash, or `None` if it was not.
+/// The changes of an executed request are durable when this returns.
 ///
-/// # Errors
-/// The store's error if the decision is not possible.
+/// # Errors The store's error if the store cannot be read.
 pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDone>, StoreError> {
     if let Precondition::Appends { file, offset, length } = &intent.precondition {
         undo_append(store, file, *offset, *length)?;
@@ -47,7 +46,8 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
     Ok(done)
 }
 
-/// The state of the files after the crash.
+/// The store after the crash, and the facts about the file system that were recorded with the
+/// intent.
 struct Scene<'a> {
     store: &'a dyn Store,
     precondition: &'a Precondition,
@@ -66,7 +66,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the objects that must be durable so that the reported result stays true.
+    /// Returns the objects that must be on stable storage for the reported result to stay true.
     fn touched(&self, operation: &Operation<'_>, done: &OwnedDone) -> Vec<FileHandle> {
         match (operation, done) {
             (Operation::CreateNode(asked), _) => vec![asked.directory],
@@ -82,8 +82,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the directory and the last name of an open by path. `None` for other kinds of
-    /// claims.
+    /// Returns the directory and the last component of the name of an open that names its file by
+    /// path. `None` for other kinds of claims.
     fn way_of<'m>(&self, asked: &Open<'m>) -> Option<(FileHandle, &'m [u8])> {
         let Claim::Null { path } = &asked.claim else { return None };
         let names: Vec<&[u8]> = path.iter().collect();
@@ -183,8 +183,8 @@ impl Scene<'_> {
     }
 }
 
-/// Undoes an append whose outcome was never reported. Bytes that the append may have added are cut
-/// off, or zeroed if other bytes were written after them.
+/// Undoes an append whose outcome was never reported. The bytes that the append may have added are
+/// cut off, or zeroed if other bytes were written after them.
 fn undo_append(
     store: &dyn Store,
     file: &FileHandle,

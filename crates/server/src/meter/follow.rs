@@ -1,8 +1,8 @@
 //! Reports single requests to followers: a trace, the log, or an operator's terminal.
 //!
 //! Invariant: a follower never slows the reactor down. The reactor adds a record if the queue has
-//! space, and otherwise counts the record as dropped. It wakes no thread for a record; followers
-//! poll.
+//! space, and otherwise counts the record as dropped. The reactor wakes no thread for a record,
+//! because followers poll the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,8 +46,8 @@ pub struct RequestRecord {
 /// Selects the requests to report. A request must meet all conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// A value and a mask: the analyzer field must equal the value in all bits of the mask. `None`
-    /// accepts any field.
+    /// The value and the mask of the analyzer field: the field must equal the value in all bits
+    /// that the mask contains. `None` accepts any field.
     pub analyzer: Option<(u64, u64)>,
     /// The session that requests must belong to. `None` accepts any session.
     pub session: Option<SessionId>,
@@ -55,8 +55,8 @@ pub struct Selection {
     pub slower_than: Duration,
     /// True if only failed requests are reported.
     pub failed_only: bool,
-    /// The sampling interval for requests whose analyzer field is 0: one request in this many is
-    /// reported. 0 and 1 mean that all are reported.
+    /// The sampling interval for requests whose analyzer field is 0: the follower gets one of this
+    /// many requests. 0 and 1 mean all requests.
     pub one_in: u32,
 }
 
@@ -70,7 +70,7 @@ impl Selection {
     }
 }
 
-/// The receiving end of a follower. Dropping it stops the reports.
+/// The receiving end of a follower. Dropping this value ends the reports.
 #[derive(Debug)]
 pub struct Followed {
     records: Receiver<RequestRecord>,

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-/// Counts of request times, in buckets whose bounds are powers of two. A measured time that
-/// represents several requests is counted that many times.
+/// Counts of request times, in buckets whose bounds are powers of two. If one measured time stands
+/// for several requests, it is counted once for each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],

@@ -65,7 +65,7 @@ pub struct SessionInspection {
     pub transport: TransportKind,
     /// The client's network address. `None` for shared memory.
     pub address: Option<IpAddr>,
-    /// The counters of the session's traffic.
+    /// The counters of the traffic over the session.
     pub traffic: Traffic,
 }
 
@@ -83,7 +83,7 @@ pub struct FenceView {
     pub waits_for: Option<usize>,
 }
 
-/// A file, identified by its handle and its path as far as they are known.
+/// A file, identified by its handle and its path. One of them may be unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileView {
     /// The handle of the file. `None` if no client has the file open.
@@ -109,11 +109,11 @@ pub struct LockView {
     pub length: u64,
     /// The kind of the lock: shared or exclusive.
     pub mode: LockMode,
-    /// True if the lock was requested with PERSIST: if its owner fails, the lock becomes broken
-    /// instead of vanishing.
+    /// True if the client requested the lock with PERSIST, so that the lock becomes broken, and
+    /// does not vanish, if its owner fails.
     pub persist: bool,
-    /// True if the lock was requested with AUTORECOVERY, so that changes are undone if its client
-    /// fails.
+    /// True if the client requested the lock with AUTORECOVERY, so that changes under the lock are
+    /// undone if the client fails.
     pub auto_recovery: bool,
     /// The condition of the lock: held, unclaimed, breakable, broken, or rolling back.
     pub condition: LockCondition,
@@ -134,7 +134,8 @@ pub struct WaiterView {
     pub length: u64,
     /// The kind of the requested lock: shared or exclusive.
     pub mode: LockMode,
-    /// The clients whose locks, or earlier requests, this request waits for.
+    /// The clients that this request waits for, because they hold conflicting locks or have
+    /// requested them earlier.
     pub waits_for: Vec<ClientId>,
 }
 
@@ -145,7 +146,7 @@ pub struct Inspector {
     waker: Waker,
 }
 
-/// The exchange between the reactor and the threads that inspect it.
+/// The object through which the reactor gives copies of its state to the threads that inspect it.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     state: Mutex<Look>,
@@ -157,7 +158,7 @@ struct Look {
     asked: u64,
     answered: u64,
     copy: Option<Arc<Inspection>>,
-    /// The followers that the reactor has not added yet.
+    /// The followers that inspecting threads have created and the reactor has not added yet.
     followers: Vec<Follower>,
 }
 
@@ -182,7 +183,7 @@ impl Inspector {
 
     /// Starts to report requests that match `selection`. The first reports come within a tenth of a
     /// second, or with the first request if [`Server::run`] was not called yet. At most `room`
-    /// records are queued.
+    /// records wait in the queue; further records are dropped.
     ///
     /// [`Server::run`]: crate::Server::run
     #[must_use]
@@ -201,7 +202,7 @@ impl Window {
         (std::mem::take(&mut state.followers), state.asked != state.answered)
     }
 
-    /// Gives a copy to every thread that asked before the copy was started.
+    /// Gives a copy to every thread that had asked for one when the copying began.
     pub(crate) fn show(&self, copy: impl FnOnce() -> Inspection) {
         let asked = self.lock().asked;
         let copy = Arc::new(copy());

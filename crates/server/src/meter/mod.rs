@@ -4,11 +4,12 @@
 //! - A request is counted once, when credits are taken for its reply.
 //! - Only the reactor accesses the counters; other threads get copies ([`crate::meter::inspect`]).
 //!
-//! Usually counting costs one or two additions, because the clock is not read for every request.
-//! For a frequent procedure, only one request in N is timed, and its time also counts for the
-//! requests since the previous timed request. N varies randomly, so that no client can send its
-//! slow requests just when none is timed. A request that must wait is always timed, from the start
-//! of its wait. While there are followers ([`crate::meter::follow`]), all requests are timed.
+//! Usually the overhead for a request is one or two additions, because the clock is not read for
+//! every request. Of a frequent procedure, only one request in N is timed, and the measured time is
+//! also counted for the requests since the previous timed request. N varies randomly, so that no
+//! client can send its slow requests just when none is timed. A request that must wait is always
+//! timed, from the start of its wait. While there are followers ([`crate::meter::follow`]), all
+//! requests are timed.
 
 pub(crate) mod follow;
 mod histogram;
@@ -54,8 +55,8 @@ pub(crate) struct Meter {
     requests: u64,
     /// The object through which other threads inspect the server.
     window: Arc<Window>,
-    /// The number of peers refused for lack of file descriptors, as of the last log line about
-    /// them.
+    /// The number of peers that were refused because there were no file descriptors, as of the last
+    /// log line about such peers.
     turned_away: u64,
 }
 
@@ -78,7 +79,7 @@ impl Reading {
         self.0 >> BEGUN_SHIFT
     }
 
-    /// Creates the reading of a request that is not timed.
+    /// Creates the statistics word of a request that is not timed.
     pub(crate) fn of(procedure: Procedure) -> Self {
         Self(row_of(procedure.number()) as u64)
     }
@@ -92,7 +93,7 @@ impl Reading {
 /// The counters of one procedure.
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// The number of requests to come before the next timed request.
+    /// The number of requests that will arrive before the next timed request.
     until_timed: u32,
     /// The number of completed requests since the last timed request.
     untimed: u32,
@@ -126,8 +127,8 @@ impl Meter {
         meter
     }
 
-    /// Counts an arriving request. Returns its reading, which carries the start time if the request
-    /// is timed.
+    /// Counts an arriving request. Returns its statistics word, which contains the start time if
+    /// the request is timed.
     #[inline]
     pub(crate) fn arrive(&mut self, number: u32) -> Reading {
         self.requests += 1;
@@ -316,8 +317,8 @@ impl Meter {
         self.requests
     }
 
-    /// Logs that peers were refused for lack of file descriptors, if there are new ones.
-    /// `turned_away` is the number of refused peers since the start.
+    /// Logs a line if more peers have been refused because there were no file descriptors.
+    /// `turned_away` is the number of such peers since the start.
     pub(crate) fn note_turned_away(&mut self, turned_away: u64) {
         if turned_away > self.turned_away {
             let count = turned_away - self.turned_away;
@@ -341,14 +342,14 @@ impl Meter {
         is_asked
     }
 
-    /// Returns the nanoseconds since the start, at least 1. The packed form overflows after four
-    /// years.
+    /// Returns the nanoseconds since the start of the server, at least 1. A start time in a
+    /// [`Reading`] overflows after four years.
     fn present(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Returns a pseudo-random number. A client that observes only some of the numbers cannot
-    /// predict the next.
+    /// Returns a pseudo-random integer, which clients cannot predict from the requests that they
+    /// see being timed.
     fn draw(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -369,7 +370,7 @@ fn row_of(number: u32) -> usize {
     (number.wrapping_sub(FIRST) as usize).min(UNKNOWN)
 }
 
-/// The lowest number of a procedure.
+/// The lowest procedure number, which row 0 of the statistics describes.
 const FIRST: u32 = Procedure::ALL[0].number();
 /// The index of the row for all unknown procedure numbers.
 const UNKNOWN: usize = ROWS - 1;
@@ -381,8 +382,8 @@ const BEGUN_SHIFT: u32 = 7;
 /// The approximate number of requests of each procedure that are timed in a tenth of a second.
 const TIMED_EACH_TICK: u64 = 64;
 /// The largest mean number of requests from one timed request to the next. Timing a request costs
-/// about 100 ns, for two clock reads and mispredicted branches. At this distance that is a fifth of
-/// a nanosecond per request.
+/// about 100 ns, for two clock reads and mispredicted branches. With one timed request in 512, the
+/// mean cost is a fifth of a nanosecond per request.
 const DISTANCE_MAX: u32 = 512;
 
 const _: () = {

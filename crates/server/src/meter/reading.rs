@@ -1,4 +1,4 @@
-//! The statistics that each request carries with it.
+//! The word of statistics that each request carries while it is served.
 
 /// The index of a request's row in the statistics and, if the request is timed, its start time,
 /// packed into one word.

@@ -17,7 +17,7 @@ pub struct ServerStats {
     pub journaled_requests: usize,
     /// The number of records since the journal was created; 0 without a journal.
     pub journal_records: u64,
-    /// The number of files that have undo data or are being rolled back.
+    /// The number of files for which undo data is kept or whose changes are being rolled back.
     pub undone_files: usize,
     /// The number of bytes of undo data that were saved by sharing blocks with files, since the
     /// start.
@@ -28,11 +28,13 @@ pub struct ServerStats {
     pub reactor_messages: u64,
     /// The number of requests since the start of the server.
     pub requests: u64,
-    /// The number of memory regions registered with the transport, including the cache's arena.
+    /// The number of memory regions registered with the network interfaces, including the cache's
+    /// arena.
     pub regions: usize,
     /// The number of batch requests that are not reported as complete yet.
     pub batched_requests: usize,
-    /// The number of memory ranges that the transport may read from until a completion.
+    /// The number of memory ranges that are lent to the transport, which may read them until a
+    /// completion.
     pub loans: usize,
     /// The number of files that the store holds open.
     pub open_files: usize,

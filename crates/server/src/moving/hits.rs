@@ -1,9 +1,10 @@
 //! The fast path of plain direct reads and writes, which handles several requests together.
 //!
 //! A request is queued first. A few queued requests are looked up in the data cache together, so
-//! that their processor cache misses overlap. A request that then needs just one copy is a *hit*. A
-//! hit is kept until later requests have been looked up; meanwhile the processor prefetches the
-//! lines to be copied next (docs/decisions/0003). Every other request becomes a task.
+//! that their processor cache misses overlap. A request that is found in the cache, so that only
+//! one copy of its bytes remains to be done, is a *hit*. A hit is kept until later requests have
+//! been looked up; meanwhile the processor prefetches the lines to be copied next
+//! (docs/decisions/0003). Every other request becomes a task.
 //!
 //! Invariants:
 //! - A request passes through all these steps in one turn, in order of arrival, and before any
@@ -24,7 +25,7 @@ use dafs_wire::{DirectBuffer, TRANSFER_ANSWER_BYTES};
 
 use crate::reply_to::{ReplyTo, TaskId};
 
-/// An admitted request with one buffer and without a checksum.
+/// A request that may take the fast path: it is admitted, has one buffer and has no checksum.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub answer: ReplyTo,
@@ -39,11 +40,11 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Read(CacheHint),
-    /// A write without a request for stable storage.
+    /// A write that does not ask for stable storage.
     Write,
 }
 
-/// A request that needs only one copy.
+/// A request of which only one copy of its bytes remains to be done.
 #[derive(Debug)]
 struct Hit {
     answer: ReplyTo,
@@ -56,12 +57,12 @@ struct Hit {
     /// The hit's entry in the table of tasks. `None` unless the bytes are moved while other
     /// reactors take turns.
     moves_as: Option<TaskId>,
-    /// True if the reply is already encoded, except for its credits.
+    /// True if the reply is already encoded, except for the number of credits.
     is_foretold: bool,
     message: [u8; TRANSFER_ANSWER_BYTES],
 }
 
-/// The reference that keeps a hit's bytes in the cache, with the data needed to finish the hit.
+/// The reference that keeps the bytes of a hit in the cache, and the data to finish the hit.
 #[derive(Debug)]
 enum Hold {
     Read {
@@ -79,7 +80,7 @@ enum Hold {
     },
 }
 
-/// A write whose reply was sent before its bytes have arrived (an injected defect).
+/// A write whose reply was sent before its bytes arrived, because a test injects that defect.
 #[derive(Debug)]
 struct Late {
     over: EndpointId,
@@ -92,15 +93,15 @@ struct Late {
 pub(crate) struct Hits {
     wanted: Vec<Wanted>,
     kept: VecDeque<Hit>,
-    /// Writes whose replies were sent too early because of an injected defect.
+    /// Writes whose replies were sent too early, because a test injects that defect.
     late: Vec<Late>,
     ahead: Ahead,
 }
 
-/// The address ranges that the processor should prefetch, in the order of prefetching.
+/// The address ranges that the processor should prefetch, in this order.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The remaining part of the first range.
+    /// The address at which the remaining part of the first range begins.
     from: usize,
     to: usize,
     /// The start and end addresses of the following ranges.
@@ -164,12 +165,12 @@ impl Hits {
 
 /// The number of requests that are looked up together.
 const WANTED_MAX: usize = 4;
-/// The number of hits that are kept while later requests are looked up, with one reactor.
+/// The number of hits that a server with one reactor keeps while it looks up later requests.
 const KEPT_MAX: usize = 4;
-/// The number of hits that are kept in a turn, with several reactors.
+/// The number of hits that a server with several reactors keeps in a turn.
 const SHARED_KEPT_MAX: usize = 64;
 /// The number of cache lines prefetched in one step.
 const STEP_LINES: usize = 4;
-/// The number of a hit's bytes that are prefetched. For the bytes after them, the copy's own
-/// prefetching suffices.
+/// The number of a hit's first bytes that are prefetched. The processor prefetches later bytes by
+/// itself during the copy.
 const AHEAD_BYTES_MAX: u32 = 4096;

@@ -1,7 +1,8 @@
-//! Executes READ: from the cache ([`dafs_files::reading`]) into the client's memory.
+//! Executes READ: finds bytes in the cache ([`dafs_files::reading`]) and transfers them into the
+//! client's memory.
 //!
 //! Invariant: the transport reads only from pinned cache blocks. Every pin is released with the
-//! completion of the post, even if the connection breaks.
+//! completion of the transfer, even if the connection breaks.
 
 use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
@@ -225,8 +226,8 @@ impl Reactor<'_> {
         step
     }
 
-    /// Posts RDMA writes from `pieces` into the client's buffers. The pieces contain the most
-    /// recently found `length` bytes of the read.
+    /// Posts RDMA writes from `pieces` into the client's buffers. The pieces contain the `length`
+    /// bytes of the read that were found last.
     #[inline]
     fn place(&mut self, answer: ReplyTo, task: &ReadTask, length: u32, pieces: &mut Pieces) {
         let ReadTarget::Direct(buffers) = &task.target else { return };
@@ -261,8 +262,8 @@ impl Reactor<'_> {
 
     // ---- into the client's memory -----------------------------------------------------
 
-    /// Places bytes into the client's buffers, to arrive before the reply. Returns the bytes'
-    /// checksum, which the reply contains.
+    /// Transfers bytes into the client's buffers, where they arrive before the reply. Returns the
+    /// bytes' checksum, which the reply contains.
     pub(crate) fn place_bytes(
         &mut self,
         answer: ReplyTo,

@@ -1,18 +1,18 @@
-//! The share of one holder in a resource that all clients use.
+//! Limits the part of a common resource that one holder (a local user or an address) may use.
 //!
-//! Invariant: a holder without any of the resource always finds some of it free.
+//! Invariant: a holder that uses none of the resource always finds some of it free.
 
-/// Returns true if at least half of the resource is free. In that case no shares are enforced.
+/// Returns true if at least half of the resource is free. In that case there is no limit for a
+/// single holder.
 pub(crate) fn is_plenty(taken: usize, max: usize) -> bool {
     taken <= max / 2
 }
 
-/// Returns true if one holder, which has `own` units of the resource, is within its share. The
-/// limit leaves a quarter of the resource to other holders. All clients of one address or user
-/// count as one holder.
+/// Returns true if one holder (a local user or an address), which uses `own` units of the resource,
+/// is within its limit. The limit leaves a quarter of the resource to other holders.
 pub(crate) fn is_share(own: usize, taken: usize, max: usize) -> bool {
     own <= max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
 }
 
-/// A holder may have at most this many times the amount that is free.
+/// The limit of one holder, as a multiple of the amount of the resource that is free.
 const SHARE_TIMES: usize = 3;

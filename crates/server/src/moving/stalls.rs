@@ -1,10 +1,10 @@
 //! Finds connections whose peers do not complete transfers while other requests wait for the
 //! resources of these transfers.
 //!
-//! Until the client's side has done its part, a write holds the cache blocks that it fills, an
-//! append holds the end of its file, and a read holds the memory that its bytes are sent from. The
-//! server cannot force a client to do its part. As long as no other request waits, a client may
-//! take any time; for example, its program may be stopped.
+//! Until the client's network interface has transferred the bytes, a write holds the cache blocks
+//! that it fills, an append holds the end of its file, and a read holds the memory that its bytes
+//! are sent from. The server cannot force a client to transfer bytes. As long as no other request
+//! waits, a client may take any time; for example, its program may be stopped.
 //!
 //! While a request waits, each direction of a connection must move bytes at [`RATE_MIN`] or faster.
 //! The lateness of a direction is the time that other requests have waited for it, minus the time
@@ -19,8 +19,8 @@
 //!
 //! So one connection blocks other requests for at most the patience plus the time that its bytes
 //! take at the lowest rate. An append of one client waits for at most two appends of each other
-//! client, regardless of how many they have sent. With the default patience of 10 seconds and
-//! appends of 1 MiB, that is at most 14 seconds for each connection that stalls.
+//! client, regardless of how many appends these clients have sent. With the default patience of 10
+//! seconds and appends of 1 MiB, that is at most 14 seconds for each connection that stalls.
 //!
 //! Invariants:
 //! - While no request waits and no connection is late, no transfers are examined.
@@ -52,7 +52,7 @@ struct Oldest {
     /// The serial number of the transfer's start: lower numbers started earlier.
     begun: u64,
     bytes: u64,
-    /// True if other requests wait for this transfer or for a later transfer of the lane.
+    /// True if other requests wait for this transfer or for a later transfer of the same lane.
     is_awaited: bool,
 }
 
@@ -68,8 +68,8 @@ struct Seen {
 /// started.
 type Lane = (EndpointId, Direction);
 
-/// The lanes for which other requests have waited. A lane stays in the table until its lateness has
-/// decayed.
+/// The lanes (a connection and a direction each) for which other requests have waited. A lane stays
+/// in the table until its lateness has decayed.
 #[derive(Debug)]
 pub(crate) struct Stalls<L = Lane> {
     patience: Duration,
@@ -82,7 +82,7 @@ impl<L: Copy + Ord> Stalls<L> {
         Self { patience, looked: Moment(0), seen: BTreeMap::new() }
     }
 
-    /// Returns true if any lane is in the table, so that moved bytes must be counted.
+    /// Returns true if the table contains any lane, so that moved bytes must be counted.
     #[inline]
     pub(crate) fn is_watching(&self) -> bool {
         !self.seen.is_empty()
@@ -95,7 +95,8 @@ impl<L: Copy + Ord> Stalls<L> {
         }
     }
 
-    /// Updates the lateness of all lanes. Returns the lanes whose lateness exceeds the limit.
+    /// Updates the lateness of all lanes (connection and direction). Returns the lanes whose
+    /// lateness exceeds the limit.
     fn note(&mut self, present: &BTreeMap<L, Oldest>, now: Moment) -> Vec<L> {
         let passed = now.since(std::mem::replace(&mut self.looked, now));
         self.seen.retain(|lane, seen| {
@@ -157,7 +158,7 @@ mod tests {
         Moment(seconds * 1_000_000_000)
     }
 
-    /// One lane, observed once a second.
+    /// One lane (a connection and a direction) in a test, which checks it once a second.
     struct Watched {
         stalls: Stalls<()>,
         second: u64,
@@ -179,7 +180,7 @@ mod tests {
             !self.stalls.note(&[((), oldest)].into(), at(self.second)).is_empty()
         }
 
-        /// Returns the number of seconds until the lane exceeds the limit.
+        /// Returns the number of seconds that pass until the lane exceeds the limit.
         fn lasts(&mut self, moved: u64, oldest: u64, is_awaited: bool) -> u64 {
             (1..10_000).find(|_| self.pass(moved, oldest, is_awaited)).unwrap_or(u64::MAX)
         }

@@ -1,7 +1,7 @@
 //! Computes checksums of fetched bytes on a worker thread.
 //!
-//! Invariant: the memory belongs to the server, and no other code writes to it during the
-//! computation.
+//! Invariant: the memory with the bytes belongs to the server, and no other code writes to it
+//! during the computation.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::config::ServerConfig;
 use crate::direct_reads::DirectReads;
 use crate::reply_to::TaskId;
 
-/// The cookie of a post, which says what to do at its completion.
+/// The value that the transport returns with a completion. It says what to do at the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie {
     /// No action is needed at the completion.
@@ -27,8 +27,8 @@ pub(crate) enum Cookie {
 }
 
 impl Cookie {
-    /// Encodes the cookie for the transport. The result is below 2^63, because inboxes use the
-    /// other values.
+    /// Encodes the cookie as an integer for the transport. The integer is below 2^63, because
+    /// inboxes use the others.
     #[inline]
     pub(crate) fn pack(self) -> u64 {
         match self {
@@ -52,7 +52,7 @@ impl Cookie {
     }
 }
 
-/// The key of a loan. It stays unique after the loan has ended.
+/// The key of a loan. It is never used again, even after the loan has ended.
 pub(crate) type LoanId = Key<Loan>;
 
 /// Memory that the transport may read until a completion.
@@ -67,7 +67,7 @@ pub(crate) enum Loan {
 }
 
 impl Loan {
-    /// Removes the pins from `pieces` and returns them as a loan. `None` if there are none.
+    /// Takes the pins out of `pieces` and returns them as a loan. `None` if there are no pins.
     #[inline]
     pub(crate) fn of(pieces: &mut Pieces) -> Option<Self> {
         if pieces.len() <= 1 {
@@ -86,7 +86,7 @@ impl Loan {
     }
 }
 
-/// A loan to a connection.
+/// A loan of memory to a connection.
 #[derive(Debug)]
 pub(crate) struct Lent {
     pub endpoint: EndpointId,
@@ -103,7 +103,7 @@ pub(crate) struct Loans {
     all: Slab<Lent, Loan>,
     /// The number of loans since the start, from which serial numbers are assigned.
     count: u64,
-    /// The files that were handed over to clients for direct reads.
+    /// The table of files that were handed over to clients for direct reads.
     files: DirectReads,
 }
 
@@ -171,7 +171,7 @@ impl Staging {
     }
 }
 
-/// Returns the first `length` bytes of a client's buffer as a segment for the transport.
+/// Returns a descriptor, for the transport, of the first `length` bytes of a client's buffer.
 pub(crate) fn remote_of(buffer: &DirectBuffer, length: u32) -> RemoteSegment {
     RemoteSegment { stag: Stag(buffer.context.0), address: buffer.target.0, length }
 }
@@ -187,8 +187,8 @@ pub(crate) struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    /// Creates the splitter, which starts after the first `start` bytes of the buffers. Those bytes
-    /// are already transferred.
+    /// Creates a splitter for the bytes after the first `start` bytes of the buffers, which are
+    /// already transferred.
     pub(crate) fn new(
         spans: &'a [Span],
         buffers: &'a [DirectBuffer],
@@ -248,7 +248,7 @@ impl<'a> Cut<'a> {
 
 /// The bit that marks the cookie of a loan. Keys of loans do not use this bit.
 const LOAN: u64 = 1 << 62;
-/// The bit that marks the cookie of a task, in cookies without the bit [`LOAN`].
+/// The bit that marks the cookie of a task, unless the bit [`LOAN`] is set too.
 const TASK: u64 = 1 << 32;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Executes WRITE and COMMIT: from the client's memory to space in the cache
-//! ([`dafs_files::writing`]), and from there to the disk.
+//! Executes WRITE and COMMIT: fetches bytes from the client's memory into space in the cache
+//! ([`dafs_files::writing`]), and moves them from there to the disk.
 //!
 //! Invariant: bytes are written only into cache space whose token the write holds. The token is
 //! returned to the cache whether or not the bytes arrived.
@@ -268,8 +268,8 @@ impl Reactor<'_> {
         now.into()
     }
 
-    /// Fetches the client's bytes into the cache space. Returns true if no transfer is in progress
-    /// any more: the bytes have arrived or the connection is closing.
+    /// Fetches the client's bytes into the cache space. Returns true if no transfer is in progress,
+    /// because the bytes have arrived or the connection is closing.
     pub(crate) fn fetch_into(
         &mut self,
         id: TaskId,
@@ -287,8 +287,8 @@ impl Reactor<'_> {
     }
 
     /// Fetches the bytes that `cut` describes into a memory region of the server, for a task.
-    /// Returns the number of transfers that the task waits for, and true if a transfer could not be
-    /// posted, which breaks the connection.
+    /// Returns the number of transfers that the task waits for, and whether posting a transfer has
+    /// failed, which breaks the connection.
     pub(crate) fn fetch_all(
         &mut self,
         id: TaskId,
@@ -335,7 +335,7 @@ impl Reactor<'_> {
         written_response(&Written { length, committed: Stability::Unstable, verifier })
     }
 
-    /// Releases the write's position at the end of its file, if the write holds one.
+    /// Gives up the write's reservation of the end of its file, if it has one.
     fn release(&mut self, answer: ReplyTo, task: &WriteTask) {
         if task.writing.has_place {
             self.leave_end(task.writing.file);
@@ -343,7 +343,7 @@ impl Reactor<'_> {
         self.release_sealed(answer, task);
     }
 
-    /// Ends a write: releases everything it holds except its cache space.
+    /// Ends a write: releases all its resources except its cache space.
     pub(crate) fn end_write(&mut self, answer: ReplyTo, task: &WriteTask) {
         self.release(answer, task);
         self.give_back(task.writing.file, task.writing.borrowed);

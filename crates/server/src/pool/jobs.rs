@@ -121,7 +121,7 @@ impl Job {
         }
     }
 
-    /// Returns the name of the job for the log.
+    /// Returns the name of the job's kind, for the log.
     fn name(&self) -> &'static str {
         match self {
             Job::Fill(_) => "reading a file",
@@ -184,11 +184,13 @@ pub(crate) struct Pool {
     under_way: usize,
     /// The number of the reactor whose turn it is.
     reactor: usize,
-    /// True if there is a processor core for jobs in addition to the reactor's.
+    /// True if the machine has a processor core for jobs in addition to the one that the reactor
+    /// uses.
     has_core: bool,
     /// The hint whether several requests wait for the reactor.
     load_hint: LoadHint,
-    /// The end of the period after a slow disk access. Until then the reactor reads no file itself.
+    /// The end of a period that a slow disk access starts. During the period the reactor itself
+    /// reads no file.
     slow_until: Moment,
 }
 
@@ -202,19 +204,20 @@ enum Workers {
         threads: Vec<JoinHandle<()>>,
         owner: ReactorCpu,
     },
-    /// No threads: the owner of a stepped server executes the jobs within calls of [`Pool::take`],
-    /// in an order that `entropy` decides. With the wakers of several reactors, the jobs are
-    /// executed within calls of [`Pool::work`] instead.
+    /// There are no threads. The owner of a stepped server executes the jobs within calls of
+    /// [`Pool::take`], in an order that `entropy` decides. With the wakers of several reactors, the
+    /// jobs are executed within calls of [`Pool::work`] instead.
     Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker> },
 }
 
-/// A job, and the number of the reactor that submitted it and is woken when it is done.
+/// A job, and the number of the reactor that submitted it. That reactor is woken when the job is
+/// done.
 type SubmittedJob = (Job, usize);
 
 /// A job of a pool without threads.
 enum Waiting {
     New(SubmittedJob),
-    /// The job was executed, but its result was not taken yet.
+    /// The job was executed, but no reactor has taken its result yet.
     Over(Done),
 }
 
@@ -252,7 +255,7 @@ impl Pool {
     }
 
     /// Creates a pool without threads. Each call of [`Pool::take`] executes one job. `entropy`
-    /// decides which, because jobs on threads also finish in any order. If there are several
+    /// decides which job, because jobs on threads finish in any order, too. If there are several
     /// reactors, [`Pool::work`] executes the jobs instead and wakes a reactor.
     pub(crate) fn stepped(entropy: Box<dyn Entropy + Send>, wakers: Vec<Waker>) -> Self {
         let wakers = if wakers.len() > 1 { wakers } else { Vec::new() };
@@ -295,8 +298,8 @@ impl Pool {
         self.load_hint.on_request();
     }
 
-    /// Submits a job. The queue needs no limit, because credits and the cache limit the number of
-    /// jobs.
+    /// Submits a job to the worker threads. The queue needs no limit, because credits and the cache
+    /// limit the number of jobs.
     pub(crate) fn submit(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
@@ -334,7 +337,7 @@ impl Pool {
         }
     }
 
-    /// Returns true if giving even short jobs to the pool improves throughput, because other
+    /// Returns true if it improves throughput to give even short jobs to the pool, because several
     /// requests wait for the reactor.
     #[inline]
     pub(crate) fn helps(&self) -> bool {
@@ -387,13 +390,13 @@ impl Pool {
         Some(done)
     }
 
-    /// Returns the number of submitted jobs whose results were not taken yet.
+    /// Returns the number of submitted jobs whose results no reactor has taken yet.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Decides for a stepped server, by its random numbers, whether the reactor executes a quick
-    /// job itself. `None` for a pool with threads, where the measured times decide.
+    /// Decides by random numbers, for a stepped server, whether the reactor executes a quick job
+    /// itself. `None` for a pool with threads, where the measured times decide.
     fn draw_in_place(&mut self) -> Option<bool> {
         match &mut self.workers {
             Workers::Threads { .. } => None,
@@ -402,11 +405,13 @@ impl Pool {
     }
 }
 
-/// The time after which a job on the reactor's thread counts as having waited for a disk.
+/// The execution time above which a job that ran on the reactor's thread is assumed to have waited
+/// for a disk.
 const SLOW_JOB: Duration = Duration::from_micros(400);
 const SLOW_PERIOD: Duration = Duration::from_millis(20);
 
-/// Executes one of the jobs, or returns the result of a job that was executed before.
+/// Executes a random job and returns no result, or returns the result of a job that was executed
+/// before.
 fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
     let index = usize::try_from(entropy.next_u64() % jobs.len().max(1) as u64).ok()?;
     if index >= jobs.len() {

@@ -1,7 +1,7 @@
-//! A hint whether several requests wait for the reactor at the same time.
+//! A hint that tells whether several requests wait for the reactor at the same time.
 //!
-//! If they do, the reactor's time is the bottleneck while other processors are idle. Work that the
-//! pool can do is then given to the pool, although waking a thread costs more than a short job.
+//! If several wait, the reactor's time is the bottleneck while other processors are idle. Work that
+//! the pool can do is then given to the pool, although waking a thread costs more than a short job.
 //! With one request at a time, the pool would only delay the reply.
 //!
 //! Invariant: correctness never depends on this hint.
@@ -26,7 +26,7 @@ impl LoadHint {
         self.requests += 1;
     }
 
-    /// Returns true if a request arrived while another request was being served.
+    /// Returns true if a request arrived while the reactor was serving another request.
     #[inline]
     pub(crate) fn is_there(&self) -> bool {
         self.was_there | (self.requests > 1)

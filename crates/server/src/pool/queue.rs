@@ -59,7 +59,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Ends the queue: sleeping threads wake up and end.
+    /// Ends the queue, so that sleeping threads wake up and end.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
         self.bells.iter().for_each(Condvar::notify_one);

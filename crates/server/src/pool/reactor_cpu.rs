@@ -1,6 +1,7 @@
-//! Lets worker threads that copy many bytes yield to the reactor, for which all clients wait.
+//! Lets a worker thread that copies many bytes yield its processor to the reactor, because all
+//! clients wait for the reactor.
 //!
-//! Invariant: correctness never depends on this.
+//! Invariant: correctness never depends on whether threads yield.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use rustix::thread::sched_getcpu;
 pub(crate) struct ReactorCpu(Arc<AtomicUsize>);
 
 impl ReactorCpu {
-    /// Creates a value for a processor that is not known yet.
+    /// Creates the value for a reactor whose processor is not known yet.
     pub(crate) fn unknown() -> Self {
         Self(Arc::new(AtomicUsize::new(usize::MAX)))
     }

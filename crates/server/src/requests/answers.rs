@@ -73,8 +73,8 @@ pub(crate) fn opened_response(opened: &Opened) -> Response<'static> {
 }
 
 /// Converts a delegation to the form in the reply to OPEN. Its access entry denies all access to
-/// every user, so that other users of the client send their opens to the server, which alone can
-/// decide about them.
+/// every user, so that the client sends the opens of other users to the server, because only the
+/// server can check their access.
 fn delegation_of(delegation: &Delegation) -> WireDelegation<'static> {
     let Delegation { state, recall, delegated } = *delegation;
     let entry = AccessEntry { entry_type: 1, flags: 0, mask: EVERYTHING, who: "EVERYONE@" };
@@ -84,7 +84,7 @@ fn delegation_of(delegation: &Delegation) -> WireDelegation<'static> {
     }
 }
 
-/// Returns the results of a failed request. Most procedures have none.
+/// Returns the results of a failed request. Most procedures have no results for a failure.
 pub(crate) fn refusal_response<'r>(procedure: Procedure, refusal: &'r Refusal<'_>) -> Response<'r> {
     match (procedure, &refusal.partial) {
         (Procedure::Lookup, Partial::Walked { reached }) => {
@@ -111,7 +111,7 @@ pub(crate) fn refusal_response<'r>(procedure: Procedure, refusal: &'r Refusal<'_
     }
 }
 
-/// Converts a conflicting lock to the form in replies.
+/// Converts a conflicting lock to the results of a lock request.
 fn shown<'c>(conflict: &'c Conflict<'_>) -> LockResult<'c> {
     let conflict = WireConflict {
         client: conflict.client,
@@ -126,5 +126,5 @@ fn shown<'c>(conflict: &'c Conflict<'_>) -> LockResult<'c> {
     LockResult { conflict: Some(conflict) }
 }
 
-/// The access mask for read, write, append and execute.
+/// The access mask with the bits for read, write, append and execute.
 const EVERYTHING: u32 = 0x27;

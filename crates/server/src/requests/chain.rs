@@ -65,7 +65,8 @@ struct Chain {
 struct Running {
     stream: StreamId,
     sequence: SequenceNumber,
-    /// True if the member's results contain the handle that the next member inherits.
+    /// True if the member finds or creates an object, whose handle in the results the next member
+    /// inherits.
     finds: bool,
 }
 
@@ -156,7 +157,8 @@ impl Chains {
         chain.waiting.pop_front()
     }
 
-    /// Starts a member, and inserts the inherited values into its message.
+    /// Starts a chain member, after inserting the inherited file handle and state id into its
+    /// message.
     pub(crate) fn begin(
         &mut self,
         answer: ReplyTo,
@@ -239,7 +241,7 @@ impl Chains {
         Some(self.slots.get(id.0 as usize)?.as_ref()?.endpoint)
     }
 
-    /// Marks the next member of a chain as ready to start.
+    /// Records that the next member of a chain may start.
     pub(crate) fn note_ready(&mut self, id: ChainId) {
         self.ready.push_back(id);
     }
@@ -250,7 +252,7 @@ impl Chains {
         self.ready.pop_front()
     }
 
-    /// Returns true if no member may start.
+    /// Returns true if no chain has a member that may start.
     #[inline]
     pub(crate) fn is_none_ready(&self) -> bool {
         self.ready.is_empty()
@@ -263,8 +265,8 @@ impl Chains {
 }
 
 impl Chain {
-    /// Inserts the inherited values into a member's message, and records the handle and the state
-    /// id that the member uses.
+    /// Inserts the inherited handle and state id into a member's message. Records the handle and
+    /// the state id that the member uses.
     fn pass_on(
         &mut self,
         procedure: Procedure,
@@ -297,6 +299,6 @@ fn place_of<const N: usize>(at: Option<usize>, message: &mut [u8]) -> Option<&mu
     message.get_mut(at..at + N)?.try_into().ok()
 }
 
-/// The maximum number of waiting members of one chain. Each of them holds a credit, so a client
-/// cannot send more.
+/// The maximum number of waiting members of one chain. Each waiting member uses a credit, so a
+/// client cannot send more.
 const MEMBERS_WAITING_MAX: usize = limits::CREDITS_MAX as usize;

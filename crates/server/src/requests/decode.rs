@@ -12,11 +12,11 @@ pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {
     from_wire(text).map_err(|_| Status::Inval)
 }
 
-/// Decoded names, which an operation borrows.
+/// The decoded names of a request, which an operation borrows.
 pub(crate) type Scratch<'m> = SmallVec<[Cow<'m, [u8]>; 8]>;
 
-/// Appends the components of a path to `names`, within the limits of number and length. It appends
-/// in place because returning a list would copy it.
+/// Appends the components of a path to `names`, within the limits on their number and length. They
+/// are appended to an existing list because returning a list would copy it.
 pub(crate) fn components<'m>(path: &Path<'m>, names: &mut Scratch<'m>) -> Result<(), Status> {
     let mut bytes = 0;
     for text in path.iter() {
@@ -30,7 +30,7 @@ pub(crate) fn components<'m>(path: &Path<'m>, names: &mut Scratch<'m>) -> Result
     Ok(())
 }
 
-/// Converts the attributes that a request sets.
+/// Converts the attributes in a request to the form that the store uses to set them.
 pub(crate) fn settings_of(attributes: &FileAttributeBlock<'_>) -> Result<SetAttributes, Status> {
     attributes.set().map_err(|error| error.status())
 }

@@ -1,4 +1,4 @@
-//! Determines the status, credits and counters of a reply.
+//! Determines the status of a reply and the credits that the reply grants, and counts requests.
 
 use dafs_journal::RecordNumber;
 use dafs_sessions::Sessions;
@@ -9,7 +9,7 @@ use crate::channel::Channel;
 use crate::meter::{Meter, Moved};
 use crate::reply_to::{ReplyTo, blank};
 
-/// The status of a reply, and the record that the reply waits for.
+/// The status of a reply, and the journal record that must be durable before the reply is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyStatus {
     pub status: Status,
@@ -24,7 +24,7 @@ impl ReplyStatus {
         Self { status, after: RecordNumber(0) }
     }
 
-    /// Creates the status OK for a reply that is sent when a record is durable.
+    /// Creates the status OK for a reply that is sent when a journal record is durable.
     #[inline]
     pub(crate) fn ok_after(after: RecordNumber) -> Self {
         Self { status: Status::Ok, after }
@@ -39,7 +39,8 @@ impl ReplyStatus {
     }
 }
 
-/// Takes the credits that a reply grants. The receives for them are posted after the reply is sent.
+/// Takes the credits that a reply grants. The receive buffers for these credits are posted after
+/// the reply is sent.
 #[inline]
 pub(crate) fn grant(
     (sessions, meter): (&mut Sessions, &mut Meter),

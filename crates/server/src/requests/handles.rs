@@ -1,7 +1,8 @@
 //! Converts the handles of a request to the form that the store uses now.
 //!
-//! Invariant: all code that compares handles or uses them as keys sees only the present form, even
-//! if a client or the journal stored a handle long ago. So only this module decodes requests.
+//! Invariant: all code that compares handles or uses them as keys sees only the form that the store
+//! uses now, even if a client or the journal stored a handle long ago. So only this module decodes
+//! requests.
 
 use dafs_store::Store;
 use dafs_types::FileHandle;
@@ -34,7 +35,7 @@ pub(crate) fn renew_in(store: &dyn Store, decoded: &mut Result<Request<'_>, Deco
     }
 }
 
-/// Converts a handle to its present form.
+/// Converts a handle to the form that the store uses now.
 #[inline]
 pub(crate) fn renew(store: &dyn Store, handle: &mut FileHandle) {
     if is_unusual(handle)
@@ -56,8 +57,8 @@ fn is_unusual(handle: &FileHandle) -> bool {
     handle.birth_node() != 0
 }
 
-/// Lists the handles in the arguments of each request, except those of a batch's transfers. This is
-/// the only such table. `$to` says how each handle is accessed.
+/// Lists, for each kind of request, the handles in its arguments; the handles of a batch's
+/// transfers are not included. There is no other such list. `$to` says how each handle is accessed.
 macro_rules! named_in {
     ($request:expr, $($to:tt)+) => {{
         let file = match $request {
@@ -129,7 +130,7 @@ macro_rules! named_in {
     }};
 }
 
-/// Returns the handles that a request names.
+/// Returns the handles in a request's arguments, at most two.
 pub(crate) fn named<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
     named_in!(request, &)
 }

@@ -1,7 +1,9 @@
 //! Sends replies.
 //!
-//! Invariants: the receives for the credits of a reply are posted before the reply (draft
-//! 3.2.6.4.2). The stream of a request becomes free when the reply is posted.
+//! Invariants:
+//! - The receive buffers for the credits that a reply grants are posted before the reply (draft
+//!   3.2.6.4.2).
+//! - The stream of a request becomes free when the reply is posted.
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_files::outcome::{Ended, Outcome};
@@ -24,7 +26,7 @@ use crate::requests::granting::grant;
 /// A reply that could not be encoded.
 struct Unsent {
     error: EncodeError,
-    /// The header for which credits have already been taken. `None` if the connection has ended.
+    /// The header, for which credits have already been taken. `None` if the connection has ended.
     header: Option<ResponseHeader>,
 }
 
@@ -40,12 +42,13 @@ impl Reactor<'_> {
         self.respond(answer, ReplyStatus::now(Status::Ok), response);
     }
 
-    /// Replies with a failure status and no results.
+    /// Replies with a failure status and without results.
     pub(crate) fn fail(&mut self, answer: ReplyTo, status: Status) {
         self.respond(answer, ReplyStatus::now(status), &Response::Failed);
     }
 
-    /// Replies with a status, and with results if the procedure has results for this status.
+    /// Replies with a status. The results are included if the procedure has results for this
+    /// status.
     pub(crate) fn respond(&mut self, answer: ReplyTo, told: ReplyStatus, response: &Response<'_>) {
         let mut message = [0; RESPONSE_HEAD_BYTES];
         match self.encode(answer, told, response, &mut message) {
@@ -60,7 +63,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies to a transfer that succeeded.
+    /// Replies to a READ or WRITE that succeeded.
     pub(crate) fn reply_moved(&mut self, answer: ReplyTo, response: &Response<'_>) {
         let mut message = [0; TRANSFER_ANSWER_BYTES];
         let told = ReplyStatus::now(Status::Ok);
@@ -86,8 +89,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends results whose data follows from `segments` of the cache's arena. The completion with
-    /// `cookie` says that the transport has finished reading the data.
+    /// Sends results whose data is in `segments` of the cache's arena. A completion with `cookie`
+    /// reports when the transport has finished reading the data.
     pub(crate) fn reply_with_data(
         &mut self,
         answer: ReplyTo,
@@ -191,8 +194,8 @@ impl Reactor<'_> {
         self.send(answer.endpoint, &message);
     }
 
-    /// Encodes a reply again, into a longer buffer. Reuses the header of the first attempt, for
-    /// which credits have already been taken.
+    /// Encodes a reply again, into a longer buffer, because it did not fit. Reuses the header of
+    /// the first attempt, for which credits have already been taken.
     fn encode_again(
         &mut self,
         answer: ReplyTo,
@@ -259,7 +262,7 @@ impl Reactor<'_> {
         self.end_send(endpoint, is_posted);
     }
 
-    /// Does the work that must follow the post of a reply.
+    /// Does the work that must follow the posting of a reply.
     #[inline]
     pub(crate) fn end_send(&mut self, endpoint: EndpointId, is_posted: bool) {
         if !is_posted {
@@ -270,7 +273,7 @@ impl Reactor<'_> {
         self.owe_receives(endpoint);
     }
 
-    /// Defers the posting of the receives for the credits that a reply grants.
+    /// Defers the posting of the receive buffers for the credits that a reply grants.
     #[inline]
     pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
         if !self.own.has(endpoint) {
@@ -329,9 +332,11 @@ impl Reactor<'_> {
 
 /// Send options that request a completion only if the send fails.
 pub(crate) const QUIET: SendOptions = SendOptions { signal: Signal::OnError, invalidate: None };
-/// The marker in a header whose credits have not been taken. A real grant is never zero.
+/// The value in a header for which no credits were taken yet. It is distinct from every grant,
+/// because a grant is never zero.
 const NO_TARGET: u16 = 0;
-/// The size in bytes of a buffer that fits any reply except listings and link texts.
+/// The size in bytes of a buffer that has room for any reply except listings and link texts.
 const RESPONSE_HEAD_BYTES: usize = 512;
-/// The maximum number of segments of an inline read's reply: the header and the pieces of data.
+/// The maximum number of segments that the reply to an inline read consists of: the header and the
+/// pieces of data.
 const GATHER_MAX: usize = dafs_store::cache::PIECE_COUNT_MAX + 1;

@@ -1,7 +1,7 @@
 //! Dispatches requests from messages to the code of their procedures.
 //!
-//! Invariant: no argument of a request is used before the request is admitted. If a request is
-//! damaged, only the fields that direct the reply are used.
+//! Invariant: no argument of a request is used before the request is admitted. Of a damaged
+//! request, only the fields that a reply needs are used.
 
 use dafs_dat::{EndpointId, InboxSlot};
 use dafs_files::delegations::Told;
@@ -26,7 +26,8 @@ use crate::requests::translate;
 use crate::waiting::fencing::touched;
 
 impl Reactor<'_> {
-    /// Serves the message in a slot of the channel's inbox. The message is not copied.
+    /// Serves the message in a slot of the channel's inbox. The message is not copied out of the
+    /// slot.
     #[inline]
     pub(crate) fn on_message(&mut self, endpoint: EndpointId, mut slot: InboxSlot, length: u32) {
         self.fetch_ahead();
@@ -135,8 +136,8 @@ impl Reactor<'_> {
         self.fail(answer, Status::Chksum);
     }
 
-    /// Executes an admitted request. The result is stored in the session `kept`, if results of this
-    /// procedure are stored.
+    /// Executes an admitted request. The result is stored in the session `kept`, if the server
+    /// stores results of this procedure.
     #[inline(always)]
     pub(crate) fn execute(
         &mut self,
@@ -197,7 +198,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Serves a request. `Ok` means that the reply is sent or the request is parked; on `Err` the
+    /// Serves a request. Returns `Ok` if the reply was sent or the request is parked. On `Err`, the
     /// caller replies with the error.
     pub(crate) fn dispatch(
         &mut self,
@@ -234,7 +235,8 @@ impl Reactor<'_> {
 
     // ---- members of chains ------------------------------------------------------------
 
-    /// Handles the arrival of a chain member.
+    /// Handles the arrival of a chain member: starts it, or queues it until the members before it
+    /// have ended.
     pub(crate) fn take_member(
         &mut self,
         mut answer: ReplyTo,
@@ -263,7 +265,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Returns the chain that a member belongs to. Creates the chain for its first member.
+    /// Returns the chain to which a member belongs. If the member is the first, creates the chain.
     fn chain_for(&mut self, endpoint: EndpointId, place: ChainPlace) -> Option<ChainId> {
         let channel = self.shared.channels.get_mut(endpoint)?;
         match place {
@@ -281,8 +283,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Ends the chain that a channel has open, because a request was refused before its position in
-    /// the chain was checked. Later members of the chain are refused.
+    /// Ends the chain that a channel has open. Called when a request was refused before its
+    /// position in the chain was checked, so that later members of the chain are refused.
     #[cold]
     pub(crate) fn end_open_chain(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {

@@ -14,7 +14,7 @@ pub(crate) fn bytes_of(operation: &Operation<'_>) -> Box<[u8]> {
     bytes.into()
 }
 
-/// A request in a form that can be set aside.
+/// A request, borrowed, in a form that can be set aside.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked<'a> {
     /// A decoded operation.
@@ -23,7 +23,7 @@ pub(crate) enum Asked<'a> {
     Message(&'a [u8]),
 }
 
-/// A request that is set aside.
+/// A request that is set aside, in the form in which it is executed again later.
 pub(crate) enum SetAside {
     /// The encoded operation.
     Operation(Box<[u8]>),

@@ -1,4 +1,4 @@
-//! Converts DAFS requests to operations, and outcomes to DAFS replies.
+//! Converts DAFS requests to operations, and outcomes of operations to DAFS replies and back.
 //!
 //! Invariant: converting results to an outcome and back produces the same bytes. Results that no
 //! outcome can express are stored unchanged.
@@ -169,8 +169,8 @@ fn node_of<'m>(object: &NewObject<'m>) -> NewNode<'m> {
     }
 }
 
-/// Converts an outcome to a status and the encoded results that follow the header. `None` if the
-/// procedure has no such results.
+/// Converts an outcome to a status and to the encoded results that follow the reply's header.
+/// `None` if the procedure has no results for this outcome.
 pub(crate) fn results_of(
     order: ByteOrder,
     procedure: u32,
@@ -187,8 +187,8 @@ pub(crate) fn results_of(
     Some((status, message[HEADER_BYTES..length].to_vec()))
 }
 
-/// Converts the encoded results that follow a header to an outcome. `None` if results of the
-/// request are not stored as outcomes, or if no outcome can express these results.
+/// Converts the encoded results that follow a reply's header to an outcome. `None` if outcomes are
+/// not used for this procedure, or if no outcome can express these results.
 pub(crate) fn outcome_of(
     order: ByteOrder,
     procedure: u32,
@@ -298,8 +298,8 @@ fn response_of(done: &Done<'_>) -> Option<Response<'static>> {
     })
 }
 
-/// Returns SETATTR_INLINE for SETATTR_DIRECT, because their results are the same. Returns other
-/// procedures unchanged.
+/// Returns SETATTR_INLINE for SETATTR_DIRECT, because both procedures have the same results.
+/// Returns every other procedure unchanged.
 fn base(procedure: Procedure) -> Procedure {
     match procedure {
         Procedure::SetAttrDirect => Procedure::SetAttrInline,
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// All replies that a request in the journal may get.
+    /// All kinds of replies to requests whose outcomes are journaled.
     fn answers() -> Vec<(Procedure, Status, Response<'static>)> {
         let entry = AccessEntry { entry_type: 1, flags: 0, mask: 0x27, who: "EVERYONE@" };
         let (state, recall) = (StateId(5), true);
@@ -405,7 +405,8 @@ mod tests {
         }
     }
 
-    /// Such results are stored unchanged.
+    /// Checks that results which no outcome can express are not converted, so that they are stored
+    /// unchanged.
     #[test]
     fn what_an_outcome_has_no_words_for_is_none() {
         let order = ByteOrder::Big;

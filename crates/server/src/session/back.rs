@@ -25,8 +25,8 @@ pub(crate) struct BackSizes {
 }
 
 impl BackSizes {
-    /// Returns the message sizes and credits that the server grants, given those that the client
-    /// requests in CONNECT_BIND. `slots` is the number of inbox slots.
+    /// Returns the message sizes and credits that the server grants to a bound channel, given the
+    /// values that the client requests in CONNECT_BIND. `slots` is the number of inbox slots.
     pub(crate) fn grant(wanted: &ConnectBind<'_>, slots: u16) -> Self {
         let size = |wanted: u32| match wanted {
             0 => limits::CONNECT_MESSAGE_BYTES as u32,
@@ -70,7 +70,7 @@ pub(crate) enum BackRequest {
     /// BC_RECALL, which asks the client to return a delegation.
     Recall { client: ClientId, file: FileHandle, state: StateId, truncate: bool },
     /// BC_GETATTR, which asks the holder of a delegation for the file's attributes. The request
-    /// `waiter` waits for them.
+    /// identified by `waiter` waits for the reply.
     GetAttributes { file: FileHandle, waiter: WaiterId },
     /// BC_BATCH_COMPLETION, which reports completed requests of asynchronous batches.
     BatchCompletion { completions: Arc<[Completion]> },
@@ -85,13 +85,13 @@ pub(crate) struct BackChannel {
     sizes: BackSizes,
     /// The number of requests that may be outstanding.
     credits: u16,
-    /// The outstanding requests, by stream.
+    /// The outstanding requests, each at the index of its stream.
     asked: [Option<BackRequest>; BACK_CREDITS_MAX as usize],
     sequences: [SequenceNumber; BACK_CREDITS_MAX as usize],
     waiting: VecDeque<BackRequest>,
     /// True if the client has replied at least once, which shows that it serves the channel.
     is_proven: bool,
-    /// False if the client has replied that it does not support BC_LOCK_READY.
+    /// True unless the client has replied that it does not support BC_LOCK_READY.
     knows_locks: bool,
 }
 
@@ -152,8 +152,8 @@ impl BackChannel {
 /// The maximum number of outstanding requests on a back-control channel.
 const BACK_CREDITS_MAX: u16 = 16;
 const BACK_CREDITS_DEFAULT: u16 = 4;
-/// The maximum number of requests that wait for a credit. If the queue is full, further hints are
-/// dropped.
+/// The maximum number of requests that wait for a credit. While the queue is full, further requests
+/// are refused.
 const BACK_WAITING_MAX: usize = 4096;
-/// The size in bytes of the largest message on a bound channel, which is the size of an inbox slot.
+/// The maximum size in bytes of a message on a bound channel, which is the size of an inbox slot.
 const BACK_BYTES_MAX: u32 = 4096 + 512;

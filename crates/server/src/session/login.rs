@@ -69,8 +69,9 @@ impl Reactor<'_> {
         self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
     }
 
-    /// Creates a session for a client, which is identified by its fence identity, name and
-    /// verifier. A refusal is replied to here, because the reply may have to contain a version.
+    /// Creates a session for a client. The client is identified by its fence identity, name and
+    /// verifier. If the session is refused, this function replies itself, because the reply may
+    /// have to contain a version.
     fn connect(
         &mut self,
         answer: ReplyTo,
@@ -205,7 +206,8 @@ impl Reactor<'_> {
         self.shared.sessions.set_offers_passwords(is_offered);
     }
 
-    /// Removes the session that CLIENT_CONNECT_AUTH has created, because its authentication failed.
+    /// Removes the session that a CLIENT_CONNECT_AUTH request has created, because the
+    /// authentication in the same request has failed.
     fn undo_connect(&mut self, answer: ReplyTo, purpose: &Purpose) {
         if let (Purpose::Connected(_), Some(channel)) =
             (purpose, self.shared.channels.get(answer.endpoint))
@@ -225,7 +227,8 @@ impl Reactor<'_> {
         tokens::begin_token(kerberos, &self.shared.sessions, channel, pending, sent)
     }
 
-    /// Handles the result of a token check. A failure is logged and delays the next check.
+    /// Handles the result of a token check. If the token was refused, logs that, and the client's
+    /// next check is delayed.
     pub(crate) fn on_token(&mut self, endpoint: EndpointId, outcome: TokenOutcome) {
         if self.note_login(endpoint, tokens::failure_of(&outcome)) {
             tokens::log_failure(&self.shared.channels.origin_of(endpoint), &outcome);
@@ -293,7 +296,7 @@ impl Reactor<'_> {
         Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
     }
 
-    /// Ends a login by user name, or a login by token that was refused because the queue is full.
+    /// Ends a login: by password, or by token if the token was refused because the queue is full.
     pub(crate) fn end_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
@@ -360,7 +363,7 @@ impl Reactor<'_> {
     }
 
     /// Replies to an authentication, in the form of the request that contained it. A refusal
-    /// contains only a status, unless a token tells an honest client what to do.
+    /// contains only a status, unless it contains a token that tells an honest client what to do.
     fn answer_login(
         &mut self,
         answer: ReplyTo,
@@ -379,8 +382,8 @@ impl Reactor<'_> {
         self.respond(answer, told, &response);
     }
 
-    /// Applies the negotiated values to the channel. They apply to all messages after the connect
-    /// exchange.
+    /// Applies the values that were negotiated to the channel. They are valid for all messages
+    /// after the exchange of the connect request and its reply.
     fn apply(&mut self, endpoint: EndpointId, results: &ConnectResults) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.checksums = results.granted.use_checksums != 0;
@@ -397,8 +400,8 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Handles DISCONNECT. The reply is sent after the journal has a durable record that the client
-    /// will not reclaim any state from the next server.
+    /// Handles DISCONNECT. The reply is sent when a journal record is durable which says that the
+    /// client has no state to reclaim after a restart of the server.
     pub(crate) fn disconnect(&mut self, answer: ReplyTo) -> Result<(), Status> {
         let channel = self.shared.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
         // The client closes the connection when it has the reply. If it does not, `on_tick` closes

@@ -1,4 +1,5 @@
-//! The identity that a client has proved, the decision of the access rules about it, and the reply.
+//! The identity that a client has proved, what the access rules allow for this identity, and the
+//! reply.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::access::entrance::Entrance;
 use crate::access::{gss, rule_text};
 
 impl Proof {
-    /// Returns the identity that the authentication request names, after checking it.
+    /// Returns the identity that the authentication request claims, after checking the claim.
     pub(super) fn of(
         sessions: &Sessions,
         id: ChannelId,
@@ -51,7 +52,7 @@ impl Proof {
 }
 
 /// Returns the results of an authentication, in the form of the request that contained it.
-/// `granted` contains the values of the session, if there is one.
+/// `granted` contains the values that were negotiated for the session, if there is a session.
 pub(super) fn login_response<'r>(
     purpose: &Purpose,
     is_refusal: bool,

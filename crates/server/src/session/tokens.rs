@@ -16,7 +16,8 @@ use crate::access::gss::{self, Binding, Kerberos, TokenJob, TokenOutcome};
 use crate::channel::Channel;
 use crate::pool::jobs::Job;
 
-/// Starts the check of a token. The check returns the acceptor, which is used for the next token.
+/// Starts the check of a token. The result of the check includes the acceptor, which checks the
+/// client's next token.
 pub(super) fn begin_token(
     kerberos: Arc<Kerberos>,
     sessions: &Sessions,
@@ -51,7 +52,7 @@ pub(super) enum TokenEnd {
     Over { proof: Result<Proof, Status>, major: u32, minor: u32, token: Vec<u8> },
 }
 
-/// Handles the result of a token check.
+/// Handles the result of a token check. Returns how the exchange with the client continues.
 pub(super) fn end_token(
     sessions: &mut Sessions,
     channel: &mut Channel,
@@ -115,8 +116,8 @@ pub(super) fn log_failure(from: &str, outcome: &TokenOutcome) {
     }
 }
 
-/// Handles SERVER_AUTH. The draft defines results for it but no content for them (6.2.3). Kerberos
-/// proves the server's identity together with the client's.
+/// Handles SERVER_AUTH. The draft defines results for this request but does not say what they
+/// contain (6.2.3). Kerberos proves the server's identity together with the client's.
 pub(super) fn server_proof(
     by_token: bool,
     asked: AuthType,
@@ -131,8 +132,8 @@ pub(super) fn server_proof(
     }
 }
 
-/// Returns the session that a token must be bound to. `None` if the request itself creates the
-/// session.
+/// Returns the session and channel to which a token must be bound. `None` if the token's own
+/// request creates the session.
 fn binding_of(sessions: &Sessions, id: ChannelId, purpose: Purpose) -> Option<Binding> {
     match purpose {
         Purpose::Connected(_) => None,

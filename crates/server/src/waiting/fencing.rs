@@ -1,11 +1,11 @@
 //! Fencing: controls which clients may still access a file or a file system (draft 4.4.4, 6.4), and
 //! how operations in progress end when their clients are fenced out.
 //!
-//! Every request lists the handles that it accesses in [`touched`], and the fences of these objects
-//! are checked when the request is dispatched. The fence of an object that the request finds by
-//! name is checked when the object is found. A request that waited is checked again before it
-//! continues. So when a new list fences a client out, only the following operations of that client
-//! can still have an effect:
+//! Every request lists the handles that it accesses in [`touched`], and the fencing lists of these
+//! objects are checked when the request is dispatched. The fencing list of an object that the
+//! request finds by name is checked when the object is found. A request that waited is checked
+//! again before it continues. So when a new list fences a client out, only the following operations
+//! of that client can still have an effect:
 //!
 //! | operation                               | how it ends                                   |
 //! |-----------------------------------------|-----------------------------------------------|
@@ -13,7 +13,7 @@
 //! | transfers into the file                 | finished, or aborted with their connection    |
 //! | transfers out of the file               | finished, or aborted with their connection    |
 //! | the file itself in a client's hands     | returned, or its connection is broken         |
-//! | an append of which a part has arrived   | finished: it is all or nothing                |
+//! | an append of which a part has arrived   | finished, because appends are atomic          |
 //! | accepted data on its way to the disk (stable writes, COMMIT, CLOSE) | finished    |
 //! | a request between intent and outcome    | finished if it was started, else refused      |
 //!
@@ -61,9 +61,10 @@ pub(crate) struct Fencing {
 
 #[derive(Debug)]
 struct Change {
-    /// The destination of the reply. `None` if an injected defect has already sent the reply.
+    /// The destination of the reply to the change. `None` if an injected defect has already sent
+    /// the reply.
     ticket: Option<ReplyTo>,
-    /// The time after which connections that delay the change are broken.
+    /// The time at which the server breaks the connections that still delay the change.
     patient_until: Moment,
 }
 
@@ -79,7 +80,7 @@ impl Fencing {
     }
 }
 
-/// Returns true if the fences are checked again before this work has any effect.
+/// Returns true if this work checks the fencing lists again before it has any effect.
 fn is_checked_again(work: &Work) -> bool {
     match work {
         Work::Write(write) => {
@@ -107,13 +108,13 @@ pub(crate) fn touched<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 
     }
 }
 
-/// Returns the operation id of a parked request.
+/// Returns the operation id of a parked task.
 #[inline]
 pub(crate) fn operation_of_task(id: TaskId) -> OperationId {
     OperationId(TASK | u64::from(id.0))
 }
 
-/// Returns the operation id of a transfer out of the cache.
+/// Returns the operation id of a transfer from the cache to a client.
 #[inline]
 pub(crate) fn operation_of_loan(id: LoanId) -> OperationId {
     OperationId(LOAN | id.to_bits())

@@ -1,4 +1,4 @@
-//! Requests that wait for delegations.
+//! Requests that wait until a delegation is returned, or for a reply from its holder.
 //!
 //! Invariant: every request here is known to the filer, or waits with a deadline for a reply from a
 //! client.
@@ -22,7 +22,8 @@ pub(super) struct HeldRequests {
 struct HeldRequest {
     to: ReplyTo,
     kept: SetAside,
-    /// The deadline for the reply to BC_GETATTR. `None` if the request waits for no such reply.
+    /// The deadline for the reply to BC_GETATTR. `None` if the request does not wait for such a
+    /// reply.
     asks_until: Option<Moment>,
 }
 
@@ -32,7 +33,7 @@ impl HeldRequests {
         self.all.insert(waiter, HeldRequest { to, kept, asks_until: None });
     }
 
-    /// Adds a request that waits for attributes from the holder of a delegation.
+    /// Adds a request that waits until the holder of a delegation reports the file's attributes.
     pub(super) fn hold_until_told(
         &mut self,
         waiter: WaiterId,
@@ -44,7 +45,7 @@ impl HeldRequests {
         self.all.insert(waiter, HeldRequest { to, kept, asks_until });
     }
 
-    /// Removes and returns a request whose wait is over.
+    /// Removes and returns a request that no longer has to wait.
     pub(super) fn take(&mut self, waiter: WaiterId) -> Option<(ReplyTo, SetAside)> {
         self.all.remove(&waiter).map(|held| (held.to, held.kept))
     }
@@ -75,5 +76,6 @@ impl HeldRequests {
     }
 }
 
-/// The time that a holder has to report attributes before its delegation is recalled.
+/// The time that the holder of a delegation has to report attributes before the delegation is
+/// recalled.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);

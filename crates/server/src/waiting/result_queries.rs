@@ -39,10 +39,10 @@ pub(super) struct Found {
 }
 
 impl ResultQueries {
-    /// Looks up the stored result. The query is queued if the session is not idle.
+    /// Looks up the stored result that a query asks for. Queues the query if a request of the
+    /// queried session is in progress.
     ///
-    /// # Errors
-    /// The filer's error for the query.
+    /// # Errors The filer's error for the query.
     pub(super) fn ask(
         &mut self,
         sessions: &mut Sessions,
@@ -76,11 +76,10 @@ impl ResultQueries {
 }
 
 impl Found {
-    /// Passes the results to `show`, in the byte order of the client's new connection. Passes no
-    /// bytes if the stored result is only a status.
+    /// Passes the stored results to `show`, converted to the byte order of the client's new
+    /// connection. Passes no bytes if the stored result is only a status.
     ///
-    /// # Errors
-    /// The results cannot be converted to that byte order.
+    /// # Errors The results cannot be converted to that byte order.
     pub(super) fn in_order(
         &self,
         order: Option<ByteOrder>,

@@ -1,4 +1,4 @@
-//! Sets requests aside that cannot be executed immediately, and executes them later.
+//! Sets aside requests that cannot be executed immediately, and executes them later.
 
 use dafs_dat::EndpointId;
 use dafs_filer::{DelegationAction, FenceKey, RecallOutcome, WaiterId};
@@ -47,7 +47,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Executes an operation if the fences allow it.
+    /// Executes an operation, provided that the fencing lists allow it.
     pub(crate) fn execute_operation(
         &mut self,
         to: ReplyTo,
@@ -91,8 +91,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Executes a request that was set aside, or sets it aside again. A request whose connection
-    /// has ended is dropped, because its caller is no longer known.
+    /// Executes a request that was set aside, or sets it aside again if it still cannot be
+    /// executed. Drops a request whose connection has ended, because its caller is no longer known.
     pub(crate) fn resume_request(&mut self, to: ReplyTo, kept: SetAside, told: Option<Told>) {
         self.resume_request_in(to, kept, told, true);
     }
@@ -175,8 +175,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Returns the status for a request that cannot be set aside. A recall that it caused
-    /// continues.
+    /// Returns the failure status of a request that cannot be set aside. If the request has caused
+    /// a recall, the recall continues.
     #[cold]
     pub(crate) fn without_waiting(&mut self, why: NotDone) -> Status {
         match why {
@@ -222,8 +222,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sends a request over one of a client's sessions. Returns false if no session has a
-    /// back-control channel that the client serves.
+    /// Sends a request to a client over one of its sessions. Returns false if none of its sessions
+    /// has a back-control channel that the client serves.
     fn tell_client(&mut self, client: ClientId, request: &BackRequest) -> bool {
         let sessions: Vec<_> = self.shared.sessions.of_client(client).collect();
         sessions.into_iter().any(|session| {
@@ -254,8 +254,8 @@ impl Reactor<'_> {
         self.continue_with(waiter, Some(told));
     }
 
-    /// Ends overdue requests to delegation holders, and removes handed-over files whose delegations
-    /// have lapsed.
+    /// Ends the requests to delegation holders whose deadline has passed, and removes handed-over
+    /// files whose delegations have ended.
     pub(crate) fn tick_delegations(&mut self) {
         for waiter in self.shared.waiting.held.overdue(self.shared.life.now()) {
             self.on_holder_reply(waiter, None);

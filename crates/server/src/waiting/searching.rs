@@ -24,7 +24,7 @@ pub(super) struct Searching {
     is_possible: bool,
     /// Requests that wait for the next search.
     waiting: Vec<Waiting>,
-    /// Additional objects for the next search, for which no request waits.
+    /// Objects to find in the next search although no request waits for them.
     wanted: Vec<FileHandle>,
     /// Requests that wait for the current search.
     current: Vec<Waiting>,
@@ -39,8 +39,8 @@ struct Waiting {
     is_batch: bool,
 }
 
-/// A list of handles. It is usually empty, which takes no memory; a batch may have as many handles
-/// as fit into a message.
+/// A list of handles. It is usually empty and then takes no memory on the heap. A batch may have as
+/// many handles as fit into a message.
 type Handles = Vec<FileHandle>;
 
 /// A search for objects, executed by the pool.
@@ -74,8 +74,8 @@ impl Searching {
         !handles.is_empty() && self.wait((store, pool), to, asked, handles, false)
     }
 
-    /// Returns true if a batch was queued until a search ends. Transfers under an open need no
-    /// search.
+    /// Returns true if a batch was queued until a search ends. Transfers that use an open file need
+    /// no search.
     pub(super) fn batch_awaits(
         &mut self,
         (store, pool): (&Arc<dyn Store>, &mut Pool),

@@ -21,7 +21,7 @@ use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Wait, Work};
 
 impl Reactor<'_> {
-    /// Starts a piece, or queues it if its session has reached its limits.
+    /// Starts the transfer of a piece, or queues the piece if its session has reached its limits.
     pub(in crate::batch) fn begin_piece(&mut self, piece: Piece, kind: IoKind) {
         let session = self.shared.batches.scheduler.request(&piece).session;
         let Some(session) = session else { return self.give_piece_back(piece, Status::Io) };
@@ -58,7 +58,7 @@ impl Reactor<'_> {
         self.start(Task::new(answer, Work::Strand(Box::new(strand))));
     }
 
-    /// Makes all checks of a READ or WRITE: fences, locks and the open.
+    /// Checks whether a READ or WRITE may start: its open, the locks and the fencing lists.
     fn prepare_strand(
         &mut self,
         session: SessionId,
@@ -160,7 +160,7 @@ impl Reactor<'_> {
     }
 
     /// Returns true if the connection of a session has ended. The strands of such a session must
-    /// not write any more, because a client that reconnects submits its requests again.
+    /// not write any more, because the client submits their requests again after it reconnects.
     fn is_ending(&self, session: SessionId) -> bool {
         self.shared.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
     }
@@ -209,7 +209,7 @@ impl Reactor<'_> {
         self.end_strand(strand, outcome)
     }
 
-    /// Transfers the `length` bytes found in the cache to the client.
+    /// Sends `length` bytes, which were found in the cache, to the client.
     fn send_read(
         &mut self,
         id: TaskId,
@@ -242,8 +242,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Transfers the bytes with a checksum. The bytes are copied first, because a write could
-    /// change them in the cache between the checksum and the transfer.
+    /// Sends the bytes and their checksum. The bytes are copied first, because a write could change
+    /// them in the cache between the checksum and the transfer.
     fn send_read_sealed(
         &mut self,
         id: TaskId,
@@ -359,7 +359,7 @@ impl Reactor<'_> {
         Step::Wait(Wait::Commit)
     }
 
-    /// Fetches the client's bytes into the reserved cache space.
+    /// Fetches bytes from the client's memory into the reserved cache space.
     fn fetch_into_room(
         &mut self,
         id: TaskId,

@@ -93,7 +93,7 @@ impl Reactor<'_> {
         self.follow_up();
     }
 
-    /// Applies an injected defect to the hits before their bytes are moved.
+    /// Spoils the moves of the current hits if a test injects a defect.
     #[cold]
     pub(crate) fn spoil_moves(&mut self) {
         match self.own.defect {
@@ -103,8 +103,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies to the writes at the front of the queue before their bytes have arrived (an injected
-    /// defect).
+    /// Replies to the writes at the front of the queue before their bytes have arrived, because a
+    /// test injects that defect.
     fn answer_early(&mut self) {
         while let Some(hit) = self.own.hits.kept.front()
             && let (true, Hold::Write { .. }) = (hit.is_foretold, &hit.hold)
@@ -131,8 +131,8 @@ impl Reactor<'_> {
     }
 
     /// Prefetches a few more of the cache lines that will be copied next. It is called at many
-    /// points on a request's path, so that the requests to memory are spread out: the processor
-    /// supports about ten outstanding lines, and a thread that asks for more stalls.
+    /// points on a request's path, so that the loads from memory are spread out. The processor
+    /// supports about ten outstanding cache lines; a thread that requests more stalls.
     #[inline]
     pub(crate) fn fetch_ahead(&mut self) {
         self.own.hits.ahead.step();
@@ -201,10 +201,11 @@ impl Reactor<'_> {
         self.start_write_with(answer, task, (found, jobs), &mut spans);
     }
 
-    /// Keeps a hit for later. If only the credits can change in its reply, the reply is encoded
-    /// now, before the bytes are copied. A store just after the copy of a page waits until the page
-    /// is written, and a load of the same bytes with another word size stalls too. For the same
-    /// reason the encoded reply is not moved in memory.
+    /// Keeps a hit for later. If only the number of credits in its reply can still change, the
+    /// reply is encoded now, before the bytes are copied. The order matters because a store that
+    /// follows the copy of a page waits until the page is written, and a load of the same bytes
+    /// with another word size stalls too. For the same reason the encoded reply is not moved in
+    /// memory.
     #[inline]
     fn keep_hit(
         &mut self,
@@ -302,8 +303,8 @@ impl Reactor<'_> {
         self.fetch_ahead();
     }
 
-    /// Sends the reply of the oldest hit, whose bytes were moved, without copying the reply.
-    /// Returns false if the reply was not encoded in advance.
+    /// Sends the reply of the oldest hit, whose bytes were moved. The reply, which was encoded in
+    /// advance, is not copied. Returns false if no reply was encoded in advance.
     #[inline]
     fn send_foretold(&mut self) -> bool {
         let is_last = self.own.hits.kept.len() == 1;
@@ -384,7 +385,8 @@ impl Reactor<'_> {
         self.end_move(moves_as, io.file);
     }
 
-    /// Posts the transfer of the oldest hit. Returns false if the hit must wait for the completion.
+    /// Posts the transfer of the oldest hit. Returns false if the hit must wait for the transfer's
+    /// completion.
     #[inline]
     fn post_hit(&mut self) -> bool {
         let Some(hit) = self.own.hits.kept.front_mut() else { return false };
@@ -413,7 +415,7 @@ impl Reactor<'_> {
         true
     }
 
-    /// Turns the oldest hit, a write whose bytes must be fetched, into a task.
+    /// Turns the oldest hit, a write whose bytes are still being fetched, into a task.
     fn await_hit(&mut self) {
         let Some(Hit { answer, local, io, hold, moves_as, .. }) = self.own.hits.kept.pop_front()
         else {

@@ -9,7 +9,7 @@ use crate::moving::transfer::Cookie;
 use crate::reactor::Own;
 
 impl Hits {
-    /// Unpins the blocks of all pending reads (an injected defect).
+    /// Unpins the cache blocks of all pending reads, because a test injects that defect.
     #[cold]
     pub(super) fn unpin_all(&mut self, cache: &mut Cache) {
         for hit in &mut self.kept {
@@ -23,7 +23,8 @@ impl Hits {
 }
 
 impl Own {
-    /// Moves the bytes of writes whose replies were sent too early (an injected defect).
+    /// Moves the bytes of the writes whose replies were sent too early, because a test injects that
+    /// defect.
     #[cold]
     pub(super) fn move_late(&mut self) {
         let Self { hits, interface, .. } = self;

@@ -12,8 +12,8 @@ use crate::reply_to::TaskId;
 use crate::task::{Tasks, Work};
 
 impl Work {
-    /// Returns the direction and length in bytes of the task's transfers. `None` if the task waits
-    /// for no transfers.
+    /// Returns the direction of the task's transfers and their length in bytes. `None` if the task
+    /// waits for no transfers.
     fn moving(&self) -> Option<(Direction, u32)> {
         match self {
             Work::Write(write) => {
@@ -42,7 +42,7 @@ pub(crate) struct Transfers<'r> {
     pub tasks: &'r Tasks,
     pub loans: &'r Loans,
     pub cache: &'r Cache,
-    /// True if a rollback waits for all transfers.
+    /// True if undo data is kept, so that a rollback may wait for all transfers.
     pub keeps_undo: bool,
     /// True if waiting batches need the memory of the transfers of other batches.
     pub is_crowded: bool,
@@ -64,7 +64,7 @@ impl Stalls {
         self.seen.retain(|(other, _), _| *other != endpoint);
     }
 
-    /// Counts the bytes of a task whose transfers are complete.
+    /// Counts the bytes of a task, whose transfers are now complete, as moved.
     pub(crate) fn note_transfers(&mut self, tasks: &Tasks, id: TaskId) {
         if self.is_watching()
             && let Some(task) = tasks.get(id)
@@ -80,7 +80,7 @@ impl Transfers<'_> {
         self.keeps_undo || self.is_crowded || self.tasks.await_progress()
     }
 
-    /// Returns the oldest transfer of each lane.
+    /// Returns the oldest transfer of each lane (a connection and a direction).
     fn oldest(&self) -> BTreeMap<Lane, Oldest> {
         let (keeps_undo, is_crowded) = (self.keeps_undo, self.is_crowded);
         let mut present = BTreeMap::new();

@@ -5,8 +5,8 @@ use dafs_types::{FileAttributes, Status};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::{AttributeBitmap, ByteOrder, FileAttributeBlock};
 
-/// A buffer for encoded attributes. Fixed-size attributes fit into its part on the stack; lists do
-/// not.
+/// A buffer for encoded attributes. Its part on the stack has room for all attributes of fixed
+/// size; lists may need more.
 pub(super) struct Room {
     small: [u8; PLAIN_ATTRIBUTE_BYTES_MAX],
     large: Vec<u8>,
@@ -35,7 +35,7 @@ impl Room {
     }
 }
 
-/// Returns which of the requested attributes need separate calls of the store.
+/// Returns the requested attributes that the store returns only through separate calls.
 pub(super) fn extras_in(wanted: AttributeBitmap) -> ExtrasWanted {
     use dafs_wire::attributes::file::bits;
     ExtrasWanted {
@@ -45,10 +45,10 @@ pub(super) fn extras_in(wanted: AttributeBitmap) -> ExtrasWanted {
     }
 }
 
-/// The attributes whose length is not limited to a few bytes.
+/// The attributes that may be longer than a few bytes.
 const LONG: AttributeBitmap =
     dafs_wire::attributes::file::bits::ACL.with(dafs_wire::attributes::file::bits::MIME_TYPE);
-/// The attributes that a local file system supports.
+/// The attributes that a store on a local file system supports.
 pub(super) const SUPPORTED: AttributeBitmap = {
     use dafs_wire::attributes::file::bits as b;
     b::NAMED_ATTR

@@ -24,7 +24,7 @@ use crate::requests::translate;
 use crate::task::{Buffers, Task, Work, WriteSource, WriteTask};
 
 impl Reactor<'_> {
-    /// Executes a request that [`translate::is_operation`] accepts.
+    /// Executes a request that [`translate::is_operation`] accepts, and replies.
     pub(super) fn serve_change(
         &mut self,
         to: ReplyTo,
@@ -219,7 +219,7 @@ impl Reactor<'_> {
     }
 
     /// Returns true if the client may change the fences of a file system. The client must be
-    /// trusted by the access rules, or be the superuser, either as reported by the kernel or by
+    /// trusted by the access rules, or be the superuser as proved by the kernel's report or by
     /// authentication. A client that is only mapped to the superuser is refused.
     ///
     /// A request that acts for another user has only that user's authority, because a gateway that
@@ -235,7 +235,8 @@ impl Reactor<'_> {
     }
 }
 
-/// Returns the procedure whose results describe the partial progress of a failed operation.
+/// Returns the DAFS procedure of an operation. The procedure's results describe what a failed
+/// operation has done before its failure.
 pub(crate) fn procedure_of(operation: &Operation<'_>) -> Procedure {
     match operation {
         Operation::Open(_) => Procedure::Open,

@@ -9,14 +9,14 @@ use dafs_wire::{AttributeBitmap, ByteOrder, ReaddirWriter};
 
 use super::attributes::extras_in;
 
-/// One page of a directory, encoded.
+/// One page of a directory listing, encoded for a reply.
 pub(super) struct Page {
     pub bytes: Vec<u8>,
     pub verifier: CookieVerifier,
     pub is_end: bool,
 }
 
-/// The position at which a listing continues.
+/// The directory of a listing, and the position at which the listing continues.
 type Place<'p> = (&'p FileHandle, ReaddirCookie, CookieVerifier);
 
 /// Encodes as many entries of a directory as fit into a page.
@@ -74,8 +74,8 @@ fn encode_page(
     Ok(Page { bytes, verifier: listed.verifier, is_end })
 }
 
-/// The length in bytes of the header and fixed section of READDIR_INLINE's results, including the
-/// offset of the array.
+/// The length in bytes of the part of READDIR_INLINE's reply before the entries: the header and the
+/// fixed section, including the offset of the array of entries.
 pub(super) const LISTING_HEAD: usize = 64;
 /// The size of the largest page in bytes.
 pub(super) const LISTING_BYTES_MAX: usize = 1 << 20;

@@ -64,7 +64,8 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetAttrDirect(DirectResult { checksum }))
     }
 
-    /// Returns the requested attributes of an object, in the byte order of the caller's session.
+    /// Returns the requested attributes of an object, encoded in the byte order of the client's
+    /// session.
     fn encoded_attributes<'r>(
         &mut self,
         to: ReplyTo,
@@ -102,7 +103,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetFsAttr(FsAttributesResult { attributes }))
     }
 
-    /// Fetches the attributes that a request sets from the client's memory.
+    /// Fetches the attributes that a request sets, which are in the client's memory.
     pub(super) fn fetch_attributes(
         &mut self,
         to: ReplyTo,
@@ -150,7 +151,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Sets the attributes that were fetched, as if they had arrived inline.
+    /// Sets the attributes that were fetched from the client's memory, as if they had arrived
+    /// inline.
     pub(crate) fn set_fetched_attributes(
         &mut self,
         to: ReplyTo,
@@ -175,7 +177,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Starts to fetch `length` bytes of the client's memory for a task.
+    /// Starts to fetch `length` bytes from the client's memory for a task.
     fn fetch(
         &mut self,
         answer: ReplyTo,

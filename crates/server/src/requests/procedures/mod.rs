@@ -1,7 +1,7 @@
 //! Converts DAFS requests to calls of operations, and the results of operations to replies.
 //!
 //! Invariant: operations never reply themselves. A request served here gets its reply, is parked,
-//! or fails with an error with which the caller of [`Reactor::ask`] replies.
+//! or fails with an error that the caller of [`Reactor::ask`] sends as the reply.
 
 mod attributes;
 pub(crate) mod changes;
@@ -39,8 +39,9 @@ use crate::task::{FlushOf, FlushTask, Task, Work};
 use crate::waiting::ResultQuery;
 
 impl Reactor<'_> {
-    /// Serves a request that the fences allow. `told` contains the attributes of a delegated file,
-    /// as reported by the delegation's holder, if the request has waited for them.
+    /// Serves a request that the fencing lists allow. If the request has waited for the attributes
+    /// of a delegated file, `told` contains the attributes that the delegation's holder has
+    /// reported.
     #[inline(never)]
     pub(crate) fn ask(
         &mut self,
@@ -59,7 +60,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Calls the code for the procedure of a request.
+    /// Calls the function that serves the procedure of a request.
     fn call_procedure(
         &mut self,
         to: ReplyTo,
@@ -164,7 +165,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Replies with these results.
+    /// Replies to a request with these results.
     #[inline]
     pub(crate) fn answer(&mut self, to: ReplyTo, response: &Response<'_>) -> Result<(), NotDone> {
         self.reply(to, response);

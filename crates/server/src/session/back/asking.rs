@@ -75,7 +75,7 @@ impl Reactor<'_> {
         }
     }
 
-    /// Posts receives for the replies that the client may send.
+    /// Posts `count` receive buffers for the replies that the client may send.
     fn open_inbox(&mut self, endpoint: EndpointId, count: u16) {
         let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         for _ in 0..count {
@@ -105,8 +105,8 @@ impl Reactor<'_> {
         endpoint.and_then(|endpoint| self.back(endpoint)).is_some_and(|back| back.is_proven)
     }
 
-    /// Sends a request to the client of an operation channel. Returns false if the client has no
-    /// back-control channel that it serves.
+    /// Sends a request to the client of an operation channel, over its back-control channel.
+    /// Returns false if the client has no back-control channel, or does not serve it.
     pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) -> bool {
         let Some(endpoint) = self.back_endpoint(operation) else { return false };
         let listens = |back: &mut BackChannel| match request {

@@ -1,4 +1,5 @@
-//! Finds the operations in progress at a change of a fencing list, and waits for their ends.
+//! Finds the operations that are in progress when a fencing list is changed, and waits until they
+//! end.
 
 use dafs_dat::EndpointId;
 use dafs_filer::{
@@ -20,7 +21,7 @@ use crate::moving::transfer::{LoanId, Loans};
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Move, Tasks, Work};
 
-/// The tables that contain the operations in progress whose fences are not checked again.
+/// The tables of the operations in progress for which fencing lists are not checked again.
 pub(crate) struct UnderWay<'r> {
     pub channels: &'r Channels,
     pub cache: &'r Cache,
@@ -31,7 +32,7 @@ pub(crate) struct UnderWay<'r> {
 }
 
 impl UnderWay<'_> {
-    /// Returns all operations in progress whose fences are not checked again.
+    /// Returns all operations in progress for which fencing lists are not checked again.
     pub(crate) fn requests(&self) -> Vec<RunningRequest> {
         let mut running = Vec::new();
         let fence_of =
@@ -61,8 +62,8 @@ impl UnderWay<'_> {
         running
     }
 
-    /// Returns the connection whose client must act before an operation can end. `None` if there is
-    /// none.
+    /// Returns the connection of the client without whose action an operation cannot end. `None` if
+    /// the operation needs no action of a client.
     fn held_up_by(&self, operation: OperationId) -> Option<EndpointId> {
         let number = operation.0 & !KINDS;
         match operation.0 & KINDS {
@@ -90,13 +91,13 @@ impl UnderWay<'_> {
 }
 
 impl Fencing {
-    /// Returns the id for the next change.
+    /// Returns the id for the next change of a fencing list.
     pub(crate) fn next_name(&self) -> FenceRequest {
         FenceRequest(self.next)
     }
 
-    /// Records that the next change has started. With an injected defect, returns the destination
-    /// of a reply that is sent too early.
+    /// Records that the next change of a fencing list has started. With an injected defect, returns
+    /// the destination of the reply, which is then sent too early.
     pub(crate) fn begin(&mut self, ticket: ReplyTo, now: Moment) -> Option<ReplyTo> {
         let name = self.next_name();
         self.next += 1;
@@ -107,8 +108,8 @@ impl Fencing {
         told
     }
 
-    /// Executes one of the filer's requests about a change. If the change has finished, returns the
-    /// reply and its destination.
+    /// Executes one of the filer's requests about a change of a fencing list. If the change has
+    /// finished, returns the reply and its destination.
     pub(crate) fn act(
         &mut self,
         filer: &mut Filer,
@@ -152,7 +153,7 @@ impl Fencing {
         filer.fence_stored(id, true);
     }
 
-    /// Returns the connections that have delayed a change for too long.
+    /// Returns the connections that have delayed a change of a fencing list for too long.
     pub(crate) fn overdue(
         &self,
         filer: &Filer,
